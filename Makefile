@@ -1,0 +1,57 @@
+# make demo    a tour of Weft
+# make test    lint, then all tests
+# make lint    ruff and mypy
+# make bench   speed, side by side with PyTorch and NumPy
+# make clean   remove caches and build outputs (make distclean: the virtual environment too)
+#
+# Each target makes .venv and installs what it needs into it; the second time that costs nothing.
+# Another Python: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q
+
+.PHONY: demo test lint bench clean distclean
+
+demo: $(VENV)/.weft-run
+	@$(BIN)/weft demo
+
+test: lint
+	$(BIN)/python -m pytest -q -n auto
+
+lint: $(VENV)/.weft-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.weft-bench
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/eager_overhead.py
+
+# A stamp says that what pyproject.toml asks for is installed: a newer pyproject.toml installs anew.
+$(VENV)/.weft-run: pyproject.toml | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.weft-test: pyproject.toml | $(BIN)/python
+	$(PIP) -e ".[test]"
+	@touch $@ $(VENV)/.weft-run
+
+$(VENV)/.weft-bench: pyproject.toml | $(BIN)/python
+	$(PIP) -e ".[bench]"
+	@touch $@ $(VENV)/.weft-run
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  f"Weft needs Python 3.11 or later, and {sys.executable} is {sys.version.split()[0]}: " \
+	  "make ... PYTHON=python3.12")'
+	@# Half an environment, as when the machine lacks ensurepip, would mislead the next run.
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)/.weft-*
+	find weft tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

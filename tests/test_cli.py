@@ -1,0 +1,197 @@
+"""`weft` on the command line: the tour, the doctor, the version."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.base import config
+from weft.cli import main
+from weft.inspect import doctor, tour
+from weft.inspect.tour import STEPS, Step, TourError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+# --- the tour ----------------------------------------------------------------------------------
+
+
+def test_demo_shows_every_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo"]) == 0
+    shown = capsys.readouterr().out
+    for number, step in enumerate(STEPS, 1):
+        assert f"{number}. {step.title}" in shown
+        for line in filter(None, step.code.splitlines()):
+            assert line in shown
+    assert "tensor([[1., 2., 3.],\n" in shown
+    assert ">>> " in shown
+    assert "... " in shown
+
+
+def test_the_tour_is_the_same_every_time() -> None:
+    assert list(tour.shown()) == list(tour.shown())
+
+
+def test_every_step_is_checked() -> None:
+    assert all(step.checks for step in STEPS)
+
+
+def test_an_error_in_the_tour_shows_the_line_of_the_step() -> None:
+    *_, last = (text for text in tour.shown() if "Errors name" in text)
+    assert re.search(r"at <tour: .*>:2 in layer: return inputs @ weights", last)
+
+
+def test_a_step_shows_what_ran() -> None:
+    step = Step("Title.", "x = [1,\n     2]  # two\nprint('hi')\nx\nNone\n", ("x == [1, 2]",))
+    assert tour.run(step, {}).splitlines() == [
+        "    >>> x = [1,",
+        "    ...      2]  # two",
+        "    >>> print('hi')",
+        "    hi",
+        "    >>> x",
+        "    [1, 2]",
+        "    >>> None",
+    ]
+
+
+def test_a_step_that_does_not_do_what_it_says_fails() -> None:
+    with pytest.raises(TourError, match="Not true: 1 > 2"):
+        tour.run(Step("Title.", "1\n", ("1 > 2",)), {})
+    with pytest.raises(TourError, match="ValueError was to be raised"):
+        tour.run(Step("Title.", "1\n", ("True",), raises="ValueError"), {})
+    with pytest.raises(ZeroDivisionError):
+        tour.run(Step("Title.", "1 / 0\n", ("True",)), {})
+
+
+# --- the doctor --------------------------------------------------------------------------------
+
+
+def test_doctor_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == list(doctor.SECTIONS)
+    assert not [name for name, section in found.items() if "error" in section]
+    assert found["versions"]["weft"] == weft.__version__
+    for package in ("numpy", "llvmlite", "ml_dtypes"):
+        assert re.match(r"\d+\.\d+", found["versions"][package])
+    assert found["cpu"]["cores"] >= found["cpu"]["cores usable"] >= 1
+    assert re.match(r"\d+\.\d+", found["llvm"]["version"])
+    assert "-" in found["llvm"]["host triple"]
+    assert isinstance(found["gpu"]["cupy"], bool)
+    assert isinstance(found["gpu"]["devices"], list)
+
+
+def test_doctor_as_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "a.o").write_bytes(bytes(2048))
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("WEFT_SOMETHING", "yes")
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    for name in doctor.SECTIONS:
+        assert f"{name}\n  " in shown
+    assert re.search(rf"folder +{re.escape(str(tmp_path))}\n", shown)
+    assert re.search(r"files +1\n +size +2 KiB\n", shown)
+    assert re.search(r"WEFT_SOMETHING +yes", shown)
+
+
+def test_doctor_reports_what_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)  # as if it were not installed
+    found = doctor.report()
+    assert "ModuleNotFoundError" in found["llvm"]["error"]
+    assert "numpy" in found["versions"]
+
+
+class Driver:
+    """Stands in for NVIDIA's driver library: two devices, or one that does not start."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+
+    def cuInit(self, _flags: int) -> int:
+        return self.status
+
+    def cuDriverGetVersion(self, version: object) -> None:
+        version._obj.value = 13010  # type: ignore[attr-defined]
+
+    def cuDeviceGetCount(self, count: object) -> None:
+        count._obj.value = 2  # type: ignore[attr-defined]
+
+    def cuDeviceGet(self, device: object, index: int) -> None:
+        device._obj.value = index  # type: ignore[attr-defined]
+
+    def cuDeviceGetName(self, name: object, _length: int, device: object) -> None:
+        name.value = f"GPU {device.value}".encode()  # type: ignore[attr-defined]
+
+    def cuDeviceGetAttribute(self, part: object, attribute: int, _device: object) -> None:
+        part._obj.value = {75: 9, 76: 0}[attribute]  # type: ignore[attr-defined]
+
+
+def test_doctor_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.ctypes, "CDLL", lambda _name: Driver())
+    found = doctor.gpu()
+    assert found["nvidia driver"] == "supports CUDA 13.1"
+    assert found["devices"] == [f"GPU {i} (compute capability 9.0)" for i in range(2)]
+    monkeypatch.setattr(doctor.ctypes, "CDLL", lambda _name: Driver(status=100))
+    assert doctor.gpu()["nvidia driver"] == "found, but cuInit returned error 100"
+
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(doctor.ctypes, "CDLL", missing)
+    assert doctor.gpu()["nvidia driver"] == "not found"
+
+
+# --- settings ----------------------------------------------------------------------------------
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("WEFT_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert config.cache_dir() == tmp_path / ".cache" / "weft"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    assert config.cache_dir() == tmp_path / ".cache" / "weft"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert config.cache_dir() == tmp_path / "xdg" / "weft"
+    monkeypatch.setenv("WEFT_CACHE_DIR", "~/mine")
+    assert config.cache_dir() == tmp_path / "mine"
+
+
+# --- the command itself ------------------------------------------------------------------------
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert capsys.readouterr().out == f"weft {project['version']}\n"
+    assert weft.__version__ == project["version"]
+
+
+def test_no_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    assert stop.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["-m", "weft"], ["-m", "weft.cli"]])
+def test_python_m(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command, "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"weft {weft.__version__}\n"

@@ -1,0 +1,61 @@
+"""What the documents and docstrings show is what happens: all their examples are run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", str(ROOT / "tests" / "run_docs.py"), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_of_a_document(path: Path) -> None:
+    done = run(path.relative_to(ROOT).as_posix())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_examples_of_docstrings() -> None:
+    done = run("--docstrings")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stdout.startswith("0 examples")
+
+
+def test_the_readme_has_examples() -> None:
+    assert not run("README.md").stdout.startswith("0 examples")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "shown"),
+    [
+        ("```python\n>>> 1 + 1\n2\n```\n", 0, "1 examples, 0 failures"),
+        ("```python\n>>> 1 + 1\n3\n```\n", 1, "Got:\n    2"),
+        ("```python\nx = 1\n```\ntext\n```python\n>>> x\n1\n```\n", 0, "2 examples, 0 failures"),
+        ("text\n```python\nassert False\n```\n", 1, "line 3, in <module>\n    assert False"),
+        ("```text\n>>> 1 + 1\n3\n```\n", 0, "0 examples"),
+    ],
+)
+def test_the_runner_itself(tmp_path: Path, text: str, status: int, shown: str) -> None:
+    (tmp_path / "page.md").write_text(text)
+    done = run("page.md", cwd=tmp_path)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert shown in done.stdout
+
+
+@pytest.mark.parametrize(
+    "path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = [target for target in LINK.findall(path.read_text()) if "://" not in target]
+    missing = [target for target in targets if not (path.parent / target).exists()]
+    assert not missing

@@ -1,0 +1,187 @@
+"""The import direction of the design, held by reading the source of every file in weft/."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "weft"
+FILES = sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
+MOST_LINES = 600
+
+#: A layer imports only from itself and from the layers before it.
+LAYERS = [
+    *("base", "ir", "core", "ops", "autodiff", "capture", "passes", "schedule", "codegen"),
+    *("runtime", "compile", "nn", "optim", "data", "interop", "distributed", "inspect"),
+    *("cli", "__main__"),
+]
+#: `weft` itself only exports: no layer may import it, and it must not start the command line.
+TOP = "weft"
+COMMAND_LINE = ("cli", "__main__")
+
+
+def module_name(path: Path) -> str:
+    """weft/ops/linalg.py -> weft.ops.linalg"""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(tree: ast.AST, module: str, *, package: bool) -> Iterator[tuple[ast.stmt, str]]:
+    """Each import statement with the full name of a module it imports from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                drop = node.level - 1 if package else node.level
+                base = parts[: len(parts) - drop]
+                source = ".".join([*base, *([source] if source else [])])
+            if source == TOP:  # from weft import nn, from .. import nn: each name may be a layer
+                for alias in node.names:
+                    known = alias.name in LAYERS
+                    yield node, f"{TOP}.{alias.name}" if known else TOP
+            else:
+                yield node, source
+
+
+def layer_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else TOP
+
+
+def broken_rules(source: str, module: str, *, package: bool = False) -> list[str]:
+    """What is wrong with the imports of one file, as sentences."""
+    tree = ast.parse(source)
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for node in ast.walk(function)
+    }
+    mine = layer_of(module)
+    if mine != TOP and mine not in LAYERS:
+        return [f"{module}: {mine!r} is not a layer of the design"]
+    found = []
+    for node, target in imports(tree, module, package=package):
+        if target.split(".")[0] != TOP:
+            continue
+        where = f"{module}:{node.lineno}"
+        theirs = layer_of(target)
+        if id(node) in inside:
+            found.append(f"{where}: imports {target} inside a function")
+        if theirs == TOP:
+            if mine != TOP:
+                found.append(f"{where}: imports the whole of weft, which only exports")
+        elif theirs not in LAYERS:
+            found.append(f"{where}: {theirs!r} is not a layer of the design")
+        elif mine == TOP:
+            if theirs in COMMAND_LINE:
+                found.append(f"{where}: weft/__init__.py imports {theirs}")
+        elif LAYERS.index(theirs) > LAYERS.index(mine):
+            found.append(f"{where}: layer {mine!r} imports from the later layer {theirs!r}")
+    return found
+
+
+def logic(source: str) -> list[str]:
+    """Statements that an `__init__.py` may not hold: all but docs, imports and constants."""
+    found = []
+    for number, node in enumerate(ast.parse(source).body):
+        docstring = number == 0 and isinstance(node, ast.Expr) and _is_constant(node.value)
+        plain = isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_constant(node.value)
+        if not (docstring or plain or isinstance(node, (ast.Import, ast.ImportFrom))):
+            found.append(f"line {node.lineno}: {ast.unparse(node).splitlines()[0]}")
+    return found
+
+
+def _is_constant(node: ast.expr | None) -> bool:
+    """Whether an expression only writes down values, or gives a name to what has one."""
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return all(map(_is_constant, node.elts))
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.operand, ast.Constant)
+    return isinstance(node, (ast.Constant, ast.Name, ast.Attribute))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_file_keeps_the_rules(path: Path) -> None:
+    source = path.read_text()
+    package = path.stem == "__init__"
+    broken = broken_rules(source, module_name(path), package=package)
+    if package:
+        broken += [f"{path.parent.name}/__init__.py holds logic: {line}" for line in logic(source)]
+    lines = len(source.splitlines())
+    if lines > MOST_LINES:
+        broken.append(f"{path.name} has {lines} lines; {MOST_LINES} is the most: split it")
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        ("weft.base.dtypes", "from weft.ops import add", "later layer 'ops'"),
+        ("weft.base.dtypes", "import weft.ops.linalg as la", "later layer 'ops'"),
+        ("weft.ir.op", "from ..core.tensor import Tensor", "later layer 'core'"),
+        ("weft.ir.op", "from .. import core", "later layer 'core'"),
+        ("weft.ops.shape", "from weft import nn", "later layer 'nn'"),
+        ("weft.core.bind", "if x:\n    from weft.cli import main", "later layer 'cli'"),
+        ("weft.core.bind", "def f():\n    from weft.base import dtypes", "inside a function"),
+        ("weft.core.bind", "class A:\n  def f(s):\n    import weft.ir.op", "inside a function"),
+        ("weft.core.bind", "import weft", "whole of weft"),
+        ("weft.core.bind", "from weft import zeros", "whole of weft"),
+        ("weft.core.bind", "from .. import zeros", "whole of weft"),
+        ("weft.core.bind", "import weft.extras", "not a layer"),
+        ("weft.extras.bag", "", "not a layer"),
+        ("weft.nn.layers", "from weft.optim import Adam", "later layer 'optim'"),
+    ],
+)
+def test_the_checker_finds(module: str, source: str, complaint: str) -> None:
+    broken = broken_rules(source, module)
+    assert len(broken) == 1
+    assert complaint in broken[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("weft.ops.linalg", "from weft.ops.shape import reshape\nfrom .shape import reshape"),
+        ("weft.ops.linalg", "from weft.base import dtypes\nfrom ..ir.op import Op"),
+        ("weft.inspect.doctor", "def f():\n    import llvmlite.binding"),
+        ("weft.compile", "from weft.runtime import run"),
+        ("weft.cli", "from weft.compile import compile"),
+    ],
+)
+def test_the_checker_lets_pass(module: str, source: str) -> None:
+    assert broken_rules(source, module) == []
+
+
+def test_relative_imports_of_a_package_start_at_itself() -> None:
+    assert broken_rules("from .op import Op", "weft.ir", package=True) == []
+    assert broken_rules("from ..core import bind", "weft.ir", package=True)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def f(): ...", "if x:\n    y = 1", "table = dict(a=1)", "x = f()", "del x", "'a'\n'b'"],
+)
+def test_the_checker_finds_logic(source: str) -> None:
+    assert logic(source)
+
+
+def test_exports_are_not_logic() -> None:
+    assert logic('"""Doc."""\nfrom a import b\n__all__ = ["b", "c"]\npi = 3.14\nx: int = -1') == []
+
+
+def test_import_weft_leaves_llvm_alone() -> None:
+    code = "import sys, weft; print([m for m in sys.modules if m.startswith('llvmlite')])"
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

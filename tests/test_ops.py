@@ -1,0 +1,180 @@
+"""Every op on every dtype and shape, against NumPy, from the tables in `tests/samples`."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import ROWS
+from samples.table import Row, Sample
+
+import weft
+from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, float_info
+from weft.core.bind import bind, recording
+from weft.core.public import PUBLIC
+from weft.core.tensor import type_of
+from weft.ir.op import OPS
+
+CASES = [
+    pytest.param(row, dtype, id=f"{row.name}-{dtype.name}")
+    for row in ROWS
+    for dtype in row.dtypes()
+]
+
+
+def tensors(value: Any, layout: str = "plain") -> Any:
+    """NumPy arrays in nested arguments as tensors, laid out in memory in one of several ways."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(tensors(part, layout) for part in value)
+    if isinstance(value, dict):
+        return {key: tensors(part, layout) for key, part in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    if layout == "negative strides":
+        backwards = tuple(slice(None, None, -1) for _ in value.shape)
+        return weft.asarray(value[backwards].copy())[backwards]
+    if layout == "transposed":
+        return weft.permute_dims(weft.asarray(value.T.copy()), tuple(reversed(range(value.ndim))))
+    if layout == "every second":
+        wide = np.repeat(value[..., None], 2, axis=-1)
+        return weft.asarray(wide)[..., 0]
+    return weft.asarray(value)
+
+
+def arrays(result: Any) -> list[np.ndarray[Any, Any]]:
+    parts = result if isinstance(result, (tuple, list)) else [result]
+    return [p.numpy() if isinstance(p, weft.Tensor) else np.asarray(p) for p in parts]
+
+
+def function(name: str) -> Any:
+    found: Any = weft
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def widened(value: Any) -> Any:
+    """Narrow floats as float32: what the reference computes in."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(widened(part) for part in value)
+    if isinstance(value, np.ndarray) and value.dtype in {d.numpy for d in NARROW_FLOATS}:
+        return value.astype(np.float32)
+    return value
+
+
+def expected(row: Row, sample: Sample) -> list[np.ndarray[Any, Any]]:
+    assert row.reference is not None
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        kwargs = {key: widened(value) for key, value in sample.kwargs.items()}
+        result = row.reference(*widened(sample.args), **kwargs)
+    return [
+        np.asarray(part) for part in (result if isinstance(result, (tuple, list)) else [result])
+    ]
+
+
+def compare(row: Row, sample: Sample, got: list[np.ndarray[Any, Any]]) -> None:
+    if row.check is not None:
+        with np.errstate(all="ignore"):
+            row.check(got, *sample.args, **sample.kwargs)
+    if row.reference is None:
+        return
+    for mine, theirs in zip(got, expected(row, sample), strict=True):
+        assert mine.shape == theirs.shape, sample
+        if mine.dtype.kind not in "biu" and theirs.dtype.kind in "fc":
+            eps = row.rtol * float_info(as_dtype(mine.dtype)).eps
+            wide = np.complex128 if theirs.dtype.kind == "c" else np.float64
+            with np.errstate(all="ignore"):
+                rounded = theirs.astype(mine.dtype).astype(wide)
+            np.testing.assert_allclose(
+                mine.astype(wide), rounded, rtol=eps, atol=eps, err_msg=str(sample)
+            )
+        else:
+            np.testing.assert_array_equal(mine, theirs, err_msg=str(sample))
+
+
+@pytest.mark.parametrize(("row", "dtype"), CASES)
+def test_values(row: Row, dtype: DType) -> None:
+    for sample in row.samples(dtype):
+        got = arrays(function(row.name)(*tensors(sample.args), **tensors(sample.kwargs)))
+        compare(row, sample, got)
+
+
+@pytest.mark.parametrize("layout", ["negative strides", "transposed", "every second"])
+@pytest.mark.parametrize(("row", "dtype"), CASES)
+def test_layouts(row: Row, dtype: DType, layout: str) -> None:
+    """How the elements lie in memory makes no difference."""
+    for sample in row.samples(dtype):
+        got = arrays(
+            function(row.name)(*tensors(sample.args, layout), **tensors(sample.kwargs, layout))
+        )
+        compare(row, sample, got)
+
+
+class TypeChecker:
+    """Compares each op call's type rule with the types that came out, and counts the ops."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def call(self, op: Any, inputs: Any, attrs: Any) -> Any:
+        inferred = op.infer(*[type_of(t) for t in inputs], **attrs)
+        out = bind(op, *inputs, **attrs)
+        results = out if isinstance(out, tuple) else (out,)
+        promised = inferred if isinstance(inferred, tuple) else (inferred,)
+        for want, got in zip(promised, map(type_of, results), strict=True):
+            if "DATA_SHAPE" in str(op.traits):
+                want = want.like(shape=got.shape)
+            assert want == got, f"{op.name}: the type rule says {want}, the kernel {got}"
+        cost = op.estimate(tuple(map(type_of, inputs)), promised, **attrs)
+        assert cost.flops >= 0
+        assert cost.bytes >= 0
+        self.seen.add(op.name)
+        return out
+
+
+@pytest.mark.parametrize(("row", "dtype"), CASES)
+def test_type_rule_matches_and_inputs_stay(row: Row, dtype: DType) -> None:
+    for sample in row.samples(dtype):
+        args, kwargs = tensors(sample.args), tensors(sample.kwargs)
+        before = [a.numpy(copy=True) for a in flat((args, kwargs))]
+        with recording(TypeChecker()):
+            result = function(row.name)(*args, **kwargs)
+        for out in flat(result):
+            if out.size and out.dtype.kind != "bool":
+                out[...] = 1  # no write shows in another tensor
+        for a, old in zip(flat((args, kwargs)), before, strict=True):
+            np.testing.assert_array_equal(widened(a.numpy()), widened(old))
+
+
+def flat(value: Any) -> list[weft.Tensor]:
+    if isinstance(value, weft.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [t for part in value for t in flat(part)]
+
+
+def test_every_public_function_has_a_row() -> None:
+    missing = set(PUBLIC) - {row.name for row in ROWS} - TESTED_ELSEWHERE
+    assert not missing, f"no row of samples for {sorted(missing)}"
+
+
+def test_every_op_is_reached_by_a_row() -> None:
+    checker = TypeChecker()
+    with recording(checker):
+        for row in ROWS:
+            for dtype in row.dtypes():
+                for sample in row.samples(dtype):
+                    function(row.name)(*tensors(sample.args), **tensors(sample.kwargs))
+    missing = set(OPS) - checker.seen - OPS_TESTED_ELSEWHERE
+    assert not missing, f"no row of samples reaches the ops {sorted(missing)}"
+
+
+#: Functions whose results are not a function of tensors alone have test files of their own.
+TESTED_ELSEWHERE: set[str] = set()
+OPS_TESTED_ELSEWHERE: set[str] = set()

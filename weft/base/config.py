@@ -1,0 +1,27 @@
+"""Settings that come from the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PREFIX = "WEFT_"
+
+
+def cache_dir() -> Path:
+    """Where generated code is kept: WEFT_CACHE_DIR, else `weft` in the user's cache folder.
+
+    The folder need not exist yet.
+    """
+    chosen = os.environ.get("WEFT_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative path.
+    root = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
+    return root / "weft"
+
+
+def environment() -> dict[str, str]:
+    """The environment variables that are meant for Weft."""
+    return {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIX)}

@@ -1,0 +1,40 @@
+"""Where tensors live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.errors import DeviceError
+
+CPU_NAME = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place for tensors: a kind of device and, where there are several, a number."""
+
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.index == 0 else f"{self.kind}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"weft.Device({str(self)!r})"
+
+
+CPU = Device(CPU_NAME)
+
+
+def as_device(device: Any) -> Device:
+    """A Device from a Device, a string like "cpu" or "cuda:1", or None for the default."""
+    if device is None:
+        return CPU
+    if isinstance(device, Device):
+        return device
+    if isinstance(device, str):
+        kind, _, index = device.partition(":")
+        if kind and (not index or index.isdecimal()):
+            return Device(kind, int(index or 0))
+    raise DeviceError(f"{device!r} is not a device", hint='use a string like "cpu" or "cuda:0"')

@@ -1,0 +1,84 @@
+"""The errors Weft raises. Each names the op, the operands, the user's line and the way out.
+
+>>> import weft
+>>> weft.ones((2, 3)) @ weft.ones((2, 3))       # doctest: +SKIP
+weft.errors.ShapeError: matmul: the inner sizes differ: 3 and 2
+  operands: f32[2,3], f32[2,3]
+  at script.py:2 in <module>: weft.ones((2, 3)) @ weft.ones((2, 3))
+  to fix: the last axis of x1 must be as long as the second-to-last of x2
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.source import SourceLocation, user_location
+
+__all__ = [
+    "AxisError",
+    "DTypeError",
+    "DeviceError",
+    "IndexError",
+    "LinAlgError",
+    "MemoryError",
+    "ShapeError",
+    "WeftError",
+]
+
+
+class WeftError(Exception):
+    """Base of all errors of Weft. `hint` says what to do."""
+
+    def __init__(self, message: str, *, op: str = "", hint: str = "", operands: Sequence[Any] = ()):
+        super().__init__(message)
+        self.message = message
+        self.op = op
+        self.hint = hint
+        self.operands = tuple(str(operand) for operand in operands)
+        self.location: SourceLocation | None = user_location()
+
+    def __str__(self) -> str:
+        lines = [f"{self.op}: {self.message}" if self.op else self.message]
+        if self.operands:
+            lines.append(f"  operands: {', '.join(self.operands)}")
+        if self.location is not None:
+            lines.append(f"  at {self.location}")
+        if self.hint:
+            lines.append(f"  to fix: {self.hint}")
+        return "\n".join(lines)
+
+    def about(self, op: str, operands: Sequence[Any]) -> WeftError:
+        """Fill in the op and operands where the one who raised did not know them."""
+        self.op = self.op or op
+        self.operands = self.operands or tuple(str(operand) for operand in operands)
+        return self
+
+
+class ShapeError(WeftError, ValueError):
+    """Shapes, axes or sizes that do not fit."""
+
+
+class AxisError(ShapeError, builtins.IndexError):
+    """An axis that the tensor does not have."""
+
+
+class DTypeError(WeftError, TypeError):
+    """A dtype or kind of argument that the op does not take."""
+
+
+class DeviceError(WeftError, RuntimeError):
+    """A device that does not exist, or operands that live on different ones."""
+
+
+class IndexError(WeftError, builtins.IndexError):
+    """An index outside of the axis it indexes."""
+
+
+class LinAlgError(WeftError, ValueError):
+    """A matrix for which the asked factorisation does not exist."""
+
+
+class MemoryError(WeftError, builtins.MemoryError):
+    """A tensor that does not fit into memory."""

@@ -1,0 +1,94 @@
+"""Arithmetic on shapes and axes, with errors that say what does not fit."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.base.errors import AxisError, DTypeError, ShapeError
+
+Shape = tuple[int, ...]
+Axis = int | Sequence[int] | None  # as reductions take it: None is all axes
+
+
+def size_of(shape: Shape) -> int:
+    return math.prod(shape)
+
+
+def as_shape(shape: Any, op: str) -> Shape:
+    """A shape from an int or a sequence of ints."""
+    if isinstance(shape, (str, bytes)):
+        raise DTypeError(f"{shape!r} is not a shape", op=op, hint="give an int or a tuple of ints")
+    parts = shape if isinstance(shape, Iterable) else (shape,)
+    try:
+        return tuple(operator.index(part) for part in parts)
+    except TypeError:
+        raise DTypeError(
+            f"{shape!r} is not a shape", op=op, hint="give an int or a tuple of ints"
+        ) from None
+
+
+def new_shape(shape: Any, op: str) -> Shape:
+    """A shape for a new tensor: no size below 0."""
+    sizes = as_shape(shape, op)
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"the shape {sizes} has a negative size", op=op)
+    return sizes
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all broadcast to; sizes are compared from the last axis back."""
+    if len(set(shapes)) == 1:
+        return shapes[0]
+    ndim = max(map(len, shapes), default=0)
+    result = [1] * ndim
+    for shape in shapes:
+        offset = ndim - len(shape)
+        for axis, size in enumerate(shape, offset):
+            if size == 1 or size == result[axis]:
+                continue
+            if result[axis] != 1:
+                listed = " and ".join(str(s) for s in shapes)
+                raise ShapeError(
+                    f"shapes {listed} do not broadcast: "
+                    f"axis {axis - ndim} has sizes {result[axis]} and {size}",
+                    hint="sizes must be equal or 1, counted from the last axis; "
+                    "add axes of size 1 with x[:, None] or expand_dims",
+                )
+            result[axis] = size
+    return tuple(result)
+
+
+def normalize_axis(axis: Any, ndim: int, op: str) -> int:
+    """`axis` as a number from 0 up."""
+    try:
+        index = operator.index(axis)
+    except TypeError:
+        raise DTypeError(f"axis must be an int, not {axis!r}", op=op) from None
+    if not -ndim <= index < ndim:
+        raise AxisError(
+            f"axis {index} is out of range for {ndim} axes",
+            op=op,
+            hint=f"use {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes",
+        )
+    return index % ndim
+
+
+def normalize_axes(axes: int | Sequence[int] | None, ndim: int, op: str) -> tuple[int, ...]:
+    """`axes` as sorted-as-given numbers from 0 up; None means all of them."""
+    if axes is None:
+        return tuple(range(ndim))
+    given = axes if isinstance(axes, (tuple, list)) else (axes,)
+    found = tuple(normalize_axis(axis, ndim, op) for axis in given)
+    if len(set(found)) != len(found):
+        raise ShapeError(f"an axis is named twice in {tuple(given)}", op=op)
+    return found
+
+
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    """What is left of `shape` when `axes` are reduced."""
+    if keepdims:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)

@@ -1,0 +1,51 @@
+"""`weft …` on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import sys
+from collections.abc import Sequence
+
+from weft.inspect import doctor, tour
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    status: int = options.run(options)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="weft", description="A deep-learning framework: see `weft demo` for a tour."
+    )
+    version = importlib.metadata.version("weft")
+    parser.add_argument("--version", action="version", version=f"weft {version}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="a tour: short programs and what they print")
+    demo.set_defaults(run=_demo)
+
+    examined = commands.add_parser("doctor", help="what a bug report needs to know")
+    examined.add_argument("--json", action="store_true", help="as JSON")
+    examined.set_defaults(run=_doctor)
+    return parser
+
+
+def _demo(_options: argparse.Namespace) -> int:
+    for text in tour.shown():
+        print(text, flush=True)
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    found = doctor.report()
+    print(json.dumps(found, indent=2) if options.json else doctor.as_text(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""How functions become part of Weft: `weft.name`, a Tensor method, an operator.
+
+`@public` only notes what a function is to be called; the table `PUBLIC` is read by
+`weft/__init__.py`'s test, the generated stub of Tensor methods, the op reference and the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from weft.core.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class PublicFunction:
+    """One public function: where it is found, and the Tensor methods it serves."""
+
+    name: str
+    function: Callable[..., Any]
+    namespace: str  # "" for weft itself, or "linalg", "fft"
+    methods: tuple[str, ...]
+
+
+PUBLIC: dict[str, PublicFunction] = {}
+
+
+def attach(methods: dict[str, Callable[..., Any]]) -> None:
+    """Give Tensor methods that are called differently from the function they stand for."""
+    for name, method in methods.items():
+        setattr(Tensor, name, method)
+
+
+def attach_properties(getters: dict[str, Callable[[Tensor], Any]]) -> None:
+    for name, getter in getters.items():
+        setattr(Tensor, name, property(getter))
+
+
+def public(*methods: str, namespace: str = "") -> Callable[[F], F]:
+    """Enter a function into the public table, and attach it to Tensor under `methods`."""
+
+    def register(function: F) -> F:
+        name = f"{namespace}.{function.__name__}" if namespace else function.__name__
+        PUBLIC[name] = PublicFunction(name, function, namespace, methods)
+        attach(dict.fromkeys(methods, function))
+        return function
+
+    return register

@@ -1,0 +1,305 @@
+"""Tensor: a value with a dtype and a shape, and a name to hold it by.
+
+A Tensor holds an array that is never written while anyone else can see it. `x[i] = v` and
+`x += y` give *this* Tensor a new value; where nobody else holds the array (its reference count
+says so, and every view keeps its owner alive) the array is reused, so that a loop of writes costs
+what the writes cost.
+
+Array methods and operators are attached by `weft.ops`, from the cards; their types are in the
+generated stub `weft/core/methods.pyi`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.base.device import CPU, Device, as_device
+from weft.base.dtypes import DTYPES, DType, default_for_kind, dtype_of_numpy
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.shapes import Shape, size_of
+from weft.ir.dispatch import family_for, family_of
+from weft.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from weft.core.methods import TensorMethods
+else:
+    TensorMethods = object
+
+NumpyArray = np.ndarray[Any, Any]
+
+
+class Tensor(TensorMethods):
+    """An n-dimensional array with value semantics. Make one with `weft.asarray`."""
+
+    __slots__ = ("__weakref__", "_data")
+    # NumPy's operators leave `ndarray + tensor` to us, while np.sin(tensor) still converts.
+    __array_priority__ = 1000
+    __hash__ = object.__hash__  # by identity: == compares elements
+
+    _data: Any
+
+    if not TYPE_CHECKING:  # a Tensor has no __init__: making one is the hot path of every op
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "_data":
+                raise DTypeError(
+                    "Tensor() makes no tensor", hint="use weft.asarray(values), weft.zeros(shape)"
+                )
+            raise AttributeError(f"Tensor has no attribute {name!r}", name=name, obj=self)
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        shape: Shape = self._data.shape
+        return shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return dtype_of_numpy(self._data.dtype)
+
+    @property
+    def device(self) -> Device:
+        """Where the elements lie."""
+        return family_of(self._data).device_of(self._data)
+
+    @property
+    def layout(self) -> str:
+        """How the elements lie: "dense", or a layout of your own."""
+        return family_of(self._data).layout
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._data.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return size_of(self._data.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def type(self) -> TensorType:
+        """All of the above in one value; prints as `f32[2,3]`."""
+        return type_of(self)
+
+    # --- out of Weft --------------------------------------------------------------------------
+
+    def numpy(self, *, copy: bool = False) -> NumpyArray:
+        """The value as a NumPy array: read-only and sharing memory, or a copy of your own."""
+        array = family_of(self._data).to_numpy(self._data)
+        if copy:
+            return array.copy()
+        view = array.view()
+        view.flags.writeable = False
+        return view
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
+        array = self.numpy()
+        if copy or (dtype is not None and array.dtype != dtype):
+            if copy is False:
+                raise ValueError(f"a copy is needed to make {dtype} of {self.dtype.name}")
+            return array.astype(dtype or array.dtype)
+        return array
+
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number."""
+        if self.size != 1:
+            raise ShapeError(
+                f"a tensor of {self.size} elements has no single value",
+                op="item",
+                operands=[self.type],
+                hint="index one element first, or use tolist()",
+            )
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers."""
+        return self.numpy().tolist()
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(
+                f"the truth of a tensor of {self.size} elements is ambiguous",
+                op="bool",
+                operands=[self.type],
+                hint="say any(x) or all(x)",
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self.ndim != 0 or self.dtype.kind not in ("int", "uint"):
+            raise DTypeError(
+                f"only a 0-d integer tensor can be an index, not {self.type}", op="index"
+            )
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise DTypeError("a 0-d tensor has no length", op="len", hint="use x.size")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.ndim:
+            raise DTypeError(
+                "a 0-d tensor cannot be iterated over", op="iter", hint="use x.item() or x[None]"
+            )
+        return (self[i] for i in range(self.shape[0]))
+
+    def __reversed__(self) -> Iterator[Tensor]:
+        return (self[i] for i in reversed(range(len(self))))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.ndim == 0 else format(str(self), spec)
+
+    def __repr__(self) -> str:
+        array = self.numpy()
+        if self.dtype.kind == "float" and array.dtype.kind != "f":
+            array = array.astype(np.float32)  # NumPy prints bfloat16 as objects
+        body = np.array2string(array, separator=", ", prefix="tensor(")
+        notes = []
+        if self.dtype is not default_for_kind(self.dtype.kind):
+            notes.append(f"dtype={self.dtype.name}")
+        if not self.size:
+            notes.append(f"shape={self.shape}")
+        if self.device != CPU:
+            notes.append(f"device='{self.device}'")
+        return f"tensor({', '.join([body, *notes])})"
+
+    # --- the Array API and copies -------------------------------------------------------------
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        weft = sys.modules["weft"]
+        if api_version not in (None, *weft.ARRAY_API_VERSIONS):
+            raise ValueError(f"Weft has no Array API version {api_version!r}")
+        return weft
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """The same value on another device."""
+        if stream is not None:
+            raise ValueError("streams are not supported: pass stream=None")
+        target = as_device(device)
+        if target == self.device:
+            return wrap(self._data)
+        family = family_for(target, self.layout)
+        return wrap(family.from_numpy(family_of(self._data).to_numpy(self._data), target))
+
+    def to(self, target: Any, /) -> Tensor:
+        """The same values in another dtype or on another device, whichever `target` names."""
+        if isinstance(target, Device) or (isinstance(target, str) and target not in DTYPES):
+            return self.to_device(target)
+        return self.astype(target, copy=False)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The value for another library.
+
+        It is shared read-only with libraries that know what that means (DLPack 1.0) and copied
+        for others. `copy=False` shares it with those too: then their writes show in this tensor,
+        and in no other.
+        """
+        if self.dtype.numpy.kind == "V":
+            raise BufferError(f"NumPy cannot export {self.dtype.name}; cast it to float32 first")
+        knows_read_only = max_version is not None and tuple(max_version) >= (1, 0)
+        if copy or (copy is None and not knows_read_only):
+            array = self.numpy(copy=True)
+        else:
+            array = self.numpy() if knows_read_only else own(self)
+        return array.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=None
+        )
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        device: tuple[Any, int] = self._data.__dlpack_device__()
+        return device
+
+    def clone(self) -> Tensor:
+        """A tensor of its own with the same value. Costs nothing until one of them is written."""
+        return self.__copy__()
+
+    def __copy__(self) -> Tensor:
+        return wrap(self._data)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return wrap(self._data)  # arrays are shared until someone writes: a copy costs nothing
+
+    def __reduce__(self) -> Any:
+        return _unpickle, (np.ascontiguousarray(self.numpy()).reshape(self.shape), str(self.device))
+
+
+def wrap(array: Any) -> Tensor:
+    """A Tensor around an array of a registered class, which is not to be written from now on."""
+    tensor = Tensor()
+    tensor._data = array
+    return tensor
+
+
+def type_of(tensor: Tensor) -> TensorType:
+    data = tensor._data
+    family = family_of(data)
+    return TensorType(
+        dtype_of_numpy(data.dtype), tuple(data.shape), family.device_of(data), family.layout
+    )
+
+
+def _unpickle(array: NumpyArray, device: str) -> Tensor:
+    target = as_device(device)
+    return wrap(family_for(target).from_numpy(array, target))
+
+
+def own(tensor: Tensor) -> Any:
+    """The tensor's array, made its own first if anyone else may see it. Only then write to it."""
+    data = tensor._data
+    if type(data) is np.ndarray and (
+        not _COUNTED or data.base is not None or not data.flags.writeable
+    ):
+        tensor._data = data.copy()
+    else:
+        del data
+        if _holders(tensor) > _ALONE:
+            tensor._data = tensor._data.copy()
+    return tensor._data
+
+
+def _holders(tensor: Tensor) -> int:
+    """How many references the tensor's array has, give or take what this call itself holds."""
+    return sys.getrefcount(tensor._data)
+
+
+#: What `_holders` says of an array that only its tensor holds. Without the GIL counts mean less.
+_ALONE = _holders(wrap(np.empty(1)))
+_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()

@@ -1,0 +1,223 @@
+"""Which kernel runs: (device, layout) picks the family, dtype picks the kernel.
+
+Both steps are dictionary look-ups. An array's class stands for its family, so that the first step
+costs no more than `type(array)`:
+
+    op.kernels[type(array)][array.dtype](array, …)
+
+A table starts empty and fills itself: the first call with a dtype finds the kernel that a user
+registered, or else binds the card's evaluation rule to the family's Array API namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from weft.base.device import CPU, Device
+from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, dtype_of_numpy, float32
+from weft.base.errors import DeviceError, DTypeError
+
+Kernel = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Family:
+    """The arrays of one kind of device and layout.
+
+    `array_type` is their class; instances have `shape` and `dtype` (NumPy's). `namespace` is an
+    Array API namespace for them, or None when every kernel is registered by hand.
+    """
+
+    device: str
+    layout: str
+    array_type: type
+    namespace: Any
+    from_numpy: Callable[[np.ndarray[Any, Any], Device], Any]
+    to_numpy: Callable[[Any], np.ndarray[Any, Any]]
+    device_of: Callable[[Any], Device]
+    #: kernels that users registered: by op name and dtype (None: any dtype)
+    registered: dict[tuple[str, DType | None], Kernel] = field(default_factory=dict)
+
+
+FAMILIES: dict[tuple[str, str], Family] = {}
+_BY_TYPE: dict[type, Family] = {}
+_TABLES: list[KernelTables] = []
+
+
+def register_device(
+    device: str,
+    array_type: type,
+    *,
+    layout: str = "dense",
+    namespace: Any = None,
+    from_numpy: Callable[[np.ndarray[Any, Any], Device], Any],
+    to_numpy: Callable[[Any], np.ndarray[Any, Any]],
+    device_of: Callable[[Any], Device] | None = None,
+) -> Family:
+    """Make a device (or a layout on a device) known to Weft. See `docs/kernels.md`."""
+    if (device, layout) in FAMILIES or array_type in _BY_TYPE:
+        raise DeviceError(f"({device}, {layout}) or {array_type} is already registered")
+    only = Device(device)
+    family = Family(
+        device,
+        layout,
+        array_type,
+        namespace,
+        from_numpy,
+        to_numpy,
+        device_of or (lambda _array: only),
+    )
+    FAMILIES[device, layout] = _BY_TYPE[array_type] = family
+    return family
+
+
+def unregister_device(device: str, *, layout: str = "dense") -> None:
+    """Forget a device that `register_device` made known."""
+    family = FAMILIES.get((device, layout))
+    if family is None or family.array_type is np.ndarray:
+        raise DeviceError(f"({device}, {layout}) was not registered")
+    del FAMILIES[device, layout], _BY_TYPE[family.array_type]
+    for tables in _TABLES:
+        tables.pop(family.array_type, None)
+
+
+def register_kernel(
+    op: str,
+    *,
+    device: str = "cpu",
+    layout: str = "dense",
+    dtype: Any = None,
+) -> Callable[[Kernel], Kernel]:
+    """Use the decorated function for `op` on arrays of this device, layout and dtype.
+
+    The kernel is called with raw arrays and the op's attributes by name, and returns an array (a
+    tuple of arrays where the op has several results). Without a dtype it serves all dtypes that
+    have no kernel of their own.
+    """
+    tables = next((t for t in _TABLES if t.op == op), None)
+    if tables is None:
+        raise DTypeError(f"there is no op named {op!r}", op="register_kernel")
+    family = family_for(Device(device), layout)
+    key = None if dtype is None else as_dtype(dtype)
+
+    def register(kernel: Kernel) -> Kernel:
+        family.registered[op, key] = kernel
+        if family.array_type in tables:
+            # Emptied, not replaced, as operators hold on to it; it fills itself anew.
+            tables[family.array_type].clear()
+        return kernel
+
+    return register
+
+
+def family_for(device: Device, layout: str = "dense") -> Family:
+    family = FAMILIES.get((device.kind, layout))
+    if family is None:
+        known = ", ".join(sorted({name for name, _ in FAMILIES}))
+        raise DeviceError(
+            f"there is no device {str(device)!r} with layout {layout!r} here",
+            hint=f"known devices: {known}; others are added with weft.register_device",
+        )
+    return family
+
+
+def family_of(array: Any) -> Family:
+    family = _BY_TYPE.get(type(array))
+    if family is None:
+        raise DeviceError(
+            f"no device is registered for arrays of class {type(array).__qualname__}",
+            hint="weft.register_device makes one known",
+        )
+    return family
+
+
+class DTypeTable(dict[np.dtype[Any], Kernel]):
+    """The second step: dtype -> kernel, for one op and one family."""
+
+    def __init__(self, tables: KernelTables, family: Family) -> None:
+        self.tables = tables
+        self.family = family
+
+    def __missing__(self, numpy_dtype: np.dtype[Any]) -> Kernel:
+        tables, family = self.tables, self.family
+        dtype = dtype_of_numpy(numpy_dtype)
+        registered = family.registered
+        kernel = registered.get((tables.op, dtype)) or registered.get((tables.op, None))
+        if kernel is None:
+            if dtype.kind not in tables.kinds:
+                raise DTypeError(f"{dtype.name} is not supported", op=tables.op)
+            if family.namespace is None:
+                raise DTypeError(
+                    f"no kernel for {dtype.name} on ({family.device}, {family.layout})",
+                    op=tables.op,
+                    hint="weft.register_kernel adds one",
+                )
+            kernel = tables.numpy if family.array_type is np.ndarray else None
+            kernel = kernel or bind_namespace(tables.eval, family.namespace)
+            if tables.widen and dtype in NARROW_FLOATS:
+                kernel = widened(kernel, numpy_dtype)
+        self[numpy_dtype] = kernel
+        return kernel
+
+
+class KernelTables(dict[type, DTypeTable]):
+    """The first step: class of the array -> table of its family, for one op."""
+
+    def __init__(
+        self,
+        op: str,
+        evaluate: str | Kernel,
+        numpy: Kernel | None,
+        kinds: frozenset[str],
+        *,
+        widen: bool,
+    ) -> None:
+        self.op = op
+        self.eval = evaluate
+        self.numpy = numpy
+        self.kinds = kinds
+        self.widen = widen
+        _TABLES.append(self)
+
+    def __missing__(self, array_type: type) -> DTypeTable:
+        family = _BY_TYPE.get(array_type)
+        if family is None:
+            raise DeviceError(f"no device is registered for arrays of class {array_type}")
+        table = self[array_type] = DTypeTable(self, family)
+        return table
+
+
+def bind_namespace(evaluate: str | Kernel, xp: Any) -> Kernel:
+    """The evaluation rule of a card as a kernel over arrays of namespace `xp`."""
+    if isinstance(evaluate, str):
+        kernel: Kernel = getattr(xp, evaluate)
+        return kernel
+    return partial(evaluate, xp)
+
+
+def widened(kernel: Kernel, narrow: np.dtype[Any]) -> Kernel:
+    """`kernel` computing in float32 for arrays of a narrow float, rounding results once."""
+    wide = float32.numpy
+
+    def run(*arrays: Any, **attrs: Any) -> Any:
+        out = kernel(*[a.astype(wide) if a.dtype == narrow else a for a in arrays], **attrs)
+        if isinstance(out, tuple):
+            return tuple(o.astype(narrow) if o.dtype == wide else o for o in out)
+        return out.astype(narrow) if out.dtype == wide else out
+
+    return run
+
+
+register_device(
+    "cpu",
+    np.ndarray,
+    namespace=np,
+    from_numpy=lambda array, _device: array,
+    to_numpy=lambda array: array,
+    device_of=lambda _array: CPU,
+)

@@ -1,0 +1,113 @@
+"""The Op card: everything about one operator, in one place.
+
+A card is data. It is read by the type checker (`infer`), by eager mode (`eval`, through the
+kernel tables of `weft.ir.dispatch`), by autograd (`vjp`), by `vmap` (`batch`), by passes and the
+scheduler (`traits`, `cost`), and by the completeness test, which names what a card lacks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from typing import Any
+
+from weft.base.dtypes import KINDS
+from weft.ir.dispatch import KernelTables
+from weft.ir.types import TensorType
+
+
+class Trait(Flag):
+    """What passes and engines may assume of an op."""
+
+    NONE = 0
+    ELEMENTWISE = auto()  # inputs broadcast; out[i] depends on in[i] only
+    REDUCTION = auto()  # folds the axes of attribute `axis`
+    COMMUTATIVE = auto()  # f(x, y) = f(y, x)
+    LINEAR = auto()  # linear in each floating input
+    VIEW = auto()  # only renames positions: no arithmetic on elements
+    WIDEN = auto()  # narrow floats are computed in float32 and rounded once
+    RANDOM = auto()  # never merged with an equal call
+    DATA_SHAPE = auto()  # the result's shape depends on values
+    CREATION = auto()  # no inputs: attributes `dtype` and `device` choose the kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An estimate of the work of one call."""
+
+    flops: int
+    bytes: int
+
+
+Types = tuple[TensorType, ...]
+TypeRule = Callable[..., Any]  # (*types, **attrs) -> TensorType, or a tuple of them
+#: (xp, g, out, *inputs, **attrs) -> cotangent of one input. `xp` is the namespace of the values:
+#: NumPy for raw arrays, Weft for Tensors and symbolic values.
+DerivativeRule = Callable[..., Any]
+
+OPS: dict[str, Op] = {}
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """The card of one primitive operator.
+
+    infer   the type rule: operand types and attributes -> result type(s), or an error
+    eval    the reference evaluation: (xp, *arrays, **attrs) -> array(s), written against the Array
+            API namespace `xp`; a string stands for the function of that name in `xp`
+    numpy   the same as a plain function of NumPy arrays, where going through `xp` costs more
+    in_place  (x, *rest, **attrs) -> None: writes the result into the NumPy array x
+    kinds   the kinds of dtype it takes ("numeric", "floating"…), of the operand `dispatch_on`
+    vjp     one derivative rule per input (None: not differentiable in it), so that only what is
+            asked for is computed, and only what the asked rules use is kept alive. Parameters
+            that a rule does not use start with an underscore. ELEMENTWISE rules ignore
+            broadcasting: the engine sums the cotangent back to the input's shape.
+    batch   the batching rule; ELEMENTWISE ops need none
+    cost    (input types, output types, **attrs) -> Cost; None: one operation per element
+    """
+
+    name: str
+    infer: TypeRule
+    eval: str | Callable[..., Any]
+    numpy: Callable[..., Any] | None = None
+    in_place: Callable[..., None] | None = None
+    kinds: str = "all"
+    traits: Trait = Trait.NONE
+    outputs: int = 1
+    dispatch_on: int = 0
+    vjp: tuple[DerivativeRule | None, ...] | None = None
+    batch: Callable[..., Any] | None = None
+    cost: Callable[..., Cost] | None = None
+    inputs: tuple[str, ...] = field(init=False)
+    attrs: tuple[str, ...] = field(init=False)
+    kernels: KernelTables = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.name in OPS:
+            raise ValueError(f"there is already an op named {self.name!r}")
+        parameters = inspect.signature(self.infer).parameters.values()
+        self.inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+        self.attrs = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        self.kernels = KernelTables(
+            self.name, self.eval, self.numpy, KINDS[self.kinds], widen=Trait.WIDEN in self.traits
+        )
+        OPS[self.name] = self
+
+    @property
+    def elementwise(self) -> bool:
+        return Trait.ELEMENTWISE in self.traits
+
+    def estimate(self, inputs: Types, outputs: Types, **attrs: Any) -> Cost:
+        """Flops and bytes moved by one call on operands of these types."""
+        if self.cost is not None:
+            return self.cost(inputs, outputs, **attrs)
+        moved = sum(t.nbytes for t in inputs) + sum(t.nbytes for t in outputs)
+        if Trait.VIEW in self.traits:
+            return Cost(0, 0)
+        work = inputs if Trait.REDUCTION in self.traits else outputs
+        return Cost(max((t.size for t in work), default=0), moved)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}({', '.join(self.inputs)}; {', '.join(self.attrs)})>"

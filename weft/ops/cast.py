@@ -1,0 +1,98 @@
+"""Conversion between dtypes.
+
+Casts that cannot keep a value have one documented result, the same in every mode:
+
+- floating to integer truncates towards zero and saturates: too large is the largest integer, too
+  small the smallest, NaN is 0;
+- integer to integer wraps;
+- to bool is `x != 0`, so NaN is True;
+- to a narrower float rounds to nearest even, and overflows to infinity;
+- complex to real is an error: say `weft.real(x)` or `weft.abs(x)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.base import dtypes
+from weft.base.device import as_device
+from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, int_info
+from weft.base.errors import DTypeError
+from weft.core.bind import bind
+from weft.core.public import attach, public
+from weft.core.tensor import Tensor
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+
+__all__ = ["astype"]
+
+
+def _astype_type(x: TensorType, *, dtype: DType) -> TensorType:
+    if x.dtype.kind == "complex" and dtype.kind not in ("complex", "bool"):
+        raise DTypeError(
+            f"a cast from {x.dtype.name} to {dtype.name} would drop the imaginary part",
+            hint="use weft.real(x) or weft.abs(x)",
+        )
+    return x.like(dtype=dtype)
+
+
+def _convert(xp: Any, x: Any, *, dtype: DType) -> Any:
+    source = as_dtype(x.dtype)
+    if source.kind == "complex" and dtype.kind not in ("complex", "bool"):
+        raise TypeError("complex to real")  # the type rule says the rest
+    if source.kind == "float" and dtype.kind in ("int", "uint"):
+        return _saturated(xp, x, dtype)
+    return xp.astype(x, dtype.numpy)
+
+
+def _saturated(xp: Any, x: Any, dtype: DType) -> Any:
+    """Floats as integers: truncated, clipped to the range, NaN as 0."""
+    if as_dtype(x.dtype) in NARROW_FLOATS:
+        x = xp.astype(x, dtypes.float32.numpy)
+    info = int_info(dtype)
+    above = x >= 2.0 ** (dtype.bits - (dtype.kind == "int"))  # info.max + 1, exact as a float
+    below = x <= float(info.min)
+    outside = above | below | (x != x)
+    inside = xp.astype(xp.where(outside, xp.zeros_like(x), x), dtype.numpy)
+    limits = xp.where(above, xp.asarray(info.max, dtype=dtype.numpy), inside)
+    return xp.where(below, xp.asarray(info.min, dtype=dtype.numpy), limits)
+
+
+_astype = Op("astype", _astype_type, _convert, traits=Trait.ELEMENTWISE)
+
+
+@public("astype")
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+    """x in another dtype; see the rules of conversion in the op reference.
+
+    >>> weft.asarray([1.9, -1.9, float("nan"), 300.0]).astype(weft.int8)
+    tensor([  1,  -1,   0, 127], dtype=int8)
+    """
+    wanted = as_dtype(dtype)
+    out: Tensor = x
+    if x.dtype is not wanted:
+        out = bind(_astype, x, dtype=wanted)
+    elif copy:
+        out = x.__copy__()
+    return out if device is None else out.to_device(as_device(device))
+
+
+def _caster(dtype: DType) -> Any:
+    def method(self: Tensor) -> Tensor:
+        return astype(self, dtype)
+
+    method.__doc__ = f"x.astype(weft.{dtype.name})"
+    return method
+
+
+attach(
+    {
+        "bool": _caster(dtypes.bool),  # PyTorch's short names
+        "int": _caster(dtypes.int32),
+        "long": _caster(dtypes.int64),
+        "half": _caster(dtypes.float16),
+        "bfloat16": _caster(dtypes.bfloat16),
+        "float": _caster(dtypes.float32),
+        "double": _caster(dtypes.float64),
+    }
+)

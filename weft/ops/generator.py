@@ -1,0 +1,192 @@
+"""`Generator`: where random numbers come from. Its whole state is one tensor, `uint64[2]`.
+
+A draw is two pure ops: one makes numbers of the state, one advances the state past the blocks that
+were used. So a compiled graph can take the state as an input and return it as an output, and draws
+the numbers that eager code would have drawn. Which number comes of which state is written down in
+`weft.ops.philox`.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.device import Device, as_device
+from weft.base.errors import DTypeError, ShapeError, WeftError
+from weft.core.bind import bind
+from weft.core.operands import as_tensor, assign
+from weft.core.public import public
+from weft.core.tensor import Tensor, wrap
+from weft.ir.dispatch import family_for
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.ops import philox
+
+
+class RangeError(WeftError, ValueError):
+    """A number outside of what the op takes."""
+
+
+def check_state(state: TensorType) -> None:
+    if state.dtype is not dtypes.uint64 or state.shape != (2,):
+        raise ShapeError(
+            f"the state of a generator is u64[2], not {state}",
+            hint="use what generator.state or weft.get_rng_state() gave",
+        )
+
+
+def _advance_type(state: TensorType, *, blocks: int) -> TensorType:
+    check_state(state)
+    return state
+
+
+_advance = Op(
+    "random_advance", _advance_type, philox.advance, kinds="unsigned integer", vjp=(None,)
+)
+
+
+@public()
+class Generator:
+    """A stream of random numbers that its seed determines, on every device and in every mode.
+
+    Streams of different seeds are independent. Without a seed the operating system gives one. A
+    generator may be used from several threads: each draw gets numbers of its own.
+
+    >>> generator = weft.Generator(seed=0)
+    >>> weft.rand(2, generator=generator)
+    tensor([0.39904642, 0.88052016])
+    >>> saved = generator.state
+    >>> saved.tolist()
+    [0, 1]
+    >>> weft.rand(2, generator=generator)
+    tensor([0.97224116, 0.36209106])
+    >>> generator.state = saved
+    >>> weft.rand(2, generator=generator)
+    tensor([0.97224116, 0.36209106])
+    """
+
+    __slots__ = ("__weakref__", "_lock", "_state")
+
+    def __init__(self, seed: int | None = None, device: Any = None) -> None:
+        # Reentrant, for recorders that draw while they handle a draw.
+        self._lock = threading.RLock()
+        self._state = _new_state(_entropy() if seed is None else _key(seed), as_device(device))
+
+    @property
+    def state(self) -> Tensor:
+        """`uint64[2]`: the seed, and the number of 128-bit blocks used so far."""
+        with self._lock:
+            return self._state.__copy__()
+
+    @state.setter
+    def state(self, state: Tensor) -> None:
+        tensor = as_tensor(state, "Generator.state")
+        check_state(tensor.type)
+        with self._lock:
+            assign(self._state, tensor.to_device(self._state.device), "Generator.state")
+
+    @property
+    def device(self) -> Device:
+        """Where the state lies, and where numbers are drawn unless the call says otherwise."""
+        return self._state.device
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start anew from a seed: an int from -2**63 to 2**64 - 1 (-1 is the same as 2**64 - 1)."""
+        fresh = _new_state(_key(seed), self.device)
+        with self._lock:
+            assign(self._state, fresh, "manual_seed")
+        return self
+
+    def seed(self) -> int:
+        """Start anew from a seed of the operating system, and say which."""
+        chosen = _entropy()
+        self.manual_seed(chosen)
+        return chosen
+
+    def initial_seed(self) -> int:
+        """The seed that the stream began with, from 0 to 2**64 - 1."""
+        return int(self.state.numpy()[0])
+
+    def clone(self) -> Generator:
+        """Another generator that will give the same numbers."""
+        return _restored(self.state)
+
+    def advance(self, blocks: int) -> Tensor:
+        """Take `blocks` blocks of 128 bits: the state to make them of. The next draw is past them.
+
+        This is all that a random op of your own needs.
+        """
+        with self._lock:
+            before = self._state.__copy__()
+            assign(self._state, bind(_advance, before, blocks=blocks), "random_advance")
+        return before
+
+    def __reduce__(self) -> Any:
+        return _restored, (self.state,)
+
+    def __repr__(self) -> str:
+        key, block = self.state.tolist()
+        place = "" if self.device == as_device(None) else f", device='{self.device}'"
+        return f"<weft.Generator seed={key}, {block} blocks used{place}>"
+
+
+def _restored(state: Tensor) -> Generator:
+    generator = Generator(0, state.device)
+    generator.state = state
+    return generator
+
+
+def _new_state(key: int, device: Device) -> Tensor:
+    array = np.array([key, 0], dtype=np.uint64)
+    return wrap(family_for(device).from_numpy(array, device))
+
+
+def _entropy() -> int:
+    return int.from_bytes(os.urandom(8), "little")
+
+
+def _key(seed: Any) -> int:
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise DTypeError(f"a seed is an int, not {seed!r:.60}", op="manual_seed") from None
+    if not -(2**63) <= number < 2**64:
+        raise RangeError(
+            f"the seed {number} does not fit into 64 bits",
+            op="manual_seed",
+            hint="use an int from -2**63 to 2**64 - 1, e.g. seed % 2**64",
+        )
+    return number % 2**64
+
+
+#: What functions draw from when they are given no generator.
+default_generator = Generator()
+
+
+@public()
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator, which all functions without `generator=` draw from; returns it.
+
+    >>> weft.manual_seed(0)
+    <weft.Generator seed=0, 0 blocks used>
+    >>> weft.rand(2)
+    tensor([0.39904642, 0.88052016])
+    """
+    return default_generator.manual_seed(seed)
+
+
+@public()
+def get_rng_state() -> Tensor:
+    """The state of the default generator, to be given to `set_rng_state` later."""
+    return default_generator.state
+
+
+@public()
+def set_rng_state(state: Tensor) -> None:
+    """Make the default generator go on from `state`."""
+    default_generator.state = state

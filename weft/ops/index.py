@@ -1,0 +1,456 @@
+"""Reading and writing parts of tensors: x[…], x[…] = v, take, nonzero, repeat.
+
+An index is split once into a static part (ints, slices, new axes) and the integer tensors in it.
+Without tensors it is the `getitem` op, which moves no data; with them it is `gather`. Boolean masks
+become the positions of their True elements. Both follow NumPy's rules, and an index that is out of
+range is an error in every mode.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import DTypeError, IndexError, ShapeError
+from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
+from weft.core.bind import bind, update
+from weft.core.operands import as_tensor, cast, constant, number_kind
+from weft.core.public import attach, public
+from weft.core.tensor import Tensor
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.creation import arange, asarray
+from weft.ops.rules import check_kind
+from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
+
+__all__ = ["nonzero", "repeat", "searchsorted", "take", "take_along_axis"]
+
+#: Stands for an integer tensor in the static part of an index.
+TENSOR = "tensor"
+_STATIC = (int, slice, type(None), type(...))
+_PLAIN = frozenset(_STATIC)
+
+Index = Any  # an int, slice, None, Ellipsis or TENSOR, or a tuple of them
+
+
+# --- type rules --------------------------------------------------------------------------------
+
+
+def _parts(index: Index, ndim: int) -> list[Any]:
+    """The index with `...` and missing axes spelled out: one part per axis, and Nones."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    used = sum(part is not None and part is not ... for part in parts)
+    if used > ndim:
+        raise IndexError(f"{used} indices for a tensor of {ndim} axes")
+    if sum(part is ... for part in parts) > 1:
+        raise IndexError("an index can hold only one '...'")
+    at = parts.index(...) if any(part is ... for part in parts) else len(parts)
+    return parts[:at] + [slice(None)] * (ndim - used) + parts[at + 1 :]
+
+
+def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> Shape:
+    """The shape of x[index] for x of `shape`, with the shapes of the tensors in the index."""
+    parts = _parts(index, len(shape))
+    sizes = iter(shape)
+    gathers = [i for i, part in enumerate(parts) if part is TENSOR]
+    result: list[Any] = []
+    ints: list[int] = []
+    for i, part in enumerate(parts):
+        if part is None:
+            result.append(1)
+            continue
+        size = next(sizes)
+        if isinstance(part, slice):
+            result.append(len(range(*part.indices(size))))
+        elif part is TENSOR:
+            result.append(TENSOR)
+        else:
+            if not -size <= part < size:
+                raise IndexError(f"index {part} is out of range for an axis of size {size}")
+            ints.append(i)
+            if gathers:
+                result.append(TENSOR)  # beside tensors, an int is one more of them
+    if not gathers:
+        return tuple(result)
+    together = broadcast_shapes(*tensors)
+    places = sorted(gathers + ints)
+    adjacent = places[-1] - places[0] + 1 == len(places)
+    rest = [size for size in result if size is not TENSOR]
+    front = result.index(TENSOR) if adjacent else 0
+    return (*rest[:front], *together, *rest[front:])
+
+
+def _getitem_type(x: TensorType, *, index: Index) -> TensorType:
+    return x.like(shape=indexed_shape(x.shape, index))
+
+
+def _check_indices(indices: Sequence[TensorType]) -> None:
+    for part in indices:
+        if part.dtype.kind not in ("int", "uint"):
+            raise IndexError(
+                f"an index must be of integers or bools, not {part.dtype.name}",
+                hint="cast it with astype(weft.int64)",
+            )
+
+
+def _gather_type(x: TensorType, *indices: TensorType, index: Index) -> TensorType:
+    _check_indices(indices)
+    return x.like(shape=indexed_shape(x.shape, index, [i.shape for i in indices]))
+
+
+def _setitem_type(
+    x: TensorType, value: TensorType, *indices: TensorType, index: Index
+) -> TensorType:
+    _check_indices(indices)
+    target = indexed_shape(x.shape, index, [i.shape for i in indices])
+    if broadcast_shapes(value.shape, target) != target:
+        raise ShapeError(f"a value of shape {value.shape} does not fit into a part of {target}")
+    return x
+
+
+# --- primitives --------------------------------------------------------------------------------
+
+
+def _filled_in(index: Index, arrays: Sequence[Any]) -> Any:
+    """The index with its tensors back in their places."""
+    if not arrays:
+        return index
+    given = iter(arrays)
+    parts = index if isinstance(index, tuple) else (index,)
+    return tuple(next(given) if part is TENSOR else part for part in parts)
+
+
+def _read(x: Any, *indices: Any, index: Index) -> Any:
+    return x[_filled_in(index, indices)]
+
+
+def _write(x: Any, value: Any, *indices: Any, index: Index) -> None:
+    x[_filled_in(index, indices)] = value
+
+
+def _written(xp: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
+    out = xp.asarray(x, copy=True)
+    _write(out, value, *indices, index=index)
+    return out
+
+
+def _read_plain(x: Any, index: Index) -> Any:
+    return x[index]
+
+
+_getitem = Op(
+    "getitem",
+    _getitem_type,
+    lambda xp, x, *, index: x[index],
+    numpy=_read_plain,
+    traits=Trait.VIEW | Trait.LINEAR,
+)
+_gather = Op(
+    "gather",
+    _gather_type,
+    lambda xp, x, *indices, index: _read(x, *indices, index=index),
+    numpy=_read,
+    traits=Trait.LINEAR,
+)
+_setitem = Op("setitem", _setitem_type, _written, in_place=_write)
+
+
+# --- x[…] and x[…] = v -------------------------------------------------------------------------
+
+
+def _is_static(key: Any) -> bool:
+    kind = key.__class__
+    return kind in _PLAIN or (kind is tuple and all(part.__class__ in _PLAIN for part in key))
+
+
+def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
+    """x[key]: a part of x, as a tensor of its own."""
+    if key.__class__ in _PLAIN or _is_static(key):
+        static: Tensor = bind(_getitem, self, index=key)
+        return static
+    x, index, tensors = _split(self, key)
+    out: Tensor = (
+        bind(_gather, x, *tensors, index=index) if tensors else bind(_getitem, x, index=index)
+    )
+    return out
+
+
+def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
+    """x[key] = value: x now holds the new values; no other tensor changes."""
+    new = _fitting(value, self)
+    if _is_static(key):
+        update(_setitem, self, new, index=key)
+        return
+    x, index, tensors = _split(self, key)
+    if x is self:
+        update(_setitem, self, new, *tensors, index=index)
+    else:  # a 0-d mask indexes a new axis in front
+        self._data = reshape(bind(_setitem, x, new, *tensors, index=index), self.shape)._data
+
+
+def _fitting(value: Any, target: Tensor) -> Tensor:
+    """`value` in the dtype of the tensor it is written to, if that can hold its kind."""
+    dtype = target.dtype
+    kind = number_kind(value)
+    given = (
+        kind
+        or (
+            as_tensor(value, "setitem")
+            if isinstance(value, (Tensor, np.ndarray))
+            else asarray(value)
+        ).dtype.kind
+    )
+    order = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+    if order[given] > order[dtype.kind]:
+        raise DTypeError(
+            f"a {given} value cannot be written into a tensor of {dtype.name}",
+            op="setitem",
+            operands=[target.type],
+            hint="cast the value or the tensor with astype",
+        )
+    if kind is not None:
+        return constant(value, dtype, target.device)
+    tensor = value if isinstance(value, Tensor) else asarray(value, device=target.device)
+    return cast(tensor, dtype)
+
+
+def _split(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...], list[Tensor]]:
+    """An index as its static part and the integer tensors in it."""
+    parts: list[Any] = []
+    tensors: list[Tensor] = []
+    given = key if isinstance(key, tuple) else (key,)
+    axis = 0  # of x, up to where the index has been read
+    for position, part in enumerate(given):
+        if part is ...:
+            later = sum(_axes_used(p) for p in given[position + 1 :])
+            axis = max(x.ndim - later, axis)
+            parts.append(part)
+        elif part is None or isinstance(part, slice):
+            parts.append(part)
+            axis += part is not None
+        elif isinstance(part, (bool, np.bool_)):
+            x = expand_dims(x, axis)
+            parts.append(TENSOR)
+            tensors.append(arange(int(part), device=x.device))
+            axis += 1
+        elif isinstance(part, int):
+            parts.append(part)
+            axis += 1
+        elif isinstance(part, Tensor) and part.dtype is not dtypes.bool:
+            parts.append(TENSOR)
+            tensors.append(part)
+            axis += 1
+        else:
+            found = _as_index(part, x)
+            if found.dtype is not dtypes.bool:
+                parts.append(TENSOR)
+                tensors.append(found)
+                axis += 1
+            elif found.ndim == 0:
+                x = expand_dims(x, axis)
+                parts.append(TENSOR)
+                tensors.append(arange(int(found), device=x.device))
+                axis += 1
+            else:
+                _check_mask(found, x.shape[axis : axis + found.ndim])
+                parts.extend([TENSOR] * found.ndim)
+                tensors.extend(nonzero(found))
+                axis += found.ndim
+    return x, tuple(parts), tensors
+
+
+def _axes_used(part: Any) -> int:
+    """How many axes of the tensor a part of an index takes."""
+    if part is None or isinstance(part, (bool, np.bool_)):
+        return 0
+    if isinstance(part, (Tensor, np.ndarray)) and part.dtype in (dtypes.bool, np.dtype(bool)):
+        return part.ndim
+    return 1
+
+
+def _as_index(part: Any, x: Tensor) -> Tensor:
+    if isinstance(part, Tensor):
+        return part
+    if isinstance(part, (list, tuple, range, np.ndarray)):
+        made = asarray(part if not isinstance(part, range) else list(part), device=x.device)
+        return made if made.size else cast(made, dtypes.int64)
+    try:
+        return asarray(operator.index(part), device=x.device)
+    except TypeError:
+        raise IndexError(
+            f"{type(part).__name__} {part!r:.40} is not an index",
+            op="getitem",
+            operands=[x.type],
+            hint="use ints, slices, None, ..., integer or bool tensors",
+        ) from None
+
+
+def _check_mask(mask: Tensor, shape: Shape) -> None:
+    if len(shape) != mask.ndim or any(m not in (n, 0) for m, n in zip(mask.shape, shape, strict=True)):
+        raise IndexError(
+            f"a mask of shape {mask.shape} does not fit axes of shape {shape}",
+            op="getitem",
+            operands=[mask.type],
+        )
+
+
+attach({"__getitem__": _getitem_method, "__setitem__": _setitem_method})
+
+
+# --- functions ---------------------------------------------------------------------------------
+
+
+def _take_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
+    _check_indices([indices])
+    return x.like(shape=(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+
+def _along_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
+    _check_indices([indices])
+    return x.like(shape=indices.shape)
+
+
+_take = Op(
+    "take",
+    _take_type,
+    lambda xp, x, indices, *, axis: xp.take(x, indices, axis=axis),
+    traits=Trait.LINEAR,
+)
+_take_along_axis = Op(
+    "take_along_axis",
+    _along_type,
+    lambda xp, x, indices, *, axis: xp.take_along_axis(x, indices, axis=axis),
+    traits=Trait.LINEAR,
+)
+
+
+@public("take")
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """The elements of x at `indices` along an axis.
+
+    >>> weft.take(weft.asarray([10, 20, 30]), weft.asarray([2, 0, -1]))
+    tensor([30, 10, 30])
+    """
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(
+                f"an axis is needed for a tensor of {x.ndim} axes", op="take", operands=[x.type]
+            )
+        axis = 0
+    at = as_tensor(indices, "take", like=x)
+    out: Tensor = bind(_take, x, at, axis=normalize_axis(axis, x.ndim, "take"))
+    return out
+
+
+@public("take_along_axis")
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """For each position, the element of x that `indices` names along the axis, as argsort gives."""
+    at = normalize_axis(axis, x.ndim, "take_along_axis")
+    if indices.ndim != x.ndim:
+        raise ShapeError(
+            f"x has {x.ndim} axes and indices {indices.ndim}: they must agree",
+            op="take_along_axis",
+            operands=[x.type, indices.type],
+        )
+
+    def rest(shape: Shape) -> Shape:
+        return (*shape[:at], 1, *shape[at + 1 :])
+
+    other = broadcast_shapes(rest(x.shape), rest(indices.shape))
+    source = broadcast_to(x, (*other[:at], x.shape[at], *other[at + 1 :]))
+    places = broadcast_to(indices, (*other[:at], indices.shape[at], *other[at + 1 :]))
+    out: Tensor = bind(_take_along_axis, source, places, axis=at)
+    return out
+
+
+def _nonzero_type(x: TensorType) -> TensorType:
+    return x.like(dtype=dtypes.int64, shape=(x.ndim, x.size))  # at most: DATA_SHAPE
+
+
+_nonzero = Op(
+    "nonzero",
+    _nonzero_type,
+    lambda xp, x: xp.astype(xp.stack(xp.nonzero(x)), dtypes.int64.numpy),
+    traits=Trait.DATA_SHAPE,
+)
+
+
+@public("nonzero")
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """The positions of the nonzero elements: one tensor of indices for each axis."""
+    if not x.ndim:
+        raise ShapeError("a 0-d tensor has no positions", op="nonzero", operands=[x.type])
+    return unstack(bind(_nonzero, x))
+
+
+def _searchsorted_type(x1: TensorType, x2: TensorType, *, side: str) -> TensorType:
+    check_kind(x1, "real", "x1")
+    if x1.ndim != 1:
+        raise ShapeError(f"the sorted values must have 1 axis, not {x1.ndim}")
+    return x2.like(dtype=dtypes.int64)
+
+
+_searchsorted = Op(
+    "searchsorted",
+    _searchsorted_type,
+    lambda xp, x1, x2, *, side: xp.astype(
+        xp.asarray(xp.searchsorted(x1, x2, side=side)), dtypes.int64.numpy
+    ),
+    kinds="real",
+    traits=Trait.WIDEN,
+)
+
+
+@public("searchsorted")
+def searchsorted(
+    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
+) -> Tensor:
+    """Where in the sorted x1 each value of x2 would have to be inserted to keep it sorted."""
+    if side not in ("left", "right"):
+        raise ShapeError(f"side must be 'left' or 'right', not {side!r}", op="searchsorted")
+    ordered = x1 if sorter is None else take(x1, sorter)
+    values = as_tensor(x2, "searchsorted", like=x1)
+    if values.dtype is not ordered.dtype:
+        raise DTypeError(
+            f"x1 is {ordered.dtype.name} and x2 {values.dtype.name}",
+            op="searchsorted",
+            hint="cast one of them",
+        )
+    out: Tensor = bind(_searchsorted, ordered, values, side=side)
+    return out
+
+
+def _repeat_type(x: TensorType, repeats: TensorType, *, axis: int) -> TensorType:
+    if repeats.shape != (x.shape[axis],):
+        raise ShapeError(f"{repeats.size} counts of repetition for an axis of size {x.shape[axis]}")
+    _check_indices([repeats])
+    return x  # its size along the axis depends on the counts: DATA_SHAPE
+
+
+_repeat = Op(
+    "repeat",
+    _repeat_type,
+    lambda xp, x, repeats, *, axis: xp.repeat(x, repeats, axis=axis),
+    traits=Trait.DATA_SHAPE | Trait.LINEAR,
+)
+
+
+@public("repeat")
+def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Each element repeated: a count for all, or a tensor of counts, one for each element."""
+    if axis is None:
+        x, axis = reshape(x, (x.size,)), 0
+    at = normalize_axis(axis, x.ndim, "repeat")
+    if isinstance(repeats, Tensor) and repeats.size != 1:
+        out: Tensor = bind(_repeat, x, repeats, axis=at)
+        return out
+    count = operator.index(repeats.item() if isinstance(repeats, Tensor) else repeats)
+    if count < 0:
+        raise ShapeError(f"repeats must not be negative: {count}", op="repeat")
+    spread = expand_dims(x, at + 1)
+    wide = broadcast_to(spread, (*x.shape[: at + 1], count, *x.shape[at + 1 :]))
+    return reshape(wide, (*x.shape[:at], x.shape[at] * count, *x.shape[at + 1 :]))

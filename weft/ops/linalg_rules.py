@@ -1,0 +1,96 @@
+"""What the functions of `weft.linalg` share: checks of matrices, conversions, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.base.dtypes import NARROW_FLOATS, float32
+from weft.base.errors import LinAlgError, ShapeError
+from weft.base.shapes import Shape, size_of
+from weft.core.bind import bind
+from weft.core.operands import cast, common
+from weft.core.tensor import Tensor
+from weft.ir.op import Cost, Op, Types
+from weft.ir.types import TensorType
+from weft.ops.elementwise import conj
+from weft.ops.rules import check_kind
+from weft.ops.shape import matrix_transpose
+
+__all__ = [
+    "adjoint",
+    "bind_with_hint",
+    "floating",
+    "matrix_cost",
+    "matrix_sizes",
+    "square_size",
+    "square_type",
+    "widened",
+]
+
+
+def floating(x: Any, op: str) -> Tensor:
+    """x as a tensor of a floating dtype."""
+    return common((x,), op, at_least="float")[0]
+
+
+def widened(x: Tensor) -> Tensor:
+    """Narrow floats as float32, for functions of several ops, to round their result only once."""
+    return cast(x, float32) if x.dtype in NARROW_FLOATS else x
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """The conjugate transpose of each matrix."""
+    turned = matrix_transpose(x)
+    return conj(turned) if x.dtype.kind == "complex" else turned
+
+
+def matrix_sizes(x: TensorType, op: str = "", name: str = "x") -> tuple[Shape, int, int]:
+    """The shape of the stack, and the rows and columns of each matrix."""
+    if x.ndim < 2:
+        raise ShapeError(
+            f"{name} must be a matrix or a stack of matrices; it has {x.ndim} axes",
+            op=op,
+            operands=[x] if op else (),
+            hint="a matrix has two axes: reshape it",
+        )
+    return x.shape[:-2], x.shape[-2], x.shape[-1]
+
+
+def square_size(x: TensorType, op: str = "", name: str = "x") -> tuple[Shape, int]:
+    """The shape of the stack, and the rows of each square matrix."""
+    stack, rows, columns = matrix_sizes(x, op, name)
+    if rows != columns:
+        raise ShapeError(
+            f"{name} must be a square matrix, not {rows} × {columns}",
+            op=op,
+            operands=[x] if op else (),
+        )
+    return stack, rows
+
+
+def square_type(x: TensorType) -> TensorType:
+    """The type rule of ops from square matrices to square matrices."""
+    check_kind(x, "floating")
+    square_size(x)
+    return x
+
+
+def bind_with_hint(hint: str, op: Op, *inputs: Tensor, **attrs: Any) -> Any:
+    """`bind` with a way out for matrices that the op is not defined for."""
+    try:
+        return bind(op, *inputs, **attrs)
+    except LinAlgError as error:
+        error.hint = error.hint or hint
+        raise
+
+
+def matrix_cost(factor: float) -> Callable[..., Cost]:
+    """`factor` × rows × columns × min(rows, columns) operations for each matrix."""
+
+    def cost(inputs: Types, outputs: Types, **_attrs: Any) -> Cost:
+        stack, rows, columns = matrix_sizes(inputs[0])
+        flops = factor * size_of(stack) * rows * columns * min(rows, columns)
+        return Cost(int(flops), sum(t.nbytes for t in (*inputs, *outputs)))
+
+    return cost

@@ -1,0 +1,194 @@
+"""Square systems: solutions, inverses, determinants and powers.
+
+All take a matrix or a stack of matrices in the last two axes, with the dtypes of the
+factorisations in `linalg_factor`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple
+
+from weft.base.dtypes import real_dtype
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.shapes import broadcast_shapes
+from weft.core.bind import bind
+from weft.core.operands import cast, common
+from weft.core.public import public
+from weft.core.tensor import Tensor, type_of
+from weft.ir.op import Cost, Op, Trait, Types
+from weft.ir.types import TensorType
+from weft.ops.creation import eye
+from weft.ops.elementwise import positive
+from weft.ops.linalg_rules import (
+    bind_with_hint,
+    floating,
+    matrix_cost,
+    square_size,
+    square_type,
+    widened,
+)
+from weft.ops.matmul import matmul
+from weft.ops.rules import check_kind, check_same
+from weft.ops.shape import broadcast_to
+
+__all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
+
+# --- solve -------------------------------------------------------------------------------------
+
+
+def _solve_type(x1: TensorType, x2: TensorType) -> TensorType:
+    check_same(x1, x2)
+    check_kind(x1, "floating", "x1")
+    stack, size = square_size(x1, name="x1")
+    if not x2.shape:
+        raise ShapeError("x2 must be a vector or a matrix, not 0-d")
+    rows = x2.shape[-2:][0]
+    if rows != size:
+        raise ShapeError(
+            f"x1 has {size} rows and x2 has {rows}",
+            hint="for x1 of shape (..., M, M), x2 is a vector (M,) or matrices (..., M, K)",
+        )
+    if x2.ndim == 1:
+        return x2.like(shape=(*stack, size))
+    return x2.like(shape=(*broadcast_shapes(stack, x2.shape[:-2]), *x2.shape[-2:]))
+
+
+def _solve_cost(inputs: Types, outputs: Types) -> Cost:
+    factor = matrix_cost(2 / 3)(inputs, outputs)
+    return Cost(factor.flops + 2 * outputs[0].size * inputs[0].shape[-1], factor.bytes)
+
+
+_solve = Op(
+    "solve",
+    _solve_type,
+    lambda xp, x1, x2: xp.linalg.solve(x1, x2),
+    kinds="floating",
+    traits=Trait.WIDEN,
+    cost=_solve_cost,
+)
+
+
+@public(namespace="linalg")
+def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The solution X of x1 @ X = x2, for a square x1; the stacks of matrices broadcast.
+
+    A 1-d x2 is one vector, for every matrix of x1.
+
+    >>> weft.linalg.solve(weft.asarray([[3.0, 1.0], [1.0, 2.0]]), weft.asarray([9.0, 8.0]))
+    tensor([2., 3.])
+    """
+    hint = "no unique solution exists; weft.linalg.pinv(x1) @ x2 is the best approximation"
+    operands = common((x1, x2), "solve", at_least="float")
+    out: Tensor = bind_with_hint(hint, _solve, *operands)
+    return out
+
+
+# --- inverses and powers -----------------------------------------------------------------------
+
+_inv = Op(
+    "inv",
+    square_type,
+    lambda xp, x: xp.linalg.inv(x),
+    kinds="floating",
+    traits=Trait.WIDEN,
+    cost=matrix_cost(2),
+)
+
+
+@public(namespace="linalg")
+def inv(x: Tensor, /) -> Tensor:
+    """The inverse of a square matrix. To solve equations, `solve` is faster and more exact.
+
+    >>> weft.linalg.inv(weft.asarray([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[0.5 , 0.  ],
+            [0.  , 0.25]])
+    """
+    hint = "the matrix has no inverse; weft.linalg.pinv(x) always exists"
+    out: Tensor = bind_with_hint(hint, _inv, floating(x, "inv"))
+    return out
+
+
+@public(namespace="linalg")
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
+    """x @ x @ … @ x, n times; the identity for n = 0, and powers of the inverse for n < 0.
+
+    >>> weft.linalg.matrix_power(weft.asarray([[1.0, 1.0], [0.0, 1.0]]), 10)
+    tensor([[ 1., 10.],
+            [ 0.,  1.]])
+    """
+    tensor = floating(x, "matrix_power")
+    _, size = square_size(type_of(tensor), "matrix_power")
+    try:
+        power = operator.index(n)
+    except TypeError:
+        raise DTypeError(f"n must be an int, not {n!r}", op="matrix_power") from None
+    if power == 0:
+        return broadcast_to(eye(size, dtype=tensor.dtype, device=tensor.device), tensor.shape)
+    factor = widened(tensor)
+    if power < 0:
+        factor, power = inv(factor), -power
+    while power % 2 == 0:
+        factor, power = matmul(factor, factor), power // 2
+    result = factor
+    while power := power // 2:
+        factor = matmul(factor, factor)
+        if power % 2:
+            result = matmul(result, factor)
+    return cast(positive(result) if result is x else result, tensor.dtype)
+
+
+# --- determinants ------------------------------------------------------------------------------
+
+
+class SlogdetResult(NamedTuple):
+    """The sign of the determinant, and the logarithm of its absolute value."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+def _det_type(x: TensorType) -> TensorType:
+    check_kind(x, "floating")
+    stack, _ = square_size(x)
+    return x.like(shape=stack)
+
+
+def _slogdet_type(x: TensorType) -> tuple[TensorType, TensorType]:
+    sign = _det_type(x)
+    return sign, sign.like(dtype=real_dtype(x.dtype))
+
+
+_det = Op(
+    "det",
+    _det_type,
+    lambda xp, x: xp.linalg.det(x),
+    kinds="floating",
+    traits=Trait.WIDEN,
+    cost=matrix_cost(2 / 3),
+)
+_slogdet = Op(
+    "slogdet",
+    _slogdet_type,
+    lambda xp, x: tuple(xp.linalg.slogdet(x)),
+    kinds="floating",
+    traits=Trait.WIDEN,
+    outputs=2,
+    cost=matrix_cost(2 / 3),
+)
+
+
+@public(namespace="linalg")
+def det(x: Tensor, /) -> Tensor:
+    """The determinant of a square matrix; use `slogdet` where it may overflow."""
+    out: Tensor = bind(_det, floating(x, "det"))
+    return out
+
+
+@public(namespace="linalg")
+def slogdet(x: Tensor, /) -> SlogdetResult:
+    """The sign and the logarithm of the absolute value of the determinant.
+
+    The determinant is sign * exp(logabsdet); where it is zero, they are 0 and -inf.
+    """
+    return SlogdetResult(*bind(_slogdet, floating(x, "slogdet")))

@@ -1,0 +1,337 @@
+"""Reductions: fold some axes of a tensor into one value each, and running versions of them.
+
+- `sum` and `prod` of small integers and bools are int64 (uint64 for unsigned), as the standard
+  has it; of float16 and bfloat16 they are accumulated in float32 and rounded once.
+- NaN propagates through `max` and `min`, and `argmax` / `argmin` point at the first NaN.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, real_dtype
+from weft.base.errors import ShapeError
+from weft.base.shapes import Axis, normalize_axes, normalize_axis, reduced_shape, size_of
+from weft.core.bind import bind
+from weft.core.operands import cast
+from weft.core.public import public
+from weft.core.tensor import Tensor
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.creation import ones, zeros
+from weft.ops.elementwise import abs, divide, not_equal, sqrt, square, subtract
+from weft.ops.rules import check_kind
+from weft.ops.shape import concat, reshape
+
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "std",
+    "sum",
+    "var",
+]
+
+
+def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp: Any = None) -> Op:
+    def infer(x: TensorType, *, axis: tuple[int, ...], keepdims: bool) -> TensorType:
+        check_kind(x, kinds)
+        shape = reduced_shape(x.shape, axis, keepdims)
+        if name in ("max", "min") and 0 in x.shape and size_of(shape):
+            raise ShapeError(f"there is no {name} of an empty axis: the shape is {x.shape}")
+        return x.like(shape=shape, dtype=dtypes.bool if to_bool else None)
+
+    # The dtype is said because sums of small integers would else be widened; see `accumulator`.
+    typed = name in ("sum", "prod")
+
+    def evaluate(xp: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+        more = {"dtype": x.dtype} if typed else {}
+        return getattr(xp, name)(x, axis=axis, keepdims=keepdims, **more)
+
+    def numpy(x: Any, *, axis: tuple[int, ...], keepdims: bool, reduce: Any = ufunc.reduce) -> Any:
+        return reduce(x, axis, x.dtype if typed else None, None, keepdims)
+
+    return Op(
+        name,
+        infer,
+        evaluate,
+        numpy=numpy,
+        kinds=kinds,
+        vjp=vjp,
+        traits=Trait.REDUCTION | Trait.WIDEN | (Trait.LINEAR if name == "sum" else Trait.NONE),
+    )
+
+
+def _spread(xp: Any, g: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+    """A reduced value back over the axes it was reduced from."""
+    return xp.broadcast_to(xp.reshape(g, reduced_shape(shape, axis, keepdims=True)), shape)
+
+
+_sum = _reduction(
+    "sum",
+    np.add,
+    "numeric",
+    vjp=(lambda xp, g, _out, x, *, axis, keepdims: _spread(xp, g, x.shape, axis),),
+)
+_prod = _reduction("prod", np.multiply, "numeric")
+_max = _reduction("max", np.maximum, "real")
+_min = _reduction("min", np.minimum, "real")
+_any = _reduction("any", np.logical_or, "all", to_bool=True)
+_all = _reduction("all", np.logical_and, "all", to_bool=True)
+
+
+def _reduce(op: Op, x: Tensor, axis: Axis, keepdims: builtins.bool) -> Tensor:
+    axes = normalize_axes(axis, len(x._data.shape), op.name)
+    out: Tensor = bind(op, x, axis=axes, keepdims=bool(keepdims))
+    return out
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype that sums and products of `dtype` have."""
+    if dtype.kind in ("bool", "int"):
+        return dtypes.int64
+    return dtypes.uint64 if dtype.kind == "uint" else dtype
+
+
+def _accumulated(x: Tensor, dtype: Any) -> Tensor:
+    if dtype is not None:
+        return cast(x, as_dtype(dtype))
+    return x if x._data.dtype.kind in "fc" else cast(x, accumulator(x.dtype))
+
+
+@public("sum")
+def sum(
+    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
+) -> Tensor:
+    """The sum over `axis` (all axes by default).
+
+    >>> weft.asarray([[1, 2], [3, 4]]).sum(axis=0)
+    tensor([4, 6])
+    """
+    return _reduce(_sum, _accumulated(x, dtype), axis, keepdims)
+
+
+@public("prod")
+def prod(
+    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
+) -> Tensor:
+    """The product over `axis` (all axes by default)."""
+    return _reduce(_prod, _accumulated(x, dtype), axis, keepdims)
+
+
+@public("max")
+def max(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
+    """The largest value over `axis`; NaN where there is one."""
+    return _reduce(_max, x, axis, keepdims)
+
+
+@public("min")
+def min(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
+    """The smallest value over `axis`; NaN where there is one."""
+    return _reduce(_min, x, axis, keepdims)
+
+
+@public("any")
+def any(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
+    """Whether any element over `axis` is nonzero; False for no elements."""
+    return _reduce(_any, x, axis, keepdims)
+
+
+@public("all")
+def all(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
+    """Whether all elements over `axis` are nonzero; True for no elements."""
+    return _reduce(_all, x, axis, keepdims)
+
+
+@public("count_nonzero")
+def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
+    """How many elements over `axis` are nonzero."""
+    return sum(not_equal(x, 0), axis=axis, keepdims=keepdims)
+
+
+# --- where the extremes are --------------------------------------------------------------------
+
+
+def _position(name: str) -> Op:
+    def infer(x: TensorType, *, axis: int, keepdims: bool) -> TensorType:
+        check_kind(x, "real")
+        shape = reduced_shape(x.shape, (axis,), keepdims)
+        if x.shape[axis] == 0 and size_of(shape):
+            raise ShapeError(f"there is no {name} of an empty axis: the shape is {x.shape}")
+        return x.like(shape=shape, dtype=dtypes.int64)
+
+    def evaluate(xp: Any, x: Any, *, axis: int, keepdims: bool) -> Any:
+        found = getattr(xp, name)(x, axis=axis, keepdims=keepdims)
+        return xp.astype(found, dtypes.int64.numpy, copy=False)
+
+    return Op(name, infer, evaluate, kinds="real", traits=Trait.WIDEN)
+
+
+_argmax = _position("argmax")
+_argmin = _position("argmin")
+
+
+def _locate(op: Op, x: Tensor, axis: int | None, keepdims: builtins.bool) -> Tensor:
+    if axis is None:
+        out: Tensor = bind(
+            op, reshape(x, (-1,)) if x.size else reshape(x, (0,)), axis=0, keepdims=False
+        )
+        return reshape(out, (1,) * x.ndim) if keepdims else out
+    found: Tensor = bind(op, x, axis=normalize_axis(axis, x.ndim, op.name), keepdims=bool(keepdims))
+    return found
+
+
+@public("argmax")
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = False) -> Tensor:
+    """The index of the first largest value; over all elements when no axis is given."""
+    return _locate(_argmax, x, axis, keepdims)
+
+
+@public("argmin")
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = False) -> Tensor:
+    """The index of the first smallest value; over all elements when no axis is given."""
+    return _locate(_argmin, x, axis, keepdims)
+
+
+# --- statistics --------------------------------------------------------------------------------
+
+
+def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+    return size_of(tuple(x.shape[axis] for axis in axes))
+
+
+def _computable(x: Tensor) -> tuple[Tensor, DType]:
+    """x in the dtype that statistics are computed in, and the dtype of their result."""
+    if x.dtype in NARROW_FLOATS:
+        return cast(x, dtypes.float32), x.dtype
+    if x.dtype.kind in ("float", "complex"):
+        return x, x.dtype
+    return cast(x, dtypes.float64), dtypes.default_float()
+
+
+@public("mean")
+def mean(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
+    """The arithmetic mean over `axis`; NaN for no elements. Integers give the default float."""
+    wide, dtype = _computable(x)
+    axes = normalize_axes(axis, x.ndim, "mean")
+    return cast(divide(sum(wide, axis=axes, keepdims=keepdims), _count(x, axes)), dtype)
+
+
+@public("var")
+def var(
+    x: Tensor,
+    /,
+    *,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: builtins.bool = False,
+) -> Tensor:
+    """The variance over `axis`: the mean square distance from the mean.
+
+    The sum of squares is divided by n - correction (1 gives the unbiased estimate); where that is
+    not above zero the result is NaN or inf.
+    """
+    wide, dtype = _computable(x)
+    axes = normalize_axes(axis, x.ndim, "var")
+    n = _count(x, axes)
+    centre = divide(sum(wide, axis=axes, keepdims=True), n)
+    distance = subtract(wide, centre)
+    squares = square(abs(distance) if dtype.kind == "complex" else distance)
+    degrees = builtins.max(n - correction, 0)
+    result = divide(sum(squares, axis=axes, keepdims=keepdims), degrees)
+    return cast(result, real_dtype(dtype))
+
+
+@public("std")
+def std(
+    x: Tensor,
+    /,
+    *,
+    axis: Axis = None,
+    correction: float = 0.0,
+    keepdims: builtins.bool = False,
+) -> Tensor:
+    """The standard deviation over `axis`: the square root of the variance."""
+    wide, dtype = _computable(x)
+    spread = var(wide, axis=axis, correction=correction, keepdims=keepdims)
+    return cast(sqrt(spread), real_dtype(dtype))
+
+
+# --- running versions --------------------------------------------------------------------------
+
+
+def _cumulative(name: str, ufunc: Any) -> Op:
+    def infer(x: TensorType, *, axis: int) -> TensorType:
+        check_kind(x, "numeric")
+        return x
+
+    def evaluate(xp: Any, x: Any, *, axis: int) -> Any:
+        return getattr(xp, name)(x, axis=axis, dtype=x.dtype)
+
+    def numpy(x: Any, *, axis: int) -> Any:
+        return ufunc.accumulate(x, axis, x.dtype)
+
+    return Op(name, infer, evaluate, numpy=numpy, kinds="numeric", traits=Trait.WIDEN)
+
+
+_cumulative_sum = _cumulative("cumulative_sum", np.add)
+_cumulative_prod = _cumulative("cumulative_prod", np.multiply)
+
+
+def _accumulate(op: Op, x: Tensor, axis: int | None, dtype: Any) -> Tensor:
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(
+                f"an axis is needed for a tensor of {x.ndim} axes", op=op.name, operands=[x.type]
+            )
+        axis = 0
+    axis = normalize_axis(axis, x.ndim, op.name)
+    start = _accumulated(x, dtype)
+    out: Tensor = bind(op, start, axis=axis)
+    return out
+
+
+@public("cumulative_sum")
+def cumulative_sum(
+    x: Tensor,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: builtins.bool = False,
+) -> Tensor:
+    """Running sums along `axis`; with `include_initial` a 0 stands in front."""
+    out = _accumulate(_cumulative_sum, x, axis, dtype)
+    return _preceded(zeros, out, axis) if include_initial else out
+
+
+@public("cumulative_prod")
+def cumulative_prod(
+    x: Tensor,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: builtins.bool = False,
+) -> Tensor:
+    """Running products along `axis`; with `include_initial` a 1 stands in front."""
+    out = _accumulate(_cumulative_prod, x, axis, dtype)
+    return _preceded(ones, out, axis) if include_initial else out
+
+
+def _preceded(make: Any, out: Tensor, axis: int | None) -> Tensor:
+    along = 0 if axis is None else axis % out.ndim
+    shape = tuple(1 if i == along else size for i, size in enumerate(out.shape))
+    return concat([make(shape, dtype=out.dtype, device=out.device), out], axis=along)

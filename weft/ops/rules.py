@@ -1,0 +1,61 @@
+"""Type rules and evaluation helpers that several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.base import dtypes
+from weft.base.dtypes import KINDS, DType, real_dtype
+from weft.base.errors import DeviceError, DTypeError
+from weft.base.shapes import broadcast_shapes
+from weft.ir.types import TensorType
+
+
+def check_kind(operand: TensorType, kinds: str, name: str = "x") -> None:
+    if operand.dtype.kind not in KINDS[kinds]:
+        raise DTypeError(
+            f"{name} must have a {kinds} dtype, not {operand.dtype.name}",
+            hint="cast it: x.astype(...)",
+        )
+
+
+def check_same(*operands: TensorType) -> None:
+    """One dtype and one device; public functions promote before an op is called."""
+    first = operands[0]
+    for other in operands[1:]:
+        if other.dtype is not first.dtype:
+            raise DTypeError(
+                f"operands have different dtypes: {first.dtype.name} and {other.dtype.name}"
+            )
+        if (other.device, other.layout) != (first.device, first.layout):
+            raise DeviceError(f"operands are on {first.device} and {other.device}")
+
+
+RESULTS: dict[str, Callable[[DType], DType]] = {
+    "same": lambda dtype: dtype,
+    "bool": lambda dtype: dtypes.bool,
+    "real": real_dtype,
+}
+
+
+def unary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
+    def infer(x: TensorType) -> TensorType:
+        check_kind(x, kinds)
+        return x.like(dtype=RESULTS[result](x.dtype))
+
+    return infer
+
+
+def binary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
+    def infer(x1: TensorType, x2: TensorType) -> TensorType:
+        check_same(x1, x2)
+        check_kind(x1, kinds, "x1")
+        return x1.like(dtype=RESULTS[result](x1.dtype), shape=broadcast_shapes(x1.shape, x2.shape))
+
+    return infer
+
+
+def conj_of(xp: Any, x: Any) -> Any:
+    """The conjugate, at no cost for real values."""
+    return xp.conj(x) if xp.isdtype(x.dtype, "complex floating") else x

@@ -1,0 +1,91 @@
+"""Choosing between values: `where`, and `clip` built on maximum and minimum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.base import dtypes
+from weft.base.dtypes import int_info
+from weft.base.errors import DTypeError
+from weft.base.shapes import broadcast_shapes
+from weft.core.bind import bind
+from weft.core.operands import Operand, as_tensor, cast, common, number_kind
+from weft.core.public import public
+from weft.core.tensor import Tensor
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.elementwise import maximum, minimum
+from weft.ops.rules import check_same
+
+__all__ = ["clip", "where"]
+
+
+def _where_type(condition: TensorType, x1: TensorType, x2: TensorType) -> TensorType:
+    check_same(x1, x2)
+    if condition.dtype is not dtypes.bool:
+        raise DTypeError(
+            f"the condition must be bool, not {condition.dtype.name}", hint="write condition != 0"
+        )
+    return x1.like(shape=broadcast_shapes(condition.shape, x1.shape, x2.shape))
+
+
+_where = Op(
+    "where",
+    _where_type,
+    "where",
+    dispatch_on=1,
+    traits=Trait.ELEMENTWISE,
+    vjp=(
+        None,
+        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, g, xp.zeros_like(g)),
+        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, xp.zeros_like(g), g),
+    ),
+)
+
+
+@public()
+def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
+    """x1 where the condition is True, x2 elsewhere; the three broadcast.
+
+    >>> weft.where(weft.asarray([True, False]), weft.asarray([1.0, 2.0]), 0)
+    tensor([1., 0.])
+    """
+    test = as_tensor(condition, "where")
+    if test.dtype is not dtypes.bool:
+        raise DTypeError(
+            f"the condition must be bool, not {test.dtype.name}",
+            op="where",
+            hint="write condition != 0",
+        )
+    out: Tensor = bind(_where, test, *common((x1, x2), "where"))
+    return out
+
+
+@public("clip", "clamp")
+def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+    """x with values below `min` raised to it and those above `max` lowered to it.
+
+    NaN stays NaN, in x and in a bound. Where min is above max, the result is max. A Python integer
+    beyond the range of x's dtype is no bound at all.
+    """
+    x = as_tensor(x, "clip")
+    result = x
+    for bound, choose in ((min, maximum), (max, minimum)):
+        if bound is not None and not _never_binds(x, bound, choose is maximum):
+            result = choose(result, bound)
+    if result.dtype.kind != x.dtype.kind:
+        raise DTypeError(
+            f"bounds of {x.dtype.name} values cannot be {result.dtype.kind}s",
+            op="clip",
+            operands=[x.type],
+            hint="cast x or the bounds",
+        )
+    return cast(result, x.dtype) if result is not x else x.__copy__()
+
+
+def _never_binds(x: Tensor, bound: Any, is_lower: bool) -> bool:
+    """Whether a Python integer lies outside of x's dtype, on the side where it changes nothing."""
+    if x.dtype.kind not in ("int", "uint") or number_kind(bound) != "int":
+        return False
+    info = int_info(x.dtype)
+    return bool(bound < info.min if is_lower else bound > info.max)

@@ -1,0 +1,390 @@
+"""Ops that rearrange elements without computing: four primitives and what is built from them."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.shapes import (
+    Shape,
+    as_shape,
+    broadcast_shapes,
+    new_shape,
+    normalize_axes,
+    normalize_axis,
+    size_of,
+)
+from weft.core.bind import bind
+from weft.core.operands import common
+from weft.core.public import attach, attach_properties, public
+from weft.core.tensor import Tensor
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.rules import check_same
+
+__all__ = [
+    "broadcast_arrays",
+    "broadcast_to",
+    "concat",
+    "expand_dims",
+    "flatten",
+    "flip",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "reshape",
+    "roll",
+    "squeeze",
+    "stack",
+    "swapaxes",
+    "tile",
+    "unstack",
+]
+
+# --- primitives --------------------------------------------------------------------------------
+
+
+def _reshape_type(x: TensorType, *, shape: Shape) -> TensorType:
+    if size_of(shape) != x.size:
+        raise ShapeError(f"{x.size} elements of shape {x.shape} do not fill the shape {shape}")
+    return x.like(shape=shape)
+
+
+def _permute_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
+    return x.like(shape=tuple(x.shape[axis] for axis in axes))
+
+
+def _broadcast_type(x: TensorType, *, shape: Shape) -> TensorType:
+    if broadcast_shapes(x.shape, shape) != shape:
+        raise ShapeError(f"shape {x.shape} does not broadcast to {shape}")
+    return x.like(shape=shape)
+
+
+def _concat_type(*arrays: TensorType, axis: int) -> TensorType:
+    check_same(*arrays)
+    first = arrays[0]
+    rest = first.shape[:axis] + first.shape[axis + 1 :]
+    for other in arrays:
+        if other.ndim != first.ndim or other.shape[:axis] + other.shape[axis + 1 :] != rest:
+            raise ShapeError(
+                f"shapes {first.shape} and {other.shape} differ in more than axis {axis}",
+                hint="all sizes but the one along the axis must be equal",
+            )
+    total = builtins.sum(t.shape[axis] for t in arrays)
+    return first.like(shape=(*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(axes.index(i) for i in range(len(axes)))
+
+
+def _sum_back(xp: Any, g: Any, shape: Shape) -> Any:
+    """A cotangent of a broadcast value, summed to the shape it was broadcast from."""
+    added = g.ndim - len(shape)
+    axes = tuple(
+        i for i, size in enumerate(g.shape) if i < added or (shape[i - added] == 1 and size != 1)
+    )
+    return xp.reshape(xp.sum(g, axis=axes), shape) if axes else g
+
+
+_reshape = Op(
+    "reshape", _reshape_type, lambda xp, x, *, shape: xp.reshape(x, shape),
+    vjp=(lambda xp, g, _out, x, *, shape: xp.reshape(g, x.shape),),
+    traits=Trait.VIEW | Trait.LINEAR,
+)  # fmt: skip
+_permute_dims = Op(
+    "permute_dims", _permute_type, lambda xp, x, *, axes: xp.permute_dims(x, axes),
+    vjp=(lambda xp, g, _out, _x, *, axes: xp.permute_dims(g, _inverse(axes)),),
+    traits=Trait.VIEW | Trait.LINEAR,
+)  # fmt: skip
+_broadcast_to = Op(
+    "broadcast_to", _broadcast_type, lambda xp, x, *, shape: xp.broadcast_to(x, shape),
+    vjp=(lambda xp, g, _out, x, *, shape: _sum_back(xp, g, x.shape),),
+    traits=Trait.VIEW | Trait.LINEAR,
+)  # fmt: skip
+_concat = Op(
+    "concat", _concat_type, lambda xp, *arrays, axis: xp.concat(arrays, axis=axis),
+    traits=Trait.LINEAR,
+)  # fmt: skip
+
+
+# --- public ------------------------------------------------------------------------------------
+
+
+def _sizes(shape: tuple[Any, ...], op: str) -> Shape:
+    """The shape from a call like x.reshape(2, 3) or x.reshape((2, 3))."""
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        return as_shape(shape[0], op)
+    return as_shape(shape, op)
+
+
+@public()
+def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
+    """The same elements, in row-major order, in another shape; one size may be -1.
+
+    >>> weft.reshape(weft.arange(6), (2, -1))
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
+    """
+    wanted = as_shape(shape, "reshape")
+    if -1 in wanted:
+        known = -size_of(wanted) if wanted.count(-1) == 1 else 0
+        if known <= 0 or x.size % known:
+            raise ShapeError(
+                f"no size for -1 makes {wanted} hold {x.size} elements",
+                op="reshape",
+                operands=[x.type],
+            )
+        wanted = tuple(x.size // known if size == -1 else size for size in wanted)
+    elif any(size < 0 for size in wanted):
+        raise ShapeError(f"the shape {wanted} has a negative size", op="reshape")
+    out: Tensor = bind(_reshape, x, shape=wanted)
+    return out
+
+
+def _reshape_method(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
+    """x.reshape(2, 3) or x.reshape((2, 3)): the same elements in another shape."""
+    return reshape(self, _sizes(shape, "reshape"), copy=copy)
+
+
+@public("permute_dims")
+def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
+    """The axes in another order: axis i of the result is axis axes[i] of x."""
+    order = normalize_axes(tuple(axes), x.ndim, "permute_dims")
+    if len(order) != x.ndim:
+        raise ShapeError(
+            f"{len(order)} axes named for a tensor of {x.ndim}",
+            op="permute_dims",
+            operands=[x.type],
+        )
+    out: Tensor = bind(_permute_dims, x, axes=order)
+    return out
+
+
+@public("broadcast_to")
+def broadcast_to(x: Tensor, /, shape: int | Sequence[int]) -> Tensor:
+    """x repeated along axes of size 1, and along new axes in front, up to `shape`."""
+    out: Tensor = bind(_broadcast_to, x, shape=new_shape(shape, "broadcast_to"))
+    return out
+
+
+@public()
+def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
+    """All tensors broadcast to their common shape."""
+    shape = broadcast_shapes(*(x.shape for x in arrays))
+    return [broadcast_to(x, shape) for x in arrays]
+
+
+@public()
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+    """The tensors one after the other along `axis`; flattened first when it is None."""
+    if not arrays:
+        raise ShapeError("there is nothing to concatenate", op="concat")
+    parts = common(arrays, "concat")
+    if axis is None:
+        parts = [reshape(part, (part.size,)) for part in parts]
+        axis = 0
+    out: Tensor = bind(_concat, *parts, axis=normalize_axis(axis, parts[0].ndim, "concat"))
+    return out
+
+
+@public()
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+    """The tensors, all of one shape, side by side along a new axis."""
+    if not arrays:
+        raise ShapeError("there is nothing to stack", op="stack")
+    parts = common(arrays, "stack")
+    shapes = {part.shape: None for part in parts}
+    if len(shapes) > 1:
+        listed = ", ".join(map(str, shapes))
+        raise ShapeError(f"the tensors differ in shape: {listed}", op="stack")
+    return concat([expand_dims(part, axis) for part in parts], axis=axis)
+
+
+@public("unstack")
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The tensors that lie along `axis`, without it."""
+    first = moveaxis(x, normalize_axis(axis, x.ndim, "unstack"), 0)
+    return tuple(first[i] for i in range(first.shape[0]))
+
+
+@public("expand_dims", "unsqueeze")
+def expand_dims(x: Tensor, /, axis: int) -> Tensor:
+    """x with a new axis of size 1 at position `axis`."""
+    at = normalize_axis(axis, x.ndim + 1, "expand_dims")
+    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+@public()
+def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
+    """x without the named axes, which must be of size 1."""
+    axes = normalize_axes(axis, x.ndim, "squeeze")
+    for at in axes:
+        if x.shape[at] != 1:
+            raise ShapeError(
+                f"axis {at} has size {x.shape[at]}, not 1", op="squeeze", operands=[x.type]
+            )
+    return reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
+
+
+def _squeeze_method(self: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+    """x without the named axes of size 1, or without all of them."""
+    if axis is None:
+        axis = tuple(i for i, size in enumerate(self.shape) if size == 1)
+    return squeeze(self, axis)
+
+
+@public("flatten")
+def flatten(x: Tensor, /, start_axis: int = 0, end_axis: int = -1) -> Tensor:
+    """x with the axes from `start_axis` to `end_axis` as one."""
+    if not x.ndim:
+        return reshape(x, (1,))
+    start = normalize_axis(start_axis, x.ndim, "flatten")
+    end = normalize_axis(end_axis, x.ndim, "flatten")
+    if start > end:
+        raise ShapeError(f"start_axis {start} lies behind end_axis {end}", op="flatten")
+    merged = size_of(x.shape[start : end + 1])
+    return reshape(x, (*x.shape[:start], merged, *x.shape[end + 1 :]))
+
+
+@public("moveaxis")
+def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
+    """x with the axes `source` moved to the positions `destination`."""
+    origin = normalize_axes(source, x.ndim, "moveaxis")
+    target = normalize_axes(destination, x.ndim, "moveaxis")
+    if len(origin) != len(target):
+        raise ShapeError(f"{len(origin)} axes cannot move to {len(target)} places", op="moveaxis")
+    order = [i for i in range(x.ndim) if i not in origin]
+    for to, come in sorted(zip(target, origin, strict=True)):
+        order.insert(to, come)
+    return permute_dims(x, order)
+
+
+@public("swapaxes")
+def swapaxes(x: Tensor, axis1: int, axis2: int, /) -> Tensor:
+    """x with two axes exchanged."""
+    a = normalize_axis(axis1, x.ndim, "swapaxes")
+    b = normalize_axis(axis2, x.ndim, "swapaxes")
+    order = list(range(x.ndim))
+    order[a], order[b] = b, a
+    return permute_dims(x, order)
+
+
+@public()
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """Each matrix in the last two axes, transposed."""
+    if x.ndim < 2:
+        raise ShapeError(
+            f"a matrix has two axes; this tensor has {x.ndim}",
+            op="matrix_transpose",
+            operands=[x.type],
+        )
+    return swapaxes(x, -2, -1)
+
+
+@public("flip")
+def flip(x: Tensor, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """x with the order of elements reversed along `axis` (all axes by default)."""
+    axes = normalize_axes(axis, x.ndim, "flip")
+    return x[tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(x.ndim))]
+
+
+@public("roll")
+def roll(
+    x: Tensor, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None
+) -> Tensor:
+    """x with elements moved along `axis` by `shift`, those pushed out coming in at the front."""
+    if axis is None:
+        if not isinstance(shift, int):
+            raise DTypeError("without an axis, shift must be one int", op="roll")
+        return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = [normalize_axis(a, x.ndim, "roll") for a in given]  # an axis may be named twice
+    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise ShapeError(f"{len(shifts)} shifts for {len(axes)} axes", op="roll")
+    x = x.clone()
+    for along, by in zip(axes, as_shape(shifts, "roll"), strict=True):
+        size = x.shape[along]
+        cut = -by % size if size else 0
+        if cut:
+            before: list[Any] = [slice(None)] * x.ndim
+            after = list(before)
+            before[along], after[along] = slice(None, cut), slice(cut, None)
+            x = concat([x[tuple(after)], x[tuple(before)]], axis=along)
+    return x
+
+
+@public("tile")
+def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
+    """x laid out repeatedly: repetitions[i] times along axis i, counted from the last."""
+    counts = new_shape(repetitions, "tile")
+    ndim = builtins.max(x.ndim, len(counts))
+    shape = (1,) * (ndim - x.ndim) + x.shape
+    counts = (1,) * (ndim - len(counts)) + counts
+    pairs = [size for pair in zip(counts, shape, strict=True) for size in pair]
+    ones_between = [size for n in shape for size in (1, n)]
+    spread = broadcast_to(reshape(x, ones_between), pairs)
+    return reshape(spread, tuple(math.prod(p) for p in zip(counts, shape, strict=True)))
+
+
+# --- methods that are called differently -------------------------------------------------------
+
+
+def _permute_method(self: Tensor, *axes: Any) -> Tensor:
+    """x.permute(1, 0): PyTorch's name for permute_dims."""
+    return permute_dims(self, _sizes(axes, "permute"))
+
+
+def _transpose_method(self: Tensor, *axes: int) -> Tensor:
+    """x.transpose(a, b) exchanges two axes, as in PyTorch; x.transpose() reverses all of them."""
+    if not axes:
+        return permute_dims(self, tuple(reversed(range(self.ndim))))
+    if len(axes) != 2:
+        raise ShapeError(
+            "two axes are exchanged", op="transpose", hint="use permute_dims for more than two"
+        )
+    return swapaxes(self, *axes)
+
+
+def _t_method(self: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector or a number as it is."""
+    if self.ndim > 2:
+        raise ShapeError(f"t() is for at most 2 axes, not {self.ndim}", op="t", hint="use x.mT")
+    return _transpose_method(self)
+
+
+def _matrix_t(self: Tensor) -> Tensor:
+    """The transpose of a matrix."""
+    if self.ndim != 2:
+        raise ShapeError(
+            f"x.T is for matrices, not for {self.ndim} axes",
+            op="T",
+            operands=[self.type],
+            hint="use x.mT for a stack of matrices, or permute_dims",
+        )
+    return swapaxes(self, 0, 1)
+
+
+def _expand_method(self: Tensor, *shape: Any) -> Tensor:
+    """x broadcast to a shape in which -1 keeps a size: PyTorch's name for broadcast_to."""
+    wanted = _sizes(shape, "expand")
+    kept = (-1,) * (len(wanted) - self.ndim) + self.shape
+    return broadcast_to(self, [k if w == -1 else w for w, k in zip(wanted, kept, strict=False)])
+
+
+attach(
+    {
+        "reshape": _reshape_method,
+        "view": _reshape_method,
+        "squeeze": _squeeze_method,
+        "permute": _permute_method,
+        "transpose": _transpose_method,
+        "t": _t_method,
+        "expand": _expand_method,
+    }
+)
+attach_properties({"T": _matrix_t, "mT": matrix_transpose})

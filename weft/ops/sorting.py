@@ -1,0 +1,148 @@
+"""Sorting and sets. NaN sorts last, in ascending and in descending order; sorts are stable."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from weft.base import dtypes
+from weft.base.shapes import normalize_axis
+from weft.core.bind import bind
+from weft.core.public import public
+from weft.core.tensor import Tensor
+from weft.ir.op import Cost, Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.rules import check_kind
+
+__all__ = ["argsort", "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
+
+
+def _sort_type(x: TensorType, *, axis: int, descending: bool) -> TensorType:
+    check_kind(x, "real")
+    return x
+
+
+def _argsort_type(x: TensorType, *, axis: int, descending: bool) -> TensorType:
+    check_kind(x, "real")
+    return x.like(dtype=dtypes.int64)
+
+
+def _sort_cost(inputs: Any, outputs: Any, *, axis: int, descending: bool) -> Cost:
+    size = inputs[0].size
+    length = inputs[0].shape[axis] if inputs[0].ndim else 1
+    return Cost(size * max(length, 1).bit_length(), 2 * inputs[0].nbytes)
+
+
+def _key(xp: Any, x: Any, descending: bool) -> Any:
+    """Values whose ascending order is the asked order of x; NaN stays NaN and so stays last."""
+    if not descending:
+        return x
+    return -x if xp.isdtype(x.dtype, "real floating") else ~x
+
+
+def _sorted(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
+    return _key(xp, xp.sort(_key(xp, x, descending), axis=axis, stable=True), descending)
+
+
+def _argsorted(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
+    order = xp.argsort(_key(xp, x, descending), axis=axis, stable=True)
+    return xp.astype(order, dtypes.int64.numpy, copy=False)
+
+
+_sort = Op("sort", _sort_type, _sorted, kinds="real", cost=_sort_cost, traits=Trait.WIDEN)
+_argsort = Op(
+    "argsort", _argsort_type, _argsorted, kinds="real", cost=_sort_cost, traits=Trait.WIDEN
+)
+
+
+@public("sort")
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The values along `axis` in order; NaN last.
+
+    >>> weft.sort(weft.asarray([2.0, float("nan"), 1.0]), descending=True)
+    tensor([ 2.,  1., nan])
+    """
+    at = normalize_axis(axis, x.ndim, "sort")
+    out: Tensor = bind(_sort, x, axis=at, descending=bool(descending))
+    return out
+
+
+@public("argsort")
+def argsort(
+    x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Tensor:
+    """The indices that put the values along `axis` in order; equal values keep theirs."""
+    at = normalize_axis(axis, x.ndim, "argsort")
+    out: Tensor = bind(_argsort, x, axis=at, descending=bool(descending))
+    return out
+
+
+# --- sets --------------------------------------------------------------------------------------
+
+
+def _unique_type(x: TensorType) -> tuple[TensorType, ...]:
+    found = x.like(shape=(x.size,))  # at most: DATA_SHAPE
+    count = found.like(dtype=dtypes.int64)
+    return found, count, count.like(shape=x.shape), count
+
+
+def _unique(xp: Any, x: Any) -> tuple[Any, ...]:
+    found = xp.unique_all(x)
+    positions = (xp.astype(part, dtypes.int64.numpy, copy=False) for part in found[1:])
+    return (found[0], *positions)
+
+
+_unique_op = Op(
+    "unique_all", _unique_type, _unique, outputs=4, traits=Trait.DATA_SHAPE | Trait.WIDEN
+)
+
+
+class UniqueAll(NamedTuple):
+    """Distinct values, where each is first, which one each element is, how often each occurs."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """Distinct values and how often each occurs."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """Distinct values, and for each element which one it is."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+@public()
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """The distinct values in ascending order, with their positions and counts.
+
+    Each NaN counts as a value of its own.
+    """
+    return UniqueAll(*bind(_unique_op, x))
+
+
+@public()
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """The distinct values in ascending order and how often each occurs."""
+    found = unique_all(x)
+    return UniqueCounts(found.values, found.counts)
+
+
+@public()
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """The distinct values in ascending order, and for each element of x which one it is."""
+    found = unique_all(x)
+    return UniqueInverse(found.values, found.inverse_indices)
+
+
+@public()
+def unique_values(x: Tensor, /) -> Tensor:
+    """The distinct values in ascending order."""
+    return unique_all(x).values
