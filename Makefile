@@ -1,8 +1,9 @@
-# make demo    a tour of Weft
-# make test    lint, then all tests
-# make lint    ruff and mypy
-# make bench   speed, side by side with PyTorch and NumPy
-# make clean   remove caches and build outputs (make distclean: the virtual environment too)
+# make demo      a tour of Weft
+# make test      lint, then all tests
+# make lint      ruff and mypy
+# make bench     speed, side by side with PyTorch and NumPy
+# make generate  write the files that come from the op cards: docs/ops.md, weft/core/methods.pyi
+# make clean     remove caches and build outputs (make distclean: the virtual environment too)
 #
 # Each target makes .venv and installs what it needs into it; the second time that costs nothing.
 # Another Python: make test PYTHON=python3.12
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q
 
-.PHONY: demo test lint bench clean distclean
+.PHONY: demo test lint bench generate clean distclean
 
 demo: $(VENV)/.weft-run
 	@$(BIN)/weft demo
@@ -28,6 +29,9 @@ lint: $(VENV)/.weft-test
 bench: $(VENV)/.weft-bench
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/eager_overhead.py
+
+generate: $(VENV)/.weft-test
+	$(BIN)/python tools/generate.py
 
 # A stamp says that what pyproject.toml asks for is installed: a newer pyproject.toml installs anew.
 $(VENV)/.weft-run: pyproject.toml | $(BIN)/python
@@ -51,7 +55,7 @@ $(BIN)/python:
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis $(VENV)/.weft-*
-	find weft tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find weft tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf $(VENV)

@@ -1,45 +1,27 @@
 """Weft: a deep-learning framework whose dynamic and static graphs are two views of one program."""
 
-from math import e, inf, nan, pi
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 
-from weft.base import errors
-from weft.base.device import Device
-from weft.base.dtypes import (
-    DType,
-    bfloat16,
-    bool,
-    complex64,
-    complex128,
-    float16,
-    float32,
-    float64,
-    get_default_dtype,
-    int8,
-    int16,
-    int32,
-    int64,
-    register_dtype,
-    set_default_dtype,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
-from weft.base.promotion import set_promotion
-from weft.core.tensor import Tensor
-from weft.ir.dispatch import register_device, register_kernel, unregister_device
-
-# from weft.ops import fft, linalg
+from weft import errors as errors
+from weft import fft as fft
+from weft import linalg as linalg
+from weft.base.device import *
+from weft.base.dtypes import *
+from weft.base.promotion import *
+from weft.core.tensor import *
+from weft.ir.dispatch import *
 from weft.ops.cast import *
 from weft.ops.creation import *
 from weft.ops.elementwise import *
 from weft.ops.functions import *
 from weft.ops.index import *
-from weft.ops.info import ARRAY_API_VERSIONS
+from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.matmul import *
-
-# from weft.ops.random import *
+from weft.ops.random import *
 from weft.ops.reduce import *
 from weft.ops.select import *
 from weft.ops.shape import *

@@ -1,10 +1,13 @@
 """All rows of samples, family by family."""
 
-from samples import elementwise, index, reduce, shape
+from samples import creation, elementwise, fft, index, linalg, reduce, shape
 
 ROWS = [
     *elementwise.ROWS,
     *reduce.ROWS,
     *shape.ROWS,
     *index.ROWS,
+    *creation.ROWS,
+    *linalg.ROWS,
+    *fft.ROWS,
 ]

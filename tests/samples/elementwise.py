@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from samples.table import PAIRS, SHAPES, Row, Sample, call, specials, values
 
 import weft
+from samples.table import PAIRS, SHAPES, Row, Sample, call, specials, values
 from weft.base.dtypes import DType
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from samples.table import Row, Sample, call, specials, values
 
+from samples.table import Row, Sample, call, specials, values
 from weft.base.dtypes import DType
 
 SHAPES: list[tuple[int, ...]] = [(1,), (5,), (0,), (3, 4), (2, 0), (2, 3, 4)]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from samples.table import Row, Sample, call, specials, values
 
+from samples.table import Row, Sample, call, specials, values
 from weft.base.dtypes import DType
 
 SHAPES: list[tuple[int, ...]] = [(), (1,), (5,), (3, 4), (2, 1, 3), (2, 3, 4)]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from samples.table import PAIRS, SHAPES, Row, Sample, call, values
 
+from samples.table import PAIRS, SHAPES, Row, Sample, call, values
 from weft.base.dtypes import DType
 
 
@@ -115,7 +115,9 @@ def flattened(x: Any, start: int = 0, end: int = -1) -> Any:
     if not x.ndim:
         return x.reshape(1)
     end %= x.ndim
-    return x.reshape(x.shape[:start] + (int(np.prod(x.shape[start : end + 1])),) + x.shape[end + 1 :])
+    return x.reshape(
+        (*x.shape[:start], int(np.prod(x.shape[start : end + 1])), *x.shape[end + 1 :])
+    )
 
 
 def matrices(dtype: DType) -> Iterable[Sample]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.errors import DeviceError
 
-CPU_NAME = "cpu"
+__all__ = ["Device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Device:
         return f"weft.Device({str(self)!r})"
 
 
-CPU = Device(CPU_NAME)
+CPU = Device("cpu")
 
 
 def as_device(device: Any) -> Device:

@@ -11,6 +11,28 @@ import numpy as np
 
 from weft.base.errors import DTypeError
 
+__all__ = [
+    "DType",
+    "bfloat16",
+    "bool",
+    "complex64",
+    "complex128",
+    "float16",
+    "float32",
+    "float64",
+    "get_default_dtype",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "register_dtype",
+    "set_default_dtype",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
 Kind = Literal["bool", "int", "uint", "float", "complex"]
 
 #: What `isdtype` and op cards call groups of kinds.

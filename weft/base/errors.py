@@ -2,7 +2,7 @@
 
 >>> import weft
 >>> weft.ones((2, 3)) @ weft.ones((2, 3))       # doctest: +SKIP
-weft.errors.ShapeError: matmul: the inner sizes differ: 3 and 2
+weft.base.errors.ShapeError: matmul: the inner sizes differ: 3 and 2
   operands: f32[2,3], f32[2,3]
   at script.py:2 in <module>: weft.ones((2, 3)) @ weft.ones((2, 3))
   to fix: the last axis of x1 must be as long as the second-to-last of x2
@@ -23,6 +23,7 @@ __all__ = [
     "IndexError",
     "LinAlgError",
     "MemoryError",
+    "RangeError",
     "ShapeError",
     "WeftError",
 ]
@@ -70,6 +71,10 @@ class DTypeError(WeftError, TypeError):
 
 class DeviceError(WeftError, RuntimeError):
     """A device that does not exist, or operands that live on different ones."""
+
+
+class RangeError(WeftError, ValueError):
+    """A number outside of the range that an argument takes."""
 
 
 class IndexError(WeftError, builtins.IndexError):

@@ -20,6 +20,8 @@ from weft.base import dtypes
 from weft.base.dtypes import DType, Kind
 from weft.base.errors import DTypeError
 
+__all__ = ["set_promotion"]
+
 _RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
 #: Filled as pairs are met; users may add entries for their own dtypes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import AxisError, DTypeError, ShapeError
@@ -21,9 +21,12 @@ def as_shape(shape: Any, op: str) -> Shape:
     """A shape from an int or a sequence of ints."""
     if isinstance(shape, (str, bytes)):
         raise DTypeError(f"{shape!r} is not a shape", op=op, hint="give an int or a tuple of ints")
-    parts = shape if isinstance(shape, Iterable) else (shape,)
     try:
-        return tuple(operator.index(part) for part in parts)
+        return (operator.index(shape),)
+    except TypeError:
+        pass
+    try:
+        return tuple(operator.index(part) for part in shape)
     except TypeError:
         raise DTypeError(
             f"{shape!r} is not a shape", op=op, hint="give an int or a tuple of ints"
@@ -59,6 +62,12 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                 )
             result[axis] = size
     return tuple(result)
+
+
+def broadcasts_to(shape: Shape, target: Shape) -> bool:
+    """Whether `shape` broadcasts to `target` without changing it."""
+    extra = len(target) - len(shape)
+    return extra >= 0 and all(a in (1, b) for a, b in zip(shape, target[extra:], strict=True))
 
 
 def normalize_axis(axis: Any, ndim: int, op: str) -> int:

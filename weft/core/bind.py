@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import contextvars
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ from weft.ir.dispatch import family_for
 from weft.ir.op import Op
 
 ndarray = np.ndarray
+generic = np.generic
+asarray = np.asarray
 
 
 class Recorder(Protocol):
@@ -64,27 +67,42 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     if _recording and _thread.recorders:
         return _hand_over(op, inputs, attrs)
     try:
-        run = _quiet.pop() if _quiet else _new_quiet()
-        if len(inputs) == 2 and not attrs:
-            x, y = inputs
-            a = x._data
-            b = y._data
-            if a.__class__ is not b.__class__:
-                raise _mixed(inputs)
-            out = run(op.kernels[a.__class__][a.dtype], a, b)
-        elif len(inputs) == 1:
+        run = _quiet.pop()
+    except builtins.IndexError:
+        run = _new_quiet()
+    try:
+        if len(inputs) == 1:
             a = inputs[0]._data
             out = run(op.kernels[a.__class__][a.dtype], a, **attrs)
-        else:
-            out = _run(run, op, inputs, attrs)
+        elif len(inputs) == 2 and not attrs and inputs[0]._data.__class__ is ndarray:
+            a = inputs[0]._data
+            b = inputs[1]._data
+            if b.__class__ is not ndarray:
+                raise _mixed(inputs)
+            out = run(op.kernels[ndarray][a.dtype], a, b)
+        elif inputs:
+            arrays = [tensor._data for tensor in inputs]
+            a = arrays[0]
+            for array in arrays:
+                if array.__class__ is not a.__class__:
+                    raise _mixed(inputs)
+            if a.__class__ is not ndarray:
+                _check_devices(inputs)
+            kernel = op.kernels[a.__class__][arrays[op.dispatch_on].dtype]
+            out = run(kernel, *arrays, **attrs)
+        else:  # nothing to look at: attributes choose the kernel
+            family = family_for(attrs["device"])
+            out = run(op.kernels[family.array_type][attrs["dtype"].numpy], **attrs)
     except Exception as error:
         raise _explained(op, inputs, attrs, error) from _cause(error)
     _quiet.append(run)
-    if out.__class__ is ndarray:
-        tensor = Tensor()
-        tensor._data = out
-        return tensor
-    return _wrapped(out)
+    if out.__class__ is not ndarray:
+        if not isinstance(out, generic):
+            return _wrapped(out)
+        out = asarray(out)  # NumPy's scalars are 0-d arrays to us
+    tensor = Tensor()
+    tensor._data = out
+    return tensor
 
 
 def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, Any], Any]:
@@ -103,15 +121,20 @@ def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, An
             dtype = a.dtype
             if dtype is b.dtype and a.__class__ is b.__class__ is ndarray and not _recording:
                 kernel = kernel_of(dtype)
-                if kernel is not None and _quiet:
-                    run = _quiet.pop()
+                if kernel is not None:
+                    try:
+                        run = _quiet.pop()
+                    except builtins.IndexError:
+                        run = _new_quiet()
                     try:
                         out = run(kernel, a, b)
                     except Exception as error:
                         raise _explained(op, (x, y), {}, error) from _cause(error)
                     _quiet.append(run)
                     if out.__class__ is not ndarray:
-                        return _wrapped(out)
+                        if not isinstance(out, generic):
+                            return _wrapped(out)
+                        out = asarray(out)
                     tensor = Tensor()
                     tensor._data = out
                     return tensor
@@ -120,44 +143,61 @@ def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, An
     return call
 
 
+def short(op: Op, kernel: Callable[[Any, Any], Any], x: Tensor, argument: Any) -> Tensor | None:
+    """`bind` for the most common form of an op of one tensor: `kernel(array, argument)`.
+
+    Passing attributes by name through three calls costs more than a slice or a small sum does.
+    None says that the long way is to be taken: someone records, it is not NumPy's array, or the
+    kernel failed and `bind` will say why.
+    """
+    a = x._data
+    if _recording or a.__class__ is not ndarray or op.kernels.overridden:
+        return None
+    try:
+        run = _quiet.pop()
+    except builtins.IndexError:
+        run = _new_quiet()
+    try:
+        out = run(kernel, a, argument)
+    except Exception:
+        return None
+    _quiet.append(run)
+    tensor = Tensor()
+    tensor._data = out if out.__class__ is ndarray else asarray(out)
+    return tensor
+
+
 def update(op: Op, target: Tensor, *inputs: Tensor, **attrs: Any) -> None:
     """Give `target` the value op(target, *inputs), in its own buffer where nobody else sees that.
 
     `inputs` must not hold `target`'s array. The result has the dtype and shape of `target`.
     """
     in_place = op.in_place
-    if in_place is None or target._data.__class__ is not ndarray or _recording:
+    arrays = [tensor._data for tensor in inputs]
+    if (
+        in_place is None
+        or _recording
+        or op.kernels.overridden
+        or any(array.__class__ is not ndarray for array in (target._data, *arrays))
+    ):
         target._data = bind(op, target, *inputs, **attrs)._data
         return
     try:
-        run = _quiet.pop() if _quiet else _new_quiet()
-        arrays = [tensor._data for tensor in inputs]
+        run = _quiet.pop()
+    except builtins.IndexError:
+        run = _new_quiet()
+    try:
         run(in_place, own(target), *arrays, **attrs)
     except Exception as error:
         raise _explained(op, (target, *inputs), attrs, error) from _cause(error)
     _quiet.append(run)
 
 
-def _run(run: Callable[..., Any], op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
-    """The general case of any number of inputs; without any, attributes choose the kernel."""
-    arrays = [tensor._data for tensor in inputs]
-    if not arrays:
-        family = family_for(attrs["device"])
-        kernel = op.kernels[family.array_type][attrs["dtype"].numpy]
-        return run(kernel, **attrs)
-    array_type = arrays[0].__class__
-    for array in arrays:
-        if array.__class__ is not array_type:
-            raise _mixed(inputs)
-    kernel = op.kernels[array_type][arrays[op.dispatch_on].dtype]
-    return run(kernel, *arrays, **attrs)
-
-
 def _wrapped(out: Any) -> Any:
-    """Results other than one ndarray: several, NumPy's scalars, or arrays of other devices."""
+    """Several results, or arrays of other devices, as tensors."""
     if isinstance(out, tuple):
         return tuple(_wrapped(part) for part in out)
-    return wrap(np.asarray(out) if isinstance(out, np.generic) else out)
+    return wrap(asarray(out) if isinstance(out, generic) else out)
 
 
 def _hand_over(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
@@ -187,11 +227,17 @@ def recording(recorder: Recorder) -> Iterator[None]:
 
 
 def _mixed(inputs: tuple[Tensor, ...]) -> DeviceError:
-    places = ", ".join(dict.fromkeys(str(t.device) for t in inputs))
+    places = ", ".join(dict.fromkeys(f"{t.device} ({t.layout})" for t in inputs))
     return DeviceError(
-        f"operands are on different devices or layouts: {places}",
-        hint="move them together with x.to_device(...)",
+        f"operands are on different devices or in different layouts: {places}",
+        hint="bring them together with x.to_device(...)",
     )
+
+
+def _check_devices(inputs: tuple[Tensor, ...]) -> None:
+    """Arrays of one class may still lie on different units of a device: cuda:0 and cuda:1."""
+    if len({tensor.device for tensor in inputs}) > 1:
+        raise _mixed(inputs)
 
 
 def _cause(error: Exception) -> Exception | None:
@@ -211,8 +257,9 @@ def _explained(
         return clear.about(op.name, types)
     outputs = inferred if isinstance(inferred, tuple) else (inferred,)
     largest = max(outputs, key=lambda t: t.nbytes)
-    if isinstance(error, builtins.MemoryError) or largest.nbytes > ADDRESSABLE:
-        return out_of_memory(op.name, largest.shape, largest.nbytes).about(op.name, types)
+    spanned = math.prod(size for size in largest.shape if size) * largest.dtype.itemsize
+    if isinstance(error, builtins.MemoryError) or spanned > ADDRESSABLE:
+        return out_of_memory(op.name, largest.shape, spanned).about(op.name, types)
     message = str(error)
     if isinstance(error, builtins.IndexError):
         return IndexError(message, op=op.name, operands=types)
@@ -221,7 +268,7 @@ def _explained(
     return error
 
 
-#: No machine has more; NumPy refuses such arrays with a ValueError.
+#: No machine has more; NumPy refuses such arrays, even with an axis of size 0, with a ValueError.
 ADDRESSABLE = 2**62
 
 

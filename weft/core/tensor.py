@@ -22,12 +22,14 @@ from weft.base.dtypes import DTYPES, DType, default_for_kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.ir.dispatch import family_for, family_of
-from weft.ir.types import TensorType
+from weft.ir.types import DENSE, TensorType
 
 if TYPE_CHECKING:
     from weft.core.methods import TensorMethods
 else:
     TensorMethods = object
+
+__all__ = ["Tensor"]
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -186,12 +188,14 @@ class Tensor(TensorMethods):
             array = array.astype(np.float32)  # NumPy prints bfloat16 as objects
         body = np.array2string(array, separator=", ", prefix="tensor(")
         notes = []
-        if self.dtype is not default_for_kind(self.dtype.kind):
+        if self.dtype.kind == "uint" or self.dtype is not default_for_kind(self.dtype.kind):
             notes.append(f"dtype={self.dtype.name}")
         if not self.size:
             notes.append(f"shape={self.shape}")
         if self.device != CPU:
             notes.append(f"device='{self.device}'")
+        if self.layout != DENSE:
+            notes.append(f"layout='{self.layout}'")
         return f"tensor({', '.join([body, *notes])})"
 
     # --- the Array API and copies -------------------------------------------------------------
@@ -211,6 +215,13 @@ class Tensor(TensorMethods):
             return wrap(self._data)
         family = family_for(target, self.layout)
         return wrap(family.from_numpy(family_of(self._data).to_numpy(self._data), target))
+
+    def to_layout(self, layout: str, /) -> Tensor:
+        """The same value in another layout of the same device."""
+        if layout == self.layout:
+            return wrap(self._data)
+        family = family_for(self.device, layout)
+        return wrap(family.from_numpy(family_of(self._data).to_numpy(self._data), self.device))
 
     def to(self, target: Any, /) -> Tensor:
         """The same values in another dtype or on another device, whichever `target` names."""

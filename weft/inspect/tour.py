@@ -171,14 +171,14 @@ def shown() -> Iterator[str]:
     """Run the tour; yields the text of each step as it has run."""
     namespace: dict[str, Any] = {"__name__": "tour"}
     for number, step in enumerate(STEPS, 1):
-        yield f"{number}. {step.title}\n\n{run(step, namespace)}\n"
+        session = run(step, namespace, f"<step {number}>")
+        yield f"{number}. {step.title}\n\n{session}\n"
     yield "That was the tour. What to read next: README.md and the folder docs/."
 
 
-def run(step: Step, namespace: dict[str, Any]) -> str:
+def run(step: Step, namespace: dict[str, Any], file: str = "<step>") -> str:
     """Run one step and check it; returns the session as at Python's prompt, indented."""
     lines = step.code.splitlines()
-    file = f"<tour: {step.title}>"
     # Error messages show the user's line, and this is where they look for its text.
     linecache.cache[file] = (len(step.code), None, step.code.splitlines(keepends=True), file)
     out: list[str] = []

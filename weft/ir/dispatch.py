@@ -22,6 +22,8 @@ from weft.base.device import CPU, Device
 from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, dtype_of_numpy, float32
 from weft.base.errors import DeviceError, DTypeError
 
+__all__ = ["register_device", "register_kernel", "unregister_device"]
+
 Kernel = Callable[..., Any]
 
 
@@ -107,6 +109,7 @@ def register_kernel(
 
     def register(kernel: Kernel) -> Kernel:
         family.registered[op, key] = kernel
+        tables.overridden |= family.array_type is np.ndarray
         if family.array_type in tables:
             # Emptied, not replaced, as operators hold on to it; it fills itself anew.
             tables[family.array_type].clear()
@@ -182,6 +185,7 @@ class KernelTables(dict[type, DTypeTable]):
         self.numpy = numpy
         self.kinds = kinds
         self.widen = widen
+        self.overridden = False  # has a user registered a kernel for NumPy arrays?
         _TABLES.append(self)
 
     def __missing__(self, array_type: type) -> DTypeTable:

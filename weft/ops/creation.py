@@ -70,7 +70,7 @@ def asarray(
         return out if device is None else out.to_device(device)
     place = as_device(device)
     family = family_for(place)
-    if copy is False:
+    if copy is False and not _is_device_array(obj):
         array = np.asarray(obj) if hasattr(obj, "__array_interface__") else None
         native = None if array is None else dtypes.dtype_of_numpy(array.dtype)
         if array is None or array.dtype != native.numpy or wanted not in (None, native):  # type: ignore[union-attr]
@@ -79,7 +79,8 @@ def asarray(
         array.flags.writeable = False
         return wrap(family.from_numpy(array, place))
     if _is_device_array(obj):
-        made = wrap(obj.copy())
+        made = wrap(obj if copy is False else obj.copy())
+        made = made if device is None else made.to_device(place)
     else:
         made = wrap(family.from_numpy(array_of(obj, wanted, "asarray"), place))
     return made if wanted is None else cast(made, wanted)

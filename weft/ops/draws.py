@@ -7,14 +7,14 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.dtypes import DType, int_info
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.shapes import Shape, broadcast_shapes, new_shape, size_of
 from weft.core.bind import bind, out_of_memory
 from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
 from weft.ops import philox
-from weft.ops.generator import Generator, RangeError, check_state, default_generator
+from weft.ops.generator import Generator, check_state, default_generator
 
 #: What each family of primitives draws.
 BITS = frozenset({dtypes.uint32, dtypes.uint64})

@@ -10,7 +10,6 @@ tensor([1.+0.j, 1.+0.j, 1.+0.j])
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +17,11 @@ from weft.base import dtypes
 from weft.base.device import as_device
 from weft.base.dtypes import as_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.shapes import normalize_axes
 from weft.core.operands import as_tensor, cast
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
+from weft.ops.arguments import axes_of, integer
 from weft.ops.creation import arange
 from weft.ops.elementwise import divide
 from weft.ops.fft_axis import (
@@ -70,10 +69,7 @@ def _plan(
     """The axes to transform, each with its number of points (None: as many as there are)."""
     check_norm(norm, op)
     operands = [type_of(x)]
-    try:
-        along = normalize_axes(None if axes is None else tuple(axes), x.ndim, op)
-    except ShapeError as error:
-        raise error.about(op, operands) from None
+    along = axes_of(x, axes if axes is None else tuple(axes), op)
     if s is None:
         return [(axis, None) for axis in along]
     if axes is None:
@@ -182,10 +178,7 @@ def _frequencies(counts: Tensor, n: int, d: float, dtype: Any, device: Any, op: 
 
 
 def _window(n: Any, op: str) -> int:
-    try:
-        length = operator.index(n)
-    except TypeError:
-        raise DTypeError(f"n must be an int, not {n!r}", op=op) from None
+    length = integer(n, "n", op)
     if length < 1:
         raise ShapeError(f"a window needs at least 1 sample, not {length}", op=op)
     return length
@@ -228,7 +221,7 @@ def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tenso
 
 def _shifted(x: Tensor, axes: int | Sequence[int] | None, sign: int, op: str) -> Tensor:
     tensor = as_tensor(x, op)
-    along = normalize_axes(axes, tensor.ndim, op)
+    along = axes_of(tensor, axes, op)
     out = roll(tensor, tuple(sign * (tensor.shape[axis] // 2) for axis in along), axis=along)
     return out.__copy__() if out is x else out
 

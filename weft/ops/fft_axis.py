@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, Literal
 
 from weft.base.dtypes import complex_dtype, real_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.shapes import normalize_axis
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, cast, common
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
+from weft.ops.arguments import axis_of, integer
 from weft.ops.creation import zeros
 from weft.ops.elementwise import conj
 from weft.ops.rules import check_kind
@@ -125,19 +124,9 @@ def check_norm(norm: str, op: str) -> None:
         raise ShapeError(f"norm must be 'backward', 'ortho' or 'forward', not {norm!r}", op=op)
 
 
-def _check_axis(x: Tensor, axis: int, op: str) -> int:
-    try:
-        return normalize_axis(axis, x.ndim, op)
-    except ShapeError as error:
-        raise error.about(op, [type_of(x)]) from None
-
-
 def _length(n: Any, x: Tensor, op: str, *, inverse_real: bool = False) -> int:
     """The number of points of a transform, at least 1."""
-    try:
-        length = operator.index(n)
-    except TypeError:
-        raise DTypeError(f"n must be an int, not {n!r}", op=op, operands=[type_of(x)]) from None
+    length = integer(n, "n", op, x)
     if length < 1:
         hint = "the axis is too short: pass n, the length of the result" if inverse_real else ""
         raise ShapeError(
@@ -166,7 +155,7 @@ def _fitted(x: Tensor, size: int, axis: int) -> Tensor:
 def transform(op: Op, x: Tensor, n: Any, axis: int, norm: str, name: str) -> Tensor:
     """fft, ifft or rfft of `n` points along `axis`."""
     check_norm(norm, name)
-    along = _check_axis(x, axis, name)
+    along = axis_of(x, axis, name)
     length = _length(x.shape[along] if n is None else n, x, name)
     out: Tensor = bind(op, _fitted(x, length, along), axis=along, norm=norm)
     return out
@@ -175,7 +164,7 @@ def transform(op: Op, x: Tensor, n: Any, axis: int, norm: str, name: str) -> Ten
 def real_inverse(x: Tensor, n: Any, axis: int, norm: str, name: str) -> Tensor:
     """irfft to `n` points along `axis`."""
     check_norm(norm, name)
-    along = _check_axis(x, axis, name)
+    along = axis_of(x, axis, name)
     given = 2 * (x.shape[along] - 1) if n is None else n
     length = _length(given, x, name, inverse_real=n is None)
     half = _fitted(x, length // 2 + 1, along)

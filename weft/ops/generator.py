@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.device import Device, as_device
-from weft.base.errors import DTypeError, ShapeError, WeftError
+from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, assign
 from weft.core.public import public
@@ -26,10 +26,6 @@ from weft.ir.dispatch import family_for
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops import philox
-
-
-class RangeError(WeftError, ValueError):
-    """A number outside of what the op takes."""
 
 
 def check_state(state: TensorType) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import DTypeError, IndexError, ShapeError
-from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
-from weft.core.bind import bind, update
+from weft.base.shapes import Shape, broadcast_shapes, broadcasts_to, normalize_axis
+from weft.core.bind import bind, short, update
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import attach, public
 from weft.core.tensor import Tensor
@@ -107,7 +107,7 @@ def _setitem_type(
 ) -> TensorType:
     _check_indices(indices)
     target = indexed_shape(x.shape, index, [i.shape for i in indices])
-    if broadcast_shapes(value.shape, target) != target:
+    if not broadcasts_to(value.shape, target):
         raise ShapeError(f"a value of shape {value.shape} does not fit into a part of {target}")
     return x
 
@@ -169,9 +169,11 @@ def _is_static(key: Any) -> bool:
 
 def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
     """x[key]: a part of x, as a tensor of its own."""
-    if key.__class__ in _PLAIN or _is_static(key):
-        static: Tensor = bind(_getitem, self, index=key)
-        return static
+    if _is_static(key):
+        part = short(_getitem, operator.getitem, self, key)
+        if part is None:
+            part = bind(_getitem, self, index=key)
+        return part
     x, index, tensors = _split(self, key)
     out: Tensor = (
         bind(_gather, x, *tensors, index=index) if tensors else bind(_getitem, x, index=index)
@@ -290,7 +292,9 @@ def _as_index(part: Any, x: Tensor) -> Tensor:
 
 
 def _check_mask(mask: Tensor, shape: Shape) -> None:
-    if len(shape) != mask.ndim or any(m not in (n, 0) for m, n in zip(mask.shape, shape, strict=True)):
+    if len(shape) != mask.ndim or any(
+        m not in (n, 0) for m, n in zip(mask.shape, shape, strict=True)
+    ):
         raise IndexError(
             f"a mask of shape {mask.shape} does not fit axes of shape {shape}",
             op="getitem",

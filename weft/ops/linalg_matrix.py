@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
-from weft.base.errors import DTypeError, ShapeError
-from weft.core.operands import cast, common
+from weft.base.errors import ShapeError
+from weft.core.operands import as_tensor, cast, common
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
+from weft.ops.arguments import integer, shared_axis
 from weft.ops.elementwise import multiply, subtract
 from weft.ops.linalg_rules import matrix_sizes, widened
-from weft.ops.matmul import shared_axis
 from weft.ops.reduce import sum
 from weft.ops.shape import reshape, stack
 
@@ -25,11 +24,9 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     >>> weft.linalg.diagonal(weft.asarray([[1, 2, 3], [4, 5, 6]]), offset=1)
     tensor([2, 6])
     """
+    x = as_tensor(x, "diagonal")
     batch, rows, columns = matrix_sizes(type_of(x), "diagonal")
-    try:
-        k = operator.index(offset)
-    except TypeError:
-        raise DTypeError(f"offset must be an int, not {offset!r}", op="diagonal") from None
+    k = integer(offset, "offset", "diagonal", x)
     length = max(min(rows + min(k, 0), columns - max(k, 0)), 0)
     flat = reshape(x, (*batch, rows * columns))
     # In row-major order, the next element of a diagonal is one row and one column on.
@@ -45,6 +42,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
     >>> weft.linalg.trace(weft.asarray([[1, 2], [3, 4]]))
     tensor(5)
     """
+    x = as_tensor(x, "trace")
     matrix_sizes(type_of(x), "trace")
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 

@@ -7,12 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from weft.base.dtypes import DType, float_info, real_dtype
+from weft.base.dtypes import float_info, real_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.shapes import normalize_axes, reduced_shape
-from weft.core.operands import cast
+from weft.base.shapes import reduced_shape
+from weft.core.operands import as_tensor, cast, number_kind
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
+from weft.ops.arguments import axes_of
 from weft.ops.creation import full
 from weft.ops.elementwise import (
     abs,
@@ -104,7 +105,7 @@ def vector_norm(
             operands=[type_of(tensor)],
             hint="'fro' and 'nuc' are orders of weft.linalg.matrix_norm",
         )
-    axes = normalize_axes(axis, tensor.ndim, "vector_norm")
+    axes = axes_of(tensor, axis, "vector_norm")
     norm = _power_norm(widened(tensor), axes, bool(keepdims), ord)
     return cast(norm, real_dtype(tensor.dtype))
 
@@ -152,12 +153,12 @@ def matrix_norm(
 # --- small singular values ---------------------------------------------------------------------
 
 
-def _cutoff(values: Tensor, rtol: float | Tensor | None, x: Tensor, dtype: DType) -> Tensor:
+def _cutoff(values: Tensor, rtol: float | Tensor | None, x: Tensor, op: str) -> Tensor:
     """Singular values up to here count as zero: `rtol` times the largest, which comes first."""
     if rtol is None:
-        rtol = builtins.max(x.shape[-2:]) * float_info(dtype).eps
-    elif isinstance(rtol, Tensor):
-        rtol = expand_dims(rtol, -1)
+        rtol = builtins.max(x.shape[-2:]) * float_info(x.dtype).eps
+    elif number_kind(rtol) is None:
+        rtol = expand_dims(as_tensor(rtol, op), -1)
     return multiply(values[..., :1], rtol)
 
 
@@ -173,7 +174,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     tensor = floating(x, "matrix_rank")
     matrix_sizes(type_of(tensor), "matrix_rank")
     values = svdvals(widened(tensor))
-    return count_nonzero(greater(values, _cutoff(values, rtol, tensor, tensor.dtype)), axis=-1)
+    return count_nonzero(greater(values, _cutoff(values, rtol, tensor, "matrix_rank")), axis=-1)
 
 
 @public(namespace="linalg")
@@ -186,7 +187,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     tensor = floating(x, "pinv")
     matrix_sizes(type_of(tensor), "pinv")
     u, values, vh = svd(widened(tensor), full_matrices=False)
-    large = greater(values, _cutoff(values, rtol, tensor, tensor.dtype))
+    large = greater(values, _cutoff(values, rtol, tensor, "pinv"))
     inverse = where(large, reciprocal(where(large, values, 1.0)), 0.0)
     scaled = multiply(adjoint(vh), expand_dims(inverse, -2))
     return cast(matmul(scaled, adjoint(u)), tensor.dtype)

@@ -6,11 +6,10 @@ factorisations in `linalg_factor`.
 
 from __future__ import annotations
 
-import operator
 from typing import NamedTuple
 
 from weft.base.dtypes import real_dtype
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import ShapeError
 from weft.base.shapes import broadcast_shapes
 from weft.core.bind import bind
 from weft.core.operands import cast, common
@@ -18,6 +17,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
+from weft.ops.arguments import integer
 from weft.ops.creation import eye
 from weft.ops.elementwise import positive
 from weft.ops.linalg_rules import (
@@ -119,10 +119,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """
     tensor = floating(x, "matrix_power")
     _, size = square_size(type_of(tensor), "matrix_power")
-    try:
-        power = operator.index(n)
-    except TypeError:
-        raise DTypeError(f"n must be an int, not {n!r}", op="matrix_power") from None
+    power = integer(n, "n", "matrix_power", tensor)
     if power == 0:
         return broadcast_to(eye(size, dtype=tensor.dtype, device=tensor.device), tensor.shape)
     factor = widened(tensor)

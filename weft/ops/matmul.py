@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.shapes import broadcast_shapes, normalize_axes, size_of
+from weft.base.shapes import broadcast_shapes, size_of
 from weft.core.bind import bind
 from weft.core.bind import operator as fast_operator
 from weft.core.operands import assign, common, number_kind
@@ -17,8 +16,9 @@ from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
+from weft.ops.arguments import axes_of, integer, shared_axis
 from weft.ops.elementwise import conj
-from weft.ops.rules import check_kind, check_same, conj_of
+from weft.ops.rules import check_kind, check_same, conj_of, sum_to
 from weft.ops.shape import expand_dims, moveaxis, permute_dims, reshape
 
 __all__ = ["matmul", "tensordot", "vecdot"]
@@ -57,49 +57,48 @@ def _stacked(stack1: tuple[int, ...], stack2: tuple[int, ...]) -> tuple[int, ...
         ) from None
 
 
+_empty = np.empty
+_of_matrices = np.matmul
+
+
 def _numpy_matmul(a: Any, b: Any) -> Any:
     """`ndarray.dot` where it means the same: on small arrays `np.matmul` takes twice as long."""
-    rows, columns = a.ndim, b.ndim
-    if 0 < rows < 3 and 0 < columns < 3:
-        if rows == columns == 1:
-            return a.dot(b, np.empty((), a.dtype))  # without it, NumPy returns a scalar
-        return a.dot(b)
-    if columns == 2 and rows and a.flags.c_contiguous and a.size:
-        flat = a.reshape(-1, a.shape[-1])  # one large product instead of many small ones
-        return flat.dot(b).reshape(*a.shape[:-1], b.shape[1])
-    return np.matmul(a, b)
-
-
-def _sum_to(xp: Any, g: Any, shape: tuple[int, ...]) -> Any:
-    """A cotangent summed over the axes along which its input was broadcast."""
-    if g.shape == shape:
-        return g
-    extra = g.ndim - len(shape)
-    sizes = enumerate(shape, extra)
-    axes = (*range(extra), *(i for i, size in sizes if size == 1 and g.shape[i] != 1))
-    return xp.reshape(xp.sum(g, axis=axes), shape)
+    columns = b.ndim
+    rows = a.ndim
+    if columns == rows:
+        if columns == 2:
+            return a.dot(b)
+        if columns == 1:
+            return a.dot(b, _empty((), a.dtype))  # without it, NumPy returns a scalar
+    elif 0 < columns < 3 and rows:
+        if rows < 3:
+            return a.dot(b)
+        if columns == 2 and a.size and a.flags.c_contiguous:
+            flat = a.reshape(-1, a.shape[-1])  # one large product instead of many small ones
+            return flat.dot(b).reshape(*a.shape[:-1], b.shape[1])
+    return _of_matrices(a, b)
 
 
 def _vjp_x1(xp: Any, g: Any, _out: Any, x1: Any, x2: Any) -> Any:
     other = conj_of(xp, x2)
     if x2.ndim == 1:
-        return _sum_to(xp, g[..., None] * other, x1.shape)
+        return sum_to(xp, g[..., None] * other, x1.shape)
     rows = g if x1.ndim > 1 else g[..., None, :]
-    return _sum_to(xp, xp.matmul(rows, other.mT), x1.shape)
+    return sum_to(xp, xp.matmul(rows, other.mT), x1.shape)
 
 
 def _vjp_x2(xp: Any, g: Any, _out: Any, x1: Any, x2: Any) -> Any:
     other = conj_of(xp, x1)
     if x1.ndim == 1:
         column, row = (other, g) if x2.ndim == 1 else (other[:, None], g[..., None, :])
-        return _sum_to(xp, column * row, x2.shape)
+        return sum_to(xp, column * row, x2.shape)
     if x2.ndim == 1:
-        return _sum_to(xp, xp.matmul(g[..., None, :], other), x2.shape)
+        return sum_to(xp, xp.matmul(g[..., None, :], other), x2.shape)
     if x2.ndim == 2:  # one large product instead of a sum of many small ones
         rows = size_of(x1.shape[:-1])
         other = xp.reshape(other, (rows, x1.shape[-1]))
         g = xp.reshape(g, (rows, x2.shape[-1]))
-    return _sum_to(xp, xp.matmul(other.mT, g), x2.shape)
+    return sum_to(xp, xp.matmul(other.mT, g), x2.shape)
 
 
 def _matmul_cost(inputs: Types, outputs: Types) -> Cost:
@@ -185,27 +184,6 @@ for _name, _method in (
 # --- products built from it --------------------------------------------------------------------
 
 
-def shared_axis(axis: int, x1: Tensor, x2: Tensor, op: str) -> int:
-    """An axis of two operands, counted from the last one, so that it is the same one in both."""
-    fewest, most = sorted((x1.ndim, x2.ndim))
-    try:
-        index = operator.index(axis)
-    except TypeError:
-        raise DTypeError(f"axis must be an int, not {axis!r}", op=op) from None
-    if 0 <= index < fewest == most:
-        index -= most
-    if not -fewest <= index < 0:
-        raise ShapeError(
-            f"axis {axis} is out of range for operands of {x1.ndim} and {x2.ndim} axes",
-            op=op,
-            operands=[type_of(x1), type_of(x2)],
-            hint=f"use {-fewest} to -1: axes are counted from the last one"
-            if fewest
-            else "each operand needs at least one axis",
-        )
-    return index
-
-
 @public("vecdot")
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The dot product of vectors that lie along `axis`: the sum of conj(x1) * x2.
@@ -246,15 +224,10 @@ def _contracted(
                 op="tensordot",
                 operands=types,
             )
-        first = normalize_axes(axes[0], x1.ndim, "tensordot")
-        second = normalize_axes(axes[1], x2.ndim, "tensordot")
+        first = axes_of(x1, axes[0], "tensordot")
+        second = axes_of(x2, axes[1], "tensordot")
     else:
-        try:
-            count = operator.index(axes)
-        except TypeError:
-            raise DTypeError(
-                f"axes must be an int or two sequences of ints, not {axes!r}", op="tensordot"
-            ) from None
+        count = integer(axes, "axes", "tensordot", x1, x2)
         if not 0 <= count <= min(x1.ndim, x2.ndim):
             raise ShapeError(
                 f"{count} axes cannot be summed over: the operands have {x1.ndim} and {x2.ndim}",

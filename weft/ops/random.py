@@ -15,7 +15,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.device import as_device
 from weft.base.dtypes import DType, as_dtype, float_info, int_info
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
 from weft.base.shapes import Shape, broadcast_shapes, new_shape, normalize_axis
 from weft.core.operands import Operand, as_tensor, cast, constant, number_kind
@@ -39,7 +39,6 @@ from weft.ops.draws import (
 from weft.ops.elementwise import minimum
 from weft.ops.generator import (
     Generator,
-    RangeError,
     get_rng_state,
     manual_seed,
     set_rng_state,

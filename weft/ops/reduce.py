@@ -8,15 +8,16 @@
 from __future__ import annotations
 
 import builtins
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, real_dtype
-from weft.base.errors import ShapeError
+from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Axis, normalize_axes, normalize_axis, reduced_shape, size_of
-from weft.core.bind import bind
+from weft.core.bind import bind, short
 from weft.core.operands import cast
 from weft.core.public import public
 from weft.core.tensor import Tensor
@@ -45,29 +46,32 @@ __all__ = [
 ]
 
 
+#: All axes of a tensor, by their number. NumPy has at most 64.
+_ALL = [tuple(range(ndim)) for ndim in range(65)]
+#: What asks NumPy (from 2.3 on) for a 0-d array instead of a scalar, at no cost.
+_AS_ARRAY: dict[str, Any] = {"out": ...} if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else {}
+
+
 def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp: Any = None) -> Op:
+    accumulates = name in ("sum", "prod")
+
     def infer(x: TensorType, *, axis: tuple[int, ...], keepdims: bool) -> TensorType:
         check_kind(x, kinds)
+        if accumulates and x.dtype is not accumulator(x.dtype):
+            raise DTypeError(f"{x.dtype.name} is summed up in {accumulator(x.dtype).name}")
         shape = reduced_shape(x.shape, axis, keepdims)
         if name in ("max", "min") and 0 in x.shape and size_of(shape):
             raise ShapeError(f"there is no {name} of an empty axis: the shape is {x.shape}")
         return x.like(shape=shape, dtype=dtypes.bool if to_bool else None)
 
-    # The dtype is said because sums of small integers would else be widened; see `accumulator`.
-    typed = name in ("sum", "prod")
-
     def evaluate(xp: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-        more = {"dtype": x.dtype} if typed else {}
-        return getattr(xp, name)(x, axis=axis, keepdims=keepdims, **more)
-
-    def numpy(x: Any, *, axis: tuple[int, ...], keepdims: bool, reduce: Any = ufunc.reduce) -> Any:
-        return reduce(x, axis, x.dtype if typed else None, None, keepdims)
+        return getattr(xp, name)(x, axis=axis, keepdims=keepdims)
 
     return Op(
         name,
         infer,
         evaluate,
-        numpy=numpy,
+        numpy=partial(ufunc.reduce, **_AS_ARRAY),
         kinds=kinds,
         vjp=vjp,
         traits=Trait.REDUCTION | Trait.WIDEN | (Trait.LINEAR if name == "sum" else Trait.NONE),
@@ -93,7 +97,8 @@ _all = _reduction("all", np.logical_and, "all", to_bool=True)
 
 
 def _reduce(op: Op, x: Tensor, axis: Axis, keepdims: builtins.bool) -> Tensor:
-    axes = normalize_axes(axis, len(x._data.shape), op.name)
+    ndim = len(x._data.shape)
+    axes = _ALL[ndim] if axis is None else normalize_axes(axis, ndim, op.name)
     out: Tensor = bind(op, x, axis=axes, keepdims=bool(keepdims))
     return out
 
@@ -106,9 +111,15 @@ def accumulator(dtype: DType) -> DType:
 
 
 def _accumulated(x: Tensor, dtype: Any) -> Tensor:
+    """x in the dtype to sum it up in: the asked one, if it is an accumulator."""
     if dtype is not None:
-        return cast(x, as_dtype(dtype))
+        return cast(x, accumulator(as_dtype(dtype)))
     return x if x._data.dtype.kind in "fc" else cast(x, accumulator(x.dtype))
+
+
+def _as_asked(out: Tensor, dtype: Any) -> Tensor:
+    """A sum in int64 wraps to a narrower integer as a sum in that integer would have."""
+    return out if dtype is None else cast(out, as_dtype(dtype))
 
 
 @public("sum")
@@ -120,7 +131,11 @@ def sum(
     >>> weft.asarray([[1, 2], [3, 4]]).sum(axis=0)
     tensor([4, 6])
     """
-    return _reduce(_sum, _accumulated(x, dtype), axis, keepdims)
+    if dtype is None and not keepdims and x._data.dtype.char in "fdFD":
+        out = short(_sum, np.add.reduce, x, axis)
+        if out is not None:
+            return out
+    return _as_asked(_reduce(_sum, _accumulated(x, dtype), axis, keepdims), dtype)
 
 
 @public("prod")
@@ -128,7 +143,7 @@ def prod(
     x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
 ) -> Tensor:
     """The product over `axis` (all axes by default)."""
-    return _reduce(_prod, _accumulated(x, dtype), axis, keepdims)
+    return _as_asked(_reduce(_prod, _accumulated(x, dtype), axis, keepdims), dtype)
 
 
 @public("max")
@@ -278,12 +293,9 @@ def _cumulative(name: str, ufunc: Any) -> Op:
         return x
 
     def evaluate(xp: Any, x: Any, *, axis: int) -> Any:
-        return getattr(xp, name)(x, axis=axis, dtype=x.dtype)
+        return getattr(xp, name)(x, axis=axis)
 
-    def numpy(x: Any, *, axis: int) -> Any:
-        return ufunc.accumulate(x, axis, x.dtype)
-
-    return Op(name, infer, evaluate, numpy=numpy, kinds="numeric", traits=Trait.WIDEN)
+    return Op(name, infer, evaluate, numpy=ufunc.accumulate, kinds="numeric", traits=Trait.WIDEN)
 
 
 _cumulative_sum = _cumulative("cumulative_sum", np.add)
@@ -298,9 +310,8 @@ def _accumulate(op: Op, x: Tensor, axis: int | None, dtype: Any) -> Tensor:
             )
         axis = 0
     axis = normalize_axis(axis, x.ndim, op.name)
-    start = _accumulated(x, dtype)
-    out: Tensor = bind(op, start, axis=axis)
-    return out
+    out: Tensor = bind(op, _accumulated(x, dtype), axis=axis)
+    return _as_asked(out, dtype)
 
 
 @public("cumulative_sum")

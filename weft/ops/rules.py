@@ -8,7 +8,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.dtypes import KINDS, DType, real_dtype
 from weft.base.errors import DeviceError, DTypeError
-from weft.base.shapes import broadcast_shapes
+from weft.base.shapes import Shape, broadcast_shapes
 from weft.ir.types import TensorType
 
 
@@ -59,3 +59,13 @@ def binary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
 def conj_of(xp: Any, x: Any) -> Any:
     """The conjugate, at no cost for real values."""
     return xp.conj(x) if xp.isdtype(x.dtype, "complex floating") else x
+
+
+def sum_to(xp: Any, g: Any, shape: Shape) -> Any:
+    """A cotangent summed over the axes along which its input was broadcast."""
+    if g.shape == shape:
+        return g
+    extra = len(g.shape) - len(shape)
+    sizes = enumerate(shape, extra)
+    axes = (*range(extra), *(i for i, size in sizes if size == 1 and g.shape[i] != 1))
+    return xp.reshape(xp.sum(g, axis=axes), shape)

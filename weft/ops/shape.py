@@ -12,6 +12,7 @@ from weft.base.shapes import (
     Shape,
     as_shape,
     broadcast_shapes,
+    broadcasts_to,
     new_shape,
     normalize_axes,
     normalize_axis,
@@ -23,7 +24,7 @@ from weft.core.public import attach, attach_properties, public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
-from weft.ops.rules import check_same
+from weft.ops.rules import check_same, sum_to
 
 __all__ = [
     "broadcast_arrays",
@@ -58,7 +59,7 @@ def _permute_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
 
 
 def _broadcast_type(x: TensorType, *, shape: Shape) -> TensorType:
-    if broadcast_shapes(x.shape, shape) != shape:
+    if not broadcasts_to(x.shape, shape):
         raise ShapeError(f"shape {x.shape} does not broadcast to {shape}")
     return x.like(shape=shape)
 
@@ -81,15 +82,6 @@ def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
-def _sum_back(xp: Any, g: Any, shape: Shape) -> Any:
-    """A cotangent of a broadcast value, summed to the shape it was broadcast from."""
-    added = g.ndim - len(shape)
-    axes = tuple(
-        i for i, size in enumerate(g.shape) if i < added or (shape[i - added] == 1 and size != 1)
-    )
-    return xp.reshape(xp.sum(g, axis=axes), shape) if axes else g
-
-
 _reshape = Op(
     "reshape", _reshape_type, lambda xp, x, *, shape: xp.reshape(x, shape),
     vjp=(lambda xp, g, _out, x, *, shape: xp.reshape(g, x.shape),),
@@ -102,7 +94,7 @@ _permute_dims = Op(
 )  # fmt: skip
 _broadcast_to = Op(
     "broadcast_to", _broadcast_type, lambda xp, x, *, shape: xp.broadcast_to(x, shape),
-    vjp=(lambda xp, g, _out, x, *, shape: _sum_back(xp, g, x.shape),),
+    vjp=(lambda xp, g, _out, x, *, shape: sum_to(xp, g, x.shape),),
     traits=Trait.VIEW | Trait.LINEAR,
 )  # fmt: skip
 _concat = Op(

@@ -1,0 +1,91 @@
+"""Completeness: each card has all its pieces, and each public name its documentation."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.public import PUBLIC
+from weft.ir.op import OPS, Op, Trait
+
+
+def unused_parameters(rule: Any) -> set[str]:
+    """Parameters of a function that its code, and code nested in it, never loads."""
+    code = rule.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    loaded = {i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD")}
+    return set(names) - loaded - set(code.co_cellvars)
+
+
+def lacks(op: Op) -> list[str]:
+    """What a card lacks, in words."""
+    missing = []
+    if not (isinstance(op.eval, str) or callable(op.eval)):
+        missing.append("an evaluation rule")
+    if isinstance(op.eval, str) and not hasattr(np, op.eval):
+        missing.append(f"an evaluation rule: the namespace has no {op.eval!r}")
+    if Trait.CREATION in op.traits:
+        if not {"dtype", "device"} <= set(op.attrs):
+            missing.append("attributes dtype and device to choose a kernel by")
+    elif not op.inputs:
+        missing.append("inputs in its type rule")
+    if op.vjp is not None:
+        variadic = len(op.vjp) == 1 and op.inputs[-1:] == ("arrays",)
+        if len(op.vjp) != len(op.inputs) and not variadic:
+            missing.append(f"a derivative for each of its inputs {op.inputs}")
+        for rule in op.vjp:
+            unused = {n for n in unused_parameters(rule) if n in op.inputs} if rule else set()
+            if unused:
+                missing.append(
+                    f"an underscore before the unused {sorted(unused)} of its derivative"
+                )
+    return missing
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_card_is_complete(op: Op) -> None:
+    assert not lacks(op), f"{op.name} lacks {', '.join(lacks(op))}"
+
+
+def test_a_bad_card_is_named() -> None:
+    bad = Op(
+        "bad_card",
+        lambda x, *, axis: x,
+        "no_such_function",
+        vjp=(lambda xp, g, out, x, *, axis: g, None),
+    )
+    try:
+        told = " ".join(lacks(bad))
+    finally:
+        del OPS["bad_card"]
+    assert "no_such_function" in told
+    assert "derivative for each" in told
+    assert "unused ['x']" in told
+
+
+@pytest.mark.parametrize("entry", PUBLIC.values(), ids=lambda entry: entry.name)
+def test_public_function_is_documented_and_found(entry: Any) -> None:
+    doc = inspect.getdoc(entry.function) or ""
+    assert len(doc.split("\n")[0]) > 2, f"{entry.name} has no docstring"
+    found: Any = weft
+    for part in entry.name.split("."):
+        found = getattr(found, part)
+    assert found is entry.function
+    for method in entry.methods:
+        assert hasattr(weft.Tensor, method)
+
+
+def test_every_exported_function_is_in_the_table() -> None:
+    beyond = {"register_device", "register_kernel", "unregister_device", "register_dtype"}
+    beyond |= {"set_promotion", "get_default_dtype", "set_default_dtype"}
+    functions = {
+        name
+        for name, value in vars(weft).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
+    assert functions - set(PUBLIC) == beyond

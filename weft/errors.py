@@ -1,0 +1,3 @@
+"""The errors Weft raises."""
+
+from weft.base.errors import *

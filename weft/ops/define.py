@@ -1,0 +1,170 @@
+"""From a line of a table to a card, a public function, a method and an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from weft.base.dtypes import KINDS
+from weft.base.promotion import promote_weak
+from weft.core.bind import bind, update
+from weft.core.bind import operator as fast_operator
+from weft.core.operands import (
+    NUMBERS,
+    OPERANDS,
+    Operand,
+    as_tensor,
+    assign,
+    cast,
+    common,
+    paired,
+)
+from weft.core.public import attach, public
+from weft.core.tensor import Tensor
+from weft.ir.op import DerivativeRule, Op, Trait
+from weft.ops.rules import binary_rule, unary_rule
+
+Eval = str | Callable[..., Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class UnaryFunction(Protocol):
+    def __call__(self, x: Tensor, /) -> Tensor: ...
+
+
+class BinaryFunction(Protocol):
+    def __call__(self, x1: Operand, x2: Operand, /) -> Tensor: ...
+
+
+def _card(
+    name: str,
+    rule: Callable[..., Any],
+    evaluate: Eval,
+    kinds: str,
+    vjp: tuple[DerivativeRule | None, ...] | None,
+    traits: Trait,
+) -> Op:
+    in_place = _writer(getattr(np, evaluate, None)) if isinstance(evaluate, str) else None
+    traits |= Trait.ELEMENTWISE
+    if name != "nextafter":  # the one op that means the narrow float's own grid
+        traits |= Trait.WIDEN
+    return Op(name, rule, evaluate, in_place=in_place, kinds=kinds, vjp=vjp, traits=traits)
+
+
+def _at_least(kinds: str) -> str:
+    """Functions of floats only take integers too, as the default floating dtype."""
+    return "float" if KINDS[kinds] <= KINDS["floating"] else ""
+
+
+def unary(
+    name: str,
+    doc: str,
+    *methods: str,
+    kinds: str,
+    result: str = "same",
+    evaluate: Eval = "",
+    vjp: DerivativeRule | None = None,
+    traits: Trait = Trait.NONE,
+) -> UnaryFunction:
+    """A card and its public function of one tensor."""
+    op = _card(
+        name,
+        unary_rule(kinds, result),
+        evaluate or name,
+        kinds,
+        None if vjp is None else (vjp,),
+        traits,
+    )
+    at_least = _at_least(kinds)
+
+    def function(x: Tensor, /) -> Tensor:
+        tensor = x if isinstance(x, Tensor) else as_tensor(x, name)
+        if at_least and tensor._data.dtype.kind in "iub":
+            tensor = cast(tensor, promote_weak(tensor.dtype, "float"))
+        out: Tensor = bind(op, tensor)
+        return out
+
+    return _published(function, name, doc, methods)
+
+
+def binary(
+    name: str,
+    doc: str,
+    *methods: str,
+    kinds: str,
+    operator: str = "",
+    result: str = "same",
+    evaluate: Eval = "",
+    vjp: tuple[DerivativeRule, DerivativeRule] | None = None,
+    traits: Trait = Trait.NONE,
+) -> BinaryFunction:
+    """A card and its public function of two operands; with `operator="add"` also x + y."""
+    op = _card(name, binary_rule(kinds, result), evaluate or name, kinds, vjp, traits)
+    at_least = _at_least(kinds)
+
+    def function(x1: Operand, x2: Operand, /) -> Tensor:
+        out: Tensor = bind(op, *common((x1, x2), name, at_least=at_least))
+        return out
+
+    if operator:
+        _attach_operator(op, operator, at_least, arithmetic=result == "same")
+    return _published(function, name, doc, methods)
+
+
+def _published(function: F, name: str, doc: str, methods: tuple[str, ...]) -> F:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    function.__module__ = __name__
+    return public(*methods)(function)
+
+
+def _attach_operator(op: Op, operator: str, at_least: str, *, arithmetic: bool) -> None:
+    """Give Tensor the operator, its reflected form (2 - x) and its in-place form (x -= 2)."""
+    name = op.name
+    kinds = "fc" if at_least else "fciu"
+
+    def promoted(self: Tensor, other: Any) -> Any:
+        if other.__class__ in NUMBERS and not (at_least and self._data.dtype.kind in "iub"):
+            number = paired(self, other)
+            if number is not None:
+                return bind(op, self, number)
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        return bind(op, *common((self, other), name, at_least=at_least))
+
+    def reflected(self: Tensor, other: Any, /) -> Any:
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        return bind(op, *common((other, self), name, at_least=at_least))
+
+    def in_place(self: Tensor, other: Any, /) -> Any:
+        value = paired(self, other) if other.__class__ in NUMBERS else other
+        if op.in_place is not None and value.__class__ is Tensor and _fits(self, value, kinds):
+            update(op, self, value)
+            return self
+        out = forward(self, other)
+        return out if out is NotImplemented else assign(self, out, f"{name} in place")
+
+    forward = fast_operator(op, promoted)
+    attach({f"__{operator}__": forward})
+    if arithmetic:  # Python itself turns 2 < x into x > 2
+        attach({f"__r{operator}__": reflected, f"__i{operator}__": in_place})
+
+
+def _fits(x: Tensor, y: Tensor, kinds: str) -> bool:
+    """Whether op(x, y) surely has the dtype and shape of x: then it can be written into x."""
+    a, b = x._data, y._data
+    return a.dtype is b.dtype and a.dtype.kind in kinds and b.shape in (a.shape, ())
+
+
+def _writer(ufunc: Any) -> Callable[..., None] | None:
+    """The op written into its first operand, where NumPy has it as a ufunc."""
+    if not isinstance(ufunc, np.ufunc):
+        return None
+
+    def write(x: Any, y: Any) -> None:
+        ufunc(x, y, out=x)
+
+    return write
