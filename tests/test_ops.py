@@ -180,8 +180,10 @@ TESTED_ELSEWHERE = {
     *("asarray", "tensor", "from_dlpack"),  # test_tensor.py
     *("can_cast", "finfo", "iinfo", "isdtype", "result_type"),  # test_promotion.py
     *weft.ops.random.__all__,  # test_random*.py
+    "stop_gradient",  # test_autograd.py
 }
 OPS_TESTED_ELSEWHERE = {
     *("gather", "setitem"),  # test_indexing.py
+    "to_device",  # test_registration.py
     *(name for name in OPS if name.startswith("random_")),  # test_random*.py
 }

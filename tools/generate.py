@@ -48,7 +48,13 @@ def attached() -> dict[str, Any]:
 
 def method_stub(name: str, value: Any) -> str:
     if isinstance(value, property):
-        return f"    @property\n    def {name}(self) -> Tensor: ..."
+        kind = str(inspect.signature(value.fget).return_annotation)
+        kind = _outside(kind if kind in ("bool", "int", "Tensor | None") else "Tensor")
+        kind = "Any" if name == "grad_fn" else kind
+        lines = f"    @property\n    def {name}(self) -> {kind}: ..."
+        if value.fset is not None:
+            lines += f"\n    @{name}.setter\n    def {name}(self, value: {kind}) -> None: ..."
+        return lines
     if name.startswith("__i") and name != "__invert__":
         return f"    def {name}(self, other: Any, /) -> Tensor: ..."
     signature = inspect.signature(value)
@@ -62,8 +68,13 @@ def method_stub(name: str, value: Any) -> str:
         rest[0] = first.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
     text = str(signature.replace(parameters=rest))
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations are strings
+    return f"    def {name}{_outside(text)}: ..."
+
+
+def _outside(text: str) -> str:
+    """Annotations in words that mean the same inside of the class, which has methods like int()."""
     text = re.sub(r"(?<![.\w])(bool|int|float|complex|tuple|list)\b", r"builtins.\1", text)
-    return f"    def {name}{text}: ..."
+    return text.replace("RemovableHandle", "Any")
 
 
 def methods_text() -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "AxisError",
     "DTypeError",
     "DeviceError",
+    "GradientError",
     "IndexError",
     "LinAlgError",
     "MemoryError",
@@ -75,6 +76,10 @@ class DeviceError(WeftError, RuntimeError):
 
 class RangeError(WeftError, ValueError):
     """A number outside of the range that an argument takes."""
+
+
+class GradientError(WeftError, RuntimeError):
+    """A gradient that was asked for where there is none."""
 
 
 class IndexError(WeftError, builtins.IndexError):

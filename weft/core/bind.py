@@ -18,8 +18,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from weft.base.errors import DeviceError, IndexError, LinAlgError, MemoryError, WeftError
+from weft.base.errors import (
+    DeviceError,
+    GradientError,
+    IndexError,
+    LinAlgError,
+    MemoryError,
+    WeftError,
+)
 from weft.base.shapes import Shape
+from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor, own, type_of, wrap
 from weft.ir.dispatch import family_for
 from weft.ir.op import Op
@@ -46,6 +54,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_NO_ATTRS: dict[str, Any] = {}  # never written to
 _recording = 0  # how many recorders are active in all threads: 0 is the common case
 _lock = threading.Lock()
 
@@ -60,6 +69,20 @@ def _new_quiet() -> Callable[..., Any]:
     context = contextvars.copy_context()
     context.run(np.seterr, all="ignore")
     return context.run
+
+
+def _no_tape(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
+    return out
+
+
+#: What notes an op call for `backward`: (op, inputs, attributes, result) -> result. Autodiff, which
+#: lies below this layer, puts its own here.
+tape: Callable[[Op, tuple[Tensor, ...], dict[str, Any], Any], Any] = _no_tape
+
+
+def use_tape(record: Callable[[Op, tuple[Tensor, ...], dict[str, Any], Any], Any]) -> None:
+    global tape
+    tape = record
 
 
 def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
@@ -98,10 +121,14 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     _quiet.append(run)
     if out.__class__ is not ndarray:
         if not isinstance(out, generic):
-            return _wrapped(out)
+            return tape(op, inputs, attrs, _wrapped(out))
         out = asarray(out)  # NumPy's scalars are 0-d arrays to us
     tensor = Tensor()
     tensor._data = out
+    tensor._node = None
+    for x in inputs:
+        if x._node is not None:
+            return tape(op, inputs, attrs, tensor)
     return tensor
 
 
@@ -115,7 +142,7 @@ def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, An
     kernel_of = op.kernels[ndarray].get
 
     def call(x: Tensor, y: Any, /) -> Any:
-        if y.__class__ is Tensor:
+        if isinstance(y, Tensor):
             a = x._data
             b = y._data
             dtype = a.dtype
@@ -133,12 +160,45 @@ def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, An
                     _quiet.append(run)
                     if out.__class__ is not ndarray:
                         if not isinstance(out, generic):
-                            return _wrapped(out)
+                            return tape(op, (x, y), _NO_ATTRS, _wrapped(out))
                         out = asarray(out)
                     tensor = Tensor()
                     tensor._data = out
+                    tensor._node = None
+                    if x._node is not None or y._node is not None:
+                        return tape(op, (x, y), _NO_ATTRS, tensor)
                     return tensor
         return promote(x, y)
+
+    return call
+
+
+def unary(op: Op, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`bind` for a function of one tensor, in one frame as `operator` is."""
+    kernel_of = op.kernels[ndarray].get
+
+    def call(x: Any, /) -> Any:
+        if isinstance(x, Tensor):
+            a = x._data
+            if a.__class__ is ndarray and not _recording:
+                kernel = kernel_of(a.dtype)
+                if kernel is not None:
+                    try:
+                        run = _quiet.pop()
+                    except builtins.IndexError:
+                        run = _new_quiet()
+                    try:
+                        out = run(kernel, a)
+                    except Exception as error:
+                        raise _explained(op, (x,), _NO_ATTRS, error) from _cause(error)
+                    _quiet.append(run)
+                    tensor = Tensor()
+                    tensor._data = out if out.__class__ is ndarray else asarray(out)
+                    tensor._node = None
+                    if x._node is not None:
+                        return tape(op, (x,), _NO_ATTRS, tensor)
+                    return tensor
+        return otherwise(x)
 
     return call
 
@@ -147,11 +207,11 @@ def short(op: Op, kernel: Callable[[Any, Any], Any], x: Tensor, argument: Any) -
     """`bind` for the most common form of an op of one tensor: `kernel(array, argument)`.
 
     Passing attributes by name through three calls costs more than a slice or a small sum does.
-    None says that the long way is to be taken: someone records, it is not NumPy's array, or the
-    kernel failed and `bind` will say why.
+    None says that the long way is to be taken: someone records, a gradient is asked for, it is not
+    NumPy's array, or the kernel failed and `bind` will say why.
     """
     a = x._data
-    if _recording or a.__class__ is not ndarray or op.kernels.overridden:
+    if _recording or x._node is not None or a.__class__ is not ndarray or op.kernels.overridden:
         return None
     try:
         run = _quiet.pop()
@@ -164,6 +224,7 @@ def short(op: Op, kernel: Callable[[Any, Any], Any], x: Tensor, argument: Any) -
     _quiet.append(run)
     tensor = Tensor()
     tensor._data = out if out.__class__ is ndarray else asarray(out)
+    tensor._node = None
     return tensor
 
 
@@ -178,9 +239,10 @@ def update(op: Op, target: Tensor, *inputs: Tensor, **attrs: Any) -> None:
         in_place is None
         or _recording
         or op.kernels.overridden
+        or (mode.enabled and any(t._node is not None for t in (target, *inputs)))
         or any(array.__class__ is not ndarray for array in (target._data, *arrays))
     ):
-        target._data = bind(op, target, *inputs, **attrs)._data
+        rebind(target, bind(op, target, *inputs, **attrs), op.name)
         return
     try:
         run = _quiet.pop()
@@ -193,6 +255,31 @@ def update(op: Op, target: Tensor, *inputs: Tensor, **attrs: Any) -> None:
     _quiet.append(run)
 
 
+def quietly(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function with NumPy's floating-point warnings off."""
+    try:
+        run = _quiet.pop()
+    except builtins.IndexError:
+        run = _new_quiet()
+    out = run(function, *args)
+    _quiet.append(run)
+    return out
+
+
+def rebind(target: Tensor, value: Tensor, op: str) -> None:
+    """Give `target` the value of another tensor, and its history unless gradients are off."""
+    if mode.enabled and (target._node is not None or value._node is not None):
+        if target._node is not None and target._node.is_leaf:
+            raise GradientError(
+                "a leaf that requires a gradient is written to",
+                op=op,
+                operands=[type_of(target)],
+                hint="update it under weft.no_grad(), or write to a copy: y = x.clone()",
+            )
+        target._node = value._node
+    target._data = value._data
+
+
 def _wrapped(out: Any) -> Any:
     """Several results, or arrays of other devices, as tensors."""
     if isinstance(out, tuple):
@@ -203,9 +290,10 @@ def _wrapped(out: Any) -> Any:
 def _hand_over(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
     recorder = _thread.recorders.pop()
     try:
-        return recorder.call(op, inputs, attrs)
+        out = recorder.call(op, inputs, attrs)
     finally:
         _thread.recorders.append(recorder)
+    return out
 
 
 @contextlib.contextmanager

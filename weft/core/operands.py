@@ -13,6 +13,7 @@ from weft.base.device import Device, as_device
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
+from weft.core.bind import rebind
 from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import family_for
 
@@ -142,7 +143,7 @@ def assign(target: Tensor, value: Tensor, op: str) -> Tensor:
             op=op,
             hint="write x = x + y to let the shape grow",
         )
-    target._data = value._data
+    rebind(target, value, op)
     return target
 
 

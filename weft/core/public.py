@@ -34,9 +34,12 @@ def attach(methods: dict[str, Callable[..., Any]]) -> None:
         setattr(Tensor, name, method)
 
 
-def attach_properties(getters: dict[str, Callable[[Tensor], Any]]) -> None:
+def attach_properties(
+    getters: dict[str, Callable[[Tensor], Any]],
+    setters: dict[str, Callable[[Tensor, Any], None]] | None = None,
+) -> None:
     for name, getter in getters.items():
-        setattr(Tensor, name, property(getter))
+        setattr(Tensor, name, property(getter, (setters or {}).get(name)))
 
 
 def public(*methods: str, namespace: str = "") -> Callable[[F], F]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from weft.base.device import CPU, Device, as_device
 from weft.base.dtypes import DTYPES, DType, default_for_kind, dtype_of_numpy
-from weft.base.errors import DTypeError, ShapeError
+from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.ir.dispatch import family_for, family_of
 from weft.ir.types import DENSE, TensorType
@@ -37,12 +37,14 @@ NumpyArray = np.ndarray[Any, Any]
 class Tensor(TensorMethods):
     """An n-dimensional array with value semantics. Make one with `weft.asarray`."""
 
-    __slots__ = ("__weakref__", "_data")
+    __slots__ = ("__weakref__", "_data", "_grad", "_node")
     # NumPy's operators leave `ndarray + tensor` to us, while np.sin(tensor) still converts.
     __array_priority__ = 1000
     __hash__ = object.__hash__  # by identity: == compares elements
 
-    _data: Any
+    _data: Any  # the array
+    _node: Any  # what made it, for `backward`; None when no gradient is asked for
+    _grad: Tensor | None  # unset until there is one
 
     if not TYPE_CHECKING:  # a Tensor has no __init__: making one is the hot path of every op
 
@@ -196,6 +198,10 @@ class Tensor(TensorMethods):
             notes.append(f"device='{self.device}'")
         if self.layout != DENSE:
             notes.append(f"layout='{self.layout}'")
+        if self.grad_fn is not None:
+            notes.append(f"grad_fn={self.grad_fn!r}")
+        elif self.requires_grad:
+            notes.append("requires_grad=True")
         return f"tensor({', '.join([body, *notes])})"
 
     # --- the Array API and copies -------------------------------------------------------------
@@ -206,20 +212,10 @@ class Tensor(TensorMethods):
             raise ValueError(f"Weft has no Array API version {api_version!r}")
         return weft
 
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-        """The same value on another device."""
-        if stream is not None:
-            raise ValueError("streams are not supported: pass stream=None")
-        target = as_device(device)
-        if target == self.device:
-            return wrap(self._data)
-        family = family_for(target, self.layout)
-        return wrap(family.from_numpy(family_of(self._data).to_numpy(self._data), target))
-
     def to_layout(self, layout: str, /) -> Tensor:
         """The same value in another layout of the same device."""
         if layout == self.layout:
-            return wrap(self._data)
+            return self.clone()
         family = family_for(self.device, layout)
         return wrap(family.from_numpy(family_of(self._data).to_numpy(self._data), self.device))
 
@@ -258,24 +254,43 @@ class Tensor(TensorMethods):
         device: tuple[Any, int] = self._data.__dlpack_device__()
         return device
 
-    def clone(self) -> Tensor:
-        """A tensor of its own with the same value. Costs nothing until one of them is written."""
-        return self.__copy__()
-
     def __copy__(self) -> Tensor:
-        return wrap(self._data)
+        """A leaf of its own, or a computed tensor with the same history."""
+        return self.clone() if not self.is_leaf else self._leaf_copy()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return wrap(self._data)  # arrays are shared until someone writes: a copy costs nothing
+        if not self.is_leaf:
+            raise GradientError(
+                "only leaves can be copied deeply; this tensor was computed",
+                op="deepcopy",
+                operands=[self.type],
+                hint="copy x.detach(), or use x.clone()",
+            )
+        copied = memo[id(self)] = self._leaf_copy()
+        if self.grad is not None:
+            copied.grad = self.grad.detach()
+        return copied
+
+    def _leaf_copy(self) -> Tensor:
+        # Arrays are shared until someone writes: the copy itself costs nothing.
+        copied = type(self)()
+        copied._data = self._data
+        copied._node = None
+        if self.requires_grad:
+            copied.requires_grad = True
+        return copied
 
     def __reduce__(self) -> Any:
-        return _unpickle, (np.ascontiguousarray(self.numpy()).reshape(self.shape), str(self.device))
+        array = np.ascontiguousarray(self.numpy()).reshape(self.shape)
+        wants_grad = self.requires_grad and self.is_leaf
+        return _unpickle, (type(self), array, str(self.device), wants_grad)
 
 
 def wrap(array: Any) -> Tensor:
     """A Tensor around an array of a registered class, which is not to be written from now on."""
     tensor = Tensor()
     tensor._data = array
+    tensor._node = None
     return tensor
 
 
@@ -287,9 +302,14 @@ def type_of(tensor: Tensor) -> TensorType:
     )
 
 
-def _unpickle(array: NumpyArray, device: str) -> Tensor:
+def _unpickle(kind: type[Tensor], array: NumpyArray, device: str, wants_grad: bool) -> Tensor:
     target = as_device(device)
-    return wrap(family_for(target).from_numpy(array, target))
+    tensor = kind()
+    tensor._data = family_for(target).from_numpy(array, target)
+    tensor._node = None
+    if wants_grad:
+        tensor.requires_grad = True
+    return tensor
 
 
 def own(tensor: Tensor) -> Any:

@@ -1,0 +1,2 @@
+
+from weft.inspect.dot import *

@@ -25,6 +25,9 @@ from weft.base.errors import DeviceError, DTypeError
 __all__ = ["register_device", "register_kernel", "unregister_device"]
 
 Kernel = Callable[..., Any]
+#: An evaluation rule: a function (xp, *arrays, **attrs), the name of one in `xp`, or one of these for
+#: each kind of dtype that is special and one for all others under "".
+Evaluation = str | Kernel | dict[str, str | Kernel]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -154,14 +157,14 @@ class DTypeTable(dict[np.dtype[Any], Kernel]):
         if kernel is None:
             if dtype.kind not in tables.kinds:
                 raise DTypeError(f"{dtype.name} is not supported", op=tables.op)
-            if family.namespace is None:
+            if family.namespace is None and not tables.anywhere:
                 raise DTypeError(
                     f"no kernel for {dtype.name} on ({family.device}, {family.layout})",
                     op=tables.op,
                     hint="weft.register_kernel adds one",
                 )
             kernel = tables.numpy if family.array_type is np.ndarray else None
-            kernel = kernel or bind_namespace(tables.eval, family.namespace)
+            kernel = kernel or bind_namespace(tables.eval, dtype.kind, family.namespace)
             if tables.widen and dtype in NARROW_FLOATS:
                 kernel = widened(kernel, numpy_dtype)
         self[numpy_dtype] = kernel
@@ -174,17 +177,19 @@ class KernelTables(dict[type, DTypeTable]):
     def __init__(
         self,
         op: str,
-        evaluate: str | Kernel,
+        evaluate: Evaluation,
         numpy: Kernel | None,
         kinds: frozenset[str],
         *,
         widen: bool,
+        anywhere: bool,
     ) -> None:
         self.op = op
         self.eval = evaluate
         self.numpy = numpy
         self.kinds = kinds
         self.widen = widen
+        self.anywhere = anywhere
         self.overridden = False  # has a user registered a kernel for NumPy arrays?
         _TABLES.append(self)
 
@@ -196,8 +201,10 @@ class KernelTables(dict[type, DTypeTable]):
         return table
 
 
-def bind_namespace(evaluate: str | Kernel, xp: Any) -> Kernel:
+def bind_namespace(evaluate: Evaluation, kind: str, xp: Any) -> Kernel:
     """The evaluation rule of a card as a kernel over arrays of namespace `xp`."""
+    if isinstance(evaluate, dict):
+        evaluate = evaluate.get(kind) or evaluate[""]
     if isinstance(evaluate, str):
         kernel: Kernel = getattr(xp, evaluate)
         return kernel

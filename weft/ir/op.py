@@ -14,7 +14,7 @@ from enum import Flag, auto
 from typing import Any
 
 from weft.base.dtypes import KINDS
-from weft.ir.dispatch import KernelTables
+from weft.ir.dispatch import Evaluation, KernelTables
 from weft.ir.types import TensorType
 
 
@@ -30,6 +30,7 @@ class Trait(Flag):
     WIDEN = auto()  # narrow floats are computed in float32 and rounded once
     RANDOM = auto()  # never merged with an equal call
     DATA_SHAPE = auto()  # the result's shape depends on values
+    ANYWHERE = auto()  # its evaluation uses no namespace: it runs on every device
     CREATION = auto()  # no inputs: attributes `dtype` and `device` choose the kernel
 
 
@@ -56,21 +57,25 @@ class Op:
 
     infer   the type rule: operand types and attributes -> result type(s), or an error
     eval    the reference evaluation: (xp, *arrays, **attrs) -> array(s), written against the Array
-            API namespace `xp`; a string stands for the function of that name in `xp`
+            API namespace `xp`; a string stands for the function of that name in `xp`; a dictionary
+            gives one for each kind of dtype that is special, and one for "" (all others)
     numpy   the same as a plain function of NumPy arrays, where going through `xp` costs more
     in_place  (x, *rest, **attrs) -> None: writes the result into the NumPy array x
     kinds   the kinds of dtype it takes ("numeric", "floating"…), of the operand `dispatch_on`
-    vjp     one derivative rule per input (None: not differentiable in it), so that only what is
-            asked for is computed, and only what the asked rules use is kept alive. Parameters
-            that a rule does not use start with an underscore. ELEMENTWISE rules ignore
-            broadcasting: the engine sums the cotangent back to the input's shape.
+    vjp     one derivative rule per input (None: no gradient passes through it), so that only what
+            is asked for is computed, and only what the asked rules use is kept alive: parameters
+            that a rule does not use start with an underscore, and those of which it only reads
+            shape and dtype end in `_type`. The rule of a variadic input takes the number of the
+            input first. With several results, g and out are tuples (of g, parts may be None).
+            ELEMENTWISE rules ignore broadcasting: the engine sums the cotangent back to the
+            input's shape. Without rules at all, backward through the op is an error.
     batch   the batching rule; ELEMENTWISE ops need none
     cost    (input types, output types, **attrs) -> Cost; None: one operation per element
     """
 
     name: str
     infer: TypeRule
-    eval: str | Callable[..., Any]
+    eval: Evaluation
     numpy: Callable[..., Any] | None = None
     in_place: Callable[..., None] | None = None
     kinds: str = "all"
@@ -81,6 +86,9 @@ class Op:
     batch: Callable[..., Any] | None = None
     cost: Callable[..., Cost] | None = None
     inputs: tuple[str, ...] = field(init=False)
+    variadic: bool = field(init=False)  # the last of `inputs` stands for any number
+    elementwise: bool = field(init=False)
+    plans: dict[Any, Any] = field(init=False, repr=False)  # of derivatives, see weft.autodiff.plan
     attrs: tuple[str, ...] = field(init=False)
     kernels: KernelTables = field(init=False, repr=False)
 
@@ -88,16 +96,20 @@ class Op:
         if self.name in OPS:
             raise ValueError(f"there is already an op named {self.name!r}")
         parameters = inspect.signature(self.infer).parameters.values()
+        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         self.attrs = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        self.elementwise = Trait.ELEMENTWISE in self.traits
+        self.plans = {}
         self.kernels = KernelTables(
-            self.name, self.eval, self.numpy, KINDS[self.kinds], widen=Trait.WIDEN in self.traits
+            self.name,
+            self.eval,
+            self.numpy,
+            KINDS[self.kinds],
+            widen=Trait.WIDEN in self.traits,
+            anywhere=Trait.ANYWHERE in self.traits,
         )
         OPS[self.name] = self
-
-    @property
-    def elementwise(self) -> bool:
-        return Trait.ELEMENTWISE in self.traits
 
     def estimate(self, inputs: Types, outputs: Types, **attrs: Any) -> Cost:
         """Flops and bytes moved by one call on operands of these types."""

@@ -23,6 +23,7 @@ from weft.core.public import attach, public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.rules import cast_to
 
 __all__ = ["astype"]
 
@@ -58,7 +59,13 @@ def _saturated(xp: Any, x: Any, dtype: DType) -> Any:
     return xp.where(below, xp.asarray(info.min, dtype=dtype.numpy), limits)
 
 
-_astype = Op("astype", _astype_type, _convert, traits=Trait.ELEMENTWISE)
+_astype = Op(
+    "astype",
+    _astype_type,
+    _convert,
+    vjp=(lambda xp, g, _out, x_type, *, dtype: cast_to(xp, g, x_type.dtype),),
+    traits=Trait.ELEMENTWISE,
+)
 
 
 @public("astype")
@@ -73,7 +80,7 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: Any = None) -
     if x.dtype is not wanted:
         out = bind(_astype, x, dtype=wanted)
     elif copy:
-        out = x.__copy__()
+        out = x.clone()
     return out if device is None else out.to_device(as_device(device))
 
 

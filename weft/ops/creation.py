@@ -92,9 +92,14 @@ def _is_device_array(obj: Any) -> bool:
 
 
 @public()
-def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of its own from any values: PyTorch's name for `asarray(..., copy=True)`."""
-    return asarray(data, dtype=dtype, device=device, copy=True)
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A new leaf with these values; with `requires_grad`, one that gets a `.grad`."""
+    made = asarray(data, dtype=dtype, device=device, copy=True).detach()
+    if requires_grad:
+        made.requires_grad = True
+    return made
 
 
 @public()

@@ -11,6 +11,7 @@ from weft.base.dtypes import KINDS
 from weft.base.promotion import promote_weak
 from weft.core.bind import bind, update
 from weft.core.bind import operator as fast_operator
+from weft.core.bind import unary as fast_unary
 from weft.core.operands import (
     NUMBERS,
     OPERANDS,
@@ -23,10 +24,10 @@ from weft.core.operands import (
 )
 from weft.core.public import attach, public
 from weft.core.tensor import Tensor
+from weft.ir.dispatch import Evaluation
 from weft.ir.op import DerivativeRule, Op, Trait
 from weft.ops.rules import binary_rule, unary_rule
 
-Eval = str | Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -41,7 +42,7 @@ class BinaryFunction(Protocol):
 def _card(
     name: str,
     rule: Callable[..., Any],
-    evaluate: Eval,
+    evaluate: Evaluation,
     kinds: str,
     vjp: tuple[DerivativeRule | None, ...] | None,
     traits: Trait,
@@ -64,7 +65,7 @@ def unary(
     *methods: str,
     kinds: str,
     result: str = "same",
-    evaluate: Eval = "",
+    evaluate: Evaluation = "",
     vjp: DerivativeRule | None = None,
     traits: Trait = Trait.NONE,
 ) -> UnaryFunction:
@@ -79,14 +80,13 @@ def unary(
     )
     at_least = _at_least(kinds)
 
-    def function(x: Tensor, /) -> Tensor:
+    def promoted(x: Any) -> Any:
         tensor = x if isinstance(x, Tensor) else as_tensor(x, name)
         if at_least and tensor._data.dtype.kind in "iub":
             tensor = cast(tensor, promote_weak(tensor.dtype, "float"))
-        out: Tensor = bind(op, tensor)
-        return out
+        return bind(op, tensor)
 
-    return _published(function, name, doc, methods)
+    return _published(fast_unary(op, promoted), name, doc, methods)
 
 
 def binary(
@@ -96,7 +96,7 @@ def binary(
     kinds: str,
     operator: str = "",
     result: str = "same",
-    evaluate: Eval = "",
+    evaluate: Evaluation = "",
     vjp: tuple[DerivativeRule, DerivativeRule] | None = None,
     traits: Trait = Trait.NONE,
 ) -> BinaryFunction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from weft.base.dtypes import complex_dtype, real_dtype
+from weft.base.dtypes import as_dtype, complex_dtype, real_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, cast, common
@@ -16,7 +16,7 @@ from weft.ir.types import TensorType
 from weft.ops.arguments import axis_of, integer
 from weft.ops.creation import zeros
 from weft.ops.elementwise import conj
-from weft.ops.rules import check_kind
+from weft.ops.rules import apply, cast_to, check_kind
 from weft.ops.shape import concat
 
 __all__ = ["fft", "hfft", "ifft", "ihfft", "irfft", "rfft"]
@@ -60,11 +60,34 @@ def _cost(inputs: Types, outputs: Types, *, axis: int, **_attrs: Any) -> Cost:
     return Cost(int(flops), sum(t.nbytes for t in (*inputs, *outputs)))
 
 
+def _edges_kept(xp: Any, z: Any, n: int, axis: int, factor: float) -> Any:
+    """z times `factor`, but for the values that stand for themselves only, not for a pair too.
+
+    Of the half z of a transform of n real points, these are the first and, for even n, the last.
+    """
+    counts = xp.arange(z.shape[axis], device=z.device)
+    alone = cast_to(xp, (counts == 0) | (2 * counts == n), real_dtype(as_dtype(z.dtype)).numpy)
+    weights = factor + (1 - factor) * alone
+    return z * xp.reshape(weights, (-1,) + (1,) * (len(z.shape) - axis - 1))
+
+
+def _rfft_vjp(xp: Any, g: Any, _out: Any, x_type: Any, *, axis: int, norm: str) -> Any:
+    n = x_type.shape[axis]
+    half = _edges_kept(xp, g, n, axis, 0.5)
+    back = apply(IRFFT, half, n=n, axis=axis, norm=OPPOSITE[norm])
+    return cast_to(xp, back, x_type.dtype)
+
+
+def _irfft_vjp(xp: Any, g: Any, _out: Any, _x: Any, *, n: int, axis: int, norm: str) -> Any:
+    return _edges_kept(xp, apply(RFFT, g, axis=axis, norm=OPPOSITE[norm]), n, axis, 2.0)
+
+
 FFT = Op(
     "fft",
     _complex_type,
     lambda xp, x, *, axis, norm: xp.fft.fft(x, axis=axis, norm=norm),
     kinds="complex floating",
+    vjp=(lambda xp, g, _out, _x, *, axis, norm: apply(IFFT, g, axis=axis, norm=OPPOSITE[norm]),),
     traits=Trait.LINEAR,
     cost=_cost,
 )
@@ -73,6 +96,7 @@ IFFT = Op(
     _complex_type,
     lambda xp, x, *, axis, norm: xp.fft.ifft(x, axis=axis, norm=norm),
     kinds="complex floating",
+    vjp=(lambda xp, g, _out, _x, *, axis, norm: apply(FFT, g, axis=axis, norm=OPPOSITE[norm]),),
     traits=Trait.LINEAR,
     cost=_cost,
 )
@@ -81,6 +105,7 @@ RFFT = Op(
     _rfft_type,
     lambda xp, x, *, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm),
     kinds="real floating",
+    vjp=(_rfft_vjp,),
     traits=Trait.LINEAR | Trait.WIDEN,
     cost=_cost,
 )
@@ -89,6 +114,7 @@ IRFFT = Op(
     _irfft_type,
     lambda xp, x, *, n, axis, norm: xp.fft.irfft(x, n=n, axis=axis, norm=norm),
     kinds="complex floating",
+    vjp=(_irfft_vjp,),
     traits=Trait.LINEAR,
     cost=_cost,
 )

@@ -9,154 +9,27 @@ range is an error in every mode.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import DTypeError, IndexError, ShapeError
-from weft.base.shapes import Shape, broadcast_shapes, broadcasts_to, normalize_axis
-from weft.core.bind import bind, short, update
+from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
+from weft.core.bind import bind, rebind, short, update
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import attach, public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.creation import arange, asarray
-from weft.ops.rules import check_kind
+from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
+from weft.ops.rules import apply, check_kind
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
 
 __all__ = ["nonzero", "repeat", "searchsorted", "take", "take_along_axis"]
 
-#: Stands for an integer tensor in the static part of an index.
-TENSOR = "tensor"
-_STATIC = (int, slice, type(None), type(...))
-_PLAIN = frozenset(_STATIC)
-
-Index = Any  # an int, slice, None, Ellipsis or TENSOR, or a tuple of them
-
-
-# --- type rules --------------------------------------------------------------------------------
-
-
-def _parts(index: Index, ndim: int) -> list[Any]:
-    """The index with `...` and missing axes spelled out: one part per axis, and Nones."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    used = sum(part is not None and part is not ... for part in parts)
-    if used > ndim:
-        raise IndexError(f"{used} indices for a tensor of {ndim} axes")
-    if sum(part is ... for part in parts) > 1:
-        raise IndexError("an index can hold only one '...'")
-    at = parts.index(...) if any(part is ... for part in parts) else len(parts)
-    return parts[:at] + [slice(None)] * (ndim - used) + parts[at + 1 :]
-
-
-def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> Shape:
-    """The shape of x[index] for x of `shape`, with the shapes of the tensors in the index."""
-    parts = _parts(index, len(shape))
-    sizes = iter(shape)
-    gathers = [i for i, part in enumerate(parts) if part is TENSOR]
-    result: list[Any] = []
-    ints: list[int] = []
-    for i, part in enumerate(parts):
-        if part is None:
-            result.append(1)
-            continue
-        size = next(sizes)
-        if isinstance(part, slice):
-            result.append(len(range(*part.indices(size))))
-        elif part is TENSOR:
-            result.append(TENSOR)
-        else:
-            if not -size <= part < size:
-                raise IndexError(f"index {part} is out of range for an axis of size {size}")
-            ints.append(i)
-            if gathers:
-                result.append(TENSOR)  # beside tensors, an int is one more of them
-    if not gathers:
-        return tuple(result)
-    together = broadcast_shapes(*tensors)
-    places = sorted(gathers + ints)
-    adjacent = places[-1] - places[0] + 1 == len(places)
-    rest = [size for size in result if size is not TENSOR]
-    front = result.index(TENSOR) if adjacent else 0
-    return (*rest[:front], *together, *rest[front:])
-
-
-def _getitem_type(x: TensorType, *, index: Index) -> TensorType:
-    return x.like(shape=indexed_shape(x.shape, index))
-
-
-def _check_indices(indices: Sequence[TensorType]) -> None:
-    for part in indices:
-        if part.dtype.kind not in ("int", "uint"):
-            raise IndexError(
-                f"an index must be of integers or bools, not {part.dtype.name}",
-                hint="cast it with astype(weft.int64)",
-            )
-
-
-def _gather_type(x: TensorType, *indices: TensorType, index: Index) -> TensorType:
-    _check_indices(indices)
-    return x.like(shape=indexed_shape(x.shape, index, [i.shape for i in indices]))
-
-
-def _setitem_type(
-    x: TensorType, value: TensorType, *indices: TensorType, index: Index
-) -> TensorType:
-    _check_indices(indices)
-    target = indexed_shape(x.shape, index, [i.shape for i in indices])
-    if not broadcasts_to(value.shape, target):
-        raise ShapeError(f"a value of shape {value.shape} does not fit into a part of {target}")
-    return x
-
-
-# --- primitives --------------------------------------------------------------------------------
-
-
-def _filled_in(index: Index, arrays: Sequence[Any]) -> Any:
-    """The index with its tensors back in their places."""
-    if not arrays:
-        return index
-    given = iter(arrays)
-    parts = index if isinstance(index, tuple) else (index,)
-    return tuple(next(given) if part is TENSOR else part for part in parts)
-
-
-def _read(x: Any, *indices: Any, index: Index) -> Any:
-    return x[_filled_in(index, indices)]
-
-
-def _write(x: Any, value: Any, *indices: Any, index: Index) -> None:
-    x[_filled_in(index, indices)] = value
-
-
-def _written(xp: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
-    out = xp.asarray(x, copy=True)
-    _write(out, value, *indices, index=index)
-    return out
-
-
-def _read_plain(x: Any, index: Index) -> Any:
-    return x[index]
-
-
-_getitem = Op(
-    "getitem",
-    _getitem_type,
-    lambda xp, x, *, index: x[index],
-    numpy=_read_plain,
-    traits=Trait.VIEW | Trait.LINEAR,
-)
-_gather = Op(
-    "gather",
-    _gather_type,
-    lambda xp, x, *indices, index: _read(x, *indices, index=index),
-    numpy=_read,
-    traits=Trait.LINEAR,
-)
-_setitem = Op("setitem", _setitem_type, _written, in_place=_write)
+_PLAIN = frozenset((int, slice, type(None), type(...)))
 
 
 # --- x[…] and x[…] = v -------------------------------------------------------------------------
@@ -170,13 +43,13 @@ def _is_static(key: Any) -> bool:
 def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
     """x[key]: a part of x, as a tensor of its own."""
     if _is_static(key):
-        part = short(_getitem, operator.getitem, self, key)
+        part = short(GETITEM, operator.getitem, self, key)
         if part is None:
-            part = bind(_getitem, self, index=key)
+            part = bind(GETITEM, self, index=key)
         return part
     x, index, tensors = _split(self, key)
     out: Tensor = (
-        bind(_gather, x, *tensors, index=index) if tensors else bind(_getitem, x, index=index)
+        bind(GATHER, x, *tensors, index=index) if tensors else bind(GETITEM, x, index=index)
     )
     return out
 
@@ -185,13 +58,14 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
     """x[key] = value: x now holds the new values; no other tensor changes."""
     new = _fitting(value, self)
     if _is_static(key):
-        update(_setitem, self, new, index=key)
+        update(SETITEM, self, new, index=key)
         return
     x, index, tensors = _split(self, key)
     if x is self:
-        update(_setitem, self, new, *tensors, index=index)
+        update(SETITEM, self, new, *tensors, index=index)
     else:  # a 0-d mask indexes a new axis in front
-        self._data = reshape(bind(_setitem, x, new, *tensors, index=index), self.shape)._data
+        written = bind(SETITEM, x, new, *tensors, index=index)
+        rebind(self, reshape(written, self.shape), "setitem")
 
 
 def _fitting(value: Any, target: Tensor) -> Tensor:
@@ -309,25 +183,42 @@ attach({"__getitem__": _getitem_method, "__setitem__": _setitem_method})
 
 
 def _take_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
-    _check_indices([indices])
+    check_indices([indices])
     return x.like(shape=(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 def _along_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
-    _check_indices([indices])
+    check_indices([indices])
     return x.like(shape=indices.shape)
+
+
+def _take_vjp(_xp: Any, g: Any, _out: Any, x_type: Any, indices: Any, *, axis: int) -> Any:
+    index = (slice(None),) * axis + (TENSOR,)
+    return apply(SCATTER_ADD, g, indices, shape=x_type.shape, index=index)
+
+
+def _along_vjp(xp: Any, g: Any, _out: Any, x_type: Any, indices: Any, *, axis: int) -> Any:
+    ndim = len(x_type.shape)
+    places = [
+        xp.reshape(xp.arange(n, device=g.device), (-1,) + (1,) * (ndim - i - 1))
+        for i, n in enumerate(indices.shape)
+    ]
+    places[axis] = indices
+    return apply(SCATTER_ADD, g, *places, shape=x_type.shape, index=(TENSOR,) * ndim)
 
 
 _take = Op(
     "take",
     _take_type,
     lambda xp, x, indices, *, axis: xp.take(x, indices, axis=axis),
+    vjp=(_take_vjp, None),
     traits=Trait.LINEAR,
 )
 _take_along_axis = Op(
     "take_along_axis",
     _along_type,
     lambda xp, x, indices, *, axis: xp.take_along_axis(x, indices, axis=axis),
+    vjp=(_along_vjp, None),
     traits=Trait.LINEAR,
 )
 
@@ -431,14 +322,21 @@ def searchsorted(
 def _repeat_type(x: TensorType, repeats: TensorType, *, axis: int) -> TensorType:
     if repeats.shape != (x.shape[axis],):
         raise ShapeError(f"{repeats.size} counts of repetition for an axis of size {x.shape[axis]}")
-    _check_indices([repeats])
+    check_indices([repeats])
     return x  # its size along the axis depends on the counts: DATA_SHAPE
+
+
+def _repeat_vjp(xp: Any, g: Any, _out: Any, x_type: Any, repeats: Any, *, axis: int) -> Any:
+    each = xp.arange(x_type.shape[axis], device=g.device)
+    came_from = apply(_repeat, each, repeats, axis=0)
+    return _take_vjp(xp, g, None, x_type, came_from, axis=axis)
 
 
 _repeat = Op(
     "repeat",
     _repeat_type,
     lambda xp, x, repeats, *, axis: xp.repeat(x, repeats, axis=axis),
+    vjp=(_repeat_vjp, None),
     traits=Trait.DATA_SHAPE | Trait.LINEAR,
 )
 

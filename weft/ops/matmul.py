@@ -79,26 +79,27 @@ def _numpy_matmul(a: Any, b: Any) -> Any:
     return _of_matrices(a, b)
 
 
-def _vjp_x1(xp: Any, g: Any, _out: Any, x1: Any, x2: Any) -> Any:
+def _vjp_x1(xp: Any, g: Any, _out: Any, x1_type: Any, x2: Any) -> Any:
     other = conj_of(xp, x2)
     if x2.ndim == 1:
-        return sum_to(xp, g[..., None] * other, x1.shape)
-    rows = g if x1.ndim > 1 else g[..., None, :]
-    return sum_to(xp, xp.matmul(rows, other.mT), x1.shape)
+        return sum_to(xp, g[..., None] * other, x1_type.shape)
+    rows = g if len(x1_type.shape) > 1 else g[..., None, :]
+    return sum_to(xp, xp.matmul(rows, other.mT), x1_type.shape)
 
 
-def _vjp_x2(xp: Any, g: Any, _out: Any, x1: Any, x2: Any) -> Any:
+def _vjp_x2(xp: Any, g: Any, _out: Any, x1: Any, x2_type: Any) -> Any:
     other = conj_of(xp, x1)
+    shape = x2_type.shape
     if x1.ndim == 1:
-        column, row = (other, g) if x2.ndim == 1 else (other[:, None], g[..., None, :])
-        return sum_to(xp, column * row, x2.shape)
-    if x2.ndim == 1:
-        return sum_to(xp, xp.matmul(g[..., None, :], other), x2.shape)
-    if x2.ndim == 2:  # one large product instead of a sum of many small ones
+        column, row = (other, g) if len(shape) == 1 else (other[:, None], g[..., None, :])
+        return sum_to(xp, column * row, shape)
+    if len(shape) == 1:
+        return sum_to(xp, xp.matmul(g[..., None, :], other), shape)
+    if len(shape) == 2 and x1.ndim > 2:  # one large product instead of a sum of many small ones
         rows = size_of(x1.shape[:-1])
         other = xp.reshape(other, (rows, x1.shape[-1]))
-        g = xp.reshape(g, (rows, x2.shape[-1]))
-    return sum_to(xp, xp.matmul(other.mT, g), x2.shape)
+        g = xp.reshape(g, (rows, shape[-1]))
+    return sum_to(xp, xp.matmul(other.mT, g), shape)
 
 
 def _matmul_cost(inputs: Types, outputs: Types) -> Cost:

@@ -24,9 +24,10 @@ from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.creation import ones, zeros
-from weft.ops.elementwise import abs, divide, not_equal, sqrt, square, subtract
-from weft.ops.rules import check_kind
-from weft.ops.shape import concat, reshape
+from weft.ops.elementwise import abs, divide, not_equal, square, subtract
+from weft.ops.rules import cast_to, check_kind, conj_of
+from weft.ops.select import root_or_zero
+from weft.ops.shape import concat, inverse_order, reshape
 
 __all__ = [
     "all",
@@ -48,6 +49,7 @@ __all__ = [
 
 #: All axes of a tensor, by their number. NumPy has at most 64.
 _ALL = [tuple(range(ndim)) for ndim in range(65)]
+_SMALL = 4096
 #: What asks NumPy (from 2.3 on) for a 0-d array instead of a scalar, at no cost.
 _AS_ARRAY: dict[str, Any] = {"out": ...} if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else {}
 
@@ -78,20 +80,60 @@ def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp:
     )
 
 
+def _size(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    """The number of elements along `axes`."""
+    return size_of(tuple(shape[axis] for axis in axes))
+
+
 def _spread(xp: Any, g: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> Any:
     """A reduced value back over the axes it was reduced from."""
+    if xp is np and size_of(shape) <= _SMALL:  # NumPy's broadcast_to takes longer than a copy
+        out = np.empty(shape, dtype=g.dtype)
+        out[...] = g if len(axis) == len(shape) else g.reshape(reduced_shape(shape, axis, True))
+        return out
     return xp.broadcast_to(xp.reshape(g, reduced_shape(shape, axis, keepdims=True)), shape)
+
+
+def products_of_others(xp: Any, x: Any) -> Any:
+    """For each element along the last axis, the product of the others: nothing is divided."""
+    before = xp.cumulative_prod(x, axis=-1, include_initial=True)[..., :-1]
+    behind = xp.cumulative_prod(xp.flip(x, axis=-1), axis=-1, include_initial=True)[..., :-1]
+    return before * xp.flip(behind, axis=-1)
+
+
+def _prod_vjp(
+    xp: Any, g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: builtins.bool
+) -> Any:
+    spread = _spread(xp, g, x.shape, axis)
+    if xp is np and np.all(out):  # no zeros, and no underflow
+        return spread * conj_of(xp, _spread(xp, out, x.shape, axis) / x)
+    kept = tuple(i for i in range(len(x.shape)) if i not in axis)
+    order = kept + axis
+    turned = xp.permute_dims(x, order)
+    flat = xp.reshape(turned, (*(x.shape[i] for i in kept), _size(x.shape, axis)))
+    others = xp.reshape(products_of_others(xp, flat), turned.shape)
+    return spread * conj_of(xp, xp.permute_dims(others, inverse_order(order)))
+
+
+def _extreme_vjp(
+    xp: Any, g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: builtins.bool
+) -> Any:
+    """Elements that tie for the extreme share the gradient evenly; so do NaNs."""
+    tied = (x == _spread(xp, out, x.shape, axis)) | (x != x)
+    number = xp.sum(cast_to(xp, tied, g.dtype), axis=axis, keepdims=True)
+    share = xp.reshape(g, number.shape) / number
+    return xp.where(tied, share, 0)
 
 
 _sum = _reduction(
     "sum",
     np.add,
     "numeric",
-    vjp=(lambda xp, g, _out, x, *, axis, keepdims: _spread(xp, g, x.shape, axis),),
+    vjp=(lambda xp, g, _out, x_type, *, axis, keepdims: _spread(xp, g, x_type.shape, axis),),
 )
-_prod = _reduction("prod", np.multiply, "numeric")
-_max = _reduction("max", np.maximum, "real")
-_min = _reduction("min", np.minimum, "real")
+_prod = _reduction("prod", np.multiply, "numeric", vjp=(_prod_vjp,))
+_max = _reduction("max", np.maximum, "real", vjp=(_extreme_vjp,))
+_min = _reduction("min", np.minimum, "real", vjp=(_extreme_vjp,))
 _any = _reduction("any", np.logical_or, "all", to_bool=True)
 _all = _reduction("all", np.logical_and, "all", to_bool=True)
 
@@ -223,10 +265,6 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = F
 # --- statistics --------------------------------------------------------------------------------
 
 
-def _count(x: Tensor, axes: tuple[int, ...]) -> int:
-    return size_of(tuple(x.shape[axis] for axis in axes))
-
-
 def _computable(x: Tensor) -> tuple[Tensor, DType]:
     """x in the dtype that statistics are computed in, and the dtype of their result."""
     if x.dtype in NARROW_FLOATS:
@@ -241,7 +279,7 @@ def mean(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) ->
     """The arithmetic mean over `axis`; NaN for no elements. Integers give the default float."""
     wide, dtype = _computable(x)
     axes = normalize_axes(axis, x.ndim, "mean")
-    return cast(divide(sum(wide, axis=axes, keepdims=keepdims), _count(x, axes)), dtype)
+    return cast(divide(sum(wide, axis=axes, keepdims=keepdims), _size(x.shape, axes)), dtype)
 
 
 @public("var")
@@ -260,7 +298,7 @@ def var(
     """
     wide, dtype = _computable(x)
     axes = normalize_axes(axis, x.ndim, "var")
-    n = _count(x, axes)
+    n = _size(x.shape, axes)
     centre = divide(sum(wide, axis=axes, keepdims=True), n)
     distance = subtract(wide, centre)
     squares = square(abs(distance) if dtype.kind == "complex" else distance)
@@ -278,16 +316,53 @@ def std(
     correction: float = 0.0,
     keepdims: builtins.bool = False,
 ) -> Tensor:
-    """The standard deviation over `axis`: the square root of the variance."""
+    """The standard deviation over `axis`: the square root of the variance.
+
+    Of equal values it is 0, with gradient 0.
+    """
     wide, dtype = _computable(x)
     spread = var(wide, axis=axis, correction=correction, keepdims=keepdims)
-    return cast(sqrt(spread), real_dtype(dtype))
+    return cast(root_or_zero(spread), real_dtype(dtype))
 
 
 # --- running versions --------------------------------------------------------------------------
 
 
-def _cumulative(name: str, ufunc: Any) -> Op:
+def _cumulative_sum_vjp(xp: Any, g: Any, _out: Any, _x: Any, *, axis: int) -> Any:
+    return xp.flip(xp.cumulative_sum(xp.flip(g, axis=axis), axis=axis), axis=axis)
+
+
+def _cumulative_prod_vjp(xp: Any, g: Any, out: Any, x: Any, *, axis: int) -> Any:
+    """Each x[i] is a factor of all out[k] from k = i on; nothing is divided by a zero."""
+    if xp is np and np.all(out):
+        return _cumulative_sum_vjp(xp, g * conj_of(xp, out), out, x, axis=axis) / conj_of(xp, x)
+    last = len(x.shape) - 1
+    order = (*(i for i in range(last + 1) if i != axis), axis)
+    factors = conj_of(xp, xp.permute_dims(x, order))
+    before = xp.cumulative_prod(factors, axis=-1, include_initial=True)[..., :-1]
+    behind = _running(xp, xp.permute_dims(g, order), factors)
+    return xp.permute_dims(before * behind, inverse_order(order))
+
+
+def _running(xp: Any, g: Any, factors: Any) -> Any:
+    """total[i] = g[i] + factors[i + 1] * total[i + 1], in about log2(n) steps.
+
+    After a step total[i] is the sum over a window of elements from i on, and product[i] what the
+    total behind that window has to be multiplied with; each step doubles the window.
+    """
+    size = g.shape[-1]
+    total, product, window = g, factors[..., 1:], 1
+    while window < size:
+        rest = size - window
+        more = total[..., :rest] + product[..., :rest] * total[..., window:]
+        total = xp.concat([more, total[..., rest:]], axis=-1)
+        reach = size - 2 * window
+        product = product[..., :reach] * product[..., window:] if reach > 0 else product[..., :0]
+        window *= 2
+    return total
+
+
+def _cumulative(name: str, ufunc: Any, vjp: Any) -> Op:
     def infer(x: TensorType, *, axis: int) -> TensorType:
         check_kind(x, "numeric")
         return x
@@ -295,11 +370,19 @@ def _cumulative(name: str, ufunc: Any) -> Op:
     def evaluate(xp: Any, x: Any, *, axis: int) -> Any:
         return getattr(xp, name)(x, axis=axis)
 
-    return Op(name, infer, evaluate, numpy=ufunc.accumulate, kinds="numeric", traits=Trait.WIDEN)
+    return Op(
+        name,
+        infer,
+        evaluate,
+        numpy=ufunc.accumulate,
+        kinds="numeric",
+        vjp=(vjp,),
+        traits=Trait.WIDEN | (Trait.LINEAR if name == "cumulative_sum" else Trait.NONE),
+    )
 
 
-_cumulative_sum = _cumulative("cumulative_sum", np.add)
-_cumulative_prod = _cumulative("cumulative_prod", np.multiply)
+_cumulative_sum = _cumulative("cumulative_sum", np.add, _cumulative_sum_vjp)
+_cumulative_prod = _cumulative("cumulative_prod", np.multiply, _cumulative_prod_vjp)
 
 
 def _accumulate(op: Op, x: Tensor, axis: int | None, dtype: Any) -> Tensor:

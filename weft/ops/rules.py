@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from weft.base import dtypes
-from weft.base.dtypes import KINDS, DType, real_dtype
+from weft.base.dtypes import KINDS, DType, as_dtype, real_dtype
 from weft.base.errors import DeviceError, DTypeError
 from weft.base.shapes import Shape, broadcast_shapes
+from weft.core.bind import bind
+from weft.core.tensor import Tensor
+from weft.ir.op import Op
 from weft.ir.types import TensorType
 
 
@@ -58,7 +63,7 @@ def binary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
 
 def conj_of(xp: Any, x: Any) -> Any:
     """The conjugate, at no cost for real values."""
-    return xp.conj(x) if xp.isdtype(x.dtype, "complex floating") else x
+    return xp.conj(x) if x.dtype.kind in ("c", "complex") else x  # NumPy's and our name for it
 
 
 def sum_to(xp: Any, g: Any, shape: Shape) -> Any:
@@ -69,3 +74,28 @@ def sum_to(xp: Any, g: Any, shape: Shape) -> Any:
     sizes = enumerate(shape, extra)
     axes = (*range(extra), *(i for i, size in sizes if size == 1 and g.shape[i] != 1))
     return xp.reshape(xp.sum(g, axis=axes), shape)
+
+
+def apply(op: Op, *values: Any, **attrs: Any) -> Any:
+    """Another card inside a rule: through `bind` for tensors, its kernel for raw arrays."""
+    first = values[op.dispatch_on]
+    if isinstance(first, Tensor):
+        return bind(op, *values, **attrs)
+    if isinstance(first, np.generic):  # what NumPy makes of 0-d arrays
+        values = tuple(np.asarray(value) for value in values)
+    return op.kernels[type(values[op.dispatch_on])][first.dtype](*values, **attrs)
+
+
+def cast_to(xp: Any, g: Any, dtype: Any) -> Any:
+    """A cotangent in the dtype of its input; of a complex one for a real input, the real part."""
+    source, target = as_dtype(g.dtype), as_dtype(dtype)
+    if source is target:
+        return g
+    if source.kind == "complex" and target.kind != "complex":
+        g = xp.real(g)
+    return g.astype(target.numpy)
+
+
+def no_slope(xp: Any, g: Any, _out: Any, *_inputs: Any) -> Any:
+    """The derivative of a step function: 0."""
+    return xp.zeros_like(g)

@@ -14,7 +14,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
-from weft.ops.elementwise import maximum, minimum
+from weft.ops.elementwise import equal, maximum, minimum, sqrt
 from weft.ops.rules import check_same
 
 __all__ = ["clip", "where"]
@@ -37,8 +37,8 @@ _where = Op(
     traits=Trait.ELEMENTWISE,
     vjp=(
         None,
-        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, g, xp.zeros_like(g)),
-        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, xp.zeros_like(g), g),
+        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, g, 0),
+        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, 0, g),
     ),
 )
 
@@ -80,7 +80,13 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
             operands=[x.type],
             hint="cast x or the bounds",
         )
-    return cast(result, x.dtype) if result is not x else x.__copy__()
+    return cast(result, x.dtype) if result is not x else x.clone()
+
+
+def root_or_zero(x: Tensor) -> Tensor:
+    """The square root with slope 0 at 0, where sqrt has inf: lengths and deviations end in it."""
+    none = equal(x, 0)
+    return where(none, 0, sqrt(where(none, 1, x)))
 
 
 def _never_binds(x: Tensor, bound: Any, is_lower: bool) -> bool:

@@ -78,28 +78,35 @@ def _concat_type(*arrays: TensorType, axis: int) -> TensorType:
     return first.like(shape=(*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
-def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+def inverse_order(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of axes that undoes a permutation."""
     return tuple(axes.index(i) for i in range(len(axes)))
+
+
+def _concat_vjp(number: int, xp: Any, g: Any, _out: Any, *arrays_type: Any, axis: int) -> Any:
+    start = builtins.sum(t.shape[axis] for t in arrays_type[:number])
+    stop = start + arrays_type[number].shape[axis]
+    return g[(slice(None),) * axis + (slice(start, stop),)]
 
 
 _reshape = Op(
     "reshape", _reshape_type, lambda xp, x, *, shape: xp.reshape(x, shape),
-    vjp=(lambda xp, g, _out, x, *, shape: xp.reshape(g, x.shape),),
+    vjp=(lambda xp, g, _out, x_type, *, shape: xp.reshape(g, x_type.shape),),
     traits=Trait.VIEW | Trait.LINEAR,
 )  # fmt: skip
 _permute_dims = Op(
     "permute_dims", _permute_type, lambda xp, x, *, axes: xp.permute_dims(x, axes),
-    vjp=(lambda xp, g, _out, _x, *, axes: xp.permute_dims(g, _inverse(axes)),),
+    vjp=(lambda xp, g, _out, _x, *, axes: xp.permute_dims(g, inverse_order(axes)),),
     traits=Trait.VIEW | Trait.LINEAR,
 )  # fmt: skip
 _broadcast_to = Op(
     "broadcast_to", _broadcast_type, lambda xp, x, *, shape: xp.broadcast_to(x, shape),
-    vjp=(lambda xp, g, _out, x, *, shape: sum_to(xp, g, x.shape),),
+    vjp=(lambda xp, g, _out, x_type, *, shape: sum_to(xp, g, x_type.shape),),
     traits=Trait.VIEW | Trait.LINEAR,
 )  # fmt: skip
 _concat = Op(
     "concat", _concat_type, lambda xp, *arrays, axis: xp.concat(arrays, axis=axis),
-    traits=Trait.LINEAR,
+    vjp=(_concat_vjp,), traits=Trait.LINEAR,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
-from weft.ops.rules import check_kind
+from weft.ops.rules import apply, check_kind
 
 __all__ = ["argsort", "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
 
@@ -48,7 +48,22 @@ def _argsorted(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
     return xp.astype(order, dtypes.int64.numpy, copy=False)
 
 
-_sort = Op("sort", _sort_type, _sorted, kinds="real", cost=_sort_cost, traits=Trait.WIDEN)
+def _sort_vjp(xp: Any, g: Any, _out: Any, x: Any, *, axis: int, descending: bool) -> Any:
+    """Each element's gradient is at the place that the element was sorted to."""
+    order = apply(_argsort, x, axis=axis, descending=descending)
+    places = apply(_argsort, order, axis=axis, descending=False)
+    return xp.take_along_axis(g, places, axis=axis)
+
+
+_sort = Op(
+    "sort",
+    _sort_type,
+    _sorted,
+    kinds="real",
+    vjp=(_sort_vjp,),
+    cost=_sort_cost,
+    traits=Trait.WIDEN,
+)
 _argsort = Op(
     "argsort", _argsort_type, _argsorted, kinds="real", cost=_sort_cost, traits=Trait.WIDEN
 )

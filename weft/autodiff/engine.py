@@ -1,0 +1,219 @@
+"""The backward pass over the dynamic graph.
+
+Nodes are run in falling order of their numbers, from a heap: each once, after all that consume it,
+so gradients that arrive over several paths are summed in one fixed order. Nothing recurses, and
+each node and edge is touched once: a chain of 200,000 ops is 200,000 steps.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from weft.autodiff.node import (
+    Node,
+    OpNode,
+    PartNode,
+    as_array,
+    data_of,
+)
+from weft.autodiff.tape import anomaly
+from weft.base.errors import GradientError
+from weft.core.bind import quietly
+from weft.core.grad_mode import no_grad
+from weft.core.tensor import Tensor, wrap
+
+Gradients = dict[Node, Any]
+
+
+def run(
+    roots: Iterable[tuple[Node, Any]],
+    *,
+    keep: bool,
+    create: bool,
+    targets: Sequence[Node] | None = None,
+) -> Gradients:
+    """Pass the gradients of `roots` back; those of `targets`, if given, are returned.
+
+    keep      do not free what the nodes kept
+    create    compute with tensors, so that the gradients can be differentiated again
+    targets   only what leads to these is computed, and no `.grad` is touched
+    """
+    context = contextvars.copy_context()  # hooks run as the user set things up
+    return quietly(_run, list(roots), keep, create, targets, context)  # type: ignore[no-any-return]
+
+
+def _run(
+    roots: list[tuple[Node, Any]],
+    keep: bool,
+    create: bool,
+    targets: Sequence[Node] | None,
+    context: contextvars.Context,
+) -> Gradients:
+    waiting: Gradients = {}
+    heap: list[tuple[int, Node]] = []
+    for node, g in roots:
+        _add(waiting, heap, node, g, create)
+    needed = None if targets is None else _leading_to(list(waiting), targets)
+    asked = frozenset(targets or ())
+    caught: Gradients = {}
+    wanted: tuple[bool, ...] | None = None
+    watch = anomaly.on
+    following: Node | None = None  # a node that nothing on the heap comes before, and its gradient
+    g: Any = None
+    while heap or following is not None:
+        if following is None:
+            node = heappop(heap)[1]
+            g = waiting.pop(node)
+        else:
+            node, following = following, None
+        extra = node.extra
+        if extra is not None and extra.prehooks:
+            g = _hooked(extra.prehooks, g, create, context)
+        if needed is not None:
+            if node in asked:
+                caught[node] = g
+            if node not in needed or node.is_leaf:
+                continue
+            wanted = tuple([edge in needed for edge in node.edges])
+            if True not in wanted:
+                continue
+        if node.__class__ is PartNode:
+            _add_part(waiting, heap, node, g)
+            continue
+        grads = node.apply(g, create, keep, wanted)
+        if extra is not None and extra.hooks:
+            grads = _after(extra.hooks, grads, g, create, context)
+        if watch:
+            _check(node, grads, g)
+        first: Any = None
+        for edge, part in zip(node.edges, grads, strict=False):
+            if edge is None or part is None:
+                continue
+            if edge in waiting:
+                _add(waiting, heap, edge, part, create)
+            elif following is None:
+                following, first = edge, part
+            elif edge is following:
+                first = _sum(first, part, create)
+            else:
+                waiting[edge] = part
+                heappush(heap, (-edge.number, edge))
+        if following is not None:
+            g = first
+            if heap and following.number < -heap[0][0]:
+                waiting[following] = g
+                heappush(heap, (-following.number, following))
+                following = None
+    return caught
+
+
+def _sum(a: Any, b: Any, create: bool) -> Any:
+    if create or isinstance(a, (np.ndarray, np.generic)):
+        return a + b
+    with no_grad():  # arrays of another device: by its kernels
+        return data_of(wrap(a) + wrap(b))
+
+
+def _add(waiting: Gradients, heap: list[tuple[int, Node]], node: Node, g: Any, create: bool) -> None:
+    """One more gradient for a node; the first puts it on the heap."""
+    before = waiting.get(node)
+    if before is None:
+        waiting[node] = g
+        heappush(heap, (-node.number, node))
+    else:
+        waiting[node] = _sum(before, g, create)
+
+
+def _add_part(waiting: Gradients, heap: list[tuple[int, Node]], node: Any, g: Any) -> None:
+    """The gradient of one of several results: they wait together in a tuple."""
+    parent, index = node.parent, node.index
+    parts = waiting.get(parent)
+    if parts is None:
+        parts = (None,) * parent.outputs
+        heappush(heap, (-parent.number, parent))
+    before = parts[index]
+    total = g if before is None else _sum(before, g, isinstance(g, Tensor))
+    waiting[parent] = (*parts[:index], total, *parts[index + 1 :])
+
+
+def _leading_to(roots: list[Node], targets: Sequence[Node]) -> set[Node | None]:
+    """The nodes on a way from a root to a target, found without recursion."""
+    lowest = min((node.number for node in targets), default=0)
+    reached: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in reached or node.number < lowest:
+            continue
+        reached.add(node)
+        stack.extend(edge for edge in node.edges if edge is not None)
+    needed: set[Node | None] = set(targets)
+    for node in sorted(reached, key=lambda node: node.number):
+        if any(edge in needed for edge in node.edges if edge is not None):
+            needed.add(node)
+    return needed
+
+
+# --- hooks and anomalies -----------------------------------------------------------------------
+
+
+def _as_tensor(g: Any) -> Any:
+    if g is None or isinstance(g, (Tensor, tuple)):
+        return g
+    return wrap(as_array(g))
+
+
+def _back(value: Any, create: bool) -> Any:
+    """A hook's tensor as what the engine computes with."""
+    return value if create else data_of(value)
+
+
+def _hooked(hooks: list[Any], g: Any, create: bool, context: contextvars.Context) -> Any:
+    for hook in list(hooks):
+        replaced = context.copy().run(hook, _as_tensor(g))
+        if replaced is not None:
+            if not isinstance(replaced, Tensor) or replaced.shape != data_of(g).shape:
+                raise GradientError(
+                    f"a hook returned {replaced!r:.60} for a gradient of shape {data_of(g).shape}",
+                    hint="return None, or a tensor of the same shape",
+                )
+            g = _back(replaced, create)
+    return g
+
+
+def _after(
+    hooks: list[Any], grads: Sequence[Any], g: Any, create: bool, context: contextvars.Context
+) -> Sequence[Any]:
+    for hook in list(hooks):
+        given = tuple(_as_tensor(part) for part in grads)
+        outputs = g if isinstance(g, tuple) else (g,)
+        replaced = context.copy().run(hook, given, tuple(_as_tensor(part) for part in outputs))
+        if replaced is not None:
+            grads = [_back(part, create) for part in replaced]
+    return grads
+
+
+def _check(node: Node, grads: Sequence[Any], g: Any) -> None:
+    """With detect_anomaly: a NaN that this node made is an error that names the forward line."""
+    came = any(_has_nan(part) for part in (g if isinstance(g, tuple) else (g,)))
+    if came or not any(_has_nan(part) for part in grads):
+        return
+    where = f"\n  forward: {node.location}" if node.location else ""
+    kept = node.op.name if isinstance(node, OpNode) else node.name()
+    raise GradientError(
+        f"the backward of {kept} made a NaN out of numbers{where}",
+        op=node.name(),
+        hint="look at the values at the forward line: a square root or a logarithm of 0, 0/0, …",
+    )
+
+
+def _has_nan(value: Any) -> bool:
+    if value is None:
+        return False
+    array = np.asarray(wrap(as_array(value)).numpy() if not isinstance(value, Tensor) else value)
+    return bool(np.isnan(array).any()) if array.dtype.kind in "fc" else False

@@ -1,0 +1,214 @@
+"""Steps of your own: `Function`, with a backward in Python, and `custom_op`, a new primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of, tensor_of
+from weft.autodiff.tape import anomaly
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.source import user_location
+from weft.core.bind import bind
+from weft.core.grad_mode import enable_grad, is_grad_enabled, no_grad
+from weft.core.operands import as_tensor
+from weft.core.tensor import Tensor, wrap
+from weft.ir.op import Cost, DerivativeRule, Op, Trait
+from weft.ops.creation import zeros
+
+__all__ = ["Function", "custom_op"]
+
+
+class Context:
+    """What `forward` hands to `backward`: saved tensors, and any attribute you set."""
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self._saved: tuple[Any, ...] = ()
+        self._given: tuple[Any, ...] = ()
+        self._constant: list[Tensor] = []
+        self._materialize = True
+        self._node: FunctionNode | None = None
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for the backward, as `ctx.saved_tensors`."""
+        self._given = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say that these results pass no gradient."""
+        self._constant.extend(tensors)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """With False, results that got no gradient are None in backward instead of zeros."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        if self._saved is FREED:
+            assert self._node is not None
+            raise freed(self._node)
+        return tuple(None if s is None else tensor_of(*s) for s in self._saved)
+
+
+class FunctionNode(Node):
+    """A call of a Function."""
+
+    __slots__ = ("context", "function", "types")
+
+    context: Context
+    function: type[Function]
+    types: list[Any]
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return len(self.types)
+
+    def name(self) -> str:
+        return f"{self.function.__name__}Backward"
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        given = g if isinstance(g, tuple) else (g,)
+        with enable_grad() if create else no_grad():
+            grads = [
+                self._materialized(part, kind)
+                for part, kind in zip(given, self.types, strict=True)
+            ]
+            results = self.function.backward(self.context, *grads)
+        if self.context._saved and not keep:
+            self.context._saved = FREED
+        parts = list(results) if isinstance(results, (tuple, list)) else [results]
+        if len(parts) != len(self.edges):
+            raise ShapeError(
+                f"backward returned {len(parts)} gradients for {len(self.edges)} inputs",
+                op=self.name(),
+                hint="return one for each argument of forward; None for those without",
+            )
+        return [part if create else data_of(part) for part in parts]
+
+    def _materialized(self, part: Any, kind: Any) -> Any:
+        if part is not None:
+            return part if isinstance(part, Tensor) else wrap(as_array(part))
+        if not self.context._materialize:
+            return None
+        return zeros(kind.shape, dtype=kind.dtype, device=kind.device)
+
+
+class Function:
+    """A step with a backward of your own. Subclass it, and call `apply`.
+
+    >>> class Square(weft.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         (x,) = ctx.saved_tensors
+    ...         return 2 * x * grad
+    >>> x = weft.tensor(3.0, requires_grad=True)
+    >>> y = Square.apply(x)
+    >>> y.backward()
+    >>> y, x.grad
+    (tensor(9., grad_fn=<SquareBackward>), tensor(6.))
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a Function needs a static method forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError("this Function has no static method backward(ctx, *grads)")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Call `forward`, and have `backward` called when the gradient comes back."""
+        edges = tuple(arg._node if isinstance(arg, Tensor) else None for arg in args)
+        needs = tuple(edge is not None for edge in edges)
+        context = Context(needs)
+        with no_grad():
+            results = cls.forward(context, *args, **kwargs)
+        if not is_grad_enabled() or not any(needs):
+            return results
+        outputs = results if isinstance(results, tuple) else (results,)
+        # A result that is an argument itself gets a tensor of its own, with a history of its own.
+        outputs = tuple(
+            out.detach() if any(out is arg for arg in args) else out for out in outputs
+        )
+        node = FunctionNode()
+        node.function, node.context, node.edges = cls, context, edges
+        node.types = [out.type for out in outputs if isinstance(out, Tensor)]
+        node.extra = None
+        node.shape = outputs[0].shape
+        if anomaly.on:
+            node._more().location = user_location()
+        node.number = next(count)
+        context._node = node
+        single = len(node.types) == 1
+        for index, out in enumerate(out for out in outputs if isinstance(out, Tensor)):
+            constant = any(out is marked for marked in context._constant)
+            if not constant and out.dtype.kind in ("float", "complex"):
+                out._node = node if single else part_of(node, index, out.shape)
+        context._saved = tuple(
+            None if t is None else (t._data, t._node) for t in context._given
+        )
+        context._given = ()
+        return outputs if isinstance(results, tuple) else outputs[0]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def custom_op(
+    name: str,
+    *,
+    infer: Callable[..., Any] | None = None,
+    vjp: Sequence[DerivativeRule | None] | None = None,
+    batch: Callable[..., Any] | None = None,
+    cost: Callable[..., Cost] | None = None,
+    kinds: str = "all",
+    traits: Trait = Trait.NONE,
+    outputs: int = 1,
+) -> Callable[[F], Callable[..., Any]]:
+    """Make a function of arrays a primitive op of its own, with its rules.
+
+    The decorated function is the evaluation rule: `(xp, *arrays, **attributes)`. `infer` is the
+    type rule; without one the result has the type of the first input. `vjp` holds one derivative
+    rule per input, as on every card (see `weft.ir.op.Op`).
+
+    >>> @weft.custom_op("doc_cube", vjp=[lambda xp, g, _out, x: g * 3 * x * x])
+    ... def cube(xp, x):
+    ...     return x * x * x
+    >>> x = weft.tensor(2.0, requires_grad=True)
+    >>> cube(x).backward()
+    >>> x.grad
+    tensor(12.)
+    """
+
+    def define(function: F) -> Callable[..., Any]:
+        op = Op(
+            name,
+            infer or (lambda x, *_others: x),
+            function,
+            kinds=kinds,
+            traits=traits,
+            outputs=outputs,
+            vjp=None if vjp is None else tuple(vjp),
+            batch=batch,
+            cost=cost,
+        )
+
+        def call(*inputs: Any, **attrs: Any) -> Any:
+            if not inputs:
+                raise DTypeError("at least one input is needed", op=name)
+            first = as_tensor(inputs[0], name)
+            return bind(op, first, *(as_tensor(x, name, like=first) for x in inputs[1:]), **attrs)
+
+        call.__name__ = call.__qualname__ = name
+        call.__doc__ = function.__doc__
+        call.op = op  # type: ignore[attr-defined]
+        return call
+
+    return define

@@ -1,0 +1,375 @@
+"""Nodes of the dynamic graph: what made a tensor, and how a gradient passes back through it.
+
+    x ──AccumulateGrad──┐
+                        ├── OpNode (MulBackward) ── … ── loss
+    w ──AccumulateGrad──┘
+
+An edge leads from a node to the nodes of its inputs. Every node has a number, higher than those of
+all the nodes it depends on, by which the engine orders its work.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.autodiff.plan import ARRAY, Plan
+from weft.base.dtypes import NARROW_FLOATS
+from weft.base.errors import GradientError
+from weft.base.shapes import Shape
+from weft.base.source import SourceLocation
+from weft.core.grad_mode import enable_grad, no_grad
+from weft.core.operands import cast
+from weft.core.tensor import Tensor, wrap
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.ops.rules import sum_to
+
+count = itertools.count(1)
+ndarray = np.ndarray
+_NARROW = frozenset(dtype.numpy for dtype in NARROW_FLOATS)
+_WIDE = "fdFD"  # NumPy's letters for float32, float64, complex64, complex128
+#: Stands in a node for what it kept, once that is freed.
+FREED: Any = ("freed",)
+
+Hook = Callable[..., Any]
+
+
+class RemovableHandle:
+    """Takes a hook away again: `handle.remove()`, or leaving it as a context."""
+
+    def __init__(self, hooks: list[Any], entry: Any) -> None:
+        self._hooks = hooks
+        self._entry = entry
+
+    def remove(self) -> None:
+        self._hooks[:] = [kept for kept in self._hooks if kept is not self._entry]
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.remove()
+
+
+class Extra:
+    """What few nodes have: hooks, notes, and the line of the forward call."""
+
+    __slots__ = ("hooks", "location", "metadata", "prehooks")
+
+    def __init__(self) -> None:
+        self.prehooks: list[Hook] = []  # before the node runs: hook(grad) -> None or another
+        self.hooks: list[Hook] = []  # after: hook(grad_inputs, grad_outputs)
+        self.metadata: dict[str, Any] = {}
+        self.location: SourceLocation | None = None  # noted only by detect_anomaly
+
+
+class Node:
+    """What all nodes have. `edges` are the nodes of the inputs, None where no gradient is wanted."""
+
+    __slots__ = ("__weakref__", "edges", "extra", "number", "shape")
+
+    is_leaf = False
+    outputs = 1
+    edges: tuple[Node | None, ...]
+    number: int
+    shape: Shape  # of the result
+    extra: Extra | None
+
+    def name(self) -> str:
+        """The name of the backward step, e.g. MulBackward."""
+        return type(self).__name__
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        """The gradients of the inputs, one per edge, from that of the result.
+
+        create    compute with tensors on the tape
+        keep      do not free what the node kept
+        wanted    which edges' gradients to compute; None for all
+        """
+        raise NotImplementedError
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """The nodes that this one passes gradients to, each with the number of its result."""
+        return tuple(_target(edge) for edge in self.edges)
+
+    def _more(self) -> Extra:
+        if self.extra is None:
+            self.extra = Extra()
+        return self.extra
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dictionary of your own for notes on this node."""
+        return self._more().metadata
+
+    @property
+    def location(self) -> SourceLocation | None:
+        """The line of the forward call, where `detect_anomaly` noted it."""
+        return None if self.extra is None else self.extra.location
+
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(grad_outputs)` before the node runs; what it returns replaces them."""
+        return self.hook_gradient(lambda g: _tuple_hook(hook, g))
+
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(grad_inputs, grad_outputs)` after the node ran; may replace grad_inputs."""
+        return _hooked(self._more().hooks, hook)
+
+    def hook_gradient(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(grad)` with the gradient of this node's result; may replace it."""
+        return _hooked(self._more().prehooks, hook)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+def _hooked(hooks: list[Any], hook: Hook) -> RemovableHandle:
+    entry = _Entry(hook)
+    hooks.append(entry)
+    return RemovableHandle(hooks, entry)
+
+
+class _Entry:
+    """A registered hook: an object of its own, so that the same function can be hooked twice."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+
+    def __call__(self, *args: Any) -> Any:
+        return self.hook(*args)
+
+
+def _tuple_hook(hook: Hook, g: Any) -> Any:
+    replaced = hook((g,))
+    return replaced[0] if isinstance(replaced, tuple) else replaced
+
+
+def _target(edge: Node | None) -> tuple[Node | None, int]:
+    return (edge.parent, edge.index) if isinstance(edge, PartNode) else (edge, 0)
+
+
+def tensor_of(data: Any, node: Node | None) -> Tensor:
+    tensor = wrap(data)
+    tensor._node = node
+    return tensor
+
+
+def data_of(value: Any) -> Any:
+    return value._data if isinstance(value, Tensor) else value
+
+
+class OpNode(Node):
+    """An op call. Keeps the arrays that its derivative rules use, and nothing else."""
+
+    __slots__ = ("attrs", "kept", "plan")
+
+    plan: Plan
+    attrs: dict[str, Any]
+    kept: tuple[Any, ...]  # of the result and of each input: the array, its type, or None
+
+    @property
+    def op(self) -> Op:
+        return self.plan.op
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return self.plan.op.outputs
+
+    def name(self) -> str:
+        return backward_name(self.op.name)
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        kept, plan, edges = self.kept, self.plan, self.edges
+        if kept is FREED:
+            raise freed(self)
+        if create or not (g.__class__ is ndarray and g.dtype.char in _WIDE or _raw(g)):
+            grads = self._apply_to_tensors(g, create, wanted)
+            if plan.keeps and not keep:
+                self.kept = FREED
+            return grads
+        if plan.keeps and not keep:
+            self.kept = FREED
+        if wanted is not None:
+            return self._gradients(np, g, kept, wanted)
+        if plan.single is not None:
+            return (plan.single(np, g, *kept),)
+        if plan.pair is not None:
+            first, second = plan.pair
+            out, x, y = kept
+            a = b = None
+            if first is not None:
+                a = first(np, g, out, x, y)
+                if a.shape != edges[0].shape:  # type: ignore[union-attr]
+                    a = sum_to(np, a, edges[0].shape)  # type: ignore[union-attr]
+            if second is not None:
+                b = second(np, g, out, x, y)
+                if b.shape != edges[1].shape:  # type: ignore[union-attr]
+                    b = sum_to(np, b, edges[1].shape)  # type: ignore[union-attr]
+            return (a, b)
+        return self._gradients(np, g, kept, None)
+
+    def _gradients(
+        self, xp: Any, g: Any, kept: Sequence[Any], wanted: tuple[bool, ...] | None
+    ) -> list[Any]:
+        """One gradient per edge, by the rules; ELEMENTWISE ones are summed to the input's shape."""
+        plan, edges, attrs = self.plan, self.edges, self.attrs
+        if not plan.rules:
+            raise GradientError(
+                f"{self.op.name} has no derivative",
+                op=self.name(),
+                hint="use x.detach() or weft.stop_gradient where no gradient is meant",
+            )
+        grads: list[Any] = [None] * len(edges)
+        for number, rule, numbered in plan.rules:
+            if wanted is not None and not wanted[number]:
+                continue
+            if numbered:
+                part = rule(number, xp, g, *kept, **attrs)
+            else:
+                part = rule(xp, g, *kept, **attrs)
+            if plan.elementwise and part.shape != edges[number].shape:  # type: ignore[union-attr]
+                part = sum_to(xp, part, edges[number].shape)  # type: ignore[union-attr]
+            grads[number] = part
+        return grads
+
+    def _apply_to_tensors(
+        self, g: Any, create: bool, wanted: tuple[bool, ...] | None
+    ) -> list[Any]:
+        """By ops on tensors: for gradients of gradients, other devices and narrow floats."""
+        plan, (out, *inputs) = self.plan, self.kept
+        kept = [_linked(out, self) if plan.out == ARRAY else out]
+        for data, edge, need in zip(inputs, self.edges, plan.inputs, strict=True):
+            kept.append(tensor_of(data, edge) if need == ARRAY else data)
+        with enable_grad() if create else no_grad():
+            grads = self._gradients(weft_namespace(), _tensors(g), kept, wanted)
+        return grads if create else [data_of(part) for part in grads]
+
+
+def _raw(g: Any) -> bool:
+    """Whether NumPy can compute with the gradient directly: dense on the CPU, and not narrow."""
+    if isinstance(g, tuple):
+        return all(part is None or _raw(part) for part in g)
+    kind = g.__class__
+    return (kind is ndarray or isinstance(g, np.generic)) and g.dtype not in _NARROW
+
+
+def _tensors(g: Any) -> Any:
+    if isinstance(g, tuple):
+        return tuple(_tensors(part) for part in g)
+    return g if g is None or isinstance(g, Tensor) else wrap(as_array(g))
+
+
+def as_array(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _linked(out: Any, node: Node) -> Any:
+    """The kept result as tensors that lead back to the node, for gradients of gradients."""
+    if isinstance(out, tuple):
+        parts = [part_of(node, i, part.shape) for i, part in enumerate(out)]
+        return tuple(tensor_of(data, part) for data, part in zip(out, parts, strict=True))
+    return tensor_of(out, node)
+
+
+def freed(node: Node) -> GradientError:
+    return GradientError(
+        "backward went through this graph before, and what it kept was freed",
+        op=node.name(),
+        hint="say backward(retain_graph=True) the first time, or compute the loss anew",
+    )
+
+
+class PartNode(Node):
+    """One of several results of a node."""
+
+    __slots__ = ("index", "parent")
+
+    parent: Node
+    index: int
+
+    def name(self) -> str:
+        return self.parent.name()
+
+
+def part_of(parent: Node, index: int, shape: Shape) -> PartNode:
+    node = PartNode()
+    node.shape = shape
+    node.parent = parent
+    node.index = index
+    node.edges = (parent,)
+    node.number = next(count)
+    node.extra = None
+    return node
+
+
+class AccumulateGrad(Node):
+    """A leaf: adds what arrives to the tensor's `.grad`."""
+
+    __slots__ = ("after", "type", "variable_")
+
+    is_leaf = True
+    type: TensorType
+    after: list[Hook] | None  # post-accumulate hooks
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.variable_ = weakref.ref(tensor)
+        self.type = tensor.type
+        self.shape = self.type.shape
+        self.edges = ()
+        self.number = next(count)
+        self.extra = self.after = None
+
+    @property
+    def variable(self) -> Tensor | None:
+        """The tensor, or None when it is gone."""
+        return self.variable_()
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        tensor = self.variable_()
+        if tensor is None:
+            return ()
+        if not isinstance(g, Tensor):
+            g = wrap(np.asarray(g) if isinstance(g, np.generic) else g)
+        if g._data.dtype is not tensor._data.dtype:
+            g = cast(g, self.type.dtype)
+        before = tensor.grad
+        if before is None:
+            tensor._grad = g if create else wrap(g._data)
+        elif create or before._node is not None:
+            tensor._grad = before + g
+        else:
+            with no_grad():
+                before += g
+        for hook in self.after or ():
+            hook(tensor)
+        return ()
+
+
+_SHORT = {"multiply": "Mul", "subtract": "Sub", "divide": "Div", "negative": "Neg"}
+_SHORT |= {"matmul": "MatMul", "permute_dims": "Permute", "broadcast_to": "Expand", "concat": "Cat"}
+
+
+def backward_name(op: str) -> str:
+    """multiply -> MulBackward"""
+    short = _SHORT.get(op) or "".join(part.capitalize() for part in op.split("_"))
+    return f"{short}Backward"
+
+
+def weft_namespace() -> Any:
+    """Weft as the `xp` of a rule."""
+    return sys.modules["weft"]

@@ -1,0 +1,127 @@
+"""What an op keeps for its backward, read off the parameter names of its derivative rules.
+
+For each set of inputs that want a gradient there is one Plan per op, made when first needed: the
+rules to run, and for each input and the result whether they need the array, only its type, or
+nothing (see `Op.vjp`). So a node holds on to no more than what its asked rules use.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from weft.ir.op import DerivativeRule, Op
+
+NOTHING, ARRAY, TYPE = 0, 1, 2
+
+
+class ArrayType:
+    """Shape and dtype of an array that is not kept itself."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, array: Any) -> None:
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one op is differentiated for one set of inputs.
+
+    rules     (input number, rule, whether the rule takes the number first) for each to run
+    out       what is kept of the result
+    inputs    what is kept of each input
+    keeps     whether any array is kept: then a second backward needs `retain_graph`
+    nothing   what a node keeps where that is nothing at all; else None
+    single, pair  the common cases: for elementwise ops without attributes the rule of the one
+              input, or the rules of both, None for one that is not wanted
+    """
+
+    op: Op
+    rules: tuple[tuple[int, DerivativeRule, bool], ...]
+    out: int
+    inputs: tuple[int, ...]
+    keeps: bool
+    nothing: tuple[None, ...] | None
+    single: DerivativeRule | None
+    pair: tuple[DerivativeRule | None, DerivativeRule | None] | None
+    elementwise: bool
+    arrays_only: bool  # two inputs, of which arrays or nothing is kept
+    passes_nothing: bool  # has rules, but none for the inputs that want a gradient
+    checks_dtype: bool  # may the result be of integers or bools, and so pass no gradient?
+
+
+def _need(name: str) -> int:
+    if name.startswith("_"):
+        return NOTHING
+    return TYPE if name.endswith("_type") else ARRAY
+
+
+def _needs(rule: DerivativeRule, count: int, numbered: bool) -> tuple[int, list[int]]:
+    """What a rule needs of the result and of each of `count` inputs."""
+    parameters = list(inspect.signature(rule).parameters.values())
+    skip = 3 if numbered else 2  # (number,) xp, g
+    out = _need(parameters[skip].name)
+    named: list[int] = []
+    for parameter in parameters[skip + 1 :]:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            named += [_need(parameter.name)] * (count - len(named))
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            named.append(_need(parameter.name))
+    return out, named
+
+
+def _stronger(a: int, b: int) -> int:
+    return ARRAY if ARRAY in (a, b) else max(a, b)
+
+
+def make_plan(op: Op, wanted: tuple[bool, ...]) -> Plan:
+    """The plan of an op whose inputs numbered True in `wanted` want a gradient."""
+    fixed = len(op.inputs) - op.variadic
+    given = op.vjp or ()
+    out = NOTHING
+    inputs = [NOTHING] * len(wanted)
+    rules = []
+    for number, want in enumerate(wanted):
+        numbered = op.variadic and number >= fixed
+        rule = given[min(number, fixed)] if want and given else None
+        if rule is None:
+            continue
+        rules.append((number, rule, numbered))
+        rule_out, rule_inputs = _needs(rule, len(wanted), numbered)
+        out = _stronger(out, rule_out)
+        inputs = [_stronger(a, b) for a, b in zip(inputs, rule_inputs, strict=True)]
+    single = pair = None
+    if op.elementwise and not op.attrs and rules:
+        by_number = {number: rule for number, rule, _ in rules}
+        if len(wanted) == 1:
+            single = by_number.get(0)
+        elif len(wanted) == 2:
+            pair = (by_number.get(0), by_number.get(1))
+    return Plan(
+        op=op,
+        rules=tuple(rules),
+        out=out,
+        inputs=tuple(inputs),
+        keeps=ARRAY in (out, *inputs),
+        nothing=None if out or any(inputs) else (None,) * (1 + len(inputs)),
+        single=single,
+        pair=pair,
+        elementwise=op.elementwise,
+        arrays_only=len(wanted) == 2 and TYPE not in inputs,
+        passes_nothing=not rules and op.vjp is not None,
+        checks_dtype=not rules or "dtype" in op.attrs,
+    )

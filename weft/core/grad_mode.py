@@ -1,0 +1,80 @@
+"""Whether op calls are put on the tape: on by default, per thread."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Mode(threading.local):
+    enabled = True
+
+
+mode = _Mode()
+
+
+def is_grad_enabled() -> bool:
+    """Whether op calls in this thread are recorded for `backward`."""
+    return mode.enabled
+
+
+class _Switch:
+    """A context and decorator that sets the mode while it is entered."""
+
+    _wanted: bool
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(mode.enabled)
+        mode.enabled = self._wanted
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        mode.enabled = self._before.pop()
+
+    def __call__(self, function: F) -> F:
+        switch = type(self)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with switch():
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+class no_grad(_Switch):  # noqa: N801 - as in PyTorch
+    """In it nothing is recorded: `with weft.no_grad():`, or `@weft.no_grad()` on a function."""
+
+    _wanted = False
+
+
+class enable_grad(_Switch):  # noqa: N801
+    """In it op calls are recorded, also inside of `no_grad`."""
+
+    _wanted = True
+
+
+class set_grad_enabled(_Switch):  # noqa: N801
+    """Turn recording on or off at once; as a context, until it is left."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._wanted = bool(enabled)
+        self._before = [mode.enabled]
+        mode.enabled = self._wanted
+
+    def __enter__(self) -> None:  # the mode to go back to is the one before the call
+        mode.enabled = self._wanted

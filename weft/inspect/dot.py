@@ -1,0 +1,64 @@
+"""Graphs as text for Graphviz."""
+
+from __future__ import annotations
+
+from weft.autodiff.node import AccumulateGrad, Node, OpNode, PartNode
+from weft.core.tensor import Tensor
+
+__all__ = ["to_dot"]
+
+
+def to_dot(tensor: Tensor) -> str:
+    """The dynamic graph that made a tensor, in Graphviz's language: `dot -Tsvg`.
+
+    >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
+    >>> print(weft.inspect.to_dot((x * x).sum()))
+    digraph {
+      rankdir=TB; node [shape=box, fontname="monospace"];
+      result [label="f32[]", style=rounded];
+      n0 [label="sum"];
+      n1 [label="multiply"];
+      n2 [label="leaf\\nf32[2]", style=filled, fillcolor="#cfe8cf"];
+      n0 -> result;
+      n1 -> n0;
+      n2 -> n1;
+      n2 -> n1;
+    }
+    """
+    lines = ["digraph {", '  rankdir=TB; node [shape=box, fontname="monospace"];']
+    lines.append(f'  result [label="{tensor.type}", style=rounded];')
+    names: dict[Node, str] = {}
+    arrows: list[str] = []
+    root = _whole(tensor._node)
+    stack = [root] if root is not None else []
+    order: list[Node] = []
+    while stack:
+        node = stack.pop(0)
+        if node in names:
+            continue
+        names[node] = f"n{len(names)}"
+        order.append(node)
+        stack.extend(edge for edge in map(_whole, node.edges) if edge is not None)
+    for node in order:
+        lines.append(f"  {names[node]} {_label(node)};")
+        for edge in map(_whole, node.edges):
+            if edge is not None:
+                arrows.append(f"  {names[edge]} -> {names[node]};")
+    if root is not None:
+        arrows.insert(0, f"  {names[root]} -> result;")
+    return "\n".join([*lines, *arrows, "}"])
+
+
+def _whole(node: Node | None) -> Node | None:
+    """The node itself where `node` is one of its several results."""
+    return node.parent if isinstance(node, PartNode) else node
+
+
+def _label(node: Node) -> str:
+    if isinstance(node, AccumulateGrad):
+        return f'[label="leaf\\n{node.type}", style=filled, fillcolor="#cfe8cf"]'
+    if isinstance(node, OpNode):
+        kept = [str(k.shape) for k in node.kept if hasattr(k, "nbytes")]
+        shapes = f"\\nkeeps {', '.join(kept)}" if kept else ""
+        return f'[label="{node.op.name}{shapes}"]'
+    return f'[label="{node.name()}"]'

@@ -1,0 +1,242 @@
+"""Activation functions. `dim` is PyTorch's word for the axis.
+
+With `inplace=True` the argument itself takes on the new value too; it saves nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.base.dtypes import as_dtype
+from weft.base.errors import RangeError, ShapeError
+from weft.base.shapes import normalize_axis
+from weft.core.operands import assign
+from weft.core.tensor import Tensor
+from weft.ops import special
+from weft.ops.cast import astype
+from weft.ops.elementwise import abs, expm1, log, logaddexp, tanh
+from weft.ops.random import rand_like
+from weft.ops.select import where
+from weft.ops.shape import reshape
+from weft.ops.special import sigmoid
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "gumbel_softmax",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanh",
+    "tanhshrink",
+    "threshold",
+]
+
+_SELU_ALPHA = 1.6732632423543772
+_SELU_SCALE = 1.0507009873554805
+
+
+def _result(x: Tensor, out: Tensor, inplace: bool, op: str) -> Tensor:
+    if inplace:
+        assign(x, out, op)
+    return out
+
+
+# --- piecewise linear --------------------------------------------------------------------------
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """The input where it is above 0, else 0."""
+    out = special.relu(input)
+    return _result(input, out, True, "relu") if inplace else out
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """The input where it is above the threshold, else `value`."""
+    return _result(input, where(input > threshold, input, value), inplace, "threshold")
+
+
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
+    """The input cut off at two limits; there, the slope is 0."""
+    out = where(input <= min_val, min_val, where(input >= max_val, max_val, input))
+    return _result(input, out, inplace, "hardtanh")
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """The input cut off at 0 and 6."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """The input, scaled down where it is not above 0."""
+    out = where(input > 0, input, input * negative_slope)
+    return _result(input, out, inplace, "leaky_relu")
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """leaky_relu with a slope that is learned: one, or one for each channel (axis 1)."""
+    if weight.size != 1 and (input.ndim < 2 or weight.shape != (input.shape[1],)):
+        raise ShapeError(
+            f"a weight of shape {weight.shape} is neither one slope nor one for each channel",
+            op="prelu",
+            operands=[input.type, weight.type],
+        )
+    slope = reshape(weight, (-1, *(1,) * (input.ndim - 2))) if input.ndim else reshape(weight, ())
+    return where(input > 0, input, input * slope)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """A sigmoid of straight lines: 0 below -3, 1 above 3."""
+    out = where(input <= -3, 0, where(input >= 3, 1, input * (1 / 6) + 0.5))
+    return _result(input, out, inplace, "hardsigmoid")
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * hardsigmoid(input)."""
+    out = where(input < -3, 0, where(input <= 3, input * (input + 3) / 6, input))
+    return _result(input, out, inplace, "hardswish")
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """The input, with values from -lambd to lambd as 0."""
+    return where((input >= -lambd) & (input <= lambd), 0, input)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """The input brought closer to 0 by lambd, and not past it."""
+    if lambd < 0:
+        raise RangeError(f"lambd must not be negative: {lambd}", op="softshrink")
+    return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0))
+
+
+# --- smooth ------------------------------------------------------------------------------------
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """The input where it is above 0, else alpha * (exp(input) - 1)."""
+    below = alpha * expm1(where(input > 0, 0, input))  # exp of large numbers has no finite slope
+    return _result(input, where(input > 0, input, below), inplace, "elu")
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """elu with a continuous slope: alpha * (exp(input / alpha) - 1) where not above 0."""
+    below = alpha * expm1(where(input > 0, 0, input) / alpha)
+    return _result(input, where(input > 0, input, below), inplace, "celu")
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """elu, scaled so that activations keep mean 0 and variance 1."""
+    return _result(input, _SELU_SCALE * elu(input, _SELU_ALPHA), inplace, "selu")
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """input * Φ(input), with Φ the normal distribution; "tanh" asks for an approximation."""
+    if approximate == "none":
+        return input * (special.erf(input * math.sqrt(0.5)) + 1) * 0.5
+    if approximate != "tanh":
+        raise RangeError(f"approximate is 'none' or 'tanh', not {approximate!r}", op="gelu")
+    inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input * input * input)
+    return 0.5 * input * (1 + tanh(inner))
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * sigmoid(input), also known as swish."""
+    return _result(input, input * sigmoid(input), inplace, "silu")
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * tanh(softplus(input))."""
+    return _result(input, input * tanh(logaddexp(input, 0)), inplace, "mish")
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * input)) / beta; the input itself where beta * input is large."""
+    scaled = input * beta
+    return where(scaled > threshold, input, logaddexp(scaled, 0) / beta)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(input)), exact also where sigmoid is almost 0 or 1."""
+    return -logaddexp(-input, 0)
+
+
+def softsign(input: Tensor) -> Tensor:
+    """input / (1 + |input|)."""
+    return input / (abs(input) + 1)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """input - tanh(input)."""
+    return input - tanh(input)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """One half of the input along `dim`, times the sigmoid of the other half."""
+    axis = normalize_axis(dim, input.ndim, "glu")
+    size = input.shape[axis]
+    if size % 2:
+        raise ShapeError(f"axis {axis} of size {size} has no halves", op="glu")
+    before = (slice(None),) * axis
+    first, second = slice(None, size // 2), slice(size // 2, None)
+    return input[(*before, first)] * sigmoid(input[(*before, second)])
+
+
+# --- the softmax family ------------------------------------------------------------------------
+
+
+def _axis(dim: int | None, ndim: int) -> int:
+    """PyTorch's default where no dim is given."""
+    return dim if dim is not None else 0 if ndim in (0, 1, 3) else 1
+
+
+def softmax(input: Tensor, dim: int | None = None, dtype: object = None) -> Tensor:
+    """exp(input) divided by its sum along `dim`."""
+    x = input if dtype is None else astype(input, as_dtype(dtype), copy=False)
+    return special.softmax(x, axis=_axis(dim, x.ndim))
+
+
+def log_softmax(input: Tensor, dim: int | None = None, dtype: object = None) -> Tensor:
+    """The logarithm of softmax."""
+    x = input if dtype is None else astype(input, as_dtype(dtype), copy=False)
+    return special.log_softmax(x, axis=_axis(dim, x.ndim))
+
+
+def softmin(input: Tensor, dim: int | None = None, dtype: object = None) -> Tensor:
+    """The softmax of -input."""
+    return softmax(-input, dim, dtype)
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
+    """A random choice along `dim` by its logits, relaxed so that gradients pass.
+
+    With `hard` the result is one-hot, with the gradient of the relaxed one.
+    """
+    tiny = 1e-30 if logits.dtype.itemsize >= 4 else 1e-6
+    noise = -log(-log(rand_like(logits) + tiny) + tiny)
+    soft = special.softmax((logits + noise) / tau, axis=dim)
+    if not hard:
+        return soft
+    chosen = soft.detach().max(axis=dim, keepdims=True)
+    return astype(soft.detach() == chosen, soft.dtype) - soft.detach() + soft
+
+

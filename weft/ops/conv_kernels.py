@@ -1,0 +1,335 @@
+"""Convolution on NumPy arrays: matrix products, and slices copied or added around them.
+
+Of a kernel of 3 × 3, the taps along the last axis are spread out on the side of the input
+("unfold": 3 rows of the matrix for each channel), and those along the first axis either there too,
+or on the side of the output, where 3 shifted results are added up ("split"). The second moves less
+memory where there are few outputs for many inputs. In both forms the three kernels are made of the
+same parts:
+
+    convolve         x → unfold → W · → fold → y
+    convolve_input   g → unfold → Wᵀ · → fold → the gradient of x
+    convolve_weight  x → unfold, g → unfold, their product → the gradient of W
+
+Work goes in chunks of the batch that fit the caches, in buffers that are kept between calls.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft.base.shapes import Shape
+from weft.ops.windows import Padding, Window, slices, windows_of
+
+Array = np.ndarray[Any, Any]
+Steps = tuple[tuple[int, Window], ...]  # axes whose taps are spread out, one after the other
+
+#: Bytes of the largest matrix of a chunk.
+CHUNK = 4 << 20
+#: Buffers above this size are not kept between calls.
+KEPT = 32 << 20
+#: One product per image is as fast as one for many images where its matrices are thin (at most so
+#: many rows of inputs), and saves copies with a kernel of size 1 and at least so many positions.
+THIN, WIDE = 32, 64
+
+
+# --- buffers -----------------------------------------------------------------------------------
+
+
+class _Buffers(threading.local):
+    """Memory that kernels of this thread work in. It never leaves them."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Array] = {}
+
+    def matrix(self, slot: str, rows: int, columns: int, dtype: Any) -> Array:
+        """An uninitialised matrix. Its rows are apart by no multiple of 1024 bytes: where they
+        are, they compete for the same lines of the cache."""
+        width = columns * dtype.itemsize
+        if width % 1024 == 0:
+            width += 64
+        found = self.kept.get(slot)
+        if found is None or found.size < rows * width:
+            found = np.empty(rows * width, np.uint8)
+            if rows * width <= KEPT:
+                self.kept[slot] = found
+        return found[: rows * width].view(dtype).reshape(rows, -1)[:, :columns]
+
+
+_buffers = _Buffers()
+
+
+# --- plans -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How one convolution is done: all that depends on shapes alone."""
+
+    groups: int
+    kernel: Shape  # taps per axis
+    channels: int  # of the input, per group
+    outputs: int  # of the output, per group
+    counts: Shape  # of the output
+    unfolded: Steps  # axes spread out on the input's side
+    split: Steps  # axis 0 spread out on the output's side, or nothing
+    middle: Shape  # spatial sizes where the two sides meet
+    apart: bool  # whether each image has a product of its own
+    chunk: int  # images at a time
+
+    @property
+    def rows(self) -> int:
+        """Rows of the input's matrix, per group."""
+        taps = self.kernel[1:] if self.split else self.kernel
+        return self.channels * math.prod(taps)
+
+    @property
+    def results(self) -> int:
+        """Rows of the output's matrix, per group."""
+        return self.outputs * (self.kernel[0] if self.split else 1)
+
+    def chunks(self, batch: int) -> list[slice]:
+        return [slice(i, min(i + self.chunk, batch)) for i in range(0, batch, self.chunk)]
+
+    def order(self) -> Shape:
+        """The axes of the weight (groups, outputs, channels, *kernel) as the matrix has them."""
+        last = tuple(range(len(self.kernel) + 2, 2, -1))
+        return (0, 1, 3, 2, *last[:-1]) if self.split else (0, 1, 2, *last)
+
+
+@lru_cache(maxsize=1024)
+def _plan(
+    channels: int,
+    sizes: Shape,
+    outputs: int,
+    kernel: Shape,
+    stride: Shape,
+    padding: Padding,
+    dilation: Shape,
+    groups: int,
+    itemsize: int,
+    eagerness: int,
+) -> _Plan:
+    windows = windows_of(sizes, kernel, stride, dilation, padding)
+    inner = channels * math.prod(kernel[1:])
+    first = windows[0]
+    splits = first.taps > 1 and first.stride == 1 and 2 * outputs <= eagerness * inner
+    unfolded = [
+        (axis, w) for axis, w in enumerate(windows) if not w.trivial and (axis or not splits)
+    ]
+    counts = tuple(w.out for w in windows)
+    middle = (sizes[0], *counts[1:]) if splits else counts
+    rows = max(inner, outputs * kernel[0]) if splits else max(inner * kernel[0], outputs)
+    columns = math.prod(middle)
+    direct = not unfolded and not splits
+    apart = not splits and (inner * kernel[0] <= THIN * groups or (direct and columns >= WIDE))
+    if direct and apart:  # nothing is copied: the product per image is the largest that is made
+        columns = max(outputs // groups, 1)
+    return _Plan(
+        groups,
+        kernel,
+        channels // groups,
+        outputs // groups,
+        counts,
+        tuple(reversed(unfolded)),
+        ((0, first.reversed()),) if splits else (),
+        middle,
+        apart,
+        max(CHUNK // max(rows * columns * itemsize, 1), 1),
+    )
+
+
+# --- unfold and fold ---------------------------------------------------------------------------
+
+
+def _unfold(source: Array, target: Array, axis: int, window: Window) -> None:
+    """target[:, tap, …, o, …] = source[…, the element that window o reads with the tap, …]."""
+    before = (slice(None),) * (axis + 2)
+    for tap, (outside, inside) in enumerate(slices(window)):
+        part = target[:, tap]
+        if outside.start > 0:
+            part[(*before, slice(0, outside.start))] = 0
+        if outside.stop < window.out:
+            part[(*before, slice(outside.stop, None))] = 0
+        if outside.stop > outside.start:
+            part[(*before, outside)] = source[(*before, inside)]
+
+
+def _fold(source: Array, target: Array, axis: int, window: Window) -> None:
+    """The transpose of `_unfold`: each element is the sum of what the windows that read it hold."""
+    before = (slice(None),) * (axis + 2)
+    parts = list(enumerate(slices(window)))
+    whole = slice(0, window.size, 1)
+    covering = next((part for part in parts if part[1][1] == whole), None)
+    if covering is None:
+        target[...] = 0
+    else:
+        parts.remove(covering)
+        tap, (outside, _) = covering
+        target[...] = source[(slice(None), tap, *before[1:], outside)]
+    for tap, (outside, inside) in parts:
+        if outside.stop > outside.start:
+            place = target[(*before, inside)]
+            np.add(place, source[(slice(None), tap, *before[1:], outside)], out=place)
+
+
+def _matrix(source: Array, steps: Steps, side: str) -> Array:
+    """A chunk (channels, images, *sizes) as a matrix (channels × taps, images × positions)."""
+    rows, images = source.shape[:2]
+    sizes = list(source.shape[2:])
+    if not steps:
+        if images == 1:
+            return source.reshape(rows, -1)
+        target = _buffers.matrix(side, rows, images * math.prod(sizes), source.dtype)
+        target.reshape(source.shape)[...] = source
+        return target
+    for number, (axis, window) in enumerate(steps):
+        sizes[axis] = window.out
+        last = number == len(steps) - 1
+        target = _buffers.matrix(
+            side if last else f"{side}{number}",
+            rows * window.taps,
+            images * math.prod(sizes),
+            source.dtype,
+        )
+        _unfold(source, target.reshape(rows, window.taps, images, *sizes), axis, window)
+        rows *= window.taps
+        source = target.reshape(rows, images, *sizes)
+    return target
+
+
+def _spread(matrix: Array, target: Array, steps: Steps, sizes: Shape, side: str) -> None:
+    """The transpose of `_matrix`: what its elements hold, added up in a chunk of the result."""
+    rows, columns = matrix.shape
+    images = target.shape[1]
+    now = list(sizes)
+    source = matrix
+    for number in reversed(range(len(steps))):
+        axis, window = steps[number]
+        rows //= window.taps
+        folded = source.reshape(rows, window.taps, images, *now)
+        now[axis] = window.size
+        if number == 0:
+            _fold(folded, target, axis, window)
+            return
+        buffer = _buffers.matrix(f"{side}{number}", rows, images * math.prod(now), matrix.dtype)
+        _fold(folded, buffer.reshape(rows, images, *now), axis, window)
+        source = buffer
+    target[...] = source.reshape(target.shape)
+
+
+def _weights(weight: Array, plan: _Plan) -> Array:
+    """The weight as one matrix per group: (groups, results, rows)."""
+    parts = weight.reshape(plan.groups, plan.outputs, plan.channels, *plan.kernel)
+    return parts.transpose(plan.order()).reshape(plan.groups, plan.results, plan.rows)
+
+
+# --- operands and results of the products --------------------------------------------------------
+
+
+def _stacked(matrix: Array, plan: _Plan, images: int) -> Array:
+    """A matrix of all channels as the stack of matrices that is multiplied: one for each group,
+    and for each image where each has a product of its own."""
+    rows, columns = matrix.shape
+    if not plan.apart:
+        return matrix.reshape(plan.groups, rows // plan.groups, columns)
+    shape = (plan.groups, rows // plan.groups, images, columns // images)
+    return matrix.reshape(shape).transpose(2, 0, 1, 3)
+
+
+def _operand(chunk: Array, steps: Steps, side: str, plan: _Plan) -> Array:
+    """A chunk (images, channels, *sizes) as a stack of matrices."""
+    images, channels = chunk.shape[:2]
+    if not steps and plan.apart:
+        return chunk.reshape(images, plan.groups, channels // plan.groups, -1)
+    return _stacked(_matrix(chunk.swapaxes(0, 1), steps, side), plan, images)
+
+
+def _multiply(
+    left: Array, right: Array, chunk: Array, steps: Steps, side: str, plan: _Plan
+) -> None:
+    """Write a product to a chunk (images, channels, *sizes) of the result."""
+    images, channels = chunk.shape[:2]
+    if not steps and plan.apart:
+        np.matmul(left, right, out=chunk.reshape(images, plan.groups, -1, right.shape[-1]))
+        return
+    columns = right.shape[-1] * (images if plan.apart else 1)
+    product = _buffers.matrix(side, plan.groups * left.shape[-2], columns, right.dtype)
+    np.matmul(left, right, out=_stacked(product, plan, images))
+    _spread(product, chunk.swapaxes(0, 1), steps, plan.middle, side)
+
+
+# --- the kernels -------------------------------------------------------------------------------
+
+
+def convolve(
+    x: Array, weight: Array, *, stride: Shape, padding: Padding, dilation: Shape, groups: int
+) -> Array:
+    """y[n, o] = the sum over channels and taps of weight[o] times what the windows of x[n] read."""
+    plan = _plan(
+        x.shape[1], x.shape[2:], weight.shape[0], weight.shape[2:],
+        stride, padding, dilation, groups, x.itemsize, 1,
+    )  # fmt: skip
+    out = np.empty((x.shape[0], weight.shape[0], *plan.counts), x.dtype)
+    matrices = _weights(weight, plan)
+    for chunk in plan.chunks(x.shape[0]):
+        inputs = _operand(x[chunk], plan.unfolded, "in", plan)
+        _multiply(matrices, inputs, out[chunk], plan.split, "out", plan)
+    return out
+
+
+def convolve_input(
+    g: Array,
+    weight: Array,
+    *,
+    size: Shape,
+    stride: Shape,
+    padding: Padding,
+    dilation: Shape,
+    groups: int,
+) -> Array:
+    """The transpose of `convolve` in x: what each element of x gives to g, for x of `size`."""
+    channels = weight.shape[1] * groups
+    plan = _plan(
+        channels, size, weight.shape[0], weight.shape[2:],
+        stride, padding, dilation, groups, g.itemsize, 2,
+    )  # fmt: skip
+    out = np.empty((g.shape[0], channels, *size), g.dtype)
+    matrices = _weights(weight, plan).swapaxes(1, 2)
+    for chunk in plan.chunks(g.shape[0]):
+        outputs = _operand(g[chunk], plan.split, "out", plan)
+        _multiply(matrices, outputs, out[chunk], plan.unfolded, "in", plan)
+    return out
+
+
+def convolve_weight(
+    x: Array,
+    g: Array,
+    *,
+    size: Shape,
+    stride: Shape,
+    padding: Padding,
+    dilation: Shape,
+    groups: int,
+) -> Array:
+    """The transpose of `convolve` in the weight: what each weight gives to g, for taps `size`."""
+    plan = _plan(
+        x.shape[1], x.shape[2:], g.shape[1], size,
+        stride, padding, dilation, groups, x.itemsize, 1,
+    )  # fmt: skip
+    total = np.zeros((groups, plan.rows, plan.results), x.dtype)
+    for chunk in plan.chunks(x.shape[0]):
+        inputs = _operand(x[chunk], plan.unfolded, "in", plan)
+        outputs = _operand(g[chunk], plan.split, "out", plan)
+        products = np.matmul(inputs, outputs.swapaxes(-2, -1))
+        total += products.sum(0) if plan.apart else products
+    shape = (groups, plan.outputs, plan.channels, *plan.kernel)
+    order = plan.order()
+    parts = total.swapaxes(1, 2).reshape([shape[axis] for axis in order])
+    back = np.argsort(order)
+    return np.ascontiguousarray(parts.transpose(back)).reshape(g.shape[1], plan.channels, *size)

@@ -1,0 +1,126 @@
+"""Rows of a table by their numbers, and the transpose of that: what `nn.Embedding` is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import as_dtype
+from weft.base.errors import DTypeError, IndexError, ShapeError
+from weft.base.shapes import size_of
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.rules import apply
+
+# --- type rules --------------------------------------------------------------------------------
+
+
+def _check_indices(indices: TensorType) -> None:
+    if indices.dtype.kind not in ("int", "uint"):
+        raise DTypeError(
+            f"the rows of an embedding are named by integers, not by {indices.dtype.name}",
+            hint="cast them with astype(weft.int64)",
+        )
+
+
+def _embedding_type(
+    weight: TensorType, indices: TensorType, *, padding_idx: int | None
+) -> TensorType:
+    _check_indices(indices)
+    if weight.ndim != 2:
+        raise ShapeError(f"the weight must have 2 axes (rows, features), not shape {weight.shape}")
+    return weight.like(shape=(*indices.shape, weight.shape[1]))
+
+
+def _row_sums_type(
+    g: TensorType, indices: TensorType, *, rows: int, padding_idx: int | None
+) -> TensorType:
+    _check_indices(indices)
+    return g.like(shape=(rows, g.shape[-1]))
+
+
+# --- evaluation --------------------------------------------------------------------------------
+
+_UNSIGNED = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}
+
+
+def _embedding_numpy(weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
+    # Read as unsigned, negative numbers are large ones: one look finds all that are out of range.
+    if indices.size and indices.view(_UNSIGNED[indices.itemsize]).max() >= len(weight):
+        wrong = indices[(indices < 0) | (indices >= len(weight))][0]
+        raise IndexError(
+            f"there is no row {wrong} in a weight of {len(weight)} rows",
+            hint=f"rows are numbered 0 … {len(weight) - 1}",
+        )
+    return weight.take(indices, axis=0)
+
+
+def _row_sums(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
+    """The rows of g added up by the number that each has; not those of the padding."""
+    numbers = xp.reshape(indices, (1, size_of(indices.shape)))
+    table = xp.reshape(xp.arange(rows, dtype=indices.dtype), (rows, 1))
+    hits = table == numbers
+    if padding_idx is not None:
+        hits = hits & (numbers != padding_idx)
+    flat = xp.reshape(g, (size_of(indices.shape), g.shape[-1]))
+    return xp.matmul(xp.astype(hits, as_dtype(g.dtype).numpy), flat)
+
+
+def _row_sums_numpy(g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
+    """The same by sorting: each row's parts lie side by side, and are added up in their order."""
+    out = np.zeros((rows, g.shape[-1]), g.dtype)
+    if not g.size:
+        return out
+    flat = g.reshape(-1, g.shape[-1])
+    numbers = indices.reshape(-1)
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    out[ordered[starts]] = np.add.reduceat(flat[order], starts, axis=0)
+    if padding_idx is not None:
+        out[padding_idx] = 0
+    return out
+
+
+# --- cards -------------------------------------------------------------------------------------
+
+
+def _embedding_vjp(
+    _xp: Any, g: Any, _out: Any, weight_type: Any, indices: Any, *, padding_idx: int | None
+) -> Any:
+    return apply(row_sums, g, indices, rows=weight_type.shape[0], padding_idx=padding_idx)
+
+
+def _row_sums_vjp(
+    xp: Any,
+    g: Any,
+    _out: Any,
+    _g: Any,
+    indices: Any,
+    *,
+    rows: int,
+    padding_idx: int | None,
+) -> Any:
+    found = apply(embedding, g, indices, padding_idx=padding_idx)
+    if padding_idx is None:
+        return found
+    return xp.where(xp.expand_dims(indices, axis=-1) == padding_idx, 0, found)
+
+
+embedding = Op(
+    "embedding",
+    _embedding_type,
+    lambda xp, weight, indices, *, padding_idx: xp.take(weight, indices, axis=0),
+    numpy=_embedding_numpy,
+    vjp=(_embedding_vjp, None),
+)
+row_sums = Op(
+    "row_sums",
+    _row_sums_type,
+    _row_sums,
+    numpy=_row_sums_numpy,
+    kinds="numeric",
+    traits=Trait.LINEAR | Trait.WIDEN,
+    vjp=(_row_sums_vjp, None),
+)

@@ -1,0 +1,68 @@
+"""The same value again: as a tensor of its own, and on another device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.base.device import Device, as_device
+from weft.core.bind import bind
+from weft.core.public import attach
+from weft.core.tensor import Tensor
+from weft.ir.dispatch import family_for, family_of
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.rules import apply
+
+__all__: list[str] = []
+
+
+def _to_device_type(x: TensorType, *, device: Device) -> TensorType:
+    family_for(device, x.layout)
+    return TensorType(x.dtype, x.shape, device, x.layout)
+
+
+def _moved(_xp: Any, x: Any, *, device: Device) -> Any:
+    here = family_of(x)
+    return family_for(device, here.layout).from_numpy(here.to_numpy(x), device)
+
+
+def _moved_back(xp: Any, g: Any, _out: Any, x: Any, *, device: Device) -> Any:
+    home = x.device if isinstance(x, Tensor) else family_of(x).device_of(x)
+    return apply(_to_device, g, device=home)
+
+
+_identity = Op(
+    "identity",
+    lambda x: x,
+    lambda xp, x: x,
+    numpy=lambda x: x,
+    vjp=(lambda xp, g, _out, _x: g,),
+    traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+)
+_to_device = Op(
+    "to_device",
+    _to_device_type,
+    _moved,
+    vjp=(_moved_back,),
+    traits=Trait.LINEAR | Trait.ANYWHERE,
+)
+
+
+def _clone(self: Tensor) -> Tensor:
+    """A tensor of its own with the same value. Costs nothing until one of them is written."""
+    out: Tensor = bind(_identity, self)
+    return out
+
+
+def _to_device_method(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The same value on another device."""
+    if stream is not None:
+        raise ValueError("streams are not supported: pass stream=None")
+    target = as_device(device)
+    if target == self.device:
+        return _clone(self)
+    out: Tensor = bind(_to_device, self, device=target)
+    return out
+
+
+attach({"clone": _clone, "to_device": _to_device_method})

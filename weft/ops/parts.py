@@ -1,0 +1,259 @@
+"""The cards that read and write parts of tensors: getitem, gather, setitem, scatter_add.
+
+An index has a static part (ints, slices, new axes), an attribute, and the integer tensors in it,
+which are inputs; the word TENSOR stands for each of them in the static part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import IndexError, ShapeError
+from weft.base.shapes import Shape, broadcast_shapes, broadcasts_to, size_of
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.rules import apply, sum_to
+
+__all__ = ["GATHER", "GETITEM", "SCATTER_ADD", "SETITEM", "TENSOR", "check_indices"]
+
+#: Stands for an integer tensor in the static part of an index.
+TENSOR = "tensor"
+
+Index = Any  # an int, slice, None, Ellipsis or TENSOR, or a tuple of them
+
+
+# --- type rules --------------------------------------------------------------------------------
+
+
+def _parts(index: Index, ndim: int) -> list[Any]:
+    """The index with `...` and missing axes spelled out: one part per axis, and Nones."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    used = sum(part is not None and part is not ... for part in parts)
+    if used > ndim:
+        raise IndexError(f"{used} indices for a tensor of {ndim} axes")
+    if sum(part is ... for part in parts) > 1:
+        raise IndexError("an index can hold only one '...'")
+    at = parts.index(...) if any(part is ... for part in parts) else len(parts)
+    return parts[:at] + [slice(None)] * (ndim - used) + parts[at + 1 :]
+
+
+def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> Shape:
+    """The shape of x[index] for x of `shape`, with the shapes of the tensors in the index."""
+    parts = _parts(index, len(shape))
+    sizes = iter(shape)
+    gathers = [i for i, part in enumerate(parts) if part is TENSOR]
+    result: list[Any] = []
+    ints: list[int] = []
+    for i, part in enumerate(parts):
+        if part is None:
+            result.append(1)
+            continue
+        size = next(sizes)
+        if isinstance(part, slice):
+            result.append(len(range(*part.indices(size))))
+        elif part is TENSOR:
+            result.append(TENSOR)
+        else:
+            if not -size <= part < size:
+                raise IndexError(f"index {part} is out of range for an axis of size {size}")
+            ints.append(i)
+            if gathers:
+                result.append(TENSOR)  # beside tensors, an int is one more of them
+    if not gathers:
+        return tuple(result)
+    together = broadcast_shapes(*tensors)
+    places = sorted(gathers + ints)
+    adjacent = places[-1] - places[0] + 1 == len(places)
+    rest = [size for size in result if size is not TENSOR]
+    front = result.index(TENSOR) if adjacent else 0
+    return (*rest[:front], *together, *rest[front:])
+
+
+def _getitem_type(x: TensorType, *, index: Index) -> TensorType:
+    return x.like(shape=indexed_shape(x.shape, index))
+
+
+def check_indices(indices: Sequence[TensorType]) -> None:
+    for part in indices:
+        if part.dtype.kind not in ("int", "uint"):
+            raise IndexError(
+                f"an index must be of integers or bools, not {part.dtype.name}",
+                hint="cast it with astype(weft.int64)",
+            )
+
+
+def _gather_type(x: TensorType, *indices: TensorType, index: Index) -> TensorType:
+    check_indices(indices)
+    return x.like(shape=indexed_shape(x.shape, index, [i.shape for i in indices]))
+
+
+def _setitem_type(
+    x: TensorType, value: TensorType, *indices: TensorType, index: Index
+) -> TensorType:
+    check_indices(indices)
+    target = indexed_shape(x.shape, index, [i.shape for i in indices])
+    if not broadcasts_to(value.shape, target):
+        raise ShapeError(f"a value of shape {value.shape} does not fit into a part of {target}")
+    return x
+
+
+# --- primitives --------------------------------------------------------------------------------
+
+
+def _filled_in(index: Index, arrays: Sequence[Any]) -> Any:
+    """The index with its tensors back in their places."""
+    if not arrays:
+        return index
+    given = iter(arrays)
+    parts = index if isinstance(index, tuple) else (index,)
+    return tuple(next(given) if part is TENSOR else part for part in parts)
+
+
+def _read(x: Any, *indices: Any, index: Index) -> Any:
+    return x[_filled_in(index, indices)]
+
+
+def _write(x: Any, value: Any, *indices: Any, index: Index) -> None:
+    x[_filled_in(index, indices)] = value
+
+
+def _written(xp: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
+    out = xp.asarray(x, copy=True)
+    _write(out, value, *indices, index=index)
+    return out
+
+
+def _read_plain(x: Any, index: Index) -> Any:
+    return x[index]
+
+
+# A rule below may call a card that stands behind it: each of reading and adding is the derivative
+# of the other.
+
+
+def _part(x: Any, indices: Sequence[Any], index: Index) -> Any:
+    return apply(GATHER, x, *indices, index=index) if indices else apply(GETITEM, x, index=index)
+
+
+GETITEM = Op(
+    "getitem",
+    _getitem_type,
+    lambda xp, x, *, index: x[index],
+    numpy=_read_plain,
+    vjp=(
+        lambda _xp, g, _out, x_type, *, index: apply(
+            SCATTER_ADD, g, shape=x_type.shape, index=index
+        ),
+    ),
+    traits=Trait.VIEW | Trait.LINEAR,
+)
+GATHER = Op(
+    "gather",
+    _gather_type,
+    lambda xp, x, *indices, index: _read(x, *indices, index=index),
+    numpy=_read,
+    vjp=(
+        lambda _xp, g, _out, x_type, *indices, index: apply(
+            SCATTER_ADD, g, *indices, shape=x_type.shape, index=index
+        ),
+        None,
+    ),
+    traits=Trait.LINEAR,
+)
+
+# --- x[…] = v ----------------------------------------------------------------------------------
+
+
+def _setitem_x(
+    xp: Any, g: Any, _out: Any, _x: Any, _value: Any, *indices: Any, index: Index
+) -> Any:
+    """What was written over has no gradient."""
+    zero = xp.zeros((), dtype=g.dtype, device=g.device)
+    return apply(SETITEM, g, zero, *indices, index=index)
+
+
+def _setitem_value(
+    xp: Any, g: Any, _out: Any, _x: Any, value_type: Any, *indices: Any, index: Index
+) -> Any:
+    part = _part(g, indices, index)
+    if indices:  # they may name a place twice, and the last write stays
+        numbers = xp.reshape(xp.arange(part.size, device=g.device), part.shape)
+        untouched = xp.zeros(g.shape, dtype=numbers.dtype, device=g.device)
+        written = apply(SETITEM, untouched, numbers, *indices, index=index)
+        part = xp.where(_part(written, indices, index) == numbers, part, 0)
+    shape = value_type.shape
+    ones = max(len(shape) - len(part.shape), 0)  # NumPy drops axes of size 1 in front
+    return xp.reshape(sum_to(xp, part, shape[ones:]), shape)
+
+
+SETITEM = Op(
+    "setitem",
+    _setitem_type,
+    _written,
+    in_place=_write,
+    vjp=(_setitem_x, _setitem_value, None),
+)
+
+# --- the sum of parts --------------------------------------------------------------------------
+
+
+def _scatter_add_type(
+    value: TensorType, *indices: TensorType, shape: Shape, index: Index
+) -> TensorType:
+    check_indices(indices)
+    part = indexed_shape(shape, index, [i.shape for i in indices])
+    if value.shape != part:
+        raise ShapeError(f"a value of shape {value.shape} is no part of shape {part}")
+    return value.like(shape=shape)
+
+
+def _scattered(xp: Any, value: Any, *indices: Any, shape: Shape, index: Index) -> Any:
+    """Zeros, with the value added at the index: twice where the index names a place twice."""
+    out = xp.zeros(shape, dtype=value.dtype)
+    if indices:
+        xp.add.at(out, _filled_in(index, indices), value)
+    else:
+        out[index] = value
+    return out
+
+
+def _scattered_numpy(value: Any, *indices: Any, shape: Shape, index: Index) -> Any:
+    """The same; NumPy adds at places in a flat array five times as fast."""
+    if not indices:
+        return _scattered(np, value, shape=shape, index=index)
+    out = np.zeros(size_of(shape), value.dtype)
+    np.add.at(out, _places(shape, index, indices), value.reshape(-1))
+    return out.reshape(shape)
+
+
+def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
+    """Where in memory the elements of x[index] lie, for x of `shape`."""
+    parts = index if isinstance(index, tuple) else (index,)
+    axis = len(parts) - 1
+    if parts == (slice(None),) * axis + (TENSOR,):
+        rows, size, inner = size_of(shape[:axis]), shape[axis], size_of(shape[axis + 1 :])
+        at = indices[0].reshape(-1).astype(np.int64)
+        first = np.where(at < 0, at + size, at) * inner
+        block = (first[:, None] + np.arange(inner)).reshape(-1)
+        return (np.arange(rows)[:, None] * (size * inner) + block).reshape(-1)
+    if parts == (TENSOR,) * len(shape):
+        flat = 0
+        for at, size in zip(np.broadcast_arrays(*indices), shape, strict=True):
+            wide = at.astype(np.int64)
+            flat = flat * size + np.where(wide < 0, wide + size, wide)
+        return np.reshape(flat, -1)
+    return np.arange(size_of(shape)).reshape(shape)[_filled_in(index, indices)].reshape(-1)
+
+
+SCATTER_ADD = Op(
+    "scatter_add",
+    _scatter_add_type,
+    _scattered,
+    numpy=_scattered_numpy,
+    kinds="numeric",
+    vjp=(lambda _xp, g, _out, _value, *indices, shape, index: _part(g, indices, index), None),
+    traits=Trait.LINEAR | Trait.WIDEN,
+)

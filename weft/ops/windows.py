@@ -1,0 +1,141 @@
+"""Windows that slide along an axis: what convolutions and pooling share.
+
+Window `o` reads, with its tap `j`, the position `o * stride + j * dilation - low`. Positions
+outside the axis are padding. A negative `low` skips the first elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.shapes import Shape, as_shape
+
+#: For each spatial axis, how much is added before and after it (less than 0: taken away).
+Padding = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """All windows along one axis of `size` elements: `out` of them, `taps` positions in each."""
+
+    size: int
+    out: int
+    taps: int
+    stride: int = 1
+    dilation: int = 1
+    low: int = 0
+
+    @property
+    def trivial(self) -> bool:
+        """Whether the one tap of each window o just reads element o."""
+        return self.taps == self.stride == 1 and self.low == 0 and self.out == self.size
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no element is in two windows."""
+        return self.dilation == 1 and self.stride >= self.taps
+
+    def reversed(self) -> Window:
+        """The windows of outputs that each input is part of; only for stride 1."""
+        return Window(self.out, self.size, self.taps, 1, -self.dilation, -self.low)
+
+
+@lru_cache(maxsize=1024)
+def slices(window: Window) -> tuple[tuple[slice, slice], ...]:
+    """For each tap: which windows lie inside the axis with it, and which elements they read."""
+    found = []
+    for tap in range(window.taps):
+        offset = tap * window.dilation - window.low
+        first = max(0, -(offset // window.stride))
+        end = min(window.out, (window.size - 1 - offset) // window.stride + 1)
+        if end <= first:
+            found.append((slice(0, 0), slice(0, 0)))
+            continue
+        start = first * window.stride + offset
+        stop = start + (end - first - 1) * window.stride + 1
+        found.append((slice(first, end), slice(start, stop, window.stride)))
+    return tuple(found)
+
+
+def taps(windows: Sequence[Window]) -> Iterator[tuple[Any, Any]]:
+    """For each tap over several last axes: the windows and the elements, as indices."""
+    for combined in itertools.product(*map(slices, windows)):
+        outside, inside = zip(*combined, strict=True)
+        yield (..., *outside), (..., *inside)
+
+
+def extent(taps: int, dilation: int) -> int:
+    """How far one window reaches."""
+    return (taps - 1) * dilation + 1
+
+
+def window_count(size: int, taps: int, stride: int, dilation: int, padding: tuple[int, int]) -> int:
+    """How many whole windows fit along an axis; less than 1 when not even one does."""
+    room = size + sum(padding) - extent(taps, dilation)
+    return room // stride + 1 if room >= 0 else 0
+
+
+def windows_of(
+    sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
+) -> tuple[Window, ...]:
+    """The windows along each spatial axis."""
+    return tuple(
+        Window(size, window_count(size, k, s, d, pad), k, s, d, pad[0])
+        for size, k, s, d, pad in zip(sizes, kernel, stride, dilation, padding, strict=True)
+    )
+
+
+def sliding_shape(
+    sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
+) -> Shape:
+    """How many windows there are along each axis; an error where a window does not fit."""
+    given = (sizes, kernel, stride, dilation, padding)
+    if len({len(part) for part in given}) != 1:
+        raise ShapeError(
+            f"{len(sizes)} spatial axes of sizes {sizes} do not go with kernel {kernel}, "
+            f"stride {stride}, dilation {dilation} and padding {padding}"
+        )
+    for name, part in (("kernel", kernel), ("stride", stride), ("dilation", dilation)):
+        if any(number < 1 for number in part):
+            raise ShapeError(f"{name} must be at least 1 along each axis, not {part}")
+    counts = tuple(itertools.starmap(window_count, zip(*given, strict=True)))
+    if any(count < 1 for count in counts):
+        padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
+        reach = tuple(map(extent, kernel, dilation))
+        dilated = f" (dilated to {reach})" if reach != kernel else ""
+        raise ShapeError(
+            f"the kernel of size {kernel}{dilated} is larger than the padded input "
+            f"of size {padded}",
+            hint="use a smaller kernel or dilation, more padding, or a larger input",
+        )
+    return counts
+
+
+# --- what users pass ---------------------------------------------------------------------------
+
+
+def per_axis(value: Any, axes: int, name: str, op: str, *, least: int) -> Shape:
+    """One int for each spatial axis, from one int for all of them or a sequence."""
+    try:
+        given = as_shape(value, op)
+    except DTypeError:
+        raise DTypeError(
+            f"{name} must be an int or a tuple of {axes} ints, not {value!r}", op=op
+        ) from None
+    if len(given) == 1:
+        given *= axes
+    if len(given) != axes:
+        raise ShapeError(f"{name} {value!r} does not fit {axes} spatial axes", op=op)
+    if any(number < least for number in given):
+        raise ShapeError(f"{name} must be at least {least} along each axis, not {value!r}", op=op)
+    return given
+
+
+def volume(sizes: Shape) -> int:
+    return math.prod(sizes)

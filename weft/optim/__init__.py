@@ -1,0 +1,14 @@
+"""Optimizers, learning-rate schedules, and clipping of gradients."""
+
+from weft.optim import lr_scheduler as lr_scheduler
+from weft.optim.adagrad import Adadelta as Adadelta
+from weft.optim.adagrad import Adagrad as Adagrad
+from weft.optim.adam import Adam as Adam
+from weft.optim.adam import AdamW as AdamW
+from weft.optim.clip import clip_grad_norm_ as clip_grad_norm_
+from weft.optim.clip import clip_grad_value_ as clip_grad_value_
+from weft.optim.lbfgs import LBFGS as LBFGS
+from weft.optim.optimizer import Optimizer as Optimizer
+from weft.optim.optimizer import OptimizerError as OptimizerError
+from weft.optim.rmsprop import RMSprop as RMSprop
+from weft.optim.sgd import SGD as SGD

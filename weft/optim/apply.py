@@ -1,0 +1,149 @@
+"""How an optimizer's update rule reaches the tensors it changes: one op call per parameter.
+
+A rule is a card whose first `outputs` operands are what it gives new values to: the parameter and
+its state. Run eagerly it writes into their own buffers, in few passes over memory. A recorder sees
+an op like any other, whose results are then assigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import NARROW_FLOATS
+from weft.base.errors import ShapeError, WeftError
+from weft.core import bind as binding
+from weft.core.bind import bind
+from weft.core.operands import assign, cast, paired
+from weft.core.tensor import Tensor, own, type_of
+from weft.ir.op import Op
+from weft.ir.types import TensorType
+from weft.ops.rules import check_kind, check_same
+
+Array = np.ndarray[Any, Any]
+
+#: Dtypes that kernels work on in place; others take the evaluation rule of the card.
+IN_PLACE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+NARROW = frozenset(dtype.numpy for dtype in NARROW_FLOATS)
+#: Elements per round of a kernel of several passes: the pieces stay in the cache between them.
+CHUNK = 32768
+
+
+#: Operands that are 0-d: how many steps were made, and the learning rate.
+SCALARS = frozenset({"step", "lr"})
+
+
+def rule(
+    name: str,
+    operands: str,
+    attrs: str,
+    evaluate: Callable[..., Any],
+    in_place: Callable[..., None],
+    *,
+    outputs: int,
+    kinds: str = "real floating",
+) -> Op:
+    """The card of an update rule.
+
+    operands    names: the parameter, its state, its gradient, the learning rate
+    outputs     how many of them, from the first, get new values
+    """
+    inputs = operands.split()
+
+    def infer(*types: TensorType, **_attrs: Any) -> Any:
+        p = types[0]
+        check_kind(p, kinds, "the parameter")
+        for operand, given in zip(inputs, types, strict=True):
+            if operand not in SCALARS:
+                check_same(p, given)
+            if given.shape != (() if operand in SCALARS else p.shape):
+                raise ShapeError(
+                    f"{operand} has shape {given.shape}, and the parameter {p.shape}",
+                    hint="a gradient and the optimizer's state have the shape of their parameter",
+                )
+        return types[:outputs] if outputs > 1 else p
+
+    positional, named = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    infer.__signature__ = Signature(  # type: ignore[attr-defined]  # read by the card
+        [Parameter(operand, positional) for operand in inputs]
+        + [Parameter(attr, named) for attr in attrs.split()]
+    )
+    return Op(
+        name,
+        infer,
+        evaluate,
+        numpy=partial(_widened, evaluate),
+        in_place=in_place,
+        kinds=kinds,
+        outputs=outputs,
+    )
+
+
+def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:
+    """The evaluation rule on NumPy arrays: narrow floats in float32, each result rounded once."""
+    wide = np.float32 if arrays[0].dtype in NARROW else arrays[0].dtype
+    out = evaluate(np, *(a.astype(wide) if a.dtype in NARROW else a for a in arrays), **attrs)
+    if not isinstance(out, tuple):
+        return out.astype(arrays[0].dtype)
+    return tuple(new.astype(old.dtype) for new, old in zip(out, arrays, strict=False))
+
+
+def apply(op: Op, *operands: Tensor, **attrs: Any) -> None:
+    """Give the first `op.outputs` operands the values that the rule computes for them."""
+    if binding._recording or op.kernels.overridden or not _in_place(operands):
+        _check(op, operands, attrs)
+        out = bind(op, *operands, **attrs)
+        for target, value in zip(operands, out if op.outputs > 1 else (out,), strict=False):
+            assign(target, value, op.name)
+        return
+    p, g = operands[0]._data, operands[op.outputs]._data
+    if p.dtype is not g.dtype or p.shape != g.shape:
+        _check(op, operands, attrs)
+    del p  # so that nobody but its tensor holds it
+    assert op.in_place is not None
+    arrays = [own(target) for target in operands[: op.outputs]]
+    op.in_place(*arrays, *[tensor._data for tensor in operands[op.outputs :]], **attrs)
+
+
+def _in_place(operands: tuple[Tensor, ...]) -> bool:
+    for tensor in operands:
+        if tensor._data.__class__ is not np.ndarray:
+            return False
+    return operands[0]._data.dtype in IN_PLACE
+
+
+def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
+    types = [type_of(tensor) for tensor in operands]
+    try:
+        op.infer(*types, **attrs)
+    except WeftError as error:
+        raise error.about(op.name, types) from None
+
+
+def number_like(p: Tensor, number: Any) -> Tensor:
+    """A learning rate as a 0-d tensor of a parameter's dtype: an operand of the rule."""
+    if isinstance(number, Tensor):
+        return cast(number, p.dtype)
+    found = paired(p, number)
+    assert found is not None  # every floating dtype holds Python's floats
+    return found
+
+
+def chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Corresponding pieces of arrays of one shape, each small enough for the cache.
+
+    They are never 0-d: of such arrays NumPy's operators make numbers that cannot be written to.
+    """
+    if not arrays[0].ndim:
+        yield tuple(array.reshape(1) for array in arrays)
+        return
+    if arrays[0].size <= CHUNK or not all(array.flags.c_contiguous for array in arrays):
+        yield arrays
+        return
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, CHUNK):
+        yield tuple(array[start : start + CHUNK] for array in flat)
