@@ -29,13 +29,14 @@ lint: $(VENV)/.weft-test
 bench: $(VENV)/.weft-bench
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/eager_overhead.py
+	$(BIN)/python benchmarks/eager_train.py
 
 generate: $(VENV)/.weft-test
 	$(BIN)/python tools/generate.py
 
 # A stamp says that what pyproject.toml asks for is installed: a newer pyproject.toml installs anew.
 $(VENV)/.weft-run: pyproject.toml | $(BIN)/python
-	$(PIP) -e .
+	$(PIP) -e ".[demo]"
 	@touch $@
 
 $(VENV)/.weft-test: pyproject.toml | $(BIN)/python
@@ -43,7 +44,7 @@ $(VENV)/.weft-test: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.weft-run
 
 $(VENV)/.weft-bench: pyproject.toml | $(BIN)/python
-	$(PIP) -e ".[bench]"
+	$(PIP) -e ".[bench,demo]"
 	@touch $@ $(VENV)/.weft-run
 
 $(BIN)/python:

@@ -184,6 +184,7 @@ TESTED_ELSEWHERE = {
 }
 OPS_TESTED_ELSEWHERE = {
     *("gather", "setitem"),  # test_indexing.py
+    "scatter_add",  # test_derivatives_index.py
     "to_device",  # test_registration.py
     *(name for name in OPS if name.startswith("random_")),  # test_random*.py
 }

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from weft.inspect import doctor, tour
+from weft.inspect import digits, doctor, tour
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +38,8 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(_options: argparse.Namespace) -> int:
     for text in tour.shown():
         print(text, flush=True)
+    digits.show(len(tour.STEPS) + 1)
+    print("That was the tour. What to read next: README.md and the folder docs/.")
     return 0
 
 

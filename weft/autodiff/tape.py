@@ -30,10 +30,14 @@ def record(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) 
         return out
     if len(inputs) == 1:  # the common cases without loops
         edges: tuple[Any, ...] = (inputs[0]._node,)
-        key: Any = 1
+        if edges[0] is None:
+            return out
+        key: Any = 4  # no key of two inputs: a variadic op has plans for both
     elif len(inputs) == 2:
         x, y = inputs
         one, two = x._node, y._node
+        if one is None and two is None:
+            return out
         edges = (one, two)
         key = 3 if one is not None and two is not None else 1 if two is None else 2
     else:

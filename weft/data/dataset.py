@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.core.tensor import Tensor
+from weft.ops.creation import asarray
 from weft.ops.index import take
 from weft.ops.random import Generator, permutation
 
@@ -79,6 +80,15 @@ class Subset:
     def __getitem__(self, index: int, /) -> Any:
         return self.dataset[self.indices[index]]
 
+    @property
+    def batch(self) -> Callable[[slice | Tensor], Any] | None:
+        """Several samples at once, where the dataset has them."""
+        whole = getattr(self.dataset, "batch", None)
+        if whole is None:
+            return None
+        numbers = asarray(self.indices, dtype="int64")
+        return lambda indices: whole(numbers[indices])
+
 
 def random_split(
     dataset: Dataset, lengths: Sequence[float], generator: Generator | None = None
@@ -88,8 +98,9 @@ def random_split(
     `lengths` are numbers of samples that add up to all of them, or fractions that add up to 1
     (what is left over by rounding down goes to the first parts, one each).
 
-    >>> parts = weft.data.random_split(range(10), [0.75, 0.25], weft.Generator(0))
-    >>> [len(part) for part in parts], sorted(parts[0][i] for i in range(8))
+    >>> parts = weft.data.random_split("abcde", [0.6, 0.4], weft.Generator(0))
+    >>> [list(part) for part in parts]
+    [['d', 'e', 'c'], ['b', 'a']]
     """
     count = len(dataset)
     sizes = _sizes(lengths, count)

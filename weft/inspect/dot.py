@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from weft.autodiff.node import AccumulateGrad, Node, OpNode, PartNode
 from weft.core.tensor import Tensor
 
 __all__ = ["to_dot"]
+
+BREAK = "\\n"  # a line break in a label
 
 
 def to_dot(tensor: Tensor) -> str:
@@ -16,8 +20,8 @@ def to_dot(tensor: Tensor) -> str:
     digraph {
       rankdir=TB; node [shape=box, fontname="monospace"];
       result [label="f32[]", style=rounded];
-      n0 [label="sum"];
-      n1 [label="multiply"];
+      n0 [label="sum\\n()"];
+      n1 [label="multiply\\n(2,)\\nkeeps 8 bytes"];
       n2 [label="leaf\\nf32[2]", style=filled, fillcolor="#cfe8cf"];
       n0 -> result;
       n1 -> n0;
@@ -30,15 +34,15 @@ def to_dot(tensor: Tensor) -> str:
     names: dict[Node, str] = {}
     arrows: list[str] = []
     root = _whole(tensor._node)
-    stack = [root] if root is not None else []
+    queue = deque([root] if root is not None else [])
     order: list[Node] = []
-    while stack:
-        node = stack.pop(0)
+    while queue:
+        node = queue.popleft()
         if node in names:
             continue
         names[node] = f"n{len(names)}"
         order.append(node)
-        stack.extend(edge for edge in map(_whole, node.edges) if edge is not None)
+        queue.extend(edge for edge in map(_whole, node.edges) if edge is not None)
     for node in order:
         lines.append(f"  {names[node]} {_label(node)};")
         for edge in map(_whole, node.edges):
@@ -57,8 +61,8 @@ def _whole(node: Node | None) -> Node | None:
 def _label(node: Node) -> str:
     if isinstance(node, AccumulateGrad):
         return f'[label="leaf\\n{node.type}", style=filled, fillcolor="#cfe8cf"]'
+    lines = [node.op.name if isinstance(node, OpNode) else node.name(), str(node.shape)]
     if isinstance(node, OpNode):
-        kept = [str(k.shape) for k in node.kept if hasattr(k, "nbytes")]
-        shapes = f"\\nkeeps {', '.join(kept)}" if kept else ""
-        return f'[label="{node.op.name}{shapes}"]'
-    return f'[label="{node.name()}"]'
+        kept = sum({id(k): k.nbytes for k in node.kept if hasattr(k, "nbytes")}.values())
+        lines += [f"keeps {kept} bytes"] if kept else []
+    return f'[label="{BREAK.join(lines)}"]'

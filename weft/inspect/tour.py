@@ -2,7 +2,8 @@
 
 A step is source text. It is run line by line as at Python's prompt, and its output captured, so
 what is shown is what ran. `checks` are not shown: they hold the step to its words, here and in
-the tests. The tour grows with the project: a new feature adds a step.
+the tests. The tour grows with the project: a new feature adds a step. Its last stop, where a
+network is trained while you watch, is `weft.inspect.digits`.
 """
 
 from __future__ import annotations
@@ -173,7 +174,6 @@ def shown() -> Iterator[str]:
     for number, step in enumerate(STEPS, 1):
         session = run(step, namespace, f"<step {number}>")
         yield f"{number}. {step.title}\n\n{session}\n"
-    yield "That was the tour. What to read next: README.md and the folder docs/."
 
 
 def run(step: Step, namespace: dict[str, Any], file: str = "<step>") -> str:

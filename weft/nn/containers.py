@@ -18,26 +18,26 @@ class _Numbered(Module):
 
     def _position(self, index: Any) -> str:
         number = operator.index(index)
-        size = len(self._members)
+        size = len(self._member_kinds)
         if not -size <= number < size:
             raise IndexError(f"index {number} is out of range for {size} modules")
         return str(number % size)
 
     def _renumber(self, members: Iterable[Any]) -> None:
         kept = list(members)
-        for name in list(self._members):
+        for name in list(self._member_kinds):
             delattr(self, name)
         for member in kept:
             self._add(member)
 
     def _add(self, member: Any) -> None:
-        self.add_module(str(len(self._members)), member)
+        self.add_module(str(len(self._member_kinds)), member)
 
     def _values(self) -> list[Any]:
-        return [self.__dict__[name] for name in self._members]
+        return [self.__dict__[name] for name in self._member_kinds]
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._member_kinds)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._values())
@@ -58,7 +58,8 @@ class _Numbered(Module):
         self._renumber(members)
 
     def _made_of(self, members: list[Any]) -> Any:
-        return type(self)(members)
+        kind: Any = type(self)
+        return kind(members)
 
     def append(self, module: Any) -> Any:
         """Add one at the end."""
@@ -115,15 +116,17 @@ class Sequential(_Numbered):
         return Sequential(*members)
 
     def _position(self, index: Any) -> str:
-        return list(self._members)[int(super()._position(index))]
+        return list(self._member_kinds)[int(super()._position(index))]
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Sequential({name: self.__dict__[name] for name in list(self._members)[index]})
+            return Sequential(
+                {name: self.__dict__[name] for name in list(self._member_kinds)[index]}
+            )
         return super().__getitem__(index)
 
     def __delitem__(self, index: Any) -> None:
-        names = list(self._members)
+        names = list(self._member_kinds)
         gone = names[index] if isinstance(index, slice) else [self._position(index)]
         for name in gone:
             delattr(self, name)
@@ -132,7 +135,7 @@ class Sequential(_Numbered):
 
     def forward(self, x: Any) -> Any:
         own = self.__dict__
-        for name in self._members:
+        for name in self._member_kinds:
             x = own[name](x)
         return x
 
@@ -153,7 +156,7 @@ class ParameterList(_Numbered):
         self.extend(values or ())
 
     def _add(self, member: Any) -> None:
-        self.register_parameter(str(len(self._members)), _parameter(member))
+        self.register_parameter(str(len(self._member_kinds)), _parameter(member))
 
     def __setitem__(self, index: Any, member: Any) -> None:
         super().__setitem__(index, _parameter(member))
@@ -166,45 +169,45 @@ class _Named(Module):
     """Members under names of the user's own."""
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._member_kinds)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
+        return iter(self._member_kinds)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._members
+        return key in self._member_kinds
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._members:
+        if key not in self._member_kinds:
             raise KeyError(key)
         return self.__dict__[key]
 
     def __delitem__(self, key: str) -> None:
-        if key not in self._members:
+        if key not in self._member_kinds:
             raise KeyError(key)
         delattr(self, key)
 
     def __setitem__(self, key: str, member: Any) -> None:
-        if key in self._members:
+        if key in self._member_kinds:
             setattr(self, key, member)
         else:
             self.add_module(key, member)
 
     def keys(self) -> Iterable[str]:
         """The names."""
-        return self._members.keys()
+        return self._member_kinds.keys()
 
     def values(self) -> list[Any]:
         """The members."""
-        return [self.__dict__[name] for name in self._members]
+        return [self.__dict__[name] for name in self._member_kinds]
 
     def items(self) -> list[tuple[str, Any]]:
         """Names and members."""
-        return [(name, self.__dict__[name]) for name in self._members]
+        return [(name, self.__dict__[name]) for name in self._member_kinds]
 
     def clear(self) -> None:
         """Take all members out."""
-        for name in list(self._members):
+        for name in list(self._member_kinds):
             delattr(self, name)
 
     def pop(self, key: str) -> Any:
@@ -236,7 +239,7 @@ class ParameterDict(_Named):
         self.update(parameters or {})
 
     def __setitem__(self, key: str, member: Any) -> None:
-        if key in self._members:
+        if key in self._member_kinds:
             setattr(self, key, _parameter(member))
         else:
             self.register_parameter(key, _parameter(member))

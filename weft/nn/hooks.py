@@ -51,10 +51,10 @@ class HookHandle:
         with_kwargs: bool = False,
         always: bool = False,
     ) -> None:
-        if module._hooks is None:
-            module._hooks = Hooks()
+        if module._module_hooks is None:
+            module._module_hooks = Hooks()
         self._module = module
-        self._hooks: list[Entry] = getattr(module._hooks, kind)
+        self._hooks: list[Entry] = getattr(module._module_hooks, kind)
         self._entry = Entry(hook, with_kwargs, always)
         self._hooks.insert(0 if prepend else len(self._hooks), self._entry)
         changed()
@@ -62,8 +62,8 @@ class HookHandle:
     def remove(self) -> None:
         """Take the hook away; a second time changes nothing."""
         self._hooks[:] = [kept for kept in self._hooks if kept is not self._entry]
-        if not self._module._hooks:
-            self._module._hooks = None
+        if not self._module._module_hooks:
+            self._module._module_hooks = None
         changed()
 
     def __enter__(self) -> HookHandle:

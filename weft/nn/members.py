@@ -1,7 +1,7 @@
 """What a module is made of: parameters, buffers and submodules, and the walk over their tree.
 
-A member is an ordinary attribute, as fast to read as any other; `_members` only notes, in order,
-which attributes are members and of what kind.
+A member is an ordinary attribute, as fast to read as any other; `_member_kinds` only notes, in
+order, which attributes are members and of what kind.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ T = TypeVar("T", bound="Members")
 class Members:
     """A node of a tree of modules. Users derive from `Module`, not from this."""
 
-    _members: dict[str, str]  # name -> kind, in the order of registration
-    _transient: set[str]  # buffers that are no part of the state
+    _member_kinds: dict[str, str]  # name -> kind, in the order of registration
+    _transient_buffers: set[str]  # buffers that are no part of the state
     training: bool
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
         # Here, not in __init__: a subclass that forgets super().__init__() works too.
         self = super().__new__(cls)
-        self.__dict__.update(training=True, _members={}, _transient=set(), _hooks=None)
+        self.__dict__.update(
+            training=True, _member_kinds={}, _transient_buffers=set(), _module_hooks=None
+        )
         return self
 
     # --- attributes ---------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
-        had = self._members.get(name)
+        had = self._member_kinds.get(name)
         if isinstance(value, Parameter):
             kind: str | None = PARAMETER
         elif isinstance(value, Members):
@@ -47,77 +49,48 @@ class Members:
                 changed()
             object.__setattr__(self, name, value)
         elif kind == had:
-            self._check(name, value, kind)
+            _check(self, name, value, kind)
             if self.__dict__[name] is not value:
                 self.__dict__[name] = value
                 changed()
         else:
-            self._forget(name)
+            _forget(self, name)
             self.__dict__.pop(name, None)  # a plain attribute, say None, makes way
-            self._register(name, value, kind)
+            _register(self, name, value, kind)
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        self._forget(name)
-
-    def _forget(self, name: str) -> None:
-        if self._members.pop(name, None) is not None:
-            self._transient.discard(name)
-            changed()
-
-    def _check(self, name: str, value: Any, kind: str) -> None:
-        expected, fix = _EXPECTED[kind]
-        if value is not None and not isinstance(value, expected):
-            raise DTypeError(
-                f"{type(value).__name__} cannot be the {kind} {name!r} of {type(self).__name__}",
-                hint=fix.format(name=name),
-            )
-
-    def _register(self, name: Any, value: Any, kind: str) -> None:
-        if not isinstance(name, str) or not name or "." in name:
-            raise DTypeError(f"{name!r} cannot be the name of a {kind}", hint="use a name, no dots")
-        taken = name in self.__dict__ if name not in self._members else False
-        if taken or hasattr(type(self), name):
-            raise KeyError(f"{type(self).__name__} already has an attribute {name!r}")
-        self._check(name, value, kind)
-        self._transient.discard(name)
-        self._members[name] = kind
-        self.__dict__[name] = value
-        changed()
+        _forget(self, name)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Make `param` a parameter under a name; None keeps the place free."""
-        self._register(name, param, PARAMETER)
+        _register(self, name, param, PARAMETER)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Keep a tensor that is not learned; a persistent one is part of the state."""
-        self._register(name, tensor, BUFFER)
+        _register(self, name, tensor, BUFFER)
         if not persistent:
-            self._transient.add(name)
+            self._transient_buffers.add(name)
 
     def add_module(self, name: str, module: Any) -> None:
         """Add a submodule under a name; None keeps the place free."""
-        self._register(name, module, MODULE)
+        _register(self, name, module, MODULE)
 
     def register_module(self, name: str, module: Any) -> None:
         """The same as `add_module`."""
-        self._register(name, module, MODULE)
-
-    def _of_kind(self, kind: str) -> dict[str, Any]:
-        own = self.__dict__
-        return {name: own[name] for name, its in self._members.items() if its == kind}
+        _register(self, name, module, MODULE)
 
     @property
     def _parameters(self) -> dict[str, Parameter | None]:
-        return self._of_kind(PARAMETER)
+        return _of_kind(self, PARAMETER)
 
     @property
     def _buffers(self) -> dict[str, Tensor | None]:
-        return self._of_kind(BUFFER)
+        return _of_kind(self, BUFFER)
 
     @property
     def _modules(self) -> dict[str, Any]:
-        return self._of_kind(MODULE)
+        return _of_kind(self, MODULE)
 
     # --- walking the tree ---------------------------------------------------------------------
 
@@ -152,24 +125,11 @@ class Members:
         """The direct submodules, each once."""
         return (child for _, child in self.named_children())
 
-    def _named(
-        self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen: set[Any] = set()
-        tree = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
-        for path, module in tree if recurse else [(prefix, self)]:
-            for name, tensor in module._of_kind(kind).items():
-                if tensor is None or tensor in seen:
-                    continue
-                if remove_duplicate:
-                    seen.add(tensor)
-                yield f"{path}.{name}" if path else name, tensor
-
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """The parameters of this module and of all below it, with dotted names."""
-        return self._named(PARAMETER, prefix, recurse, remove_duplicate)
+        return _named(self, PARAMETER, prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters of this module and of all below it, each once."""
@@ -179,7 +139,7 @@ class Members:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """The buffers of this module and of all below it, with dotted names."""
-        return self._named(BUFFER, prefix, recurse, remove_duplicate)
+        return _named(self, BUFFER, prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers of this module and of all below it, each once."""
@@ -189,25 +149,20 @@ class Members:
         """The module at a dotted path; "" is this one."""
         module: Any = self
         for name in target.split(".") if target else ():
-            module = module._get_own(name, MODULE)
+            module = _own(module, name, MODULE)
         return module
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path."""
         path, _, name = target.rpartition(".")
-        found: Parameter = self.get_submodule(path)._get_own(name, PARAMETER)
+        found: Parameter = _own(self.get_submodule(path), name, PARAMETER)
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path."""
         path, _, name = target.rpartition(".")
-        found: Tensor = self.get_submodule(path)._get_own(name, BUFFER)
+        found: Tensor = _own(self.get_submodule(path), name, BUFFER)
         return found
-
-    def _get_own(self, name: str, kind: str) -> Any:
-        if self._members.get(name) != kind:
-            raise AttributeError(f"{type(self).__name__} has no {kind} {name!r}")
-        return self.__dict__[name]
 
     def apply(self: T, fn: Callable[[Any], Any]) -> T:
         """Call `fn` with each submodule, children first, and at last with this module."""
@@ -223,3 +178,59 @@ _EXPECTED: dict[str, tuple[type, str]] = {
     BUFFER: (Tensor, "assign a tensor; `del self.{name}` makes the name free"),
     MODULE: (Members, "assign a module; `del self.{name}` makes the name free"),
 }
+
+
+# Functions, not methods: a module of the user's may have methods of any name.
+
+
+def _forget(module: Members, name: str) -> None:
+    if module._member_kinds.pop(name, None) is not None:
+        module._transient_buffers.discard(name)
+        changed()
+
+
+def _check(module: Members, name: str, value: Any, kind: str) -> None:
+    expected, fix = _EXPECTED[kind]
+    if value is not None and not isinstance(value, expected):
+        raise DTypeError(
+            f"{type(value).__name__} cannot be the {kind} {name!r} of {type(module).__name__}",
+            hint=fix.format(name=name),
+        )
+
+
+def _register(module: Members, name: Any, value: Any, kind: str) -> None:
+    if not isinstance(name, str) or not name or "." in name:
+        raise DTypeError(f"{name!r} cannot be the name of a {kind}", hint="use a name, no dots")
+    taken = name not in module._member_kinds and name in module.__dict__
+    if taken or hasattr(type(module), name):
+        raise KeyError(f"{type(module).__name__} already has an attribute {name!r}")
+    _check(module, name, value, kind)
+    module._transient_buffers.discard(name)
+    module._member_kinds[name] = kind
+    module.__dict__[name] = value
+    changed()
+
+
+def _of_kind(module: Members, kind: str) -> dict[str, Any]:
+    own = module.__dict__
+    return {name: own[name] for name, its in module._member_kinds.items() if its == kind}
+
+
+def _named(
+    module: Members, kind: str, prefix: str, recurse: bool, remove_duplicate: bool
+) -> Iterator[tuple[str, Any]]:
+    seen: set[Any] = set()
+    tree = module.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+    for path, part in tree if recurse else [(prefix, module)]:
+        for name, tensor in _of_kind(part, kind).items():
+            if tensor is None or tensor in seen:
+                continue
+            if remove_duplicate:
+                seen.add(tensor)
+            yield f"{path}.{name}" if path else name, tensor
+
+
+def _own(module: Members, name: str, kind: str) -> Any:
+    if module._member_kinds.get(name) != kind:
+        raise AttributeError(f"{type(module).__name__} has no {kind} {name!r}")
+    return module.__dict__[name]

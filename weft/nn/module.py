@@ -35,15 +35,15 @@ class Module(Members):
     tensor([1., 2., 3.])
     """
 
-    _hooks: Hooks | None  # None, the common case: calling the module is calling forward
+    _module_hooks: Hooks | None  # None, the common case: calling the module is calling forward
 
     def __init__(self) -> None:
         pass
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._hooks is None:
+        if self._module_hooks is None:
             return self.forward(*args, **kwargs)
-        return call_with_hooks(self, self._hooks, args, kwargs)
+        return call_with_hooks(self, self._module_hooks, args, kwargs)
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(

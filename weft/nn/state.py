@@ -27,9 +27,9 @@ class Loaded(NamedTuple):
     unexpected_keys: list[str]
 
     def __repr__(self) -> str:
-        return super().__repr__() if any(self) else "<All keys matched successfully>"
-
-    __str__ = __repr__
+        if not any(self):
+            return "<All keys matched successfully>"
+        return f"Loaded(missing_keys={self[0]}, unexpected_keys={self[1]})"
 
 
 def _entries(module: Members, prefix: str) -> Iterator[tuple[str, Tensor]]:
@@ -39,7 +39,7 @@ def _entries(module: Members, prefix: str) -> Iterator[tuple[str, Tensor]]:
     """
     for tensors in (module._parameters, module._buffers):
         for name, tensor in tensors.items():
-            if tensor is not None and name not in module._transient:
+            if tensor is not None and name not in module._transient_buffers:
                 yield prefix + name, tensor
     for name, child in module._modules.items():
         if child is not None:
@@ -95,5 +95,3 @@ def _value(value: Any) -> Any:
         return asarray(value)
     except (WeftError, TypeError, ValueError):
         return value
-
-

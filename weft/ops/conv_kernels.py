@@ -17,25 +17,19 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from weft.base.errors import ShapeError
 from weft.base.shapes import Shape
-from weft.ops.windows import Padding, Window, slices, windows_of
+from weft.ops.conv_plan import Plan, Steps, plan_for
+from weft.ops.windows import Padding, Window, slices
 
 Array = np.ndarray[Any, Any]
-Steps = tuple[tuple[int, Window], ...]  # axes whose taps are spread out, one after the other
 
-#: Bytes of the largest matrix of a chunk.
-CHUNK = 4 << 20
 #: Buffers above this size are not kept between calls.
-KEPT = 32 << 20
-#: One product per image is as fast as one for many images where its matrices are thin (at most so
-#: many rows of inputs), and saves copies with a kernel of size 1 and at least so many positions.
-THIN, WIDE = 32, 64
+KEPT = 16 << 20
 
 
 # --- buffers -----------------------------------------------------------------------------------
@@ -58,90 +52,11 @@ class _Buffers(threading.local):
             found = np.empty(rows * width, np.uint8)
             if rows * width <= KEPT:
                 self.kept[slot] = found
-        return found[: rows * width].view(dtype).reshape(rows, -1)[:, :columns]
+        matrix: Array = found[: rows * width].view(dtype).reshape(rows, -1)[:, :columns]
+        return matrix
 
 
 _buffers = _Buffers()
-
-
-# --- plans -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How one convolution is done: all that depends on shapes alone."""
-
-    groups: int
-    kernel: Shape  # taps per axis
-    channels: int  # of the input, per group
-    outputs: int  # of the output, per group
-    counts: Shape  # of the output
-    unfolded: Steps  # axes spread out on the input's side
-    split: Steps  # axis 0 spread out on the output's side, or nothing
-    middle: Shape  # spatial sizes where the two sides meet
-    apart: bool  # whether each image has a product of its own
-    chunk: int  # images at a time
-
-    @property
-    def rows(self) -> int:
-        """Rows of the input's matrix, per group."""
-        taps = self.kernel[1:] if self.split else self.kernel
-        return self.channels * math.prod(taps)
-
-    @property
-    def results(self) -> int:
-        """Rows of the output's matrix, per group."""
-        return self.outputs * (self.kernel[0] if self.split else 1)
-
-    def chunks(self, batch: int) -> list[slice]:
-        return [slice(i, min(i + self.chunk, batch)) for i in range(0, batch, self.chunk)]
-
-    def order(self) -> Shape:
-        """The axes of the weight (groups, outputs, channels, *kernel) as the matrix has them."""
-        last = tuple(range(len(self.kernel) + 2, 2, -1))
-        return (0, 1, 3, 2, *last[:-1]) if self.split else (0, 1, 2, *last)
-
-
-@lru_cache(maxsize=1024)
-def _plan(
-    channels: int,
-    sizes: Shape,
-    outputs: int,
-    kernel: Shape,
-    stride: Shape,
-    padding: Padding,
-    dilation: Shape,
-    groups: int,
-    itemsize: int,
-    eagerness: int,
-) -> _Plan:
-    windows = windows_of(sizes, kernel, stride, dilation, padding)
-    inner = channels * math.prod(kernel[1:])
-    first = windows[0]
-    splits = first.taps > 1 and first.stride == 1 and 2 * outputs <= eagerness * inner
-    unfolded = [
-        (axis, w) for axis, w in enumerate(windows) if not w.trivial and (axis or not splits)
-    ]
-    counts = tuple(w.out for w in windows)
-    middle = (sizes[0], *counts[1:]) if splits else counts
-    rows = max(inner, outputs * kernel[0]) if splits else max(inner * kernel[0], outputs)
-    columns = math.prod(middle)
-    direct = not unfolded and not splits
-    apart = not splits and (inner * kernel[0] <= THIN * groups or (direct and columns >= WIDE))
-    if direct and apart:  # nothing is copied: the product per image is the largest that is made
-        columns = max(outputs // groups, 1)
-    return _Plan(
-        groups,
-        kernel,
-        channels // groups,
-        outputs // groups,
-        counts,
-        tuple(reversed(unfolded)),
-        ((0, first.reversed()),) if splits else (),
-        middle,
-        apart,
-        max(CHUNK // max(rows * columns * itemsize, 1), 1),
-    )
 
 
 # --- unfold and fold ---------------------------------------------------------------------------
@@ -163,6 +78,10 @@ def _unfold(source: Array, target: Array, axis: int, window: Window) -> None:
 def _fold(source: Array, target: Array, axis: int, window: Window) -> None:
     """The transpose of `_unfold`: each element is the sum of what the windows that read it hold."""
     before = (slice(None),) * (axis + 2)
+
+    def read(tap: int, windows: slice) -> Array:
+        return source[:, tap][(*before, windows)]
+
     parts = list(enumerate(slices(window)))
     whole = slice(0, window.size, 1)
     covering = next((part for part in parts if part[1][1] == whole), None)
@@ -171,11 +90,11 @@ def _fold(source: Array, target: Array, axis: int, window: Window) -> None:
     else:
         parts.remove(covering)
         tap, (outside, _) = covering
-        target[...] = source[(slice(None), tap, *before[1:], outside)]
+        target[...] = read(tap, outside)
     for tap, (outside, inside) in parts:
         if outside.stop > outside.start:
             place = target[(*before, inside)]
-            np.add(place, source[(slice(None), tap, *before[1:], outside)], out=place)
+            np.add(place, read(tap, outside), out=place)
 
 
 def _matrix(source: Array, steps: Steps, side: str) -> Array:
@@ -205,7 +124,7 @@ def _matrix(source: Array, steps: Steps, side: str) -> Array:
 
 def _spread(matrix: Array, target: Array, steps: Steps, sizes: Shape, side: str) -> None:
     """The transpose of `_matrix`: what its elements hold, added up in a chunk of the result."""
-    rows, columns = matrix.shape
+    rows = matrix.shape[0]
     images = target.shape[1]
     now = list(sizes)
     source = matrix
@@ -223,7 +142,7 @@ def _spread(matrix: Array, target: Array, steps: Steps, sizes: Shape, side: str)
     target[...] = source.reshape(target.shape)
 
 
-def _weights(weight: Array, plan: _Plan) -> Array:
+def _weights(weight: Array, plan: Plan) -> Array:
     """The weight as one matrix per group: (groups, results, rows)."""
     parts = weight.reshape(plan.groups, plan.outputs, plan.channels, *plan.kernel)
     return parts.transpose(plan.order()).reshape(plan.groups, plan.results, plan.rows)
@@ -232,7 +151,7 @@ def _weights(weight: Array, plan: _Plan) -> Array:
 # --- operands and results of the products --------------------------------------------------------
 
 
-def _stacked(matrix: Array, plan: _Plan, images: int) -> Array:
+def _stacked(matrix: Array, plan: Plan, images: int) -> Array:
     """A matrix of all channels as the stack of matrices that is multiplied: one for each group,
     and for each image where each has a product of its own."""
     rows, columns = matrix.shape
@@ -242,7 +161,7 @@ def _stacked(matrix: Array, plan: _Plan, images: int) -> Array:
     return matrix.reshape(shape).transpose(2, 0, 1, 3)
 
 
-def _operand(chunk: Array, steps: Steps, side: str, plan: _Plan) -> Array:
+def _operand(chunk: Array, steps: Steps, side: str, plan: Plan) -> Array:
     """A chunk (images, channels, *sizes) as a stack of matrices."""
     images, channels = chunk.shape[:2]
     if not steps and plan.apart:
@@ -250,13 +169,11 @@ def _operand(chunk: Array, steps: Steps, side: str, plan: _Plan) -> Array:
     return _stacked(_matrix(chunk.swapaxes(0, 1), steps, side), plan, images)
 
 
-def _multiply(
-    left: Array, right: Array, chunk: Array, steps: Steps, side: str, plan: _Plan
-) -> None:
+def _multiply(left: Array, right: Array, chunk: Array, steps: Steps, side: str, plan: Plan) -> None:
     """Write a product to a chunk (images, channels, *sizes) of the result."""
-    images, channels = chunk.shape[:2]
-    if not steps and plan.apart:
-        np.matmul(left, right, out=chunk.reshape(images, plan.groups, -1, right.shape[-1]))
+    images = chunk.shape[0]
+    if not steps and (plan.apart or images == 1):
+        np.matmul(left, right, out=chunk.reshape(*right.shape[:-2], -1, right.shape[-1]))
         return
     columns = right.shape[-1] * (images if plan.apart else 1)
     product = _buffers.matrix(side, plan.groups * left.shape[-2], columns, right.dtype)
@@ -268,18 +185,27 @@ def _multiply(
 
 
 def convolve(
-    x: Array, weight: Array, *, stride: Shape, padding: Padding, dilation: Shape, groups: int
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    stride: Shape,
+    padding: Padding,
+    dilation: Shape,
+    groups: int,
 ) -> Array:
     """y[n, o] = the sum over channels and taps of weight[o] times what the windows of x[n] read."""
-    plan = _plan(
-        x.shape[1], x.shape[2:], weight.shape[0], weight.shape[2:],
-        stride, padding, dilation, groups, x.itemsize, 1,
-    )  # fmt: skip
+    plan = plan_for(x.shape[1:], weight.shape, stride, padding, dilation, groups, x.itemsize, 1)
     out = np.empty((x.shape[0], weight.shape[0], *plan.counts), x.dtype)
-    matrices = _weights(weight, plan)
-    for chunk in plan.chunks(x.shape[0]):
-        inputs = _operand(x[chunk], plan.unfolded, "in", plan)
-        _multiply(matrices, inputs, out[chunk], plan.split, "out", plan)
+    if not x.size or not weight.size:
+        out[...] = 0
+    else:
+        matrices = _weights(weight, plan)
+        for chunk in plan.chunks(x.shape[0]):
+            inputs = _operand(x[chunk], plan.unfolded, "in", plan)
+            _multiply(matrices, inputs, out[chunk], plan.split, "out", plan)
+    if bias is not None:
+        out += bias.reshape(-1, *(1 for _ in plan.counts))
     return out
 
 
@@ -294,12 +220,12 @@ def convolve_input(
     groups: int,
 ) -> Array:
     """The transpose of `convolve` in x: what each element of x gives to g, for x of `size`."""
-    channels = weight.shape[1] * groups
-    plan = _plan(
-        channels, size, weight.shape[0], weight.shape[2:],
-        stride, padding, dilation, groups, g.itemsize, 2,
-    )  # fmt: skip
-    out = np.empty((g.shape[0], channels, *size), g.dtype)
+    image = (weight.shape[1] * groups, *size)
+    plan = plan_for(image, weight.shape, stride, padding, dilation, groups, g.itemsize, 2)
+    _check_outputs(g, weight.shape[0], plan)
+    if not g.size or not weight.size:
+        return np.zeros((g.shape[0], *image), g.dtype)
+    out = np.empty((g.shape[0], *image), g.dtype)
     matrices = _weights(weight, plan).swapaxes(1, 2)
     for chunk in plan.chunks(g.shape[0]):
         outputs = _operand(g[chunk], plan.split, "out", plan)
@@ -318,10 +244,11 @@ def convolve_weight(
     groups: int,
 ) -> Array:
     """The transpose of `convolve` in the weight: what each weight gives to g, for taps `size`."""
-    plan = _plan(
-        x.shape[1], x.shape[2:], g.shape[1], size,
-        stride, padding, dilation, groups, x.itemsize, 1,
-    )  # fmt: skip
+    weight = (g.shape[1], x.shape[1] // groups, *size)
+    plan = plan_for(x.shape[1:], weight, stride, padding, dilation, groups, x.itemsize, 1)
+    _check_outputs(g, g.shape[1], plan)
+    if not x.size or not g.size:
+        return np.zeros(weight, x.dtype)
     total = np.zeros((groups, plan.rows, plan.results), x.dtype)
     for chunk in plan.chunks(x.shape[0]):
         inputs = _operand(x[chunk], plan.unfolded, "in", plan)
@@ -331,5 +258,9 @@ def convolve_weight(
     shape = (groups, plan.outputs, plan.channels, *plan.kernel)
     order = plan.order()
     parts = total.swapaxes(1, 2).reshape([shape[axis] for axis in order])
-    back = np.argsort(order)
-    return np.ascontiguousarray(parts.transpose(back)).reshape(g.shape[1], plan.channels, *size)
+    return np.ascontiguousarray(parts.transpose(np.argsort(order))).reshape(weight)
+
+
+def _check_outputs(g: Array, outputs: int, plan: Plan) -> None:
+    if g.shape[1:] != (outputs, *plan.counts):
+        raise ShapeError(f"{g.shape[1:]} is no result of a convolution: {(outputs, *plan.counts)}")

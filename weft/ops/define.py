@@ -129,7 +129,7 @@ def _attach_operator(op: Op, operator: str, at_least: str, *, arithmetic: bool) 
         if other.__class__ in NUMBERS and not (at_least and self._data.dtype.kind in "iub"):
             number = paired(self, other)
             if number is not None:
-                return bind(op, self, number)
+                return forward(self, number)
         if not isinstance(other, OPERANDS):
             return NotImplemented
         return bind(op, *common((self, other), name, at_least=at_least))

@@ -124,7 +124,7 @@ def _along_each(
     out = as_complex(x, name)
     for axis, n in _plan(out, s, axes, norm, name):
         out = transform(op, out, n, axis, norm, name)
-    return out.__copy__() if out is x else out
+    return out.clone() if out is x else out
 
 
 @public(namespace="fft")
@@ -223,7 +223,7 @@ def _shifted(x: Tensor, axes: int | Sequence[int] | None, sign: int, op: str) ->
     tensor = as_tensor(x, op)
     along = axes_of(tensor, axes, op)
     out = roll(tensor, tuple(sign * (tensor.shape[axis] // 2) for axis in along), axis=along)
-    return out.__copy__() if out is x else out
+    return out.clone() if out is x else out
 
 
 def __dir__() -> list[str]:

@@ -91,7 +91,7 @@ FFT = Op(
     traits=Trait.LINEAR,
     cost=_cost,
 )
-IFFT = Op(
+IFFT: Op = Op(
     "ifft",
     _complex_type,
     lambda xp, x, *, axis, norm: xp.fft.ifft(x, axis=axis, norm=norm),

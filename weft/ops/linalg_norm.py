@@ -9,29 +9,37 @@ from typing import Any, Literal
 
 from weft.base.dtypes import float_info, real_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.shapes import reduced_shape
-from weft.core.operands import as_tensor, cast, number_kind
+from weft.base.shapes import broadcast_shapes, reduced_shape
+from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
+from weft.ir.op import Op
+from weft.ir.types import TensorType
 from weft.ops.arguments import axes_of
 from weft.ops.creation import full
 from weft.ops.elementwise import (
     abs,
     add,
+    equal,
     greater,
     imag,
     multiply,
     pow,
     real,
-    reciprocal,
-    sqrt,
     square,
 )
-from weft.ops.linalg_factor import svd, svdvals
-from weft.ops.linalg_rules import adjoint, floating, matrix_sizes, widened
-from weft.ops.matmul import matmul
+from weft.ops.linalg_factor import FINITE, svdvals
+from weft.ops.linalg_rules import (
+    bind_with_hint,
+    floating,
+    hermitian,
+    matrix_cost,
+    matrix_sizes,
+    widened,
+)
 from weft.ops.reduce import count_nonzero, max, min, sum
-from weft.ops.select import where
+from weft.ops.rules import check_kind, sum_to
+from weft.ops.select import root_or_zero, where
 from weft.ops.shape import expand_dims, reshape
 
 __all__ = ["matrix_norm", "matrix_rank", "pinv", "vector_norm"]
@@ -74,9 +82,13 @@ def _power_norm(x: Tensor, axes: Axes, keepdims: bool, ord: float) -> Tensor:
     if ord == 1:
         return sum(abs(x), axis=axes, keepdims=keepdims)
     if ord == 2:
-        return sqrt(sum(_squares(x), axis=axes, keepdims=keepdims))
-    total = sum(pow(abs(x), float(ord)), axis=axes, keepdims=keepdims)
-    return pow(total, 1 / ord)
+        return root_or_zero(sum(_squares(x), axis=axes, keepdims=keepdims))
+    # Powers of 0 stand apart: 0 ** ord has no slope for ord < 1, but the norm is to have one of 0.
+    none = equal(x, 0)
+    powers = where(none, 0 if ord > 0 else math.inf, pow(abs(where(none, 1, x)), float(ord)))
+    total = sum(powers, axis=axes, keepdims=keepdims)
+    none = equal(total, 0 if ord > 0 else math.inf)
+    return where(none, 0, pow(where(none, 1, total), 1 / ord))
 
 
 @public(namespace="linalg")
@@ -153,13 +165,14 @@ def matrix_norm(
 # --- small singular values ---------------------------------------------------------------------
 
 
-def _cutoff(values: Tensor, rtol: float | Tensor | None, x: Tensor, op: str) -> Tensor:
-    """Singular values up to here count as zero: `rtol` times the largest, which comes first."""
+def _tolerance(rtol: float | Tensor | None, x: Tensor, wide: Tensor, op: str) -> Tensor:
+    """Singular values up to this much of the largest count as zero; in the dtype of `wide`'s."""
+    dtype = real_dtype(wide.dtype)
     if rtol is None:
         rtol = builtins.max(x.shape[-2:]) * float_info(x.dtype).eps
-    elif number_kind(rtol) is None:
-        rtol = expand_dims(as_tensor(rtol, op), -1)
-    return multiply(values[..., :1], rtol)
+    if number_kind(rtol) is not None:
+        return constant(rtol, dtype, wide.device)
+    return cast(as_tensor(rtol, op), dtype)
 
 
 @public(namespace="linalg")
@@ -173,8 +186,43 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """
     tensor = floating(x, "matrix_rank")
     matrix_sizes(type_of(tensor), "matrix_rank")
-    values = svdvals(widened(tensor))
-    return count_nonzero(greater(values, _cutoff(values, rtol, tensor, "matrix_rank")), axis=-1)
+    wide = widened(tensor)
+    values = svdvals(wide)
+    least = expand_dims(_tolerance(rtol, tensor, wide, "matrix_rank"), -1)
+    return count_nonzero(greater(values, multiply(values[..., :1], least)), axis=-1)
+
+
+def _pinv_type(x: TensorType, rtol: TensorType) -> TensorType:
+    check_kind(x, "floating")
+    stack, rows, columns = matrix_sizes(x)
+    return x.like(shape=(*broadcast_shapes(stack, rtol.shape), columns, rows))
+
+
+def _pinv_values(xp: Any, x: Any, rtol: Any) -> Any:
+    u, values, vh = xp.linalg.svd(x, full_matrices=False)
+    large = values > rtol[..., None] * values[..., :1]
+    inverse = xp.where(large, 1 / xp.where(large, values, 1), 0)
+    return xp.matmul(hermitian(xp, vh) * inverse[..., None, :], hermitian(xp, u))
+
+
+def _pinv_vjp(xp: Any, g: Any, out: Any, x: Any, _rtol: Any) -> Any:
+    """For changes of x that keep its rank (Golub and Pereyra), without its singular vectors."""
+    turned, up = hermitian(xp, g), hermitian(xp, out)
+    inner = xp.matmul(turned, out)
+    beside = xp.matmul(inner, up)
+    left = beside - xp.matmul(xp.matmul(x, out), beside)
+    right = xp.matmul(xp.matmul(up, out), turned - xp.matmul(inner, x))
+    return sum_to(xp, left + right - hermitian(xp, xp.matmul(out, inner)), x.shape)
+
+
+_pinv = Op(
+    "pinv",
+    _pinv_type,
+    _pinv_values,
+    kinds="floating",
+    vjp=(_pinv_vjp, None),
+    cost=matrix_cost(18),
+)
 
 
 @public(namespace="linalg")
@@ -186,8 +234,6 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """
     tensor = floating(x, "pinv")
     matrix_sizes(type_of(tensor), "pinv")
-    u, values, vh = svd(widened(tensor), full_matrices=False)
-    large = greater(values, _cutoff(values, rtol, tensor, "pinv"))
-    inverse = where(large, reciprocal(where(large, values, 1.0)), 0.0)
-    scaled = multiply(adjoint(vh), expand_dims(inverse, -2))
-    return cast(matmul(scaled, adjoint(u)), tensor.dtype)
+    wide = widened(tensor)
+    least = _tolerance(rtol, tensor, wide, "pinv")
+    return cast(bind_with_hint(FINITE, _pinv, wide, least), tensor.dtype)

@@ -14,13 +14,15 @@ from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Types
 from weft.ir.types import TensorType
 from weft.ops.elementwise import conj
-from weft.ops.rules import check_kind
+from weft.ops.rules import check_kind, conj_of
 from weft.ops.shape import matrix_transpose
 
 __all__ = [
     "adjoint",
     "bind_with_hint",
     "floating",
+    "hermitian",
+    "identity_like",
     "matrix_cost",
     "matrix_sizes",
     "square_size",
@@ -43,6 +45,16 @@ def adjoint(x: Tensor) -> Tensor:
     """The conjugate transpose of each matrix."""
     turned = matrix_transpose(x)
     return conj(turned) if x.dtype.kind == "complex" else turned
+
+
+def hermitian(xp: Any, x: Any) -> Any:
+    """The conjugate transpose of each matrix, in a derivative rule."""
+    return conj_of(xp, x).mT
+
+
+def identity_like(xp: Any, x: Any) -> Any:
+    """The identity matrix of x's columns, in a derivative rule."""
+    return xp.eye(x.shape[-1], dtype=x.dtype, device=x.device)
 
 
 def matrix_sizes(x: TensorType, op: str = "", name: str = "x") -> tuple[Shape, int, int]:

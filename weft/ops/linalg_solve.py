@@ -6,7 +6,9 @@ factorisations in `linalg_factor`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from weft.base.dtypes import real_dtype
 from weft.base.errors import ShapeError
@@ -23,13 +25,16 @@ from weft.ops.elementwise import positive
 from weft.ops.linalg_rules import (
     bind_with_hint,
     floating,
+    hermitian,
+    identity_like,
     matrix_cost,
     square_size,
     square_type,
     widened,
 )
 from weft.ops.matmul import matmul
-from weft.ops.rules import check_kind, check_same
+from weft.ops.reduce import products_of_others
+from weft.ops.rules import check_kind, check_same, conj_of, sum_to
 from weft.ops.shape import broadcast_to
 
 __all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
@@ -59,11 +64,25 @@ def _solve_cost(inputs: Types, outputs: Types) -> Cost:
     return Cost(factor.flops + 2 * outputs[0].size * inputs[0].shape[-1], factor.bytes)
 
 
+def _solve_x1(xp: Any, g: Any, out: Any, x1: Any, x2_type: Any) -> Any:
+    if len(x2_type.shape) == 1:
+        g, out = g[..., None], out[..., None]
+    back = xp.linalg.solve(hermitian(xp, x1), g)
+    return sum_to(xp, -xp.matmul(back, hermitian(xp, out)), x1.shape)
+
+
+def _solve_x2(xp: Any, g: Any, _out: Any, x1: Any, x2_type: Any) -> Any:
+    vectors = len(x2_type.shape) == 1
+    back = xp.linalg.solve(hermitian(xp, x1), g[..., None] if vectors else g)
+    return sum_to(xp, back[..., 0] if vectors else back, x2_type.shape)
+
+
 _solve = Op(
     "solve",
     _solve_type,
     lambda xp, x1, x2: xp.linalg.solve(x1, x2),
     kinds="floating",
+    vjp=(_solve_x1, _solve_x2),
     traits=Trait.WIDEN,
     cost=_solve_cost,
 )
@@ -86,11 +105,18 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 # --- inverses and powers -----------------------------------------------------------------------
 
+
+def _inv_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
+    back = hermitian(xp, out)
+    return -xp.matmul(xp.matmul(back, g), back)
+
+
 _inv = Op(
     "inv",
     square_type,
     lambda xp, x: xp.linalg.inv(x),
     kinds="floating",
+    vjp=(_inv_vjp,),
     traits=Trait.WIDEN,
     cost=matrix_cost(2),
 )
@@ -156,11 +182,63 @@ def _slogdet_type(x: TensorType) -> tuple[TensorType, TensorType]:
     return sign, sign.like(dtype=real_dtype(x.dtype))
 
 
+#: Up to this size, the adjugate is computed as a polynomial.
+_SMALL = 8
+
+
+def _det_vjp(xp: Any, g: Any, out: Any, x: Any) -> Any:
+    """The conjugate cofactors: det(x) times the inverse, where there is one."""
+    each = g[..., None, None]
+    if xp is np and np.all(out):
+        return each * hermitian(xp, out[..., None, None] * xp.linalg.inv(x))
+    singular = _is_singular(xp, out, x)[..., None, None]
+    unit = identity_like(xp, x)
+    regular = out[..., None, None] * xp.linalg.inv(xp.where(singular, unit, x))
+    adjugate = _adjugate(xp, xp.where(singular, x, unit))
+    return each * hermitian(xp, xp.where(singular, adjugate, regular))
+
+
+def _is_singular(xp: Any, det: Any, x: Any) -> Any:
+    size = x.shape[-1]
+    if size > _SMALL:
+        return det == 0
+    # |det| is at most the product of the lengths of the rows: is it but the rounding of that?
+    most = xp.prod(xp.linalg.vector_norm(x, axis=-1), axis=-1)
+    return xp.abs(det) <= 4 * size * xp.finfo(x.dtype).eps * most
+
+
+def _adjugate(xp: Any, x: Any) -> Any:
+    """The matrix with x @ adjugate = det(x) * identity; exists for singular matrices too."""
+    size, unit = x.shape[-1], identity_like(xp, x)
+    if size <= _SMALL:  # Faddeev and LeVerrier: a polynomial, smooth in every order
+        power = unit
+        for k in range(1, size):
+            product = xp.matmul(x, power)
+            power = product - xp.linalg.trace(product)[..., None, None] / k * unit
+        return power if size % 2 else -power
+    u, s, vh = xp.linalg.svd(x, full_matrices=False)
+    phase = xp.linalg.det(u) * xp.linalg.det(vh)
+    scaled = hermitian(xp, vh) * products_of_others(xp, s)[..., None, :]
+    return phase[..., None, None] * xp.matmul(scaled, hermitian(xp, u))
+
+
+def _slogdet_vjp(xp: Any, g: Any, out: Any, x: Any) -> Any:
+    """The inverse, turned; there is no gradient, but NaN, where x is singular."""
+    (g_sign, g_log), (sign, _) = g, out
+    factor = xp.zeros_like(sign) if g_log is None else g_log
+    if g_sign is not None and xp.isdtype(x.dtype, "complex floating"):
+        factor = factor + 1j * xp.imag(conj_of(xp, sign) * g_sign)
+    singular = (sign == 0)[..., None, None]
+    inverse = xp.linalg.inv(xp.where(singular, identity_like(xp, x), x))
+    return factor[..., None, None] * hermitian(xp, xp.where(singular, xp.nan, inverse))
+
+
 _det = Op(
     "det",
     _det_type,
     lambda xp, x: xp.linalg.det(x),
     kinds="floating",
+    vjp=(_det_vjp,),
     traits=Trait.WIDEN,
     cost=matrix_cost(2 / 3),
 )
@@ -169,6 +247,7 @@ _slogdet = Op(
     _slogdet_type,
     lambda xp, x: tuple(xp.linalg.slogdet(x)),
     kinds="floating",
+    vjp=(_slogdet_vjp,),
     traits=Trait.WIDEN,
     outputs=2,
     cost=matrix_cost(2 / 3),

@@ -240,7 +240,7 @@ def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
         block = (first[:, None] + np.arange(inner)).reshape(-1)
         return (np.arange(rows)[:, None] * (size * inner) + block).reshape(-1)
     if parts == (TENSOR,) * len(shape):
-        flat = 0
+        flat: Any = 0
         for at, size in zip(np.broadcast_arrays(*indices), shape, strict=True):
             wide = at.astype(np.int64)
             flat = flat * size + np.where(wide < 0, wide + size, wide)
@@ -248,7 +248,7 @@ def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
     return np.arange(size_of(shape)).reshape(shape)[_filled_in(index, indices)].reshape(-1)
 
 
-SCATTER_ADD = Op(
+SCATTER_ADD: Op = Op(
     "scatter_add",
     _scatter_add_type,
     _scattered,

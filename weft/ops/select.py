@@ -1,4 +1,4 @@
-"""Choosing between values: `where`, and `clip` built on maximum and minimum."""
+"""Choosing between values: `where`, and `clip` built on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
-from weft.ops.elementwise import equal, maximum, minimum, sqrt
+from weft.ops.define import BinaryFunction
+from weft.ops.elementwise import equal, greater, less, logical_or, not_equal, sqrt
 from weft.ops.rules import check_same
 
 __all__ = ["clip", "where"]
@@ -66,13 +67,13 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     """x with values below `min` raised to it and those above `max` lowered to it.
 
     NaN stays NaN, in x and in a bound. Where min is above max, the result is max. A Python integer
-    beyond the range of x's dtype is no bound at all.
+    beyond the range of x's dtype is no bound at all. Values on a bound keep their gradient.
     """
     x = as_tensor(x, "clip")
     result = x
-    for bound, choose in ((min, maximum), (max, minimum)):
-        if bound is not None and not _never_binds(x, bound, choose is maximum):
-            result = choose(result, bound)
+    for bound, beyond in ((min, less), (max, greater)):
+        if bound is not None and not _never_binds(x, bound, beyond is less):
+            result = where(_replaced(result, bound, beyond), bound, result)
     if result.dtype.kind != x.dtype.kind:
         raise DTypeError(
             f"bounds of {x.dtype.name} values cannot be {result.dtype.kind}s",
@@ -81,6 +82,14 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
             hint="cast x or the bounds",
         )
     return cast(result, x.dtype) if result is not x else x.clone()
+
+
+def _replaced(x: Tensor, bound: Operand, beyond: BinaryFunction) -> Tensor:
+    """Where a bound takes the place of x: not where they are equal, so x has the gradient there."""
+    replaced = beyond(x, bound)
+    if number_kind(bound) is not None and bound == bound:
+        return replaced
+    return logical_or(replaced, not_equal(bound, bound))  # NaN in a bound stays NaN
 
 
 def root_or_zero(x: Tensor) -> Tensor:

@@ -200,11 +200,7 @@ _softmax = Op(
     numpy=_softmax_numpy,
     kinds="real floating",
     traits=Trait.WIDEN,
-    vjp=(
-        lambda xp, g, out, _x, *, axis: (
-            out * (g - xp.sum(g * out, axis=axis, keepdims=True))
-        ),
-    ),
+    vjp=(lambda xp, g, out, _x, *, axis: out * (g - xp.sum(g * out, axis=axis, keepdims=True)),),
     cost=_passes(5),
 )
 _log_softmax = Op(
@@ -214,11 +210,7 @@ _log_softmax = Op(
     numpy=_log_softmax_numpy,
     kinds="real floating",
     traits=Trait.WIDEN,
-    vjp=(
-        lambda xp, g, out, _x, *, axis: (
-            g - xp.exp(out) * xp.sum(g, axis=axis, keepdims=True)
-        ),
-    ),
+    vjp=(lambda xp, g, out, _x, *, axis: g - xp.exp(out) * xp.sum(g, axis=axis, keepdims=True),),
     cost=_passes(5),
 )
 

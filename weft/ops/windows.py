@@ -7,7 +7,6 @@ outside the axis are padding. A negative `low` skips the first elements.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,6 +39,12 @@ class Window:
     def disjoint(self) -> bool:
         """Whether no element is in two windows."""
         return self.dilation == 1 and self.stride >= self.taps
+
+    @property
+    def tiling(self) -> bool:
+        """Whether each element is in one window, and nothing else is."""
+        whole = self.size == self.out * self.taps and self.low == 0
+        return whole and self.dilation == 1 and self.stride == self.taps
 
     def reversed(self) -> Window:
         """The windows of outputs that each input is part of; only for stride 1."""
@@ -81,16 +86,6 @@ def window_count(size: int, taps: int, stride: int, dilation: int, padding: tupl
     return room // stride + 1 if room >= 0 else 0
 
 
-def windows_of(
-    sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
-) -> tuple[Window, ...]:
-    """The windows along each spatial axis."""
-    return tuple(
-        Window(size, window_count(size, k, s, d, pad), k, s, d, pad[0])
-        for size, k, s, d, pad in zip(sizes, kernel, stride, dilation, padding, strict=True)
-    )
-
-
 def sliding_shape(
     sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
 ) -> Shape:
@@ -106,15 +101,33 @@ def sliding_shape(
             raise ShapeError(f"{name} must be at least 1 along each axis, not {part}")
     counts = tuple(itertools.starmap(window_count, zip(*given, strict=True)))
     if any(count < 1 for count in counts):
-        padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
-        reach = tuple(map(extent, kernel, dilation))
-        dilated = f" (dilated to {reach})" if reach != kernel else ""
-        raise ShapeError(
-            f"the kernel of size {kernel}{dilated} is larger than the padded input "
-            f"of size {padded}",
-            hint="use a smaller kernel or dilation, more padding, or a larger input",
-        )
+        raise too_large(sizes, kernel, dilation, padding)
     return counts
+
+
+def too_large(sizes: Shape, kernel: Shape, dilation: Shape, padding: Padding) -> ShapeError:
+    """The error for windows of which not even one fits."""
+    padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
+    reach = tuple(map(extent, kernel, dilation))
+    dilated = f" (dilated to {reach})" if reach != kernel else ""
+    return ShapeError(
+        f"the kernel of size {kernel}{dilated} is larger than the padded input of size {padded}",
+        hint="use a smaller kernel or dilation, more padding, or a larger input",
+    )
+
+
+@lru_cache(maxsize=1024)
+def windows_of(
+    sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
+) -> tuple[Window, ...]:
+    """The windows along each axis; an error where one does not fit."""
+    counts = sliding_shape(sizes, kernel, stride, dilation, padding)
+    return tuple(
+        Window(size, count, k, s, d, low)
+        for size, count, k, s, d, (low, _) in zip(
+            sizes, counts, kernel, stride, dilation, padding, strict=True
+        )
+    )
 
 
 # --- what users pass ---------------------------------------------------------------------------
@@ -135,7 +148,3 @@ def per_axis(value: Any, axes: int, name: str, op: str, *, least: int) -> Shape:
     if any(number < least for number in given):
         raise ShapeError(f"{name} must be at least {least} along each axis, not {value!r}", op=op)
     return given
-
-
-def volume(sizes: Shape) -> int:
-    return math.prod(sizes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import Parameter, Signature
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,13 @@ from weft.ir.types import TensorType
 from weft.ops.rules import check_kind, check_same
 
 Array = np.ndarray[Any, Any]
+_array_of = attrgetter("_data")
 
-#: Dtypes that kernels work on in place; others take the evaluation rule of the card.
-IN_PLACE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+#: What kernels work on in place, float32 and float64; others take the evaluation rule of the card.
+IN_PLACE = "fd"
 NARROW = frozenset(dtype.numpy for dtype in NARROW_FLOATS)
 #: Elements per round of a kernel of several passes: the pieces stay in the cache between them.
-CHUNK = 32768
+CHUNK = 65536
 
 
 #: Operands that are 0-d: how many steps were made, and the learning rate.
@@ -94,26 +96,27 @@ def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:
 
 def apply(op: Op, *operands: Tensor, **attrs: Any) -> None:
     """Give the first `op.outputs` operands the values that the rule computes for them."""
-    if binding._recording or op.kernels.overridden or not _in_place(operands):
-        _check(op, operands, attrs)
-        out = bind(op, *operands, **attrs)
-        for target, value in zip(operands, out if op.outputs > 1 else (out,), strict=False):
-            assign(target, value, op.name)
+    outputs = op.outputs
+    p, g = operands[0]._data, operands[outputs]._data
+    if (
+        p.__class__ is g.__class__ is np.ndarray
+        and p.dtype is g.dtype
+        and p.dtype.char in IN_PLACE
+        and p.shape == g.shape
+        and not binding._recording
+        and not op.kernels.overridden
+    ):
+        del p  # so that nobody but its tensor holds it
+        write: Any = op.in_place
+        if outputs == 1:  # plain SGD of a small network: the call costs as much as the work
+            write(own(operands[0]), g, *map(_array_of, operands[2:]), **attrs)
+        else:
+            write(*map(own, operands[:outputs]), *map(_array_of, operands[outputs:]), **attrs)
         return
-    p, g = operands[0]._data, operands[op.outputs]._data
-    if p.dtype is not g.dtype or p.shape != g.shape:
-        _check(op, operands, attrs)
-    del p  # so that nobody but its tensor holds it
-    assert op.in_place is not None
-    arrays = [own(target) for target in operands[: op.outputs]]
-    op.in_place(*arrays, *[tensor._data for tensor in operands[op.outputs :]], **attrs)
-
-
-def _in_place(operands: tuple[Tensor, ...]) -> bool:
-    for tensor in operands:
-        if tensor._data.__class__ is not np.ndarray:
-            return False
-    return operands[0]._data.dtype in IN_PLACE
+    _check(op, operands, attrs)
+    out = bind(op, *operands, **attrs)
+    for target, value in zip(operands, out if outputs > 1 else (out,), strict=False):
+        assign(target, value, op.name)
 
 
 def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
@@ -127,7 +130,7 @@ def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
 def number_like(p: Tensor, number: Any) -> Tensor:
     """A learning rate as a 0-d tensor of a parameter's dtype: an operand of the rule."""
     if isinstance(number, Tensor):
-        return cast(number, p.dtype)
+        return cast(number, p.dtype).to_device(p.device)
     found = paired(p, number)
     assert found is not None  # every floating dtype holds Python's floats
     return found

@@ -42,7 +42,7 @@ def clip_grad_norm_(
     >>> weft.optim.clip_grad_norm_([x], max_norm=1.0)
     tensor(10.)
     >>> x.grad
-    tensor([0.6, 0.8], dtype=float32)
+    tensor([0.59999996, 0.79999995])
     """
     clipped = _with_gradients(parameters)
     if not clipped:

@@ -32,7 +32,7 @@ class LBFGS(Optimizer):
     gradient exceeds `tolerance_grad` or nothing changes by more than `tolerance_change`.
     `line_search_fn="strong_wolfe"` chooses the length of each step; otherwise it is `lr`.
 
-    >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
+    >>> x = weft.tensor([2.0, 2.0], requires_grad=True)
     >>> optimizer = weft.optim.LBFGS([x], line_search_fn="strong_wolfe")
     >>> def closure():
     ...     optimizer.zero_grad()
@@ -40,7 +40,7 @@ class LBFGS(Optimizer):
     ...     loss.backward()
     ...     return loss
     >>> float(optimizer.step(closure)), x.tolist()
-    (5.0, [3.0, 3.0])
+    (2.0, [3.0, 3.0])
     """
 
     def __init__(

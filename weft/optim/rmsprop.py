@@ -112,10 +112,11 @@ class RMSprop(Optimizer):
     standard deviation instead; `momentum` averages the steps.
 
     >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
-    >>> optimizer = weft.optim.RMSprop([x], lr=0.01, alpha=0.75)
+    >>> optimizer = weft.optim.RMSprop([x], lr=0.25, alpha=0.75)
     >>> (x**2).sum().backward()
     >>> optimizer.step()
-    >>> x.round(decimals=4)
+    >>> x.tolist()
+    [0.5, 1.5]
     """
 
     def __init__(

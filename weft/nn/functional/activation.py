@@ -113,7 +113,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input)."""
-    out = where(input < -3, 0, where(input <= 3, input * (input + 3) / 6, input))
+    out = where(input <= -3, 0, where(input < 3, input * (input + 3) / 6, input))
     return _result(input, out, inplace, "hardswish")
 
 
@@ -238,5 +238,3 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
         return soft
     chosen = soft.detach().max(axis=dim, keepdims=True)
     return astype(soft.detach() == chosen, soft.dtype) - soft.detach() + soft
-
-

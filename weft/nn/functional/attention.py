@@ -11,6 +11,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.nn.functional.dropout import dropout
 from weft.nn.functional.linear import linear
 from weft.ops.creation import arange, zeros
+from weft.ops.elementwise import logical_not
 from weft.ops.index import repeat
 from weft.ops.reduce import all, mean
 from weft.ops.select import where
@@ -176,8 +177,7 @@ def multi_head_attention_forward(
     q, k, v = _projected(query, key, value, whole, separate, in_proj_bias)
     mask = None if attn_mask is None else _added(attn_mask, q)
     if mask is None and is_causal:
-        mask = where(causal_mask(length, k.shape[0], q), 0, cast(q.detach() * 0, q.dtype)[0, 0, 0]
-                     - math.inf)
+        mask = _added(logical_not(causal_mask(length, k.shape[0], q)), q)
     if mask is not None and mask.ndim == 3:  # one for each head of each sample
         mask = reshape(mask, (batch, num_heads, *mask.shape[1:]))
     extra = 0

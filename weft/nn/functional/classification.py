@@ -10,7 +10,7 @@ from weft.core.bind import bind
 from weft.core.operands import cast
 from weft.core.tensor import Tensor
 from weft.nn.functional.loss import reduced
-from weft.ops import neural
+from weft.ops import entropy
 from weft.ops.creation import arange
 from weft.ops.index import take
 from weft.ops.reduce import sum
@@ -62,7 +62,7 @@ def nll_loss(
     for nothing.
     """
     axis = _class_axis(input, "nll_loss")
-    losses: Tensor = bind(neural.nll, input, target, axis=axis, ignore_index=ignore_index)
+    losses: Tensor = bind(entropy.nll, input, target, axis=axis, ignore_index=ignore_index)
     kept = target != ignore_index
     if weight is None:
         if reduction != "mean":
@@ -110,7 +110,7 @@ def cross_entropy(
         raise RangeError(f"reduction is 'mean', 'sum' or 'none', not {reduction!r}")
     if weight is None and not label_smoothing:
         found: tuple[Tensor, Any, Any] = bind(
-            neural.cross_entropy,
+            entropy.cross_entropy,
             input,
             target,
             axis=axis,
@@ -128,8 +128,9 @@ def cross_entropy(
     if reduction == "mean":
         counted = cast(kept, logp.dtype)
         if weight is not None:
-            counted = where(kept, take(weight, where(kept, target, 0).reshape(-1)).reshape(
-                target.shape), 0)
+            counted = where(
+                kept, take(weight, where(kept, target, 0).reshape(-1)).reshape(target.shape), 0
+            )
         smooth = sum(smooth) / sum(counted)
     else:
         smooth = reduced(smooth, reduction, "cross_entropy")

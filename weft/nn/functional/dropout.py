@@ -41,9 +41,7 @@ def _dropped(
     return out
 
 
-def dropout(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element is dropped with probability p; the others are divided by 1 - p."""
     return _dropped(input, p, training, inplace, input.shape, "dropout")
 

@@ -17,7 +17,7 @@ from weft.ops.shape import permute_dims, reshape
 __all__ = ["bilinear", "embedding", "linear"]
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias; the weight has shape (outputs, inputs)."""
     if not isinstance(input, Tensor):
         input = as_tensor(input, "linear", like=weight)
@@ -34,9 +34,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return matmul(input, permute_dims(weight, (1, 0)))
 
 
-def bilinear(
-    input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> Tensor:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input1 @ weight[k] @ input2 for each output k; the weight has shape (outputs, in1, in2)."""
     if (
         weight.ndim != 3

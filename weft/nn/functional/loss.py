@@ -6,8 +6,11 @@ import math
 from typing import Any
 
 from weft.base.errors import RangeError, ShapeError
+from weft.core.bind import bind
+from weft.core.operands import common
 from weft.core.tensor import Tensor
 from weft.nn.functional.distance import pairwise_distance
+from weft.ops import entropy
 from weft.ops.elementwise import abs, exp, log, logaddexp, maximum, square
 from weft.ops.reduce import mean, sum
 from weft.ops.select import where
@@ -73,9 +76,7 @@ def huber_loss(
     if not delta > 0:
         raise RangeError(f"delta must be above 0, not {delta}", op="huber_loss")
     distance = abs(_difference(input, target, "huber_loss"))
-    losses = where(
-        distance <= delta, square(distance) * 0.5, (distance - 0.5 * delta) * delta
-    )
+    losses = where(distance <= delta, square(distance) * 0.5, (distance - 0.5 * delta) * delta)
     return reduced(losses, reduction, "huber_loss")
 
 
@@ -100,16 +101,12 @@ def binary_cross_entropy(
 ) -> Tensor:
     """The cross entropy of probabilities; their logarithms are taken to be -100 at least."""
     _difference(input.detach(), target, "binary_cross_entropy")
-    losses = (target - 1) * _log(1 - input) - target * _log(input)
+    losses: Tensor = bind(
+        entropy.binary_cross_entropy, *common((input, target), "binary_cross_entropy")
+    )
     if weight is not None:
         losses = losses * weight
     return reduced(losses, reduction, "binary_cross_entropy")
-
-
-def _log(p: Tensor) -> Tensor:
-    """log(p) cut off at -100, where it has no slope any more."""
-    tiny = p < math.exp(-100)
-    return where(tiny, -100, log(where(tiny, 1, p)))
 
 
 def binary_cross_entropy_with_logits(
@@ -242,5 +239,3 @@ def triplet_margin_loss(
         other = pairwise_distance(positive, negative, p, eps)
         far = where(other < far, other, far)
     return reduced(_at_least_0(near - far + margin), reduction, "triplet_margin_loss")
-
-

@@ -1,4 +1,4 @@
-"""Normalization: values brought to mean 0 and variance 1 over some axes, then scaled and shifted."""
+"""Normalization: mean 0 and variance 1 over some axes, then a learned scale and shift."""
 
 from __future__ import annotations
 

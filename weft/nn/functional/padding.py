@@ -94,7 +94,10 @@ def _extended(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tenso
         ]
     else:
         ends = []
-        for edge, amount in ((_part(x, axis, 0, 1), before), (_part(x, axis, size - 1, size), after)):
+        for edge, amount in (
+            (_part(x, axis, 0, 1), before),
+            (_part(x, axis, size - 1, size), after),
+        ):
             shape = (*x.shape[:axis], amount, *x.shape[axis + 1 :])
             ends.append(broadcast_to(edge, shape))
     parts = [ends[0], x, ends[1]]
@@ -164,7 +167,7 @@ def interpolate(
     else:
         given = scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * spatial
         factors = [float(f) for f in given if f is not None]
-        new = [int(math.floor(n * f)) for n, f in zip(old, factors, strict=True)]
+        new = [math.floor(n * f) for n, f in zip(old, factors, strict=True)]
         scales = [None if recompute_scale_factor else f for f in factors]
     if len(new) != spatial:
         raise ShapeError(f"{len(new)} sizes for {spatial} axes", op="interpolate")

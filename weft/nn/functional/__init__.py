@@ -1,0 +1,14 @@
+"""Layers, losses and activations as plain functions, under PyTorch's names."""
+
+# ruff: noqa: F403 - it only exports
+
+from weft.nn.functional.activation import *
+from weft.nn.functional.attention import *
+from weft.nn.functional.classification import *
+from weft.nn.functional.convolution import *
+from weft.nn.functional.distance import *
+from weft.nn.functional.dropout import *
+from weft.nn.functional.linear import *
+from weft.nn.functional.loss import *
+from weft.nn.functional.normalization import *
+from weft.nn.functional.padding import *

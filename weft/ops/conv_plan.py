@@ -1,0 +1,98 @@
+"""How a convolution on NumPy arrays is done: what can be known from the shapes alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from weft.base.shapes import Shape
+from weft.ops.conv_rules import result_sizes
+from weft.ops.windows import Padding, Window, windows_of
+
+Steps = tuple[tuple[int, Window], ...]  # axes whose taps are spread out, one after the other
+
+#: Bytes of the largest matrix of a chunk.
+CHUNK = 4 << 20
+#: One product per image is as fast as one for many images where its matrices are thin (at most so
+#: many rows of inputs), and saves copies with a kernel of size 1 and at least so many positions.
+THIN, WIDE = 32, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one convolution is done: all that depends on shapes alone."""
+
+    groups: int
+    kernel: Shape  # taps per axis
+    channels: int  # of the input, per group
+    outputs: int  # of the output, per group
+    counts: Shape  # of the output
+    unfolded: Steps  # axes spread out on the input's side
+    split: Steps  # axis 0 spread out on the output's side, or nothing
+    middle: Shape  # spatial sizes where the two sides meet
+    apart: bool  # whether each image has a product of its own
+    chunk: int  # images at a time
+
+    @property
+    def rows(self) -> int:
+        """Rows of the input's matrix, per group."""
+        taps = self.kernel[1:] if self.split else self.kernel
+        return self.channels * math.prod(taps)
+
+    @property
+    def results(self) -> int:
+        """Rows of the output's matrix, per group."""
+        return self.outputs * (self.kernel[0] if self.split else 1)
+
+    def chunks(self, batch: int) -> list[slice]:
+        return [slice(i, min(i + self.chunk, batch)) for i in range(0, batch, self.chunk)]
+
+    def order(self) -> Shape:
+        """The axes of the weight (groups, outputs, channels, *kernel) as the matrix has them."""
+        last = tuple(range(len(self.kernel) + 2, 2, -1))
+        return (0, 1, 3, 2, *last[:-1]) if self.split else (0, 1, 2, *last)
+
+
+@lru_cache(maxsize=1024)
+def plan_for(
+    image: Shape,
+    weight: Shape,
+    stride: Shape,
+    padding: Padding,
+    dilation: Shape,
+    groups: int,
+    itemsize: int,
+    eagerness: int,
+) -> Plan:
+    result_sizes(image, weight, stride, padding, dilation, groups)
+    channels, *sizes = image
+    outputs, _, *taps = weight
+    kernel = tuple(taps)
+    windows = windows_of(tuple(sizes), kernel, stride, dilation, padding)
+    inner = channels * math.prod(kernel[1:])
+    first = windows[0]
+    splits = first.taps > 1 and first.stride == 1 and 2 * outputs <= eagerness * inner
+    unfolded = [
+        (axis, w) for axis, w in enumerate(windows) if not w.trivial and (axis or not splits)
+    ]
+    counts = tuple(w.out for w in windows)
+    middle = (sizes[0], *counts[1:]) if splits else counts
+    rows = max(inner, outputs * kernel[0]) if splits else max(inner * kernel[0], outputs)
+    columns = math.prod(middle)
+    direct = not unfolded and not splits
+    apart = not splits and (inner * kernel[0] <= THIN * groups or (direct and columns >= WIDE))
+    if direct and apart:  # nothing is copied: the product per image is the largest that is made
+        columns = max(outputs // groups, 1)
+    return Plan(
+        groups,
+        kernel,
+        channels // groups,
+        outputs // groups,
+        counts,
+        tuple(reversed(unfolded)),
+        ((0, first.reversed()),) if splits else (),
+        middle,
+        apart,
+        max(CHUNK // max(rows * columns * itemsize, 1), 1),
+    )
