@@ -127,8 +127,6 @@ PRECISION = {"float32": 1e-4, "complex64": 1e-4, "float16": 0.05, "bfloat16": 0.
 
 @pytest.mark.parametrize(("row", "dtype"), rows(*PRECISION))
 def test_in_lower_precision(row: Row, dtype: DType) -> None:
-    if row.name == "astype":
-        pytest.skip("what it computes is the dtype")
     for call in calls(row, dtype):
         got, want = gradients(call), gradients(in_double(call))
         for mine, exact in zip(got or (), want or (), strict=True):

@@ -24,7 +24,7 @@ LAYERS = [
 #: `weft` itself only exports: no layer may import it, and it must not start the command line.
 TOP = "weft"
 #: Modules that, like weft/__init__.py, only export: for `from weft.linalg import solve`.
-FACADES = ("errors", "fft", "linalg")
+FACADES = ("autograd", "errors", "fft", "linalg")
 COMMAND_LINE = ("cli", "__main__")
 
 

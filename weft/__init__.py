@@ -5,11 +5,11 @@ from math import inf as inf
 from math import nan as nan
 from math import pi as pi
 
+from weft import autograd as autograd
 from weft import errors as errors
 from weft import fft as fft
-from weft import linalg as linalg
-from weft import autograd as autograd
 from weft import inspect as inspect
+from weft import linalg as linalg
 from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *

@@ -35,6 +35,13 @@ def _start(tensor: Tensor, gradient: Any, create: bool) -> tuple[Node, Any]:
             hint="make an input with requires_grad=True, and compute outside of no_grad()",
         )
     if gradient is None:
+        if tensor.dtype.kind == "complex":
+            raise GradientError(
+                "a gradient can start from a real number only",
+                op="backward",
+                operands=[tensor.type],
+                hint="make it real first (weft.abs, weft.real), or say y.backward(gradient)",
+            )
         if tensor.size != 1:
             raise GradientError(
                 f"a gradient can start from one number, not from {tensor.size} elements",
@@ -140,7 +147,7 @@ def stop_gradient(x: Tensor, /) -> Tensor:
     return wrap(x._data)
 
 
-class detect_anomaly:  # noqa: N801 - as in PyTorch
+class detect_anomaly:
     """In it, a NaN born in a backward pass is an error that names the forward line it stems from.
 
     Each op notes its line, which costs a few microseconds: for finding a fault, not for training.
@@ -316,8 +323,7 @@ attach(
         "zero_": _zero_,
     }
 )
-attach_properties(
-    {"grad_fn": _grad_fn, "is_leaf": _is_leaf, "output_nr": _output_nr, "retains_grad": _retains_grad}
-)
+attach_properties({"grad_fn": _grad_fn, "output_nr": _output_nr})
+attach_properties({"is_leaf": _is_leaf, "retains_grad": _retains_grad})
 attach_properties({"requires_grad": _get_requires_grad}, {"requires_grad": _set_requires_grad})
 attach_properties({"grad": _get_grad}, {"grad": _set_grad})

@@ -72,7 +72,8 @@ def _check(
     cotangents = [tensor(w, requires_grad=True) for w in weights]
     by_forward = _forward(f, points, smooth, directions, cotangents, weights)
     if by_forward is not None:
-        _compare(by_forward, by_difference, rtol, atol, f"{path}forward over reverse", "differences")
+        what = f"{path}forward over reverse"
+        _compare(by_forward, by_difference, rtol, atol, what, "finite differences")
     if order > 1:
         _check(
             lambda *at: reverse(*at), args, order - 1, eps, rtol, atol, rng, f"{path}gradient's "

@@ -56,8 +56,8 @@ def _run(
 ) -> Gradients:
     waiting: Gradients = {}
     heap: list[tuple[int, Node]] = []
-    for node, g in roots:
-        _add(waiting, heap, node, g, create)
+    for root, start in roots:
+        _add(waiting, heap, root, start, create)
     needed = None if targets is None else _leading_to(list(waiting), targets)
     asked = frozenset(targets or ())
     caught: Gradients = {}
@@ -119,7 +119,9 @@ def _sum(a: Any, b: Any, create: bool) -> Any:
         return data_of(wrap(a) + wrap(b))
 
 
-def _add(waiting: Gradients, heap: list[tuple[int, Node]], node: Node, g: Any, create: bool) -> None:
+def _add(
+    waiting: Gradients, heap: list[tuple[int, Node]], node: Node, g: Any, create: bool
+) -> None:
     """One more gradient for a node; the first puts it on the heap."""
     before = waiting.get(node)
     if before is None:

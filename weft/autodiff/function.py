@@ -72,8 +72,7 @@ class FunctionNode(Node):
         given = g if isinstance(g, tuple) else (g,)
         with enable_grad() if create else no_grad():
             grads = [
-                self._materialized(part, kind)
-                for part, kind in zip(given, self.types, strict=True)
+                self._materialized(part, kind) for part, kind in zip(given, self.types, strict=True)
             ]
             results = self.function.backward(self.context, *grads)
         if self.context._saved and not keep:
@@ -134,9 +133,7 @@ class Function:
             return results
         outputs = results if isinstance(results, tuple) else (results,)
         # A result that is an argument itself gets a tensor of its own, with a history of its own.
-        outputs = tuple(
-            out.detach() if any(out is arg for arg in args) else out for out in outputs
-        )
+        outputs = tuple(out.detach() if any(out is arg for arg in args) else out for out in outputs)
         node = FunctionNode()
         node.function, node.context, node.edges = cls, context, edges
         node.types = [out.type for out in outputs if isinstance(out, Tensor)]
@@ -151,9 +148,7 @@ class Function:
             constant = any(out is marked for marked in context._constant)
             if not constant and out.dtype.kind in ("float", "complex"):
                 out._node = node if single else part_of(node, index, out.shape)
-        context._saved = tuple(
-            None if t is None else (t._data, t._node) for t in context._given
-        )
+        context._saved = tuple(None if t is None else (t._data, t._node) for t in context._given)
         context._given = ()
         return outputs if isinstance(results, tuple) else outputs[0]
 

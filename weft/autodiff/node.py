@@ -70,7 +70,7 @@ class Extra:
 
 
 class Node:
-    """What all nodes have. `edges` are the nodes of the inputs, None where no gradient is wanted."""
+    """What all nodes have. `edges` lead to the inputs' nodes; None where no gradient is wanted."""
 
     __slots__ = ("__weakref__", "edges", "extra", "number", "shape")
 
@@ -195,7 +195,7 @@ class OpNode(Node):
         kept, plan, edges = self.kept, self.plan, self.edges
         if kept is FREED:
             raise freed(self)
-        if create or not (g.__class__ is ndarray and g.dtype.char in _WIDE or _raw(g)):
+        if create or not ((g.__class__ is ndarray and g.dtype.char in _WIDE) or _raw(g)):
             grads = self._apply_to_tensors(g, create, wanted)
             if plan.keeps and not keep:
                 self.kept = FREED
@@ -236,18 +236,14 @@ class OpNode(Node):
         for number, rule, numbered in plan.rules:
             if wanted is not None and not wanted[number]:
                 continue
-            if numbered:
-                part = rule(number, xp, g, *kept, **attrs)
-            else:
-                part = rule(xp, g, *kept, **attrs)
+            first = (number, xp) if numbered else (xp,)
+            part = rule(*first, g, *kept, **attrs)
             if plan.elementwise and part.shape != edges[number].shape:  # type: ignore[union-attr]
                 part = sum_to(xp, part, edges[number].shape)  # type: ignore[union-attr]
             grads[number] = part
         return grads
 
-    def _apply_to_tensors(
-        self, g: Any, create: bool, wanted: tuple[bool, ...] | None
-    ) -> list[Any]:
+    def _apply_to_tensors(self, g: Any, create: bool, wanted: tuple[bool, ...] | None) -> list[Any]:
         """By ops on tensors: for gradients of gradients, other devices and narrow floats."""
         plan, (out, *inputs) = self.plan, self.kept
         kept = [_linked(out, self) if plan.out == ARRAY else out]

@@ -56,19 +56,19 @@ class _Switch:
         return wrapped  # type: ignore[return-value]
 
 
-class no_grad(_Switch):  # noqa: N801 - as in PyTorch
+class no_grad(_Switch):
     """In it nothing is recorded: `with weft.no_grad():`, or `@weft.no_grad()` on a function."""
 
     _wanted = False
 
 
-class enable_grad(_Switch):  # noqa: N801
+class enable_grad(_Switch):
     """In it op calls are recorded, also inside of `no_grad`."""
 
     _wanted = True
 
 
-class set_grad_enabled(_Switch):  # noqa: N801
+class set_grad_enabled(_Switch):
     """Turn recording on or off at once; as a context, until it is left."""
 
     def __init__(self, enabled: bool) -> None:

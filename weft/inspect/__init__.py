@@ -1,2 +1,1 @@
-
 from weft.inspect.dot import *

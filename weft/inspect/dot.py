@@ -45,9 +45,8 @@ def to_dot(tensor: Tensor) -> str:
         queue.extend(edge for edge in map(_whole, node.edges) if edge is not None)
     for node in order:
         lines.append(f"  {names[node]} {_label(node)};")
-        for edge in map(_whole, node.edges):
-            if edge is not None:
-                arrows.append(f"  {names[edge]} -> {names[node]};")
+        inputs = [edge for edge in map(_whole, node.edges) if edge is not None]
+        arrows += [f"  {names[edge]} -> {names[node]};" for edge in inputs]
     if root is not None:
         arrows.insert(0, f"  {names[root]} -> result;")
     return "\n".join([*lines, *arrows, "}"])

@@ -25,8 +25,8 @@ from weft.base.errors import DeviceError, DTypeError
 __all__ = ["register_device", "register_kernel", "unregister_device"]
 
 Kernel = Callable[..., Any]
-#: An evaluation rule: a function (xp, *arrays, **attrs), the name of one in `xp`, or one of these for
-#: each kind of dtype that is special and one for all others under "".
+#: An evaluation rule: a function (xp, *arrays, **attrs), the name of one in `xp`, or one of these
+#: for each kind of dtype that is special and one for all others under "".
 Evaluation = str | Kernel | dict[str, str | Kernel]
 
 

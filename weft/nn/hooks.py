@@ -132,7 +132,7 @@ class _Gates:
         self.module = module
         self.pre = tuple(hooks.backward_pre)
         self.hooks = tuple(hooks.backward)
-        self.grad_output: tuple[Any, ...] = ()
+        self.grad_output: tuple[Any, ...] | None = None  # while a gradient is inside
         self.guarded: list[int] = []  # which arguments pass the gate
         self.arguments = 0
 
@@ -161,16 +161,20 @@ class _Gates:
     def _pass_outputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         for entry in self.pre:
             grads = _replaced(grads, entry.hook(self.module, grads), "grad_output")
-        self.grad_output = grads
-        if not self.guarded:  # no argument wants a gradient: nothing will come by the other gate
+        if self.guarded:
+            self.grad_output = grads
+        else:  # no argument wants a gradient: nothing will come by the other gate
             for entry in self.hooks:
                 entry.hook(self.module, (None,) * self.arguments, grads)
         return grads
 
     def _pass_inputs(self, grads: tuple[Any, ...]) -> Any:
+        passed, self.grad_output = self.grad_output, None
+        if passed is None:  # a second derivative, which did not come in by the results
+            return grads
         whole = _spread(grads, self.guarded, self.arguments)
         for entry in self.hooks:
-            told = entry.hook(self.module, whole, self.grad_output)
+            told = entry.hook(self.module, whole, passed)
             whole = _replaced(whole, told, "grad_input")
         return _picked(whole, self.guarded)
 

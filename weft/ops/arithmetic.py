@@ -127,7 +127,7 @@ pow = binary(
     "pow",
     kinds="numeric",
     operator="pow",
-    evaluate={"int": xp_math.integer_power, "": "pow"},
+    evaluate={"int": xp_math.integer_power, "float": xp_math.float_power, "": "pow"},
     vjp=(_pow_base, _pow_exponent),
 )
 negative = unary(

@@ -75,8 +75,7 @@ def _in_bias(
     xp: Any, g: Any, _out: Any, _x: Any, _weight: Any, _bias: Any, *,
     stride: Shape, padding: Padding, dilation: Shape, groups: int,
 ) -> Any:  # fmt: skip
-    # First over the sizes, which lie together in memory: that is several times faster.
-    return xp.sum(xp.sum(g, axis=tuple(range(2, g.ndim))), axis=0)
+    return xp.sum(g, axis=(0, *range(2, g.ndim)))
 
 
 # --- cards -------------------------------------------------------------------------------------
@@ -277,6 +276,12 @@ def conv_transpose(
         _check_channels(images.shape[1], weight.shape, groups, op, types)
         raise
     if bias is not None:
+        if bias.shape != out.shape[1:2]:
+            raise ShapeError(
+                f"the bias has shape {bias.shape}, not {out.shape[1:2]}: one for each output",
+                op=op,
+                operands=types,
+            )
         out = out + reshape(operands[2], (-1, *(1 for _ in size)))
     return reshape(out, out.shape[1:]) if single else out
 

@@ -24,6 +24,7 @@ import numpy as np
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape
 from weft.ops.conv_plan import Plan, Steps, plan_for
+from weft.ops.conv_rules import check_bias
 from weft.ops.windows import Padding, Window, slices
 
 Array = np.ndarray[Any, Any]
@@ -148,7 +149,7 @@ def _weights(weight: Array, plan: Plan) -> Array:
     return parts.transpose(plan.order()).reshape(plan.groups, plan.results, plan.rows)
 
 
-# --- operands and results of the products --------------------------------------------------------
+# --- operands and results of the products ------------------------------------------------------
 
 
 def _stacked(matrix: Array, plan: Plan, images: int) -> Array:
@@ -196,6 +197,8 @@ def convolve(
 ) -> Array:
     """y[n, o] = the sum over channels and taps of weight[o] times what the windows of x[n] read."""
     plan = plan_for(x.shape[1:], weight.shape, stride, padding, dilation, groups, x.itemsize, 1)
+    if bias is not None:
+        check_bias(bias.shape, weight.shape)
     out = np.empty((x.shape[0], weight.shape[0], *plan.counts), x.dtype)
     if not x.size or not weight.size:
         out[...] = 0
@@ -222,7 +225,7 @@ def convolve_input(
     """The transpose of `convolve` in x: what each element of x gives to g, for x of `size`."""
     image = (weight.shape[1] * groups, *size)
     plan = plan_for(image, weight.shape, stride, padding, dilation, groups, g.itemsize, 2)
-    _check_outputs(g, weight.shape[0], plan)
+    _check_outputs(g, (g.shape[0], weight.shape[0], *plan.counts))
     if not g.size or not weight.size:
         return np.zeros((g.shape[0], *image), g.dtype)
     out = np.empty((g.shape[0], *image), g.dtype)
@@ -246,7 +249,7 @@ def convolve_weight(
     """The transpose of `convolve` in the weight: what each weight gives to g, for taps `size`."""
     weight = (g.shape[1], x.shape[1] // groups, *size)
     plan = plan_for(x.shape[1:], weight, stride, padding, dilation, groups, x.itemsize, 1)
-    _check_outputs(g, g.shape[1], plan)
+    _check_outputs(g, (x.shape[0], g.shape[1], *plan.counts))
     if not x.size or not g.size:
         return np.zeros(weight, x.dtype)
     total = np.zeros((groups, plan.rows, plan.results), x.dtype)
@@ -261,6 +264,6 @@ def convolve_weight(
     return np.ascontiguousarray(parts.transpose(np.argsort(order))).reshape(weight)
 
 
-def _check_outputs(g: Array, outputs: int, plan: Plan) -> None:
-    if g.shape[1:] != (outputs, *plan.counts):
-        raise ShapeError(f"{g.shape[1:]} is no result of a convolution: {(outputs, *plan.counts)}")
+def _check_outputs(g: Array, made: Shape) -> None:
+    if g.shape != made:
+        raise ShapeError(f"the convolution makes {made}, not {g.shape}")

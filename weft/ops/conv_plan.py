@@ -63,8 +63,13 @@ def plan_for(
     dilation: Shape,
     groups: int,
     itemsize: int,
-    eagerness: int,
+    worth: int,
 ) -> Plan:
+    """The plan for images (channels, *sizes) and a weight (outputs, channels / groups, *kernel).
+
+    `worth` is by how much a split pays: where the input's side is added up instead of copied
+    (in the transposed convolution), it pays twice.
+    """
     result_sizes(image, weight, stride, padding, dilation, groups)
     channels, *sizes = image
     outputs, _, *taps = weight
@@ -72,7 +77,7 @@ def plan_for(
     windows = windows_of(tuple(sizes), kernel, stride, dilation, padding)
     inner = channels * math.prod(kernel[1:])
     first = windows[0]
-    splits = first.taps > 1 and first.stride == 1 and 2 * outputs <= eagerness * inner
+    splits = first.taps > 1 and first.stride == 1 and 2 * outputs <= worth * inner
     unfolded = [
         (axis, w) for axis, w in enumerate(windows) if not w.trivial and (axis or not splits)
     ]

@@ -43,6 +43,11 @@ def result_sizes(
     return (outputs, *sliding_shape(image[1:], tuple(kernel), stride, dilation, padding))
 
 
+def check_bias(bias: Shape, weight: Shape) -> None:
+    if bias != weight[:1]:
+        raise ShapeError(f"the bias has shape {bias}, not {weight[:1]}: one number for each output")
+
+
 def conv_type(
     x: TensorType,
     weight: TensorType,
@@ -69,10 +74,7 @@ def conv_bias_type(
     groups: int,
 ) -> TensorType:
     check_same(x, bias)
-    if bias.shape != weight.shape[:1]:
-        raise ShapeError(
-            f"the bias has shape {bias.shape}, not {weight.shape[:1]}: one number for each output"
-        )
+    check_bias(bias.shape, weight.shape)
     return conv_type(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 

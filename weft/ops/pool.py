@@ -7,6 +7,7 @@ there are. `weft.nn.functional` has the public functions made of these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -183,6 +184,7 @@ def avg_pool(
     return _mean(x, divisor, attrs)
 
 
+@lru_cache(maxsize=1024)
 def _counts(
     sizes: Shape, kernel: Shape, stride: Shape, padding: Padding, beyond: Shape
 ) -> int | np.ndarray[Any, Any]:

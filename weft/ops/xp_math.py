@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 
 def same(xp: Any, x: Any) -> Any:
     """x itself: rounding of integers, the real part of a real number, …"""
@@ -27,6 +29,17 @@ def integer_power(xp: Any, x1: Any, x2: Any) -> Any:
     of_minus_one = xp.where(x2 % 2 == 0, one, -one)
     inverse = xp.where(x1 == 1, one, xp.where(x1 == -1, of_minus_one, one - one))
     return xp.where(below, inverse, powers)
+
+
+def float_power(xp: Any, x1: Any, x2: Any) -> Any:
+    """x1 ** x2; a square or a cube is a product, which is several times as fast."""
+    if xp is np and not x2.shape:
+        power = x2.item()
+        if power == 2:
+            return x1 * x1
+        if power == 3:
+            return x1 * x1 * x1
+    return xp.pow(x1, x2)
 
 
 def complex_expm1(xp: Any, x: Any) -> Any:
