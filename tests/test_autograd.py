@@ -691,6 +691,22 @@ def test_mixed_dtypes_cast_back() -> None:
     assert x.grad.tolist() == [6, 12]
 
 
+def test_a_leaf_that_changes_its_dtype() -> None:
+    """As Module.double() does: the gradient has the dtype of now."""
+    layer = weft.nn.Linear(2, 1).double()
+    layer(weft.ones((3, 2), dtype=weft.float64)).sum().backward()
+    assert layer.weight.grad.dtype is weft.float64
+    assert layer.weight.grad.tolist() == [[3, 3]]
+
+
+def test_backward_from_a_complex_number_needs_a_gradient() -> None:
+    z = weft.tensor(1 + 2j, requires_grad=True)
+    with pytest.raises(GradientError, match="real number only"):
+        (z * z).backward()
+    (z * z).backward(weft.tensor(1 + 0j))
+    assert z.grad.item() == pytest.approx(2 - 4j)
+
+
 def test_broadcasting_is_summed_back() -> None:
     x = weft.ones((2, 1, 3), dtype=weft.float64).requires_grad_()
     y = weft.ones((4, 1), dtype=weft.float64).requires_grad_()

@@ -1,4 +1,4 @@
-"""What the rows do not show: lengths, dropout, narrow floats, empty batches, first values, errors."""
+"""What the rows do not show: lengths, dropout, dtypes, empty batches, first values, errors."""
 
 from __future__ import annotations
 
@@ -140,10 +140,12 @@ def test_seeds_repeat_dropout() -> None:
 MODULES = [row for row in ROWS if not row.is_function]
 
 
-def run(row: Row, dtype: weft.DType) -> list[weft.Tensor]:
+def run(row: Row, dtype: weft.DType, given: weft.DType) -> list[weft.Tensor]:
+    """Results and gradients, computed in `dtype` from numbers that are rounded to `given`."""
+
     def make(x: Any) -> weft.Tensor:
         tensor = weft.asarray(x)
-        return tensor.astype(dtype) if tensor.dtype.kind == "float" else tensor
+        return tensor.astype(given).astype(dtype) if tensor.dtype.kind == "float" else tensor
 
     module = getattr(nn, row.module)(*tensors(row.args, make), **tensors(row.kwargs, make))
     module.to(dtype)
@@ -164,11 +166,15 @@ def run(row: Row, dtype: weft.DType) -> list[weft.Tensor]:
     return [*out, *grads]
 
 
+def results(row: Row, dtype: weft.DType) -> tuple[list[weft.Tensor], list[weft.Tensor]]:
+    return run(row, dtype, dtype), run(row, weft.float64, dtype)
+
+
 @pytest.mark.parametrize("row", MODULES, ids=lambda row: row.name)
 def test_float32(row: Row) -> None:
-    if "huge" in row.label or "limits" in row.label:
+    if row.label in ("huge", "huge_weights", "limits"):
         pytest.skip("float32 does not hold these numbers")
-    for mine, exact in zip(run(row, weft.float32), run(row, weft.float64), strict=True):
+    for mine, exact in zip(*results(row, weft.float32), strict=True):
         assert mine.dtype is weft.float32
         np.testing.assert_allclose(
             mine.detach().numpy(), exact.detach().numpy(), rtol=2e-4, atol=2e-4
@@ -178,9 +184,9 @@ def test_float32(row: Row) -> None:
 @pytest.mark.parametrize("dtype", [weft.float16, weft.bfloat16], ids=str)
 @pytest.mark.parametrize("row", MODULES, ids=lambda row: row.name)
 def test_narrow_floats(row: Row, dtype: weft.DType) -> None:
-    if "huge" in row.label or "limits" in row.label:
+    if row.label in ("huge", "huge_weights", "limits", "zeros"):
         pytest.skip("narrow floats do not hold these numbers")
-    for mine, exact in zip(run(row, dtype), run(row, weft.float64), strict=True):
+    for mine, exact in zip(*results(row, dtype), strict=True):
         assert mine.dtype is dtype
         close = mine.detach().numpy().astype(np.float64)
         scale = 1 + np.abs(exact.detach().numpy()).max(initial=0)
@@ -217,8 +223,9 @@ def test_empty_batches(module: Any, shape: tuple[int, ...]) -> None:
     out = module(x)
     out = out[0] if isinstance(out, tuple) else out
     assert 0 in out.shape
-    out.sum().backward()
-    assert x.grad is None or x.grad.shape == shape
+    if 0 not in shape[:1] or not isinstance(module, nn.GRU):  # without steps, nothing depends on x
+        out.sum().backward()
+        assert x.grad.shape == shape
     if isinstance(module, nn.BatchNorm2d):
         assert not module.running_mean.any()
 
@@ -349,7 +356,7 @@ def test_errors_name_what_does_not_fit_and_the_line(call: Any, message: str) -> 
 
 def test_inplace_gives_the_argument_the_value_too() -> None:
     for module in (nn.ReLU(inplace=True), nn.ELU(inplace=True), nn.Hardtanh(inplace=True)):
-        x = weft.asarray(values(5))
+        x = weft.asarray(values(5)) * 5
         y = x.clone()
         out = module(x)
         np.testing.assert_array_equal(x.numpy(), out.numpy())

@@ -6,10 +6,13 @@ from math import nan as nan
 from math import pi as pi
 
 from weft import autograd as autograd
+from weft import data as data
 from weft import errors as errors
 from weft import fft as fft
 from weft import inspect as inspect
 from weft import linalg as linalg
+from weft import nn as nn
+from weft import optim as optim
 from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
@@ -34,6 +37,7 @@ from weft.ops.reduce import *
 from weft.ops.select import *
 from weft.ops.shape import *
 from weft.ops.sorting import *
+from weft.ops.special import *
 
 newaxis = None
 __version__ = "0.1.0"

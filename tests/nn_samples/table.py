@@ -141,11 +141,16 @@ def _numpy(value: Any) -> Array:
     return np.asarray(value.detach().numpy() if hasattr(value, "detach") else value)
 
 
+def quiet_figures(name: str, work: Callable[[Any], dict[str, Any]]) -> dict[str, Array]:
+    """`figures`, without PyTorch's warnings about its own fast paths."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return figures(name, work)
+
+
 def compare(row: Row) -> None:
     """The same module, weights and inputs in both libraries: all that comes out agrees."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own
-        want = figures(row.name, lambda torch: _run(row, torch, torch.tensor))
+    want = quiet_figures(row.name, lambda torch: _run(row, torch, torch.tensor))
     got = {key: _numpy(value) for key, value in _run(row, weft, weft.asarray).items()}
     assert got.keys() == want.keys()
     for key, mine in got.items():

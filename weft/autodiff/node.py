@@ -27,7 +27,6 @@ from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op
-from weft.ir.types import TensorType
 from weft.ops.rules import sum_to
 
 count = itertools.count(1)
@@ -314,16 +313,14 @@ def part_of(parent: Node, index: int, shape: Shape) -> PartNode:
 class AccumulateGrad(Node):
     """A leaf: adds what arrives to the tensor's `.grad`."""
 
-    __slots__ = ("after", "type", "variable_")
+    __slots__ = ("after", "variable_")
 
     is_leaf = True
-    type: TensorType
     after: list[Hook] | None  # post-accumulate hooks
 
     def __init__(self, tensor: Tensor) -> None:
         self.variable_ = weakref.ref(tensor)
-        self.type = tensor.type
-        self.shape = self.type.shape
+        self.shape = tensor.shape
         self.edges = ()
         self.number = next(count)
         self.extra = self.after = None
@@ -342,7 +339,7 @@ class AccumulateGrad(Node):
         if not isinstance(g, Tensor):
             g = wrap(np.asarray(g) if isinstance(g, np.generic) else g)
         if g._data.dtype is not tensor._data.dtype:
-            g = cast(g, self.type.dtype)
+            g = cast(g, tensor.dtype)
         before = tensor.grad
         if before is None:
             tensor._grad = g if create else wrap(g._data)

@@ -59,7 +59,9 @@ def _whole(node: Node | None) -> Node | None:
 
 def _label(node: Node) -> str:
     if isinstance(node, AccumulateGrad):
-        return f'[label="leaf\\n{node.type}", style=filled, fillcolor="#cfe8cf"]'
+        leaf = node.variable
+        kind = node.shape if leaf is None else leaf.type
+        return f'[label="leaf\\n{kind}", style=filled, fillcolor="#cfe8cf"]'
     lines = [node.op.name if isinstance(node, OpNode) else node.name(), str(node.shape)]
     if isinstance(node, OpNode):
         kept = sum({id(k): k.nbytes for k in node.kept if hasattr(k, "nbytes")}.values())

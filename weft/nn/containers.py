@@ -95,6 +95,7 @@ class _Numbered(Module):
 class Sequential(_Numbered):
     """Modules called one after the other, each with the result of the one before.
 
+    >>> from weft import nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> model
     Sequential(

@@ -178,7 +178,7 @@ class Conv1d(_Convolution):
 class Conv2d(_Convolution):
     """Weighted sums over windows along (batch, channels, height, width).
 
-    >>> layer = nn.Conv2d(3, 8, 3, padding=1)
+    >>> layer = weft.nn.Conv2d(3, 8, 3, padding=1)
     >>> layer(weft.zeros((5, 3, 28, 28))).shape
     (5, 8, 28, 28)
     """

@@ -31,7 +31,7 @@ class Identity(Module):
 class Linear(Module):
     """input @ weight.T + bias over the last axis.
 
-    >>> layer = nn.Linear(3, 2)
+    >>> layer = weft.nn.Linear(3, 2)
     >>> layer(weft.ones((5, 3))).shape
     (5, 2)
     """

@@ -24,10 +24,10 @@ M = TypeVar("M", bound="Module")
 class Module(Members):
     """Base of all layers and models: assign parameters and submodules, and define `forward`.
 
-    >>> class Model(nn.Module):
+    >>> class Model(weft.nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
-    ...         self.scale = nn.Parameter(weft.ones(3))
+    ...         self.scale = weft.nn.Parameter(weft.ones(3))
     ...
     ...     def forward(self, x):
     ...         return x * self.scale

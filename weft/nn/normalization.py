@@ -106,6 +106,15 @@ class _RunningNorm(_Norm):
                 operands=[type_of(input)],
                 hint="axes are (batch, channels, …)",
             )
+        channels = input.shape[0 if input.ndim == self._unbatched else 1]
+        if channels != self.num_features:
+            raise ShapeError(
+                f"the weight has shape ({self.num_features},); the input of shape {input.shape} "
+                f"has {channels} channels",
+                op=type(self).__name__,
+                operands=[type_of(input)],
+                hint="make the layer for as many channels as the input has",
+            )
 
     def extra_repr(self) -> str:
         return (

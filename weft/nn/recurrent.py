@@ -183,8 +183,8 @@ class _Recurrent(Module):
         weight, bias = own["weight_hh" + suffix], own.get("bias_hh" + suffix)
         # What the inputs put into the gates is one product for all steps.
         into = F.linear(x, own["weight_ih" + suffix], own.get("bias_ih" + suffix))
-        steps = _Steps.apply(into)
-        order = range(len(steps))
+        order = range(x.shape[0])
+        steps = _Steps.apply(into) if order else ()
         outputs: list[Any] = [None] * len(steps)
         for t in reversed(order) if direction else order:
             new = self._step(steps[t], F.linear(state[0], weight, bias), state)

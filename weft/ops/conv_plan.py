@@ -67,8 +67,8 @@ def plan_for(
 ) -> Plan:
     """The plan for images (channels, *sizes) and a weight (outputs, channels / groups, *kernel).
 
-    `worth` is by how much a split pays: where the input's side is added up instead of copied
-    (in the transposed convolution), it pays twice.
+    `worth` is how much a split pays, as measured: 2 in the transposed convolution, where the
+    input's side is added up instead of copied, else 1.
     """
     result_sizes(image, weight, stride, padding, dilation, groups)
     channels, *sizes = image

@@ -42,6 +42,8 @@ def check_linear(x: Shape, weight: Shape) -> None:
 
 
 def _linear_numpy(x: Any, weight: Any, bias: Any) -> Any:
+    if not x.ndim or bias.shape != weight.shape[:1]:
+        raise ValueError  # what NumPy would let pass; the type rule says what is wrong
     if x.ndim < 3:
         out = x.dot(weight.T)
     else:  # one large product instead of many small ones

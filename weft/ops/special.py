@@ -287,7 +287,7 @@ def logsumexp(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Ten
     """log(sum(exp(x))) over `axis` (all axes by default) without overflow.
 
     >>> weft.logsumexp(weft.asarray([1000.0, 1000.0]))
-    tensor(1000.6931)
+    tensor(1000.6932)
     """
     tensor = _floats(x, "logsumexp")
     axes = normalize_axes(axis, tensor.ndim, "logsumexp")

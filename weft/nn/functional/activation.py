@@ -14,7 +14,7 @@ from weft.core.operands import assign
 from weft.core.tensor import Tensor
 from weft.ops import special
 from weft.ops.cast import astype
-from weft.ops.elementwise import abs, expm1, log, logaddexp, tanh
+from weft.ops.elementwise import abs, expm1, log, logaddexp, negative, tanh
 from weft.ops.random import rand_like
 from weft.ops.select import where
 from weft.ops.shape import reshape
@@ -177,7 +177,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), exact also where sigmoid is almost 0 or 1."""
-    return -logaddexp(-input, 0)
+    return negative(logaddexp(-input, 0))
 
 
 def softsign(input: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ def cross_entropy(
     Classes lie along axis 1 (axis 0 of a vector). Indices have the input's shape without that
     axis, probabilities all of it.
 
-    >>> F.cross_entropy(weft.asarray([[0.0, 1000.0]]), weft.asarray([0]))
+    >>> weft.nn.functional.cross_entropy(weft.asarray([[0.0, 1000.0]]), weft.asarray([0]))
     tensor(1000.)
     """
     axis = _class_axis(input, "cross_entropy")

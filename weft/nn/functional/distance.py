@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.base.errors import RangeError
+from weft.core.operands import cast
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import abs, maximum, sqrt, square
 from weft.ops.reduce import max, min, sum
@@ -35,16 +37,24 @@ def vector_norm(x: Tensor, p: float, dim: int | tuple[int, ...], keepdims: bool)
     return where(zero, 0, where(zero, 1, total) ** (1 / p))
 
 
+def _wide(x: Tensor) -> Tensor:
+    """Narrow floats as float32: half of 1e-8 is 0."""
+    return cast(x, float32) if x.dtype in NARROW_FLOATS else x
+
+
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """The input with vectors of length 1 along `dim`; shorter ones than eps are divided by it."""
-    return input / maximum(vector_norm(input, p, dim, True), eps)
+    x = _wide(input)
+    return cast(x / maximum(vector_norm(x, p, dim, True), eps), input.dtype)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; lengths count as eps at least."""
-    length1 = maximum(vector_norm(x1, 2, dim, True), eps)
-    length2 = maximum(vector_norm(x2, 2, dim, True), eps)
-    return sum((x1 / length1) * (x2 / length2), axis=dim)
+    a, b = _wide(x1), _wide(x2)
+    along_a = a / maximum(vector_norm(a, 2, dim, True), eps)
+    along_b = b / maximum(vector_norm(b, 2, dim, True), eps)
+    out = sum(along_a * along_b, axis=dim)
+    return cast(out, x1.dtype) if x1.dtype in NARROW_FLOATS else out
 
 
 def pairwise_distance(
