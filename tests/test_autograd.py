@@ -576,6 +576,19 @@ def test_function_errors_and_edge_cases() -> None:
     assert x.grad.item() == 2
 
 
+def test_a_function_leaves_no_cycle_behind() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        x = leaf(1.0)
+        y = MyReLU.apply(x)
+        held = weakref.ref(y.grad_fn)
+        del y
+        assert held() is None
+    finally:
+        gc.enable()
+
+
 def test_custom_op_is_an_op_like_any_other() -> None:
     name = "test_cube"
     cube = weft.custom_op(name, vjp=[lambda xp, g, _out, x: g * 3 * x * x])(lambda xp, x: x * x * x)

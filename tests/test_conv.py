@@ -348,6 +348,21 @@ def test_narrow_floats_are_rounded_once(dtype: Any) -> None:
         assert (got == rounded).mean() > 0.98
 
 
+@pytest.mark.parametrize("dtype", [weft.float16, weft.bfloat16])
+def test_gradients_of_narrow_floats(dtype: Any) -> None:
+    narrow = [weft.asarray(rand(*s), dtype=dtype) for s in ((8, 4, 9, 9), (6, 4, 3, 3), (6,))]
+    found = []
+    for wide in (dtype, weft.float64):
+        x, w, b = (weft.tensor(t.astype(wide), requires_grad=True) for t in narrow)
+        out = conv(x, w, b, padding=1)
+        found.append(weft.autograd.grad((out * out).sum() / out.size, (x, w, b)))
+    for mine, exact in zip(*found, strict=True):
+        assert mine.dtype is dtype
+        want = exact.numpy()
+        off = np.abs(mine.numpy().astype(np.float64) - want).max()
+        assert off < 8 * float(weft.finfo(dtype).eps) * np.abs(want).max()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "complex64", "complex128"])
 def test_other_dtypes(dtype: str) -> None:
     rng = np.random.default_rng(0)

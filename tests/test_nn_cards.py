@@ -26,6 +26,7 @@ CALLS: list[tuple[Any, tuple[Array, ...], dict[str, Any]]] = [
     (neural.linear, (values(2, 5, 3), values(2, 3), values(2)), {}),
     (neural.linear, (values(3), values(2, 3), values(2)), {}),
     (neural.linear, (values(0, 3), values(2, 3), values(2)), {}),
+    (neural.softplus, (values(3, 5, low=-30, high=30),), {}),
     (neural.standardize, (values(5, 4),), {"axis": (1,), "eps": 1e-5}),
     (neural.standardize, (values(3, 4, 5),), {"axis": (0, 2), "eps": 0.1}),
     (neural.standardize, (values(0, 4),), {"axis": (0,), "eps": 0.1}),
@@ -51,6 +52,12 @@ CALLS: list[tuple[Any, tuple[Array, ...], dict[str, Any]]] = [
     (embedding.embedding, (values(6, 3), indices(2, 4, below=6)), {"padding_idx": 2}),
     (embedding.row_sums, (values(2, 4, 3), indices(2, 4, below=6)), {"rows": 6, "padding_idx": 2}),
     (embedding.row_sums, (values(0, 3), indices(0, below=6)), {"rows": 6, "padding_idx": None}),
+    (
+        embedding.row_sums,
+        (values(3, 40), np.array([0, 5, 200], np.uint8)),  # 200 * 40 is more than a uint8 holds
+        {"rows": 201, "padding_idx": None},
+    ),
+    (embedding.row_sums, (values(3, 0), indices(3, below=6)), {"rows": 6, "padding_idx": None}),
     (recurrent.lstm_gates, (values(2, 12, seed=1), values(2, 3)), {}),
     (recurrent.gru_gates, (values(2, 9, seed=1), values(2, 9, seed=2), values(2, 3)), {}),
 ]

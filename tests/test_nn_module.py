@@ -317,6 +317,15 @@ def test_copies_are_independent(duplicate: Any) -> None:
     assert list(twin.state_dict()) == list(net.state_dict())
 
 
+def test_a_shallow_copy_has_members_of_its_own() -> None:
+    net = Net()
+    twin = copy.copy(net)
+    assert twin.scale is net.scale
+    twin.extra = nn.Linear(2, 2)
+    del twin.first
+    assert names(net.named_children()) == ["first", "norm", "last"]
+
+
 def doubled(module: Any, args: Any, out: Any) -> Any:
     return out * 2
 

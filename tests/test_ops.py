@@ -184,7 +184,13 @@ TESTED_ELSEWHERE = {
 }
 OPS_TESTED_ELSEWHERE = {
     *("gather", "setitem"),  # test_indexing.py
-    "scatter_add",  # test_derivatives_index.py
     "to_device",  # test_registration.py
+    "scatter_add",  # test_derivatives_index.py
+    *("conv", "conv_bias", "conv_input", "conv_weight"),  # test_conv.py
+    *("max_pool", "max_pool_indices", "max_pool_input", "max_pool_pick"),  # test_pool.py
+    *("sum_pool", "sum_pool_input"),  # test_pool.py
+    *("binary_cross_entropy", "cross_entropy", "embedding", "nll"),  # test_nn_cards.py
+    *("gru_gates", "linear", "lstm_gates", "row_sums", "softplus", "standardize"),
+    *(name for name in OPS if name.endswith("_update")),  # test_optim.py
     *(name for name in OPS if name.startswith("random_")),  # test_random*.py
 }

@@ -355,6 +355,10 @@ def test_narrow_floats(dtype: Any) -> None:
         assert got.dtype is dtype, name
         want = FUNCTIONS[function](wide, **options).astype(dtype)
         np.testing.assert_array_equal(got.numpy(), want.numpy(), err_msg=name)
+        point = weft.tensor(x, requires_grad=True)
+        FUNCTIONS[function](point, **options).sum().backward()
+        assert point.grad is not None
+        assert point.grad.dtype is dtype
 
 
 def test_sums_of_float16_do_not_overflow() -> None:

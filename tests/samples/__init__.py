@@ -1,6 +1,6 @@
 """All rows of samples, family by family."""
 
-from samples import creation, elementwise, fft, index, linalg, reduce, shape
+from samples import creation, elementwise, fft, index, linalg, reduce, shape, special
 
 ROWS = [
     *elementwise.ROWS,
@@ -10,4 +10,5 @@ ROWS = [
     *creation.ROWS,
     *linalg.ROWS,
     *fft.ROWS,
+    *special.ROWS,
 ]

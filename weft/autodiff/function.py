@@ -28,7 +28,7 @@ class Context:
         self._given: tuple[Any, ...] = ()
         self._constant: list[Tensor] = []
         self._materialize = True
-        self._node: FunctionNode | None = None
+        self._name = ""  # of the node; the node itself would be a cycle that only the GC breaks
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for the backward, as `ctx.saved_tensors`."""
@@ -45,8 +45,7 @@ class Context:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         if self._saved is FREED:
-            assert self._node is not None
-            raise freed(self._node)
+            raise freed(self._name)
         return tuple(None if s is None else tensor_of(*s) for s in self._saved)
 
 
@@ -142,7 +141,7 @@ class Function:
         if anomaly.on:
             node._more().location = user_location()
         node.number = next(count)
-        context._node = node
+        context._name = node.name()
         single = len(node.types) == 1
         for index, out in enumerate(out for out in outputs if isinstance(out, Tensor)):
             constant = any(out is marked for marked in context._constant)

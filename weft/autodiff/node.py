@@ -193,7 +193,7 @@ class OpNode(Node):
     ) -> Sequence[Any]:
         kept, plan, edges = self.kept, self.plan, self.edges
         if kept is FREED:
-            raise freed(self)
+            raise freed(self.name())
         if create or not ((g.__class__ is ndarray and g.dtype.char in _WIDE) or _raw(g)):
             grads = self._apply_to_tensors(g, create, wanted)
             if plan.keeps and not keep:
@@ -279,10 +279,10 @@ def _linked(out: Any, node: Node) -> Any:
     return tensor_of(out, node)
 
 
-def freed(node: Node) -> GradientError:
+def freed(name: str) -> GradientError:
     return GradientError(
         "backward went through this graph before, and what it kept was freed",
-        op=node.name(),
+        op=name,
         hint="say backward(retain_graph=True) the first time, or compute the loss anew",
     )
 

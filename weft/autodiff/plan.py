@@ -79,7 +79,7 @@ def _needs(rule: DerivativeRule, count: int, numbered: bool) -> tuple[int, list[
     for parameter in parameters[skip + 1 :]:
         if parameter.kind is parameter.VAR_POSITIONAL:
             named += [_need(parameter.name)] * (count - len(named))
-        elif parameter.kind is not parameter.KEYWORD_ONLY:
+        elif parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
             named.append(_need(parameter.name))
     return out, named
 

@@ -34,6 +34,15 @@ class Members:
         )
         return self
 
+    def __copy__(self: T) -> T:
+        twin: T = type(self).__new__(type(self))
+        twin.__dict__.update(
+            self.__dict__,
+            _member_kinds=dict(self._member_kinds),
+            _transient_buffers=set(self._transient_buffers),
+        )
+        return twin
+
     # --- attributes ---------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -29,8 +29,8 @@ def check_nonlinearity(name: str) -> None:
 
 def lstm_step(gates: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """The next (h, c) of an LSTM from the sums that go into its gates."""
-    out: tuple[Tensor, Tensor] = bind(recurrent.lstm_gates, gates, c)
-    return out
+    out: tuple[Tensor, Tensor, Tensor] = bind(recurrent.lstm_gates, gates, c)
+    return out[0], out[1]
 
 
 def gru_step(x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:

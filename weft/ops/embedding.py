@@ -46,6 +46,8 @@ _UNSIGNED = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}
 
 
 def _embedding_numpy(weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
+    if indices.dtype.kind not in "iu" or weight.ndim != 2:
+        raise ValueError  # what NumPy might let pass; the type rule says what is wrong
     # Read as unsigned, negative numbers are large ones: one look finds all that are out of range.
     if indices.size and indices.view(_UNSIGNED[indices.itemsize]).max() >= len(weight):
         wrong = indices[(indices < 0) | (indices >= len(weight))][0]
@@ -67,20 +69,24 @@ def _row_sums(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | No
     return xp.matmul(xp.astype(hits, as_dtype(g.dtype).numpy), flat)
 
 
+_BLOCK = 65536  # elements that are added up at a time
+
+
 def _row_sums_numpy(g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
-    """The same by sorting: each row's parts lie side by side, and are added up in their order."""
-    out = np.zeros((rows, g.shape[-1]), g.dtype)
-    if not g.size:
-        return out
-    flat = g.reshape(-1, g.shape[-1])
-    numbers = indices.reshape(-1)
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    out[ordered[starts]] = np.add.reduceat(flat[order], starts, axis=0)
+    """The same, added up in order. `np.add.at` is fast only for flat arrays."""
+    size = g.shape[-1]
+    out = np.zeros(rows * size, g.dtype)
+    flat = g.reshape(indices.size, size)
+    starts = indices.reshape(-1, 1).astype(np.int64) * size
+    within = np.arange(size)
+    step = max(_BLOCK // max(size, 1), 1)
+    for i in range(0, len(flat), step):
+        places = (starts[i : i + step] + within).reshape(-1)
+        np.add.at(out, places, flat[i : i + step].reshape(-1))
+    sums = out.reshape(rows, size)
     if padding_idx is not None:
-        out[padding_idx] = 0
-    return out
+        sums[padding_idx] = 0
+    return sums
 
 
 # --- cards -------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def _picked(x: Any, target: Any, axis: int, ignore_index: int) -> tuple[Any, Any
     """By NumPy: x at each target (0 for ignored ones), and which are ignored; None for none."""
     classes = x.shape[axis]
     ignored = None
-    if target.shape != x.shape[:axis] + x.shape[axis + 1 :]:
+    if target.shape != x.shape[:axis] + x.shape[axis + 1 :] or target.dtype.kind not in "iu":
         raise ValueError  # what NumPy might let pass; the type rule says what is wrong
     # Read as unsigned, negative targets are large ones: one look finds all that are out of range.
     largest = _largest(target.view(_UNSIGNED[target.itemsize]), axis=None) if target.size else -1

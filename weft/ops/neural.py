@@ -14,7 +14,7 @@ from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, reduced_shape, size_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
-from weft.ops.rules import check_kind, check_same
+from weft.ops.rules import check_kind, check_same, unary_rule
 
 Axes = tuple[int, ...]
 
@@ -147,4 +147,21 @@ standardize = Op(
     traits=Trait.WIDEN,
     outputs=3,
     vjp=(_standardize_vjp,),
+)
+
+# --- log(1 + exp(x)) ---------------------------------------------------------------------------
+
+
+def _softplus_values(xp: Any, x: Any) -> Any:
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+#: A smooth relu. Made of maximum and abs its slope at 0 would be 0; it is 1/2.
+softplus = Op(
+    "softplus",
+    unary_rule("real floating", "same"),
+    _softplus_values,
+    kinds="real floating",
+    traits=Trait.ELEMENTWISE | Trait.WIDEN,
+    vjp=(lambda xp, g, _out, x: g / (1 + xp.exp(-x)),),
 )

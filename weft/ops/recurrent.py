@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from weft.base.errors import ShapeError
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
@@ -42,58 +44,69 @@ def _cost(inputs: Types, outputs: Types) -> Cost:
 # --- LSTM --------------------------------------------------------------------------------------
 
 
-def _lstm_type(gates: TensorType, c: TensorType) -> tuple[TensorType, TensorType]:
+def _lstm_type(gates: TensorType, c: TensorType) -> tuple[TensorType, TensorType, TensorType]:
     _check(c, 4, gates)
-    return c, c
-
-
-def _lstm_open(xp: Any, gates: Any) -> tuple[Any, Any, Any, Any]:
-    """How far the input, forget and output gates are open, and the new value between them."""
-    i, f, g, o = _split(gates, 4)
-    return _sigmoid(xp, i), _sigmoid(xp, f), xp.tanh(g), _sigmoid(xp, o)
+    return c, c, gates
 
 
 def _lstm_values(xp: Any, gates: Any, c: Any) -> Any:
-    i, f, g, o = _lstm_open(xp, gates)
-    new = f * c + i * g
-    return o * xp.tanh(new), new
+    """The next h and c, and how far the gates (input, forget, new value, output) are open."""
+    i, f, n, o = _split(gates, 4)
+    i, f, n, o = _sigmoid(xp, i), _sigmoid(xp, f), xp.tanh(n), _sigmoid(xp, o)
+    new = f * c + i * n
+    return o * xp.tanh(new), new, xp.concat([i, f, n, o], axis=-1)
 
 
-def _lstm_change(xp: Any, g: Any, new: Any, o: Any) -> tuple[Any, Any]:
+def _lstm_numpy(gates: Any, c: Any) -> Any:
+    """The same with few large steps."""
+    opened = np.exp(-gates)
+    opened += 1
+    np.reciprocal(opened, out=opened)
+    _, _, between, _ = _split(gates, 4)
+    i, f, n, o = _split(opened, 4)
+    np.tanh(between, out=n)
+    new = f * c
+    new += i * n
+    h = np.tanh(new)
+    h *= o
+    return h, new, opened
+
+
+def _lstm_change(xp: Any, g: Any, out: Any) -> tuple[Any, Any]:
     """The gradient of the new c, by itself and through h; and tanh of the new c."""
-    g_h, g_c = g
+    g_h, g_c, _ = g
+    _, new, opened = out
     t = xp.tanh(new)
     if g_h is None:
-        return g_c, t
-    through = g_h * o * (1 - t * t)
+        return (xp.zeros_like(new) if g_c is None else g_c), t
+    through = g_h * _split(opened, 4)[3] * (1 - t * t)
     return (through if g_c is None else through + g_c), t
 
 
-def _lstm_vjp_gates(xp: Any, g: Any, out: Any, gates: Any, c: Any) -> Any:
-    i, f, n, o = _lstm_open(xp, gates)
-    change, t = _lstm_change(xp, g, out[1], o)
-    g_h = g[0] if g[0] is not None else xp.zeros_like(change)
-    parts = [
-        change * n * (i * (1 - i)),
-        change * c * (f * (1 - f)),
-        change * i * (1 - n * n),
-        g_h * t * (o * (1 - o)),
-    ]
-    return xp.concat(parts, axis=-1)
+def _lstm_vjp_gates(xp: Any, g: Any, out: Any, _gates: Any, c: Any) -> Any:
+    change, t = _lstm_change(xp, g, out)
+    i, f, n, o = _split(out[2], 4)
+    g_h, _, g_open = g
+    through = xp.zeros_like(change) if g_h is None else g_h * t
+    parts = [change * n, change * c, change * i, through]
+    if g_open is not None:
+        parts = [part + more for part, more in zip(parts, _split(g_open, 4), strict=True)]
+    slopes = [i * (1 - i), f * (1 - f), 1 - n * n, o * (1 - o)]
+    return xp.concat([p * s for p, s in zip(parts, slopes, strict=True)], axis=-1)
 
 
-def _lstm_vjp_c(xp: Any, g: Any, out: Any, gates: Any, _c: Any) -> Any:
-    _, f, _, o = _split(gates, 4)
-    return _lstm_change(xp, g, out[1], _sigmoid(xp, o))[0] * _sigmoid(xp, f)
+def _lstm_vjp_c(xp: Any, g: Any, out: Any, _gates: Any, _c: Any) -> Any:
+    return _lstm_change(xp, g, out)[0] * _split(out[2], 4)[1]
 
 
 lstm_gates = Op(
     "lstm_gates",
     _lstm_type,
     _lstm_values,
+    numpy=_lstm_numpy,
     kinds="real floating",
     traits=Trait.WIDEN,
-    outputs=2,
+    outputs=3,
     vjp=(_lstm_vjp_gates, _lstm_vjp_c),
     cost=_cost,
 )

@@ -14,6 +14,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops import masks
 from weft.ops.define import BinaryFunction
 from weft.ops.elementwise import equal, greater, less, logical_or, not_equal, sqrt
 from weft.ops.rules import check_same
@@ -34,6 +35,7 @@ _where = Op(
     "where",
     _where_type,
     "where",
+    numpy=masks.where,
     dispatch_on=1,
     traits=Trait.ELEMENTWISE,
     vjp=(

@@ -29,6 +29,7 @@ from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.arguments import axis_of
 from weft.ops.define import unary
+from weft.ops.masks import keep
 from weft.ops.rules import check_kind
 
 __all__ = ["erf", "erfc", "log_softmax", "logsumexp", "relu", "sigmoid", "softmax"]
@@ -85,7 +86,19 @@ def _tail(xp: Any, x: Any) -> Any:
     return squared * t * _fraction(_TAIL, t)
 
 
+_BLOCK = 65536  # elements: what is worked on at a time stays in the cache
+
+
 def _erf(xp: Any, x: Any) -> Any:
+    if xp is np and x.size > _BLOCK and x.flags.c_contiguous:
+        flat, out = x.reshape(-1), np.empty(x.size, x.dtype)
+        for start in range(0, x.size, _BLOCK):
+            out[start : start + _BLOCK] = _erf_of(np, flat[start : start + _BLOCK])
+        return out.reshape(x.shape)
+    return _erf_of(xp, x)
+
+
+def _erf_of(xp: Any, x: Any) -> Any:
     if as_dtype(x.dtype) is not dtypes.float64:
         inside = xp.clip(x, -_SINGLE_END, _SINGLE_END)
         return xp.clip(inside * _fraction(_SINGLE, inside * inside), -1, 1)
@@ -127,7 +140,7 @@ relu = unary(
     "relu",
     kinds="real numeric",
     evaluate=lambda xp, x: xp.maximum(x, 0),
-    vjp=lambda xp, g, out, _x: xp.where(out <= 0, 0, g),
+    vjp=lambda xp, g, out, _x: keep(xp, out > 0, g),
 )
 sigmoid = unary(
     "sigmoid",

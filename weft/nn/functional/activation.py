@@ -10,11 +10,12 @@ import math
 from weft.base.dtypes import as_dtype
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import normalize_axis
+from weft.core.bind import bind
 from weft.core.operands import assign
 from weft.core.tensor import Tensor
-from weft.ops import special
+from weft.ops import neural, special
 from weft.ops.cast import astype
-from weft.ops.elementwise import abs, expm1, log, logaddexp, negative, tanh
+from weft.ops.elementwise import abs, expm1, log, negative, tanh
 from weft.ops.random import rand_like
 from weft.ops.select import where
 from weft.ops.shape import reshape
@@ -166,18 +167,23 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input))."""
-    return _result(input, input * tanh(logaddexp(input, 0)), inplace, "mish")
+    return _result(input, input * tanh(_softplus(input)), inplace, "mish")
+
+
+def _softplus(x: Tensor) -> Tensor:
+    out: Tensor = bind(neural.softplus, x)
+    return out
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta; the input itself where beta * input is large."""
     scaled = input * beta
-    return where(scaled > threshold, input, logaddexp(scaled, 0) / beta)
+    return where(scaled > threshold, input, _softplus(scaled) / beta)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), exact also where sigmoid is almost 0 or 1."""
-    return negative(logaddexp(-input, 0))
+    return negative(_softplus(-input))
 
 
 def softsign(input: Tensor) -> Tensor:

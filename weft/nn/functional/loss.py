@@ -10,8 +10,8 @@ from weft.core.bind import bind
 from weft.core.operands import common
 from weft.core.tensor import Tensor
 from weft.nn.functional.distance import pairwise_distance
-from weft.ops import entropy
-from weft.ops.elementwise import abs, exp, log, logaddexp, maximum, square
+from weft.ops import entropy, neural
+from weft.ops.elementwise import abs, exp, log, maximum, square
 from weft.ops.reduce import mean, sum
 from weft.ops.select import where
 from weft.ops.special import relu
@@ -118,7 +118,7 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """The cross entropy of sigmoid(input), exact also for large logits."""
     _difference(input.detach(), target, "binary_cross_entropy_with_logits")
-    below = logaddexp(-input, 0)  # -log(sigmoid(input))
+    below: Tensor = bind(neural.softplus, -input)  # -log(sigmoid(input))
     losses = (1 - target) * input
     if pos_weight is None:
         losses = losses + below

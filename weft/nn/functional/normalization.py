@@ -86,10 +86,12 @@ def _by_channel(
                 operands=[type_of(out), type_of(tensor)],
                 hint="make the layer for as many channels as axis 1 of the input has",
             )
-    spread = (channels, *(1,) * (out.ndim - 2))
+    if out.ndim > 2:
+        spread = (channels, *(1,) * (out.ndim - 2))
+        weight, bias = (None if t is None else reshape(t, spread) for t in (weight, bias))
     if weight is not None:
-        out = out * reshape(weight, spread)
-    return out if bias is None else out + reshape(bias, spread)
+        out = out * weight
+    return out if bias is None else out + bias
 
 
 def group_norm(
