@@ -40,8 +40,8 @@ _where = Op(
     traits=Trait.ELEMENTWISE,
     vjp=(
         None,
-        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, g, 0),
-        lambda xp, g, _out, condition, _x1, _x2: xp.where(condition, 0, g),
+        lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, condition, g),
+        lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, ~condition, g),
     ),
 )
 

@@ -10,6 +10,7 @@ from weft.core.operands import as_number, assign, cast
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros
 from weft.ops.elementwise import abs as absolute
+from weft.ops.elementwise import negative
 from weft.ops.reduce import max as largest
 from weft.ops.shape import concat, reshape
 from weft.optim.line_search import Point, strong_wolfe
@@ -146,7 +147,7 @@ class LBFGS(Optimizer):
         """Minus the approximate inverse of the second derivative times the gradient."""
         if state["n_iter"] == 1:
             state |= {"old_dirs": [], "old_stps": [], "ro": [], "H_diag": 1.0}
-            return -grad
+            return negative(grad)
         ys, ss, ro = state["old_dirs"], state["old_stps"], state["ro"]
         y = grad - state["prev_flat_grad"]
         s = state["d"] * state["t"]
@@ -159,7 +160,7 @@ class LBFGS(Optimizer):
             ss.append(s)
             ro.append(1.0 / product)
             state["H_diag"] = product / _dot(y, y)
-        q: Tensor = -grad
+        q: Tensor = negative(grad)
         weights: list[float] = []
         for y, s, r in zip(reversed(ys), reversed(ss), reversed(ro), strict=True):
             weights.append(_dot(s, q) * r)
