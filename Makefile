@@ -19,7 +19,8 @@ demo: $(VENV)/.weft-run
 	@$(BIN)/weft demo
 
 test: lint
-	$(BIN)/python -m pytest -q -n auto
+	@# One BLAS thread per worker: workers that fight for cores run ten times slower.
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
 lint: $(VENV)/.weft-test
 	$(BIN)/ruff check .

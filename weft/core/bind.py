@@ -173,11 +173,11 @@ def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, An
     return call
 
 
-def unary(op: Op, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def unary(op: Op, otherwise: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
     """`bind` for a function of one tensor, in one frame as `operator` is."""
     kernel_of = op.kernels[ndarray].get
 
-    def call(x: Any, /) -> Any:
+    def call(x: Tensor, /) -> Tensor:
         if isinstance(x, Tensor):
             a = x._data
             if a.__class__ is ndarray and not _recording:
@@ -196,9 +196,10 @@ def unary(op: Op, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
                     tensor._data = out if out.__class__ is ndarray else asarray(out)
                     tensor._node = None
                     if x._node is not None:
-                        return tape(op, (x,), _NO_ATTRS, tensor)
+                        tape(op, (x,), _NO_ATTRS, tensor)
                     return tensor
-        return otherwise(x)
+        promoted: Tensor = otherwise(x)
+        return promoted
 
     return call
 
@@ -228,30 +229,31 @@ def short(op: Op, kernel: Callable[[Any, Any], Any], x: Tensor, argument: Any) -
     return tensor
 
 
-def update(op: Op, target: Tensor, *inputs: Tensor, **attrs: Any) -> None:
-    """Give `target` the value op(target, *inputs), in its own buffer where nobody else sees that.
+def update(op: Op, *operands: Tensor, **attrs: Any) -> None:
+    """Give the first `op.outputs` operands the values that the op computes for them.
 
-    `inputs` must not hold `target`'s array. The result has the dtype and shape of `target`.
+    They are written into their own buffers where nobody else sees those and the card can do it.
+    The results have the dtypes and shapes of those operands.
     """
-    in_place = op.in_place
-    arrays = [tensor._data for tensor in inputs]
-    if (
-        in_place is None
-        or _recording
-        or op.kernels.overridden
-        or (mode.enabled and any(t._node is not None for t in (target, *inputs)))
-        or any(array.__class__ is not ndarray for array in (target._data, *arrays))
-    ):
-        rebind(target, bind(op, target, *inputs, **attrs), op.name)
+    outputs = op.outputs
+    in_place = None if _recording or op.kernels.overridden else op.in_place
+    for x in operands:
+        if x._data.__class__ is not ndarray or (x._node is not None and mode.enabled):
+            in_place = None
+    if in_place is None:
+        out = bind(op, *operands, **attrs)
+        for target, value in zip(operands, out if outputs > 1 else (out,), strict=False):
+            rebind(target, value, op.name)
         return
+    arrays = [x._data for x in operands[outputs:]]  # before `own`: what they hold is not written
     try:
         run = _quiet.pop()
     except builtins.IndexError:
         run = _new_quiet()
     try:
-        run(in_place, own(target), *arrays, **attrs)
+        run(in_place, *map(own, operands[:outputs]), *arrays, **attrs)
     except Exception as error:
-        raise _explained(op, (target, *inputs), attrs, error) from _cause(error)
+        raise _explained(op, operands, attrs, error) from _cause(error)
     _quiet.append(run)
 
 

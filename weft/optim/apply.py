@@ -10,23 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import Parameter, Signature
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import ShapeError, WeftError
-from weft.core import bind as binding
-from weft.core.bind import bind
+from weft.core.bind import bind, update
 from weft.core.operands import assign, cast, paired
-from weft.core.tensor import Tensor, own, type_of
+from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops.rules import check_kind, check_same
 
 Array = np.ndarray[Any, Any]
-_array_of = attrgetter("_data")
 
 #: What kernels work on in place, float32 and float64; others take the evaluation rule of the card.
 IN_PLACE = "fd"
@@ -96,26 +93,14 @@ def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:
 
 def apply(op: Op, *operands: Tensor, **attrs: Any) -> None:
     """Give the first `op.outputs` operands the values that the rule computes for them."""
-    outputs = op.outputs
-    p, g = operands[0]._data, operands[outputs]._data
-    if (
-        p.__class__ is g.__class__ is np.ndarray
-        and p.dtype is g.dtype
-        and p.dtype.char in IN_PLACE
-        and p.shape == g.shape
-        and not binding._recording
-        and not op.kernels.overridden
-    ):
-        del p  # so that nobody but its tensor holds it
-        write: Any = op.in_place
-        if outputs == 1:  # plain SGD of a small network: the call costs as much as the work
-            write(own(operands[0]), g, *map(_array_of, operands[2:]), **attrs)
-        else:
-            write(*map(own, operands[:outputs]), *map(_array_of, operands[outputs:]), **attrs)
+    p, g = operands[0]._data, operands[op.outputs]._data
+    if p.dtype is g.dtype and p.shape == g.shape and p.dtype.char in IN_PLACE:
+        del p, g  # so that nobody but their tensors holds them
+        update(op, *operands, **attrs)
         return
     _check(op, operands, attrs)
     out = bind(op, *operands, **attrs)
-    for target, value in zip(operands, out if outputs > 1 else (out,), strict=False):
+    for target, value in zip(operands, out if op.outputs > 1 else (out,), strict=False):
         assign(target, value, op.name)
 
 
