@@ -18,7 +18,11 @@ def unused_parameters(rule: Any) -> set[str]:
     """Parameters of a function that its code, and code nested in it, never loads."""
     code = rule.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    loaded = {i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD")}
+    loaded: set[Any] = set()
+    for instruction in dis.get_instructions(code):
+        if "LOAD_FAST" in instruction.opname:  # from 3.13 on, one can load two variables
+            given = instruction.argval
+            loaded.update(given if isinstance(given, tuple) else (given,))
     return set(names) - loaded - set(code.co_cellvars)
 
 

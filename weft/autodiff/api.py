@@ -188,6 +188,7 @@ def _set_requires_grad(self: Tensor, wanted: bool) -> None:
                 op="requires_grad",
                 hint="cast it first: x.astype(weft.float32)",
             )
+        self._grad = _get_grad(self)  # set from now on: asking for it is then cheap
         self._node = AccumulateGrad(self)
 
 
