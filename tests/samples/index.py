@@ -87,7 +87,7 @@ def unique(*fields: str) -> Callable[..., Any]:
 
 ROWS = [
     Row("take", np.take, take, "all"),
-    Row("take_along_axis", np.take_along_axis, along, "all"),
+    Row("take_along_axis", lambda x, i, axis=-1: np.take_along_axis(x, i, axis), along, "all"),
     Row("nonzero", np.nonzero, nonzero, "all"),
     Row("searchsorted", np.searchsorted, search, "real"),
     Row("sort", sort, sorting, "real"),
