@@ -288,6 +288,24 @@ def test_no_grad_enable_grad_and_decorators() -> None:
 
     assert not constant(x).requires_grad
     assert constant.__name__ == "constant"
+
+    @weft.set_grad_enabled(False)
+    def also_constant(v: weft.Tensor) -> weft.Tensor:
+        return v * 2
+
+    assert weft.is_grad_enabled()
+    assert not also_constant(x).requires_grad
+
+    @weft.no_grad()
+    def steps(v: weft.Tensor) -> Any:
+        got = yield v * 2
+        yield v * got
+
+    generator = steps(x)
+    assert not next(generator).requires_grad
+    assert (x * 2).requires_grad  # between the steps the mode is the caller's
+    assert not generator.send(3.0).requires_grad
+    assert list(generator) == []
     with weft.set_grad_enabled(False):
         assert not weft.is_grad_enabled()
     assert weft.is_grad_enabled()
@@ -597,6 +615,11 @@ def test_custom_op_is_an_op_like_any_other() -> None:
         y = cube(x)
         assert y.grad_fn.name() == "TestCubeBackward"
         weft.check_grads(cube, [x.detach()])
+        again = weft.custom_op(name)(lambda xp, x: x + 1)  # as when a cell is run again
+        assert again(weft.ones(1)).tolist() == [2]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="already an op named 'add'"):
+                weft.custom_op("add")(lambda xp, x: x)
     finally:
         del weft.ir.op.OPS[name]
 

@@ -13,7 +13,7 @@ from weft.core.bind import bind
 from weft.core.grad_mode import enable_grad, is_grad_enabled, no_grad
 from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, wrap
-from weft.ir.op import Cost, DerivativeRule, Op, Trait
+from weft.ir.op import OPS, Cost, DerivativeRule, Op, Trait
 from weft.ops.creation import zeros
 
 __all__ = ["Function", "custom_op"]
@@ -153,6 +153,7 @@ class Function:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CUSTOM: set[str] = set()
 
 
 def custom_op(
@@ -182,6 +183,8 @@ def custom_op(
     """
 
     def define(function: F) -> Callable[..., Any]:
+        if name in _CUSTOM:  # defined anew, as when a notebook's cell is run again
+            OPS.pop(name, None)
         op = Op(
             name,
             infer or (lambda x, *_others: x),
@@ -193,6 +196,7 @@ def custom_op(
             batch=batch,
             cost=cost,
         )
+        _CUSTOM.add(name)
 
         def call(*inputs: Any, **attrs: Any) -> Any:
             if not inputs:

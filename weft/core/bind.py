@@ -66,7 +66,7 @@ _quiet: list[Callable[..., Any]] = []
 
 
 def _new_quiet() -> Callable[..., Any]:
-    context = contextvars.copy_context()
+    context = contextvars.Context()  # an empty one: a copy would keep the user's values alive
     context.run(np.seterr, all="ignore")
     return context.run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -46,14 +47,38 @@ class _Switch:
         mode.enabled = self._before.pop()
 
     def __call__(self, function: F) -> F:
-        switch = type(self)
+        return _decorated(function, self._wanted)
 
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with switch():
-                return function(*args, **kwargs)
 
-        return wrapped  # type: ignore[return-value]
+def _decorated(function: F, wanted: bool) -> F:
+    """`function` running in a mode; of a generator each step does."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _Fixed(wanted):
+            return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def steps(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        sent = None
+        try:
+            while True:
+                with _Fixed(wanted):
+                    value = generator.send(sent)
+                sent = yield value
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            generator.close()
+
+    return steps if inspect.isgeneratorfunction(function) else call  # type: ignore[return-value]
+
+
+class _Fixed(_Switch):
+    def __init__(self, wanted: bool) -> None:
+        super().__init__()
+        self._wanted = wanted
 
 
 class no_grad(_Switch):
@@ -68,13 +93,17 @@ class enable_grad(_Switch):
     _wanted = True
 
 
-class set_grad_enabled(_Switch):
-    """Turn recording on or off at once; as a context, until it is left."""
+class set_grad_enabled(_Fixed):
+    """Turn recording on or off at once; as a context, until it is left; or as a decorator."""
 
     def __init__(self, enabled: bool) -> None:
-        self._wanted = bool(enabled)
-        self._before = [mode.enabled]
+        super().__init__(bool(enabled))
+        self._before.append(mode.enabled)
         mode.enabled = self._wanted
 
     def __enter__(self) -> None:  # the mode to go back to is the one before the call
         mode.enabled = self._wanted
+
+    def __call__(self, function: F) -> F:
+        mode.enabled = self._before.pop()
+        return _decorated(function, self._wanted)

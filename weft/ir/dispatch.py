@@ -51,7 +51,7 @@ class Family:
 
 FAMILIES: dict[tuple[str, str], Family] = {}
 _BY_TYPE: dict[type, Family] = {}
-_TABLES: list[KernelTables] = []
+_TABLES: dict[str, KernelTables] = {}  # by op name
 
 
 def register_device(
@@ -87,7 +87,7 @@ def unregister_device(device: str, *, layout: str = "dense") -> None:
     if family is None or family.array_type is np.ndarray:
         raise DeviceError(f"({device}, {layout}) was not registered")
     del FAMILIES[device, layout], _BY_TYPE[family.array_type]
-    for tables in _TABLES:
+    for tables in _TABLES.values():
         tables.pop(family.array_type, None)
 
 
@@ -104,7 +104,7 @@ def register_kernel(
     tuple of arrays where the op has several results). Without a dtype it serves all dtypes that
     have no kernel of their own.
     """
-    tables = next((t for t in _TABLES if t.op == op), None)
+    tables = _TABLES.get(op)
     if tables is None:
         raise DTypeError(f"there is no op named {op!r}", op="register_kernel")
     family = family_for(Device(device), layout)
@@ -191,7 +191,7 @@ class KernelTables(dict[type, DTypeTable]):
         self.widen = widen
         self.anywhere = anywhere
         self.overridden = False  # has a user registered a kernel for NumPy arrays?
-        _TABLES.append(self)
+        _TABLES[op] = self
 
     def __missing__(self, array_type: type) -> DTypeTable:
         family = _BY_TYPE.get(array_type)
