@@ -624,6 +624,30 @@ def test_custom_op_is_an_op_like_any_other() -> None:
         del weft.ir.op.OPS[name]
 
 
+def test_custom_op_of_two_inputs_and_an_attribute() -> None:
+    name = "test_scaled_product"
+
+    def product(xp: Any, a: Any, b: Any, *, scale: float) -> Any:
+        return a * b * scale
+
+    scaled = weft.custom_op(
+        name,
+        vjp=[
+            lambda xp, g, _out, _a, b, *, scale: g * b * scale,
+            lambda xp, g, _out, a, _b, *, scale: g * a * scale,
+        ],
+    )(product)
+    try:
+        a, b = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        scaled(a, b, scale=10.0).sum().backward()
+        assert a.grad.tolist() == [30, 40]
+        assert b.grad.tolist() == [10, 20]
+        weft.check_grads(lambda u, v: scaled(u, v, scale=0.5), [a.detach(), b.detach()])
+        assert (scaled.op.inputs, scaled.op.attrs) == (("a", "b"), ("scale",))
+    finally:
+        del weft.ir.op.OPS[name]
+
+
 def test_an_op_without_a_derivative_says_so() -> None:
     name = "test_opaque"
     opaque = weft.custom_op(name)(lambda xp, x: x + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -156,6 +157,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CUSTOM: set[str] = set()
 
 
+def _type_of_first(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A type rule with the inputs and attributes of an evaluation rule, which has `xp` before."""
+
+    def infer(*types: Any, **_attrs: Any) -> Any:
+        return types[0]
+
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    infer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return infer
+
+
 def custom_op(
     name: str,
     *,
@@ -187,7 +199,7 @@ def custom_op(
             OPS.pop(name, None)
         op = Op(
             name,
-            infer or (lambda x, *_others: x),
+            infer or _type_of_first(function),
             function,
             kinds=kinds,
             traits=traits,
