@@ -15,6 +15,8 @@ import weft
 
 Array = np.ndarray[Any, Any]
 
+STEP = 1e-3  # of the ten steps: small, so that probabilities stay between 0 and 1
+
 
 def values(*shape: int, seed: float = 0.0, low: float = -1.0, high: float = 1.0) -> Array:
     """Numbers that look random, the same with every version of NumPy."""
@@ -46,6 +48,7 @@ class Row:
     prepare: Callable[[Any], Any] | None = None
     is_function: bool = False  # of nn.functional
     label: str = ""
+    steps: bool = True  # also ten steps of training; not where a step leaves what is allowed
     rtol: float = 1e-9
     atol: float = 1e-11
 
@@ -110,7 +113,27 @@ def _run(row: Row, library: Any, make: Callable[[Array], Any]) -> dict[str, Any]
     found |= {f"{name}.grad": p.grad for name, p in named if p.grad is not None}
     found |= {f"after.{name}": buffer for name, buffer in module.named_buffers()}
     found["state"] = [f"{name} {tuple(v.shape)}" for name, v in state.items()]
-    return found
+    return found | (_ten_steps(row, module, library, make) if row.steps else {})
+
+
+def _ten_steps(row: Row, module: Any, library: Any, make: Callable[[Array], Any]) -> dict[str, Any]:
+    """The parameters and the first floating input after ten steps of gradient descent on both."""
+    inputs, call = tensors(row.inputs, make), tensors(row.call, make)
+    moved = [x for x in flat(inputs) if _floats(x)][:1]
+    for x in moved:
+        x.requires_grad = True
+    moved += [p for p in module.parameters() if p.requires_grad]
+    if not moved:
+        return {}
+    optimizer = library.optim.SGD(moved, lr=STEP)
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = _loss(flat(module(*inputs, **call)), make)
+        if loss is None:
+            return {}
+        loss.backward()
+        optimizer.step()
+    return {f"ten{i}": x for i, x in enumerate(moved)}
 
 
 def _outcome(
@@ -122,15 +145,21 @@ def _outcome(
         x.requires_grad = True
     out = flat(function(*inputs, **call))
     found = {f"out{i}": y for i, y in enumerate(out)}
+    loss = _loss(out, make)
+    if loss is not None:
+        loss.backward()
+        found |= {f"input{i}.grad": x.grad for i, x in enumerate(given) if x.grad is not None}
+    return found
+
+
+def _loss(out: list[Any], make: Callable[[Array], Any]) -> Any:
+    """A number made of all that came out; None where nothing of it has a gradient."""
     loss = None
     for i, y in enumerate(out):
         if _floats(y) and y.requires_grad:
             part = (y * make(values(*y.shape, seed=i + 3))).sum()
             loss = part if loss is None else loss + part
-    if loss is not None:
-        loss.backward()
-        found |= {f"input{i}.grad": x.grad for i, x in enumerate(given) if x.grad is not None}
-    return found
+    return loss
 
 
 def _floats(tensor: Any) -> bool:
