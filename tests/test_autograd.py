@@ -408,6 +408,30 @@ def test_masks_and_gathers_in_graphs() -> None:
     assert x.grad.tolist() == [3, 0, 3]
 
 
+def test_rows_read_one_by_one_add_up_in_place() -> None:
+    """Slices, rows and the whole of one tensor, in any order, with a hook and twice."""
+    x = weft.arange(12, dtype=weft.float64).reshape(4, 3).clone().requires_grad_()
+    for _ in range(2):
+        x.grad = None
+        y = x * 1
+        seen: list[Any] = []
+        y.register_hook(lambda g, seen=seen: seen.append(g.tolist()))
+        total = y[0].sum() + y.sum() + y[1:3, ::2].sum() * 10 + y[-1, 1] * 100 + y[0, 0] * 5
+        total.backward()
+        want = [[7, 2, 2], [11, 1, 11], [11, 1, 11], [1, 101, 1]]
+        assert x.grad.tolist() == want
+        assert seen == [want]
+    (row,) = weft.autograd.grad(x[2].sum(), x)
+    assert row.tolist() == [[0] * 3, [0] * 3, [1] * 3, [0] * 3]
+    with weft.detect_anomaly():
+        (x[0] * 2).sum().backward()
+    z = x[1]
+    z.grad_fn.register_hook(lambda ins, outs: (ins[0] * 0,))
+    x.grad = None
+    z.sum().backward()
+    assert x.grad.tolist() == [[0] * 3] * 4
+
+
 # --- hooks -------------------------------------------------------------------------------------
 
 

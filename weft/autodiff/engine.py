@@ -26,6 +26,7 @@ from weft.base.errors import GradientError
 from weft.core.bind import quietly
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
+from weft.ops.parts import Patch
 
 Gradients = dict[Node, Any]
 
@@ -71,6 +72,8 @@ def _run(
             g = waiting.pop(node)
         else:
             node, following = following, None
+        if g.__class__ is Patch:
+            g = g.array()
         extra = node.extra
         if extra is not None and extra.prehooks:
             g = _hooked(extra.prehooks, g, create, context)
@@ -86,6 +89,8 @@ def _run(
             _add_part(waiting, heap, node, g)
             continue
         grads = node.apply(g, create, keep, wanted)
+        if watch or (extra is not None and extra.hooks):
+            grads = [part.array() if isinstance(part, Patch) else part for part in grads]
         if extra is not None and extra.hooks:
             grads = _after(extra.hooks, grads, g, create, context)
         if watch:
@@ -113,6 +118,10 @@ def _run(
 
 
 def _sum(a: Any, b: Any, create: bool) -> Any:
+    if a.__class__ is Patch:
+        return a.plus(b)
+    if b.__class__ is Patch:
+        return b.plus(a)
     if create or isinstance(a, (np.ndarray, np.generic)):
         return a + b
     with no_grad():  # arrays of another device: by its kernels

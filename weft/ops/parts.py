@@ -138,16 +138,48 @@ def _part(x: Any, indices: Sequence[Any], index: Index) -> Any:
     return apply(GATHER, x, *indices, index=index) if indices else apply(GETITEM, x, index=index)
 
 
+class Patch:
+    """A raw gradient that is zero but for one part: what x[index] passes back to x.
+
+    Patches of one array add up in one buffer of their own, so reading an array row by row costs
+    its backward the rows, not as many arrays as there are rows.
+    """
+
+    __slots__ = ("buffer", "index", "part", "shape")
+
+    def __init__(self, part: Any, shape: Shape, index: Index) -> None:
+        self.part, self.shape, self.index = part, shape, index
+        self.buffer: Any = None
+
+    def array(self) -> Any:
+        """The whole gradient."""
+        if self.buffer is None:
+            self.buffer = np.zeros(self.shape, dtype=self.part.dtype)
+            self.buffer[self.index] = self.part
+        return self.buffer
+
+    def plus(self, other: Any) -> Patch:
+        """Add another gradient of the same array, in this one's buffer."""
+        buffer = self.array()
+        if isinstance(other, Patch) and other.buffer is None:
+            buffer[other.index] += other.part
+        else:
+            buffer += other.array() if isinstance(other, Patch) else other
+        return self
+
+
+def _unread(xp: Any, g: Any, _out: Any, x_type: Any, *, index: Index) -> Any:
+    if xp is np:
+        return Patch(g, x_type.shape, index)
+    return apply(SCATTER_ADD, g, shape=x_type.shape, index=index)
+
+
 GETITEM = Op(
     "getitem",
     _getitem_type,
     lambda xp, x, *, index: x[index],
     numpy=_read_plain,
-    vjp=(
-        lambda _xp, g, _out, x_type, *, index: apply(
-            SCATTER_ADD, g, shape=x_type.shape, index=index
-        ),
-    ),
+    vjp=(_unread,),
     traits=Trait.VIEW | Trait.LINEAR,
 )
 GATHER = Op(
