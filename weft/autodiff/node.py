@@ -32,7 +32,6 @@ from weft.ops.rules import sum_to
 count = itertools.count(1)
 ndarray = np.ndarray
 _NARROW = frozenset(dtype.numpy for dtype in NARROW_FLOATS)
-_WIDE = "fdFD"  # NumPy's letters for float32, float64, complex64, complex128
 #: Stands in a node for what it kept, once that is freed.
 FREED: Any = ("freed",)
 
@@ -194,7 +193,7 @@ class OpNode(Node):
         kept, plan, edges = self.kept, self.plan, self.edges
         if kept is FREED:
             raise freed(self.name())
-        if create or not ((g.__class__ is ndarray and g.dtype.char in _WIDE) or _raw(g)):
+        if create or not ((g.__class__ is ndarray and g.itemsize > 2) or _raw(g)):
             grads = self._apply_to_tensors(g, create, wanted)
             if plan.keeps and not keep:
                 self.kept = FREED

@@ -204,15 +204,21 @@ def unary(op: Op, otherwise: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]
     return call
 
 
-def short(op: Op, kernel: Callable[[Any, Any], Any], x: Tensor, argument: Any) -> Tensor | None:
+def short(
+    op: Op,
+    kernel: Callable[[Any, Any], Any],
+    x: Tensor,
+    argument: Any,
+    attrs: Callable[[Any], dict[str, Any]],
+) -> Tensor | None:
     """`bind` for the most common form of an op of one tensor: `kernel(array, argument)`.
 
     Passing attributes by name through three calls costs more than a slice or a small sum does.
-    None says that the long way is to be taken: someone records, a gradient is asked for, it is not
-    NumPy's array, or the kernel failed and `bind` will say why.
+    `attrs` makes the attributes of the argument, for the tape. None says that the long way is to be
+    taken: someone records, it is not NumPy's array, or the kernel failed and `bind` will say why.
     """
     a = x._data
-    if _recording or x._node is not None or a.__class__ is not ndarray or op.kernels.overridden:
+    if _recording or a.__class__ is not ndarray or op.kernels.overridden:
         return None
     try:
         run = _quiet.pop()
@@ -226,6 +232,8 @@ def short(op: Op, kernel: Callable[[Any, Any], Any], x: Tensor, argument: Any) -
     tensor = Tensor()
     tensor._data = out if out.__class__ is ndarray else asarray(out)
     tensor._node = None
+    if x._node is not None:
+        tape(op, (x,), attrs(argument), tensor)
     return tensor
 
 

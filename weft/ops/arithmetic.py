@@ -67,8 +67,8 @@ multiply = binary(
     kinds="numeric",
     operator="mul",
     vjp=(
-        lambda xp, g, _out, _x1, x2: g * conj_of(xp, x2),
-        lambda xp, g, _out, x1, _x2: g * conj_of(xp, x1),
+        lambda xp, g, _out, _x1, x2: g * (x2 if x2.dtype.kind == "f" else conj_of(xp, x2)),
+        lambda xp, g, _out, x1, _x2: g * (x1 if x1.dtype.kind == "f" else conj_of(xp, x1)),
     ),
     traits=Trait.COMMUTATIVE | Trait.LINEAR,
 )

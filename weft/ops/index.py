@@ -40,10 +40,14 @@ def _is_static(key: Any) -> bool:
     return kind in _PLAIN or (kind is tuple and all(part.__class__ in _PLAIN for part in key))
 
 
+def _static_index(index: Any) -> dict[str, Any]:
+    return {"index": index}
+
+
 def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
     """x[key]: a part of x, as a tensor of its own."""
     if _is_static(key):
-        part = short(GETITEM, operator.getitem, self, key)
+        part = short(GETITEM, operator.getitem, self, key, _static_index)
         if part is None:
             part = bind(GETITEM, self, index=key)
         return part

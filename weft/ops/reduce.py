@@ -164,6 +164,10 @@ def _as_asked(out: Tensor, dtype: Any) -> Tensor:
     return out if dtype is None else cast(out, as_dtype(dtype))
 
 
+def _dropping(axes: tuple[int, ...]) -> dict[str, Any]:
+    return {"axis": axes, "keepdims": False}
+
+
 @public("sum")
 def sum(
     x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
@@ -173,8 +177,10 @@ def sum(
     >>> weft.asarray([[1, 2], [3, 4]]).sum(axis=0)
     tensor([4, 6])
     """
-    if dtype is None and not keepdims and x._data.dtype.char in "fdFD":
-        out = short(_sum, np.add.reduce, x, axis)
+    data = x._data
+    if dtype is None and not keepdims and data.dtype.char in "fdFD":
+        axes = _ALL[data.ndim] if axis is None else normalize_axes(axis, data.ndim, "sum")
+        out = short(_sum, np.add.reduce, x, axes, _dropping)
         if out is not None:
             return out
     return _as_asked(_reduce(_sum, _accumulated(x, dtype), axis, keepdims), dtype)
