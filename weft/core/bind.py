@@ -255,23 +255,18 @@ def update(op: Op, *operands: Tensor, **attrs: Any) -> None:
         return
     arrays = [x._data for x in operands[outputs:]]  # before `own`: what they hold is not written
     try:
-        run = _quiet.pop()
-    except builtins.IndexError:
-        run = _new_quiet()
-    try:
-        run(in_place, *map(own, operands[:outputs]), *arrays, **attrs)
+        quietly(in_place, *map(own, operands[:outputs]), *arrays, **attrs)
     except Exception as error:
         raise _explained(op, operands, attrs, error) from _cause(error)
-    _quiet.append(run)
 
 
-def quietly(function: Callable[..., Any], *args: Any) -> Any:
+def quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function with NumPy's floating-point warnings off."""
     try:
         run = _quiet.pop()
     except builtins.IndexError:
         run = _new_quiet()
-    out = run(function, *args)
+    out = run(function, *args, **kwargs)
     _quiet.append(run)
     return out
 

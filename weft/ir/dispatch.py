@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.device import CPU, Device
-from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, dtype_of_numpy, float32
+from weft.base.dtypes import KINDS, NARROW_FLOATS, DType, as_dtype, dtype_of_numpy, float32
 from weft.base.errors import DeviceError, DTypeError
 
 __all__ = ["register_device", "register_kernel", "unregister_device"]
@@ -155,8 +155,13 @@ class DTypeTable(dict[np.dtype[Any], Kernel]):
         registered = family.registered
         kernel = registered.get((tables.op, dtype)) or registered.get((tables.op, None))
         if kernel is None:
-            if dtype.kind not in tables.kinds:
-                raise DTypeError(f"{dtype.name} is not supported", op=tables.op)
+            if dtype.kind not in KINDS[tables.kinds]:
+                logic = "for bools say & | ^ ~, or cast" if dtype.kind == "bool" else "cast"
+                raise DTypeError(
+                    f"{dtype.name} is none of the {tables.kinds} dtypes that it takes",
+                    op=tables.op,
+                    hint=f"{logic} the operands: x.astype(...)",
+                )
             if family.namespace is None and not tables.anywhere:
                 raise DTypeError(
                     f"no kernel for {dtype.name} on ({family.device}, {family.layout})",
@@ -179,7 +184,7 @@ class KernelTables(dict[type, DTypeTable]):
         op: str,
         evaluate: Evaluation,
         numpy: Kernel | None,
-        kinds: frozenset[str],
+        kinds: str,
         *,
         widen: bool,
         anywhere: bool,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any
 
-from weft.base.dtypes import KINDS
 from weft.ir.dispatch import Evaluation, KernelTables
 from weft.ir.types import TensorType
 
@@ -105,7 +104,7 @@ class Op:
             self.name,
             self.eval,
             self.numpy,
-            KINDS[self.kinds],
+            self.kinds,
             widen=Trait.WIDEN in self.traits,
             anywhere=Trait.ANYWHERE in self.traits,
         )
