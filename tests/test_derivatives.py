@@ -21,7 +21,7 @@ from test_ops import flat, function, tensors
 
 import weft
 from weft.base.dtypes import DTYPES, DType
-from weft.core.bind import bind, recording
+from weft.core.bind import Recorder, bind, recording
 from weft.ir.op import OPS, Op, Trait
 
 NO_GRADIENT = {name for names in WITHOUT_GRADIENT.values() for name in names}
@@ -155,7 +155,7 @@ def test_card_has_derivatives_or_a_reason(op: Op) -> None:
     assert (op.vjp is None) == bool(reasons), f"{op.name}: {reasons or 'no derivative'}"
 
 
-class Seen:
+class Seen(Recorder):
     """Notes which ops run."""
 
     def __init__(self) -> None:

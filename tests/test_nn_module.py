@@ -13,7 +13,7 @@ from peer import figures
 
 import weft
 from weft import nn
-from weft.nn.structure import structure
+from weft.core.structure import structure
 
 
 class Net(nn.Module):
@@ -184,7 +184,6 @@ def test_the_structure_is_one_number() -> None:
         net(x).sum().backward()
         net.zero_grad()
         net.train()
-        net.count = getattr(net, "count", 0) + 1
         with weft.no_grad():
             net.scale += 1
 
@@ -193,6 +192,10 @@ def test_the_structure_is_one_number() -> None:
         net.eval,
         net.train,
         lambda: net.requires_grad_(False),
+        lambda: setattr(net.first.weight, "requires_grad", True),
+        lambda: setattr(net, "count", 1),
+        lambda: setattr(net, "count", 2),
+        lambda: delattr(net, "count"),
         lambda: setattr(net, "scale", nn.Parameter(weft.ones(1))),
         lambda: setattr(net, "extra", nn.ReLU()),
         lambda: delattr(net, "extra"),

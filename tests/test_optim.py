@@ -14,7 +14,7 @@ from peer import figures
 
 import weft
 import weft.optim
-from weft.core.bind import bind, recording
+from weft.core.bind import Recorder, bind, recording
 from weft.core.tensor import type_of
 from weft.ir.op import OPS, Op
 from weft.optim import OptimizerError, apply, blas
@@ -175,7 +175,7 @@ def test_a_loss_that_falls() -> None:
 # --- how a rule reaches the tensors ------------------------------------------------------------
 
 
-class Watcher:
+class Watcher(Recorder):
     """A recorder that lets each op run, and checks its type rule.
 
     Of an update it also runs the evaluation rule on tensors, as a capture of the step would: the

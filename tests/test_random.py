@@ -17,7 +17,7 @@ from random_reference import FLOATS, NORMALS, doubles, generator, same
 
 import weft
 from weft.base.dtypes import DType
-from weft.core.bind import bind, recording
+from weft.core.bind import Recorder, bind, recording
 from weft.core.tensor import type_of
 from weft.ir.op import Trait
 from weft.ops import draws, philox
@@ -159,7 +159,7 @@ def test_permutation_forms() -> None:
     assert sorted(weft.permutation(x).tolist()) == x.tolist()
 
 
-class Types:
+class Types(Recorder):
     """Holds each op's type rule against what comes out."""
 
     def call(self, op: Any, inputs: Any, attrs: Any) -> Any:

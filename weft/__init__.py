@@ -13,16 +13,27 @@ from weft import inspect as inspect
 from weft import linalg as linalg
 from weft import nn as nn
 from weft import optim as optim
+from weft import passes as passes
 from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
 from weft.autodiff.function import *
 from weft.base.device import *
+from weft.base.dims import *
 from weft.base.dtypes import *
 from weft.base.promotion import *
+from weft.base.pytree import *
+from weft.capture.declared import *
+from weft.capture.graph_rewrite import *
+from weft.capture.make_graph import *
+from weft.capture.trace import *
+from weft.compile import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *
 from weft.ir.dispatch import *
+from weft.ir.graph import *
+from weft.ir.order import *
+from weft.ir.parse import *
 from weft.ops.cast import *
 from weft.ops.creation import *
 from weft.ops.elementwise import *
@@ -36,8 +47,12 @@ from weft.ops.random import *
 from weft.ops.reduce import *
 from weft.ops.select import *
 from weft.ops.shape import *
+from weft.ops.sizes import *
 from weft.ops.sorting import *
 from weft.ops.special import *
+from weft.passes.contract import graph_pass as graph_pass
+from weft.passes.pipeline import optimize as optimize
+from weft.runtime.session import *
 
 newaxis = None
 __version__ = "0.1.0"

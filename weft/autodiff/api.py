@@ -11,11 +11,13 @@ from weft.autodiff import engine
 from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle
 from weft.autodiff.tape import anomaly
 from weft.base.errors import DTypeError, GradientError, ShapeError
-from weft.core.bind import rebind
+from weft.core.bind import get_grad, rebind, recorder, set_grad, written
 from weft.core.operands import cast
 from weft.core.public import attach, attach_properties, public
-from weft.core.tensor import Tensor, wrap
+from weft.core.structure import changed
+from weft.core.tensor import Tensor
 from weft.ops.creation import ones_like, zeros_like
+from weft.ops.identity import detached
 
 __all__ = ["backward", "detect_anomaly", "grad", "stop_gradient"]
 
@@ -49,7 +51,7 @@ def _start(tensor: Tensor, gradient: Any, create: bool) -> tuple[Node, Any]:
                 operands=[tensor.type],
                 hint="reduce first (y.sum().backward()), or say y.backward(gradient)",
             )
-        if not create and tensor._data.__class__ is np.ndarray:
+        if not create and tensor._data.__class__ is np.ndarray and recorder() is None:
             return node, np.ones_like(tensor._data)
         gradient = ones_like(tensor)
     elif not isinstance(gradient, Tensor):
@@ -60,6 +62,8 @@ def _start(tensor: Tensor, gradient: Any, create: bool) -> tuple[Node, Any]:
             op="backward",
         )
     gradient = cast(gradient, tensor.dtype)
+    if recorder() is not None:
+        gradient = gradient.clone()  # as a value of the graph: then all that follows is one too
     return node, gradient if create else gradient._data
 
 
@@ -86,7 +90,7 @@ def backward(
 
 
 def _accumulate(tensor: Tensor, g: Tensor) -> None:
-    tensor._grad = g if tensor.grad is None else tensor.grad + g
+    set_grad(tensor, g if tensor.grad is None else tensor.grad + g)
 
 
 def grad(
@@ -144,7 +148,7 @@ def _gradients(
 @public("stop_gradient")
 def stop_gradient(x: Tensor, /) -> Tensor:
     """x as a constant: no gradient passes through."""
-    return wrap(x._data)
+    return detached(x)
 
 
 class detect_anomaly:
@@ -179,25 +183,22 @@ def _set_requires_grad(self: Tensor, wanted: bool) -> None:
             op="requires_grad",
             hint="use x.detach() for a copy without history",
         )
+    if type(self) is not Tensor and wanted is not (node is not None):
+        changed()  # a parameter: guards on modules look at it only when a module has changed
     if not wanted:
-        self._node = None
+        if node is not None:
+            written(self)
+            self._node = None
     elif node is None:
+        written(self)
         if self.dtype.kind not in ("float", "complex"):
             raise DTypeError(
                 f"only floating tensors can require a gradient, not {self.dtype.name}",
                 op="requires_grad",
                 hint="cast it first: x.astype(weft.float32)",
             )
-        self._grad = _get_grad(self)  # set from now on: asking for it is then cheap
+        self._grad = get_grad(self)  # set from now on: asking for it is then cheap
         self._node = AccumulateGrad(self)
-
-
-def _get_grad(self: Tensor) -> Tensor | None:
-    """The gradient that backward passes have added up, or None."""
-    try:
-        return self._grad
-    except AttributeError:
-        return None
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:
@@ -208,7 +209,7 @@ def _set_grad(self: Tensor, value: Tensor | None) -> None:
             raise ShapeError(
                 f"a gradient of {self.type} cannot be {value.type}", op="grad", operands=[self.type]
             )
-    self._grad = value
+    set_grad(self, value)
 
 
 def _backward_method(
@@ -289,11 +290,13 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHan
 
 def _detach(self: Tensor) -> Tensor:
     """The same value without history."""
-    return wrap(self._data)
+    return detached(self)
 
 
 def _detach_(self: Tensor) -> Tensor:
     """Forget this tensor's own history."""
+    written(self)
+    self._data = detached(self)._data
     self._node = None
     return self
 
@@ -327,4 +330,4 @@ attach(
 attach_properties({"grad_fn": _grad_fn, "output_nr": _output_nr})
 attach_properties({"is_leaf": _is_leaf, "retains_grad": _retains_grad})
 attach_properties({"requires_grad": _get_requires_grad}, {"requires_grad": _set_requires_grad})
-attach_properties({"grad": _get_grad}, {"grad": _set_grad})
+attach_properties({"grad": get_grad}, {"grad": _set_grad})

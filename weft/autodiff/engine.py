@@ -20,15 +20,18 @@ from weft.autodiff.node import (
     PartNode,
     as_array,
     data_of,
+    given_data,
 )
 from weft.autodiff.tape import anomaly
 from weft.base.errors import GradientError
 from weft.core.bind import quietly
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
+from weft.ops.identity import detached
 from weft.ops.parts import Patch
 
 Gradients = dict[Node, Any]
+_RAW = (np.ndarray, np.generic)
 
 
 def run(
@@ -37,15 +40,18 @@ def run(
     keep: bool,
     create: bool,
     targets: Sequence[Node] | None = None,
+    cut: bool = False,
 ) -> Gradients:
     """Pass the gradients of `roots` back; those of `targets`, if given, are returned.
 
     keep      do not free what the nodes kept
     create    compute with tensors, so that the gradients can be differentiated again
     targets   only what leads to these is computed, and no `.grad` is touched
+    cut       do not go on behind a target to others: the targets are taken as independent
     """
     context = contextvars.copy_context()  # hooks run as the user set things up
-    return quietly(_run, list(roots), keep, create, targets, context)  # type: ignore[no-any-return]
+    found: Gradients = quietly(_run, list(roots), keep, create, targets, context, cut)
+    return found
 
 
 def _run(
@@ -54,13 +60,15 @@ def _run(
     create: bool,
     targets: Sequence[Node] | None,
     context: contextvars.Context,
+    cut: bool,
 ) -> Gradients:
     waiting: Gradients = {}
     heap: list[tuple[int, Node]] = []
     for root, start in roots:
         _add(waiting, heap, root, start, create)
-    needed = None if targets is None else _leading_to(list(waiting), targets)
     asked = frozenset(targets or ())
+    ends = asked if cut else frozenset()
+    needed = None if targets is None else _leading_to(list(waiting), targets, ends)
     caught: Gradients = {}
     wanted: tuple[bool, ...] | None = None
     watch = anomaly.on
@@ -80,7 +88,7 @@ def _run(
         if needed is not None:
             if node in asked:
                 caught[node] = g
-            if node not in needed or node.is_leaf:
+            if node not in needed or node.is_leaf or node in ends:
                 continue
             wanted = tuple([edge in needed for edge in node.edges])
             if True not in wanted:
@@ -122,7 +130,7 @@ def _sum(a: Any, b: Any, create: bool) -> Any:
         return a.plus(b)
     if b.__class__ is Patch:
         return b.plus(a)
-    if create or isinstance(a, (np.ndarray, np.generic)):
+    if create or (isinstance(a, _RAW) and isinstance(b, _RAW)):
         return a + b
     with no_grad():  # arrays of another device: by its kernels
         return data_of(wrap(a) + wrap(b))
@@ -152,7 +160,9 @@ def _add_part(waiting: Gradients, heap: list[tuple[int, Node]], node: Any, g: An
     waiting[parent] = (*parts[:index], total, *parts[index + 1 :])
 
 
-def _leading_to(roots: list[Node], targets: Sequence[Node]) -> set[Node | None]:
+def _leading_to(
+    roots: list[Node], targets: Sequence[Node], ends: frozenset[Node]
+) -> set[Node | None]:
     """The nodes on a way from a root to a target, found without recursion."""
     lowest = min((node.number for node in targets), default=0)
     reached: set[Node] = set()
@@ -162,10 +172,12 @@ def _leading_to(roots: list[Node], targets: Sequence[Node]) -> set[Node | None]:
         if node in reached or node.number < lowest:
             continue
         reached.add(node)
+        if node in ends:
+            continue
         stack.extend(edge for edge in node.edges if edge is not None)
     needed: set[Node | None] = set(targets)
     for node in sorted(reached, key=lambda node: node.number):
-        if any(edge in needed for edge in node.edges if edge is not None):
+        if node not in ends and any(edge in needed for edge in node.edges if edge is not None):
             needed.add(node)
     return needed
 
@@ -176,12 +188,12 @@ def _leading_to(roots: list[Node], targets: Sequence[Node]) -> set[Node | None]:
 def _as_tensor(g: Any) -> Any:
     if g is None or isinstance(g, (Tensor, tuple)):
         return g
-    return wrap(as_array(g))
+    return detached(wrap(as_array(g)))
 
 
 def _back(value: Any, create: bool) -> Any:
     """A hook's tensor as what the engine computes with."""
-    return value if create else data_of(value)
+    return value if create else given_data(value)
 
 
 def _hooked(hooks: list[Any], g: Any, create: bool, context: contextvars.Context) -> Any:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of, tensor_of
+from weft.autodiff.node import FREED, Node, as_array, count, freed, given_data, part_of, tensor_of
 from weft.autodiff.tape import anomaly
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.source import user_location
@@ -84,7 +84,7 @@ class FunctionNode(Node):
                 op=self.name(),
                 hint="return one for each argument of forward; None for those without",
             )
-        return [part if create else data_of(part) for part in parts]
+        return [part if create else given_data(part) for part in parts]
 
     def _materialized(self, part: Any, kind: Any) -> Any:
         if part is not None:
@@ -148,9 +148,14 @@ class Function:
             constant = any(out is marked for marked in context._constant)
             if not constant and out.dtype.kind in ("float", "complex"):
                 out._node = node if single else part_of(node, index, out.shape)
-        context._saved = tuple(None if t is None else (t._data, t._node) for t in context._given)
+        context._saved = tuple(None if t is None else _saved(t) for t in context._given)
         context._given = ()
         return outputs if isinstance(results, tuple) else outputs[0]
+
+
+def _saved(tensor: Tensor) -> tuple[Any, Any]:
+    """What is kept of a tensor: while someone records, the value of the graph, not its numbers."""
+    return given_data(tensor), tensor._node
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -23,10 +23,12 @@ from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import GradientError
 from weft.base.shapes import Shape
 from weft.base.source import SourceLocation
+from weft.core.bind import recorder, set_grad
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op
+from weft.ops.identity import detached
 from weft.ops.rules import sum_to
 
 count = itertools.count(1)
@@ -167,6 +169,14 @@ def data_of(value: Any) -> Any:
     return value._data if isinstance(value, Tensor) else value
 
 
+def given_data(value: Any) -> Any:
+    """The array of a tensor that came from the user's code; while someone records, a symbolic one,
+    so that all that is computed of it is recorded too."""
+    if isinstance(value, Tensor) and value._data.__class__ is ndarray and recorder() is not None:
+        value = value.clone()
+    return data_of(value)
+
+
 class OpNode(Node):
     """An op call. Keeps the arrays that its derivative rules use, and nothing else."""
 
@@ -244,9 +254,9 @@ class OpNode(Node):
     def _apply_to_tensors(self, g: Any, create: bool, wanted: tuple[bool, ...] | None) -> list[Any]:
         """By ops on tensors: for gradients of gradients, other devices and narrow floats."""
         plan, (out, *inputs) = self.plan, self.kept
-        kept = [_linked(out, self) if plan.out == ARRAY else out]
+        kept = [_linked(out, self if create else None) if plan.out == ARRAY else out]
         for data, edge, need in zip(inputs, self.edges, plan.inputs, strict=True):
-            kept.append(tensor_of(data, edge) if need == ARRAY else data)
+            kept.append(tensor_of(data, edge if create else None) if need == ARRAY else data)
         with enable_grad() if create else no_grad():
             grads = self._gradients(weft_namespace(), _tensors(g), kept, wanted)
         return grads if create else [data_of(part) for part in grads]
@@ -270,16 +280,22 @@ def as_array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
-def _linked(out: Any, node: Node) -> Any:
-    """The kept result as tensors that lead back to the node, for gradients of gradients."""
+def _linked(out: Any, node: Node | None) -> Any:
+    """The kept result as tensors; those that lead back to the node have gradients themselves."""
     if isinstance(out, tuple):
+        if node is None:
+            return tuple([wrap(data) for data in out])
         parts = [part_of(node, i, part.shape) for i, part in enumerate(out)]
         return tuple(tensor_of(data, part) for data, part in zip(out, parts, strict=True))
     return tensor_of(out, node)
 
 
-def freed(name: str) -> GradientError:
-    return GradientError(
+class FreedError(GradientError):
+    """Backward through a graph that was freed."""
+
+
+def freed(name: str) -> FreedError:
+    return FreedError(
         "backward went through this graph before, and what it kept was freed",
         op=name,
         hint="say backward(retain_graph=True) the first time, or compute the loss anew",
@@ -341,9 +357,9 @@ class AccumulateGrad(Node):
             g = cast(g, tensor.dtype)
         before = tensor.grad
         if before is None:
-            tensor._grad = g if create else wrap(g._data)
+            set_grad(tensor, g if create else detached(g))
         elif create or before._node is not None:
-            tensor._grad = before + g
+            set_grad(tensor, before + g)
         else:
             with no_grad():
                 before += g

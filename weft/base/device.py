@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.errors import DeviceError
+from weft.base.pytree import value_class
 
 __all__ = ["Device"]
 
 
+@value_class
 @dataclass(frozen=True, slots=True)
 class Device:
     """A place for tensors: a kind of device and, where there are several, a number."""

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base.errors import DTypeError
+from weft.base.pytree import value_class
 
 __all__ = [
     "DType",
@@ -52,6 +53,7 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 
+@value_class
 @dataclass(frozen=True, eq=False, slots=True)
 class DType:
     """An element type. There is one object per type: compare with `==` or `is`."""
@@ -212,6 +214,7 @@ def complex_dtype(dtype: DType) -> DType:
     return complex128 if dtype is float64 else complex64
 
 
+@value_class
 @dataclass(frozen=True, slots=True)
 class FloatInfo:
     """Limits of a floating dtype, as `weft.finfo` returns them."""
@@ -224,6 +227,7 @@ class FloatInfo:
     dtype: DType
 
 
+@value_class
 @dataclass(frozen=True, slots=True)
 class IntInfo:
     """Limits of an integer dtype, as `weft.iinfo` returns them."""

@@ -18,9 +18,11 @@ from weft.base.source import SourceLocation, user_location
 
 __all__ = [
     "AxisError",
+    "CaptureError",
     "DTypeError",
     "DeviceError",
     "GradientError",
+    "GraphError",
     "IndexError",
     "LinAlgError",
     "MemoryError",
@@ -92,3 +94,11 @@ class LinAlgError(WeftError, ValueError):
 
 class MemoryError(WeftError, builtins.MemoryError):
     """A tensor that does not fit into memory."""
+
+
+class GraphError(WeftError, ValueError):
+    """A graph that breaks a rule of graphs, or text that is no graph."""
+
+
+class CaptureError(WeftError, RuntimeError):
+    """Python code that cannot be made part of a graph."""

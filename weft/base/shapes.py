@@ -7,9 +7,10 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.dim_algebra import Dim, known_less
 from weft.base.errors import AxisError, DTypeError, ShapeError
 
-Shape = tuple[int, ...]
+Shape = tuple[int, ...]  # or Dims, which type checkers take for ints
 Axis = int | Sequence[int] | None  # as reductions take it: None is all axes
 
 
@@ -18,25 +19,31 @@ def size_of(shape: Shape) -> int:
 
 
 def as_shape(shape: Any, op: str) -> Shape:
-    """A shape from an int or a sequence of ints."""
-    if isinstance(shape, (str, bytes)):
-        raise DTypeError(f"{shape!r} is not a shape", op=op, hint="give an int or a tuple of ints")
+    """A shape from an int or a sequence of ints; Dims are as good as ints."""
+    kind = shape.__class__
+    if kind is not tuple and kind is not list:
+        if isinstance(shape, (str, bytes)):
+            raise _no_shape(shape, op)
+        if kind is Dim:
+            return (shape,)
+        try:
+            return (operator.index(shape),)
+        except TypeError:
+            pass
     try:
-        return (operator.index(shape),)
+        return tuple([part if part.__class__ is Dim else operator.index(part) for part in shape])
     except TypeError:
-        pass
-    try:
-        return tuple(operator.index(part) for part in shape)
-    except TypeError:
-        raise DTypeError(
-            f"{shape!r} is not a shape", op=op, hint="give an int or a tuple of ints"
-        ) from None
+        raise _no_shape(shape, op) from None
+
+
+def _no_shape(shape: Any, op: str) -> DTypeError:
+    return DTypeError(f"{shape!r} is not a shape", op=op, hint="give an int or a tuple of ints")
 
 
 def new_shape(shape: Any, op: str) -> Shape:
-    """A shape for a new tensor: no size below 0."""
+    """A shape for a new tensor: no size below 0. One that may be is checked where it is made."""
     sizes = as_shape(shape, op)
-    if any(size < 0 for size in sizes):
+    if any(size < 0 if size.__class__ is int else known_less(size, 0) for size in sizes):
         raise ShapeError(f"the shape {sizes} has a negative size", op=op)
     return sizes
 
@@ -56,12 +63,19 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                 listed = " and ".join(str(s) for s in shapes)
                 raise ShapeError(
                     f"shapes {listed} do not broadcast: "
-                    f"axis {axis - ndim} has sizes {result[axis]} and {size}",
+                    f"axis {axis - ndim} has sizes {result[axis]} and {size}"
+                    + cannot_show(result[axis], size),
                     hint="sizes must be equal or 1, counted from the last axis; "
                     "add axes of size 1 with x[:, None] or expand_dims",
                 )
             result[axis] = size
     return tuple(result)
+
+
+def cannot_show(*sizes: int) -> str:
+    """What to add to an error about sizes that do not fit, where they only may not fit."""
+    unknown = any(size.__class__ is Dim for size in sizes)
+    return ": it cannot be shown that they are equal" if unknown else ""
 
 
 def broadcasts_to(shape: Shape, target: Shape) -> bool:

@@ -14,11 +14,14 @@ import contextvars
 import math
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from weft.base.device import Device
+from weft.base.dims import has_dims
 from weft.base.errors import (
+    CaptureError,
     DeviceError,
     GradientError,
     IndexError,
@@ -28,8 +31,9 @@ from weft.base.errors import (
 )
 from weft.base.shapes import Shape
 from weft.core.grad_mode import mode
-from weft.core.tensor import Tensor, own, type_of, wrap
-from weft.ir.dispatch import family_for
+from weft.core.tensor import UNASKED, Tensor, own, type_of, witness, wrap
+from weft.ir.dispatch import family_for, family_of
+from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op
 
 ndarray = np.ndarray
@@ -37,13 +41,33 @@ generic = np.generic
 asarray = np.asarray
 
 
-class Recorder(Protocol):
+class Recorder:
     """What sees op calls instead of their being run: a tracer, a profiler, a transform.
 
-    While `call` runs, the recorder is off: `bind` in it reaches the next outer recorder, or runs.
+    While one of its methods runs, the recorder is off: `bind` in it reaches the next outer
+    recorder, or runs.
     """
 
-    def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any: ...
+    def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
+        """Do what is to be done instead of the op call, and give its result."""
+        return bind(op, *inputs, **attrs)
+
+    def ask(self, tensor: Tensor, question: str) -> Any:
+        """Answer Python, which wants the value: as "numpy", "item", "bool", "int", "float"."""
+        return UNASKED
+
+    def write(self, target: Tensor) -> None:
+        """A tensor is about to be given another value, history or gradient."""
+
+    def read_grad(self, tensor: Tensor) -> None:
+        """The gradient of a tensor is about to be read."""
+
+    def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
+        """A tensor that stands for an array from outside; None: its numbers become a constant."""
+        return None
+
+    def refuse(self, reason: str) -> None:
+        """Something happens that a recording cannot hold."""
 
 
 class _Thread(threading.local):
@@ -73,6 +97,11 @@ def _new_quiet() -> Callable[..., Any]:
 
 def _no_tape(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
     return out
+
+
+def recorder() -> Recorder | None:
+    """The innermost recorder of this thread."""
+    return _thread.recorders[-1] if _recording and _thread.recorders else None
 
 
 #: What notes an op call for `backward`: (op, inputs, attributes, result) -> result. Autodiff, which
@@ -273,6 +302,7 @@ def quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def rebind(target: Tensor, value: Tensor, op: str) -> None:
     """Give `target` the value of another tensor, and its history unless gradients are off."""
+    written(target)
     if mode.enabled and (target._node is not None or value._node is not None):
         if target._node is not None and target._node.is_leaf:
             raise GradientError(
@@ -301,6 +331,58 @@ def _hand_over(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any
     return out
 
 
+def written(target: Tensor) -> None:
+    """Say that a tensor is about to be given another value, history or gradient."""
+    if _recording and _thread.recorders:
+        _tell("write", target)
+
+
+def _ask(tensor: Tensor, question: str) -> Any:
+    return _tell("ask", tensor, question) if _thread.recorders else UNASKED
+
+
+def _tell(method: str, *args: Any) -> Any:
+    """Call a method of the innermost recorder, which is off meanwhile."""
+    recorder = _thread.recorders.pop()
+    try:
+        return getattr(recorder, method)(*args)
+    finally:
+        _thread.recorders.append(recorder)
+
+
+def get_grad(tensor: Tensor) -> Tensor | None:
+    """The gradient that backward passes have added up, or None."""
+    if _recording and _thread.recorders:
+        _tell("read_grad", tensor)
+    try:
+        return tensor._grad
+    except AttributeError:
+        return None
+
+
+def set_grad(tensor: Tensor, value: Tensor | None) -> None:
+    written(tensor)
+    tensor._grad = value
+
+
+def refused(reason: str) -> None:
+    """Say that something happens that a recording cannot hold."""
+    if _recording and _thread.recorders:
+        _tell("refuse", reason)
+
+
+def new_tensor(array: np.ndarray[Any, Any], device: Device, source: Any = None) -> Tensor:
+    """A tensor of numbers: where someone records, a constant, or what stands for their source."""
+    if _recording and _thread.recorders:
+        adopted: Tensor | None = None
+        if isinstance(source, ndarray):
+            adopted = _tell("adopt", source)
+        if adopted is None:
+            adopted = bind(CONSTANT, **constant_attrs(array, device))
+        return adopted
+    return wrap(family_for(device).from_numpy(array, device))
+
+
 @contextlib.contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
     """Hand this thread's op calls to `recorder`."""
@@ -308,18 +390,25 @@ def recording(recorder: Recorder) -> Iterator[None]:
     _thread.recorders.append(recorder)
     with _lock:
         _recording += 1
+        witness.ask = _ask
     try:
         yield
     finally:
         with _lock:
             _recording -= 1
+            if not _recording:
+                witness.ask = None
         _thread.recorders.remove(recorder)
 
 
 # --- errors ------------------------------------------------------------------------------------
 
 
-def _mixed(inputs: tuple[Tensor, ...]) -> DeviceError:
+def _mixed(inputs: tuple[Tensor, ...]) -> WeftError:
+    for tensor in inputs:
+        refusal = family_of(tensor._data).refusal
+        if refusal:
+            return CaptureError(refusal)
     places = ", ".join(dict.fromkeys(f"{t.device} ({t.layout})" for t in inputs))
     return DeviceError(
         f"operands are on different devices or in different layouts: {places}",
@@ -349,10 +438,12 @@ def _explained(
     except WeftError as clear:
         return clear.about(op.name, types)
     outputs = inferred if isinstance(inferred, tuple) else (inferred,)
-    largest = max(outputs, key=lambda t: t.nbytes)
-    spanned = math.prod(size for size in largest.shape if size) * largest.dtype.itemsize
-    if isinstance(error, builtins.MemoryError) or spanned > ADDRESSABLE:
-        return out_of_memory(op.name, largest.shape, spanned).about(op.name, types)
+    known = [t for t in outputs if not has_dims(t.shape)]  # other sizes depend on values
+    if known:
+        largest = max(known, key=lambda t: t.nbytes)
+        spanned = math.prod(size for size in largest.shape if size) * largest.dtype.itemsize
+        if isinstance(error, builtins.MemoryError) or spanned > ADDRESSABLE:
+            return out_of_memory(op.name, largest.shape, spanned).about(op.name, types)
     message = str(error)
     if isinstance(error, builtins.IndexError):
         return IndexError(message, op=op.name, operands=types)

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.device import Device, as_device
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
-from weft.core.bind import rebind
-from weft.core.tensor import Tensor, wrap
-from weft.ir.dispatch import family_for
+from weft.core.bind import new_tensor, rebind, recorder
+from weft.core.tensor import Tensor
 
 Number = builtins.bool | int | float | complex
 Operand = Tensor | Number
 
 NUMBERS = frozenset(PYTHON_KINDS)
 #: What an operator takes as its other side; for anything else it returns NotImplemented.
-OPERANDS = (Tensor, builtins.bool, int, float, complex, np.ndarray, np.generic)
+OPERANDS = (Tensor, builtins.bool, int, float, complex, np.ndarray, np.generic, Dim)
+
+
+def _no_dim_tensor(size: Dim, dtype: DType, device: Device) -> Tensor:
+    raise NotImplementedError
+
+
+#: Makes a 0-d tensor of a size that is not known yet. The card that does it, which lies below this
+#: layer, is put here by `weft.ops.sizes`.
+dim_tensor: Callable[[Dim, DType, Device], Tensor] = _no_dim_tensor
+
+
+def use_dim_tensor(make: Callable[[Dim, DType, Device], Tensor]) -> None:
+    global dim_tensor
+    dim_tensor = make
 
 
 def number_kind(value: Any) -> Kind | None:
-    """The kind of a Python number or NumPy scalar; None for anything else."""
+    """The kind of a Python number, NumPy scalar or size; None for anything else."""
     kind = PYTHON_KINDS.get(value.__class__)
+    if kind is None and value.__class__ is Dim:
+        return "int"
     if kind is None and isinstance(value, (np.generic, int, float, complex)):
         # NumPy's scalars are weak like the Python numbers they stand for: x * np.sqrt(2)
         # must not turn a float32 model into a float64 one.
@@ -46,7 +62,9 @@ def as_number(value: Any, op: str) -> Any:
 
 
 def constant(value: Any, dtype: DType, device: Device) -> Tensor:
-    """A 0-d tensor of a Python number, which must fit the dtype."""
+    """A 0-d tensor of a Python number, which must fit the dtype, or of a size."""
+    if value.__class__ is Dim:
+        return dim_tensor(value, dtype, device)
     if dtype.kind in ("int", "uint"):
         info = np.iinfo(dtype.numpy)
         if not info.min <= value <= info.max:
@@ -54,8 +72,7 @@ def constant(value: Any, dtype: DType, device: Device) -> Tensor:
                 f"Python integer {value} is out of bounds for {dtype.name}; "
                 "cast the tensor to a wider dtype first"
             )
-    array = np.array(value, dtype=dtype.numpy)
-    return wrap(family_for(device).from_numpy(array, device))
+    return new_tensor(np.array(value, dtype=dtype.numpy), device)
 
 
 #: 0-d tensors of Python numbers that met a NumPy array, by (number, dtype): x * 2 in a loop.
@@ -65,7 +82,7 @@ _constants: dict[tuple[Number, np.dtype[Any]], Tensor] = {}
 def paired(tensor: Tensor, number: Any) -> Tensor | None:
     """`number` as a tensor of `tensor`'s dtype; None where the two have to be promoted first."""
     data = tensor._data
-    cached = data.__class__ is np.ndarray
+    cached = data.__class__ is np.ndarray and recorder() is None
     found = _constants.get((number, data.dtype)) if cached else None
     if found is None:
         kind = number_kind(number)
@@ -90,7 +107,7 @@ def as_tensor(value: Any, op: str, like: Tensor | None = None) -> Tensor:
         return constant(value, dtypes.default_for_kind(kind), device)
     if isinstance(value, np.ndarray):
         dtype = dtype_of_numpy(value.dtype)
-        return wrap(family_for(device).from_numpy(value.astype(dtype.numpy), device))
+        return new_tensor(value.astype(dtype.numpy), device, value)
     raise not_an_operand(value, op)
 
 

@@ -12,7 +12,7 @@ generated stub `weft/core/methods.pyi`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,19 @@ else:
 __all__ = ["Tensor"]
 
 NumpyArray = np.ndarray[Any, Any]
+
+
+#: Stands for "nobody asked": the answer is the tensor's own.
+UNASKED: Any = object()
+
+
+class Witness:
+    """Who answers where Python asks a tensor for its value: the recorder, while there is one."""
+
+    ask: Callable[[Tensor, str], Any] | None = None
+
+
+witness = Witness()
 
 
 class Tensor(TensorMethods):
@@ -107,7 +120,8 @@ class Tensor(TensorMethods):
 
     def numpy(self, *, copy: bool = False) -> NumpyArray:
         """The value as a NumPy array: read-only and sharing memory, or a copy of your own."""
-        array = family_of(self._data).to_numpy(self._data)
+        answer = UNASKED if witness.ask is None else witness.ask(self, "numpy")
+        array = family_of(self._data).to_numpy(self._data) if answer is UNASKED else answer
         if copy:
             return array.copy()
         view = array.view()
@@ -124,14 +138,26 @@ class Tensor(TensorMethods):
 
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
+        self._single("item")
+        return self._answer("item")
+
+    def _answer(self, question: str) -> Any:
+        """Of a one-element tensor: its "item", or "bool", "int", "float", "complex" of that."""
+        if witness.ask is not None:
+            answer = witness.ask(self, question)
+            if answer is not UNASKED:
+                return answer
+        number = family_of(self._data).to_numpy(self._data).item()
+        return number if question == "item" else _QUESTIONS[question](number)
+
+    def _single(self, op: str) -> None:
         if self.size != 1:
             raise ShapeError(
                 f"a tensor of {self.size} elements has no single value",
-                op="item",
+                op=op,
                 operands=[self.type],
                 hint="index one element first, or use tolist()",
             )
-        return self.numpy().item()
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers."""
@@ -145,23 +171,31 @@ class Tensor(TensorMethods):
                 operands=[self.type],
                 hint="say any(x) or all(x)",
             )
-        return bool(self.item())
+        answer: bool = self._answer("bool")
+        return answer
 
     def __int__(self) -> int:
-        return int(self.item())
+        self._single("int")
+        answer: int = self._answer("int")
+        return answer
 
     def __float__(self) -> float:
-        return float(self.item())
+        self._single("float")
+        answer: float = self._answer("float")
+        return answer
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        self._single("complex")
+        answer: complex = self._answer("complex")
+        return answer
 
     def __index__(self) -> int:
         if self.ndim != 0 or self.dtype.kind not in ("int", "uint"):
             raise DTypeError(
                 f"only a 0-d integer tensor can be an index, not {self.type}", op="index"
             )
-        return int(self.item())
+        answer: int = self._answer("int")
+        return answer
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -185,7 +219,10 @@ class Tensor(TensorMethods):
         return format(self.item(), spec) if spec and self.ndim == 0 else format(str(self), spec)
 
     def __repr__(self) -> str:
-        array = self.numpy()
+        answer = UNASKED if witness.ask is None else witness.ask(self, "repr")
+        if answer is UNASKED and family_of(self._data).refusal:
+            return f"tensor({self._data!r})"
+        array = self.numpy() if answer is UNASKED else answer
         if self.dtype.kind == "float" and array.dtype.kind != "f":
             array = array.astype(np.float32)  # NumPy prints bfloat16 as objects
         body = np.array2string(array, separator=", ", prefix="tensor(")
@@ -274,7 +311,7 @@ class Tensor(TensorMethods):
     def _leaf_copy(self) -> Tensor:
         # Arrays are shared until someone writes: the copy itself costs nothing.
         copied = type(self)()
-        copied._data = self._data
+        copied._data = self.detach()._data
         copied._node = None
         if self.requires_grad:
             copied.requires_grad = True
@@ -284,6 +321,24 @@ class Tensor(TensorMethods):
         array = np.ascontiguousarray(self.numpy()).reshape(self.shape)
         wants_grad = self.requires_grad and self.is_leaf
         return _unpickle, (type(self), array, str(self.device), wants_grad)
+
+
+#: What Python makes of the one number of a tensor.
+_QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+}
+
+
+class StateTensor(Tensor):
+    """A tensor that lives as long as its owner and holds its state, as a random generator's.
+
+    A recorded function that meets it reads and writes this very object in every call.
+    """
+
+    __slots__ = ()
 
 
 def wrap(array: Any) -> Tensor:

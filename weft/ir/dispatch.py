@@ -20,7 +20,7 @@ import numpy as np
 
 from weft.base.device import CPU, Device
 from weft.base.dtypes import KINDS, NARROW_FLOATS, DType, as_dtype, dtype_of_numpy, float32
-from weft.base.errors import DeviceError, DTypeError
+from weft.base.errors import CaptureError, DeviceError, DTypeError
 
 __all__ = ["register_device", "register_kernel", "unregister_device"]
 
@@ -45,6 +45,8 @@ class Family:
     from_numpy: Callable[[np.ndarray[Any, Any], Device], Any]
     to_numpy: Callable[[Any], np.ndarray[Any, Any]]
     device_of: Callable[[Any], Device]
+    #: where set, arrays of this family cannot be computed with, and this says why
+    refusal: str = ""
     #: kernels that users registered: by op name and dtype (None: any dtype)
     registered: dict[tuple[str, DType | None], Kernel] = field(default_factory=dict)
 
@@ -79,6 +81,11 @@ def register_device(
     )
     FAMILIES[device, layout] = _BY_TYPE[array_type] = family
     return family
+
+
+def register_stand_in(family: Family) -> None:
+    """Make an array class known that stands for arrays and cannot be computed with."""
+    _BY_TYPE[family.array_type] = family
 
 
 def unregister_device(device: str, *, layout: str = "dense") -> None:
@@ -151,6 +158,8 @@ class DTypeTable(dict[np.dtype[Any], Kernel]):
 
     def __missing__(self, numpy_dtype: np.dtype[Any]) -> Kernel:
         tables, family = self.tables, self.family
+        if family.refusal:
+            raise CaptureError(family.refusal, op=tables.op)
         dtype = dtype_of_numpy(numpy_dtype)
         registered = family.registered
         kernel = registered.get((tables.op, dtype)) or registered.get((tables.op, None))

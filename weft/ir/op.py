@@ -11,8 +11,10 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Flag, auto
+from functools import reduce
 from typing import Any
 
+from weft.base.dim_algebra import dim_max
 from weft.ir.dispatch import Evaluation, KernelTables
 from weft.ir.types import TensorType
 
@@ -31,6 +33,8 @@ class Trait(Flag):
     DATA_SHAPE = auto()  # the result's shape depends on values
     ANYWHERE = auto()  # its evaluation uses no namespace: it runs on every device
     CREATION = auto()  # no inputs: attributes `dtype` and `device` choose the kernel
+    EFFECT = auto()  # does something: takes a token first and gives one first, never dropped
+    STACK = auto()  # takes or gives stacks: it is evaluated with (run, *values), not on arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,9 @@ class Op:
             input's shape. Without rules at all, backward through the op is an error.
     batch   the batching rule; ELEMENTWISE ops need none
     cost    (input types, output types, **attrs) -> Cost; None: one operation per element
+
+    An op of control flow has nested graphs: its type rule takes them as `graphs`, and so does its
+    evaluation, together with the function that runs a graph: (run, *arrays, graphs, **attrs).
     """
 
     name: str
@@ -89,6 +96,7 @@ class Op:
     elementwise: bool = field(init=False)
     plans: dict[Any, Any] = field(init=False, repr=False)  # of derivatives, see weft.autodiff.plan
     attrs: tuple[str, ...] = field(init=False)
+    nested: bool = field(init=False)  # has it nested graphs?
     kernels: KernelTables = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +105,9 @@ class Op:
         parameters = inspect.signature(self.infer).parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         self.inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
-        self.attrs = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        self.nested = "graphs" in named
+        self.attrs = tuple(name for name in named if name != "graphs")
         self.elementwise = Trait.ELEMENTWISE in self.traits
         self.plans = {}
         self.kernels = KernelTables(
@@ -118,7 +128,7 @@ class Op:
         if Trait.VIEW in self.traits:
             return Cost(0, 0)
         work = inputs if Trait.REDUCTION in self.traits else outputs
-        return Cost(max((t.size for t in work), default=0), moved)
+        return Cost(reduce(dim_max, (t.size for t in work), 0), moved)
 
     def __repr__(self) -> str:
         return f"<op {self.name}({', '.join(self.inputs)}; {', '.join(self.attrs)})>"

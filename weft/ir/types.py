@@ -1,4 +1,4 @@
-"""The type of a tensor: all that is known of it without its values."""
+"""The types of values: all that is known of them without their numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from weft.base.device import CPU, Device
 from weft.base.dtypes import DType
+from weft.base.pytree import value_class
 from weft.base.shapes import Shape, size_of
 
 DENSE = "dense"
 
 
+@value_class
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """dtype, shape, device and layout. Prints as `f32[2,3]`."""
@@ -45,3 +47,49 @@ class TensorType:
         place = "" if self.device == CPU else f"@{self.device}"
         layout = "" if self.layout == DENSE else f":{self.layout}"
         return f"{self.dtype.short}[{','.join(map(str, self.shape))}]{layout}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenType:
+    """The type of a token: it has no value, and only says what happens before what."""
+
+    def __str__(self) -> str:
+        return "token"
+
+
+@dataclass(frozen=True, slots=True)
+class StackType:
+    """The type of a stack that grows and shrinks at its top. Prints as `stack<f32[3]>`.
+
+    Loops leave on stacks what their backward needs, which is not known in number before they run.
+    """
+
+    element: TensorType | StackType
+
+    @property
+    def innermost(self) -> TensorType:
+        """The type of the tensors in it, or in the stacks in it."""
+        element = self.element
+        while isinstance(element, StackType):
+            element = element.element
+        return element
+
+    @property
+    def depth(self) -> int:
+        """How many stacks lie around the tensors."""
+        return 1 + (self.element.depth if isinstance(self.element, StackType) else 0)
+
+    @property
+    def device(self) -> Device:
+        return self.innermost.device
+
+    @property
+    def layout(self) -> str:
+        return self.innermost.layout
+
+    def __str__(self) -> str:
+        return f"stack<{self.element}>"
+
+
+TOKEN = TokenType()
+Type = TensorType | TokenType | StackType

@@ -13,7 +13,7 @@ from typing import Any
 from weft.autodiff.function import Function
 from weft.base.errors import GradientError
 from weft.core.tensor import Tensor
-from weft.nn.structure import changed
+from weft.core.structure import changed
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from weft.base.errors import DTypeError
 from weft.core.tensor import Tensor
 from weft.nn.parameter import Parameter
-from weft.nn.structure import changed
+from weft.core.structure import changed
 
 PARAMETER, BUFFER, MODULE = "parameter", "buffer", "submodule"
 
@@ -54,9 +54,11 @@ class Members:
         else:
             kind = had
         if kind is None:
-            if name == "training" and value != self.training:
-                changed()
+            # Plain attributes count, too: a recorded forward may have read them.
+            old = self.__dict__.get(name, self)
             object.__setattr__(self, name, value)
+            if old is not value:
+                changed()
         elif kind == had:
             _check(self, name, value, kind)
             if self.__dict__[name] is not value:
@@ -69,7 +71,10 @@ class Members:
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        _forget(self, name)
+        if name in self._member_kinds:
+            _forget(self, name)
+        else:
+            changed()
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Make `param` a parameter under a name; None keeps the place free."""

@@ -14,7 +14,7 @@ from weft.core.tensor import Tensor
 from weft.nn.hooks import HookHandle, Hooks, call_with_hooks
 from weft.nn.members import Members
 from weft.nn.state import Loaded, load_state_dict, state_dict
-from weft.nn.structure import changed
+from weft.core.structure import changed
 
 __all__ = ["Module"]
 

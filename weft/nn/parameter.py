@@ -20,7 +20,7 @@ class Parameter(Tensor):
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
         self = super().__new__(cls)
         value = data if isinstance(data, Tensor) else empty(0) if data is None else asarray(data)
-        self._data = value._data
+        self._data = value.detach()._data
         self._node = None
         self.requires_grad = requires_grad
         return self

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.dim_algebra import known_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
@@ -254,7 +255,7 @@ def conv_transpose(
             op=op,
             operands=types,
         )
-    if any(n < 1 for n in size):
+    if any(known_less(n, 1) for n in size):
         raise ShapeError(
             f"the result would have the sizes {size}",
             op=op,
@@ -288,7 +289,7 @@ def conv_transpose(
 
 def _check_channels(channels: int, weight: Shape, groups: int, op: str, types: Any) -> None:
     """An error in the words of a transposed convolution, whose weight has the input first."""
-    if groups < 1 or channels % groups or channels != weight[0]:
+    if groups < 1 or channels % groups != 0 or channels != weight[0]:
         raise ShapeError(
             f"the weight of shape {weight} takes {weight[0]} input channels in {groups} groups; "
             f"the input has {channels}",

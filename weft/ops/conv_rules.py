@@ -29,7 +29,7 @@ def result_sizes(
             f"(batch, channels, sizes…), not {len(image) + 1}"
         )
     outputs, channels, *kernel = weight
-    if groups < 1 or image[0] % groups or outputs % groups:
+    if groups < 1 or image[0] % groups != 0 or outputs % groups != 0:
         raise ShapeError(
             f"{image[0]} input and {outputs} output channels do not divide into {groups} groups"
         )

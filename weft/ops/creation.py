@@ -10,14 +10,15 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.device import Device, as_device
+from weft.base.dim_algebra import Dim, dim_max
 from weft.base.dtypes import PYTHON_KINDS, DType, as_dtype, default_for_kind, int_info
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, new_shape
-from weft.core.bind import bind
-from weft.core.operands import array_of, as_number, cast
+from weft.core.bind import bind, new_tensor
+from weft.core.operands import array_of, as_number, cast, constant
 from weft.core.public import public
 from weft.core.tensor import Tensor, wrap
-from weft.ir.dispatch import FAMILIES, family_for
+from weft.ir.dispatch import FAMILIES
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.cast import astype
@@ -69,7 +70,8 @@ def asarray(
             out = astype(out, wanted)
         return out if device is None else out.to_device(device)
     place = as_device(device)
-    family = family_for(place)
+    if isinstance(obj, Dim):
+        return constant(obj, wanted or default_for_kind("int"), place)
     if copy is False and not _is_device_array(obj):
         array = np.asarray(obj) if hasattr(obj, "__array_interface__") else None
         native = None if array is None else dtypes.dtype_of_numpy(array.dtype)
@@ -77,12 +79,12 @@ def asarray(
             raise ValueError("a copy is needed to make a tensor of this; leave copy=False out")
         array = array.view(np.ndarray)
         array.flags.writeable = False
-        return wrap(family.from_numpy(array, place))
+        return new_tensor(array, place, obj)
     if _is_device_array(obj):
         made = wrap(obj if copy is False else obj.copy())
         made = made if device is None else made.to_device(place)
     else:
-        made = wrap(family.from_numpy(array_of(obj, wanted, "asarray"), place))
+        made = new_tensor(array_of(obj, wanted, "asarray"), place, obj)
     return made if wanted is None else cast(made, wanted)
 
 
@@ -115,7 +117,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     if copy is not False:
         array = array.copy()
     native = dtypes.dtype_of_numpy(array.dtype)
-    return wrap(family_for(place).from_numpy(array.astype(native.numpy, copy=False), place))
+    return new_tensor(array.astype(native.numpy, copy=False), place, x)
 
 
 # --- from rules --------------------------------------------------------------------------------
@@ -171,6 +173,8 @@ def full(
         if dtype is not None:
             fill_value = cast(fill_value, as_dtype(dtype))
         return broadcast_to(fill_value.to_device(as_device(device)), sizes)
+    if isinstance(fill_value, Dim):
+        return broadcast_to(asarray(fill_value, dtype=dtype, device=device), sizes)
     value = as_number(fill_value, "full")
     wanted = default_for_kind(PYTHON_KINDS[type(value)]) if dtype is None else as_dtype(dtype)
     return _filled(sizes, value, wanted, device, "full")
@@ -258,7 +262,7 @@ def arange(
     first, last, by = (as_number(value, "arange") for value in (start, stop, step))
     if by == 0:
         raise ShapeError("step must not be 0", op="arange")
-    whole = all(isinstance(value, int) for value in (first, last, by))
+    whole = all(isinstance(value, (int, Dim)) for value in (first, last, by))
     natural = default_for_kind("int" if whole else "float")
     wanted = natural if dtype is None else as_dtype(dtype)
     length = -((first - last) // by) if whole else math.ceil((last - first) / by)
@@ -266,7 +270,7 @@ def arange(
         _arange,
         start=first,
         step=by,
-        length=max(length, 0),
+        length=dim_max(length, 0),
         dtype=wanted,
         device=as_device(device),
     )
@@ -293,8 +297,19 @@ def linspace(
     if num < 0:
         raise ShapeError(f"num must not be negative: {num}", op="linspace")
     place = as_device(device)
+    if isinstance(num, Dim):
+        return cast(_spaced(first, last, num, place, endpoint), wanted)
     array = np.linspace(first, last, num, endpoint=endpoint)
-    return cast(wrap(family_for(place).from_numpy(array, place)), wanted)
+    return cast(new_tensor(array, place), wanted)
+
+
+def _spaced(first: complex, last: complex, num: int, device: Device, endpoint: bool) -> Tensor:
+    """What `np.linspace` computes, for a number of points that is not known."""
+    counts = arange(num, dtype=dtypes.float64, device=device)
+    gaps = dim_max(num - 1, 1) if endpoint else num
+    step = (last - first) / constant(gaps, dtypes.float64, device)
+    points = counts * step + first
+    return where(counts == num - 1, last, points) if endpoint and num != 1 else points
 
 
 @public()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dim_algebra import known_less
+from weft.base.dims import ceil_div
 from weft.base.dtypes import DType, int_info
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.shapes import Shape, broadcast_shapes, new_shape, size_of
@@ -98,7 +100,7 @@ def no_probability(message: str) -> RangeError:
 def _cost(per_element: int) -> Any:
     def cost(inputs: Sequence[TensorType], outputs: Sequence[TensorType], **_: Any) -> Cost:
         (out,) = outputs
-        blocks = -(-out.size // philox.elements_per_block(out.dtype))
+        blocks = ceil_div(out.size, philox.elements_per_block(out.dtype))
         moved = sum(t.nbytes for t in inputs) + out.nbytes
         return Cost(blocks * BLOCK_FLOPS + out.size * per_element, moved)
 
@@ -149,9 +151,9 @@ def draw(
     """Call a random primitive with the generator's state, and move that past the blocks used."""
     source = source_of(generator, op.name)
     size = size_of(shape)
-    if size >= 2**60:  # more than there are addresses
+    if known_less(2**60 - 1, size):  # more than there are addresses
         raise out_of_memory(op.name, shape, dtype.itemsize)
-    state = source.advance(-(-size // (per_block or philox.elements_per_block(dtype))))
+    state = source.advance(ceil_div(size, per_block or philox.elements_per_block(dtype)))
     if device is not None:
         state = state.to_device(device)
     out: Tensor = bind(op, state, *inputs, shape=shape, dtype=dtype, **attrs)

@@ -15,9 +15,10 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.device import as_device
+from weft.base.dim_algebra import Dim, known_less
 from weft.base.dtypes import as_dtype
 from weft.base.errors import DTypeError, ShapeError
-from weft.core.operands import as_tensor, cast
+from weft.core.operands import as_tensor, cast, constant
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
@@ -173,13 +174,15 @@ def _frequencies(counts: Tensor, n: int, d: float, dtype: Any, device: Any, op: 
         raise DTypeError(f"dtype must be a real floating one, not {wanted.name}", op=op)
     if d == 0:
         raise ShapeError("the distance d between samples must not be 0", op=op)
-    exact = divide(cast(counts, dtypes.float64), float(n * d))
+    known = not isinstance(n, Dim)
+    span: Any = float(n * d) if known else constant(n, dtypes.float64, counts.device) * d
+    exact = divide(cast(counts, dtypes.float64), span)
     return cast(exact, wanted).to_device(as_device(device))
 
 
 def _window(n: Any, op: str) -> int:
-    length = integer(n, "n", op)
-    if length < 1:
+    length: int = n if isinstance(n, Dim) else integer(n, "n", op)
+    if known_less(length, 1):
         raise ShapeError(f"a window needs at least 1 sample, not {length}", op=op)
     return length
 

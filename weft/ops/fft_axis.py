@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
+from weft.base.dim_algebra import Dim, dim_max, known_less
+from weft.base.dims import log2_estimate
 from weft.base.dtypes import as_dtype, complex_dtype, real_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.core.bind import bind
@@ -52,12 +53,12 @@ def _irfft_type(x: TensorType, *, n: int, axis: int, norm: str) -> TensorType:
 
 def _cost(inputs: Types, outputs: Types, *, axis: int, **_attrs: Any) -> Cost:
     """5 n log2(n) operations for each transform; a real one takes half of that."""
-    larger = max(*inputs, *outputs, key=lambda t: t.size)
-    n = larger.shape[axis]
-    flops = 5 * larger.size * math.log2(max(n, 2))
-    if larger.dtype.kind == "float":
-        flops /= 2
-    return Cost(int(flops), sum(t.nbytes for t in (*inputs, *outputs)))
+    (source,), (result,) = inputs, outputs
+    longer = source if result.dtype.kind == "complex" else result  # of a real transform's two
+    flops = 5 * longer.size * dim_max(log2_estimate(longer.shape[axis]), 1)
+    if longer.dtype.kind == "float":
+        flops //= 2
+    return Cost(flops, sum(t.nbytes for t in (*inputs, *outputs)))
 
 
 def _edges_kept(xp: Any, z: Any, n: int, axis: int, factor: float) -> Any:
@@ -152,8 +153,8 @@ def check_norm(norm: str, op: str) -> None:
 
 def _length(n: Any, x: Tensor, op: str, *, inverse_real: bool = False) -> int:
     """The number of points of a transform, at least 1."""
-    length = integer(n, "n", op, x)
-    if length < 1:
+    length: int = n if isinstance(n, Dim) else integer(n, "n", op, x)
+    if known_less(length, 1):
         hint = "the axis is too short: pass n, the length of the result" if inverse_real else ""
         raise ShapeError(
             f"a transform needs at least 1 point, not {length}",
@@ -167,12 +168,14 @@ def _length(n: Any, x: Tensor, op: str, *, inverse_real: bool = False) -> int:
 def _fitted(x: Tensor, size: int, axis: int) -> Tensor:
     """x trimmed, or padded with zeros, to `size` along `axis`."""
     old = x.shape[axis]
-    if size < old:
-        return x[(slice(None),) * axis + (slice(size),)]
-    if size > old:
-        shape = (*x.shape[:axis], size - old, *x.shape[axis + 1 :])
-        return concat([x, zeros(shape, dtype=x.dtype, device=x.device)], axis=axis)
-    return x
+    if size == old:
+        return x
+    if not known_less(old, size):
+        x = x[(slice(None),) * axis + (slice(size),)]
+    if known_less(size, old):
+        return x
+    shape = (*x.shape[:axis], dim_max(size - old, 0), *x.shape[axis + 1 :])
+    return concat([x, zeros(shape, dtype=x.dtype, device=x.device)], axis=axis)
 
 
 # --- one axis ----------------------------------------------------------------------------------

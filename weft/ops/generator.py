@@ -21,11 +21,12 @@ from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, assign
 from weft.core.public import public
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import StateTensor, Tensor
 from weft.ir.dispatch import family_for
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops import philox
+from weft.ops.identity import detached
 
 
 def check_state(state: TensorType) -> None:
@@ -77,7 +78,7 @@ class Generator:
     def state(self) -> Tensor:
         """`uint64[2]`: the seed, and the number of 128-bit blocks used so far."""
         with self._lock:
-            return self._state.__copy__()
+            return detached(self._state)
 
     @state.setter
     def state(self, state: Tensor) -> None:
@@ -118,7 +119,7 @@ class Generator:
         This is all that a random op of your own needs.
         """
         with self._lock:
-            before = self._state.__copy__()
+            before = detached(self._state)
             assign(self._state, bind(_advance, before, blocks=blocks), "random_advance")
         return before
 
@@ -139,7 +140,10 @@ def _restored(state: Tensor) -> Generator:
 
 def _new_state(key: int, device: Device) -> Tensor:
     array = np.array([key, 0], dtype=np.uint64)
-    return wrap(family_for(device).from_numpy(array, device))
+    state = StateTensor()
+    state._data = family_for(device).from_numpy(array, device)
+    state._node = None
+    return state
 
 
 def _entropy() -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.device import Device, as_device
-from weft.core.bind import bind
+from weft.base.errors import ShapeError
+from weft.base.shapes import Shape
+from weft.core.bind import bind, recorder
 from weft.core.public import attach
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import family_for, family_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -39,6 +41,30 @@ _identity = Op(
     vjp=(lambda xp, g, _out, _x: g,),
     traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
 )
+STOP_GRADIENT = Op(
+    "stop_gradient",
+    lambda x: x,
+    lambda xp, x: x,
+    numpy=lambda x: x,
+    vjp=(None,),
+    traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+)
+
+
+def _checked_shape(_xp: Any, x: Any, *, shape: Shape) -> Any:
+    if tuple(x.shape) != shape:
+        raise ShapeError(f"the shape is {tuple(x.shape)}, where {shape} was recorded")
+    return x
+
+
+#: Says what the shape is that a run found: what follows was recorded for that shape only.
+ASSUME_SHAPE = Op(
+    "assume_shape",
+    lambda x, *, shape: x.like(shape=shape),
+    _checked_shape,
+    vjp=(lambda xp, g, _out, _x, *, shape: g,),
+    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+)
 _to_device = Op(
     "to_device",
     _to_device_type,
@@ -51,6 +77,14 @@ _to_device = Op(
 def _clone(self: Tensor) -> Tensor:
     """A tensor of its own with the same value. Costs nothing until one of them is written."""
     out: Tensor = bind(_identity, self)
+    return out
+
+
+def detached(x: Tensor) -> Tensor:
+    """The same value without history."""
+    if recorder() is None:
+        return wrap(x._data)
+    out: Tensor = bind(STOP_GRADIENT, x)
     return out
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dim_algebra import Dim, known_less
+from weft.base.dims import dim
 from weft.base.errors import DTypeError, IndexError, ShapeError
 from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
 from weft.core.bind import bind, rebind, short, update
@@ -24,7 +26,7 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.creation import arange, asarray
 from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
-from weft.ops.rules import apply, check_kind
+from weft.ops.rules import apply, cast_to, check_kind
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
 
 __all__ = ["nonzero", "repeat", "searchsorted", "take", "take_along_axis"]
@@ -117,7 +119,7 @@ def _split(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...], list[Tensor]]:
             parts.append(TENSOR)
             tensors.append(arange(int(part), device=x.device))
             axis += 1
-        elif isinstance(part, int):
+        elif isinstance(part, (int, Dim)):
             parts.append(part)
             axis += 1
         elif isinstance(part, Tensor) and part.dtype is not dtypes.bool:
@@ -267,7 +269,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def _nonzero_type(x: TensorType) -> TensorType:
-    return x.like(dtype=dtypes.int64, shape=(x.ndim, x.size))  # at most: DATA_SHAPE
+    return x.like(dtype=dtypes.int64, shape=(x.ndim, dim("_n")))
 
 
 _nonzero = Op(
@@ -327,12 +329,13 @@ def _repeat_type(x: TensorType, repeats: TensorType, *, axis: int) -> TensorType
     if repeats.shape != (x.shape[axis],):
         raise ShapeError(f"{repeats.size} counts of repetition for an axis of size {x.shape[axis]}")
     check_indices([repeats])
-    return x  # its size along the axis depends on the counts: DATA_SHAPE
+    return x.like(shape=(*x.shape[:axis], dim("_n"), *x.shape[axis + 1 :]))
 
 
 def _repeat_vjp(xp: Any, g: Any, _out: Any, x_type: Any, repeats: Any, *, axis: int) -> Any:
-    each = xp.arange(x_type.shape[axis], device=g.device)
-    came_from = apply(_repeat, each, repeats, axis=0)
+    ends = cast_to(xp, xp.cumulative_sum(repeats), dtypes.int64)
+    places = xp.arange(g.shape[axis], dtype=ends.dtype, device=g.device)
+    came_from = xp.searchsorted(ends, places, side="right")
     return _take_vjp(xp, g, None, x_type, came_from, axis=axis)
 
 
@@ -354,8 +357,10 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     if isinstance(repeats, Tensor) and repeats.size != 1:
         out: Tensor = bind(_repeat, x, repeats, axis=at)
         return out
-    count = operator.index(repeats.item() if isinstance(repeats, Tensor) else repeats)
-    if count < 0:
+    count = repeats.item() if isinstance(repeats, Tensor) else repeats
+    if count.__class__ is not Dim:
+        count = operator.index(count)
+    if known_less(count, 0):
         raise ShapeError(f"repeats must not be negative: {count}", op="repeat")
     spread = expand_dims(x, at + 1)
     wide = broadcast_to(spread, (*x.shape[: at + 1], count, *x.shape[at + 1 :]))

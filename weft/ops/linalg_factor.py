@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from weft.base.dim_algebra import dim_min, known_less
 from weft.base.dtypes import real_dtype
 from weft.base.errors import GradientError, ShapeError
 from weft.core.bind import bind
@@ -85,7 +86,7 @@ class QRResult(NamedTuple):
 def _qr_type(x: TensorType, *, mode: str) -> tuple[TensorType, TensorType]:
     check_kind(x, "floating")
     stack, rows, columns = matrix_sizes(x)
-    inner = rows if mode == "complete" else min(rows, columns)
+    inner = rows if mode == "complete" else dim_min(rows, columns)
     return x.like(shape=(*stack, rows, inner)), x.like(shape=(*stack, inner, columns))
 
 
@@ -238,7 +239,7 @@ class SVDResult(NamedTuple):
 def _svd_type(x: TensorType, *, full_matrices: bool) -> tuple[TensorType, TensorType, TensorType]:
     check_kind(x, "floating")
     stack, rows, columns = matrix_sizes(x)
-    inner = min(rows, columns)
+    inner = dim_min(rows, columns)
     left, right = (rows, columns) if full_matrices else (inner, inner)
     return (
         x.like(shape=(*stack, rows, left)),
@@ -275,13 +276,18 @@ def _svd_vjp(xp: Any, g: Any, out: Any, _x: Any, *, full_matrices: bool) -> Any:
         turn = xp.matmul(vh, g_v)
         inner = inner + s[..., None] * _off_diagonal(xp, turn - hermitian(xp, turn), gaps)
     whole = xp.matmul(xp.matmul(u, inner), vh)
-    if g_u is not None and rows > size:
+    if g_u is not None and rows != size:
         beside = (g_u - xp.matmul(u, xp.matmul(uh, g_u))) / s[..., None, :]
-        whole = whole + xp.matmul(beside, vh)
-    if g_vh is not None and columns > size:
+        whole = whole + xp.matmul(_if_longer(xp, rows, size, beside), vh)
+    if g_vh is not None and columns != size:
         beside = (g_vh - xp.matmul(xp.matmul(g_vh, v), vh)) / s[..., None]
-        whole = whole + xp.matmul(u, beside)
+        whole = whole + xp.matmul(u, _if_longer(xp, columns, size, beside))
     return whole
+
+
+def _if_longer(xp: Any, long: int, size: int, x: Any) -> Any:
+    """x where `long` is above `size`, else zeros: where that is not known, it is asked later."""
+    return x if known_less(size, long) else xp.where(xp.asarray(long) > size, x, 0)
 
 
 _svd = Op(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.base.dim_algebra import Dim, dim_max, dim_min
 from weft.base.errors import ShapeError
 from weft.core.operands import as_tensor, cast, common
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ops.arguments import integer, shared_axis
+from weft.ops.creation import arange
 from weft.ops.elementwise import multiply, subtract
 from weft.ops.linalg_rules import matrix_sizes, widened
 from weft.ops.reduce import sum
@@ -27,7 +29,10 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     x = as_tensor(x, "diagonal")
     batch, rows, columns = matrix_sizes(type_of(x), "diagonal")
     k = integer(offset, "offset", "diagonal", x)
-    length = max(min(rows + min(k, 0), columns - max(k, 0)), 0)
+    length = dim_max(dim_min(rows + min(k, 0), columns - max(k, 0)), 0)
+    if isinstance(length, Dim):
+        along = arange(length, device=x.device)
+        return x[(..., along + max(-k, 0), along + max(k, 0))]
     flat = reshape(x, (*batch, rows * columns))
     # In row-major order, the next element of a diagonal is one row and one column on.
     step = columns + 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from weft.base.dim_algebra import dim_max, known_less
+from weft.base.dims import has_dims
 from weft.base.dtypes import float_info, real_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import broadcast_shapes, reduced_shape
@@ -40,7 +41,7 @@ from weft.ops.linalg_rules import (
 from weft.ops.reduce import count_nonzero, max, min, sum
 from weft.ops.rules import check_kind, sum_to
 from weft.ops.select import root_or_zero, where
-from weft.ops.shape import expand_dims, reshape
+from weft.ops.shape import concat, expand_dims, reshape
 
 __all__ = ["matrix_norm", "matrix_rank", "pinv", "vector_norm"]
 
@@ -63,7 +64,13 @@ def _extreme(reduce: Any, of_none: float, x: Tensor, axes: Axes, keepdims: bool)
     if 0 in (x.shape[axis] for axis in axes):
         shape = reduced_shape(x.shape, axes, keepdims)
         return full(shape, of_none, dtype=real_dtype(x.dtype), device=x.device)
-    out: Tensor = reduce(abs(x), axis=axes, keepdims=keepdims)
+    values = abs(x)
+    for axis in axes:
+        if not known_less(0, x.shape[axis]):  # it may be empty: one more value that changes nothing
+            shape = (*values.shape[:axis], 1, *values.shape[axis + 1 :])
+            none = full(shape, of_none, dtype=values.dtype, device=x.device)
+            values = concat([values, none], axis=axis)
+    out: Tensor = reduce(values, axis=axes, keepdims=keepdims)
     return out
 
 
@@ -169,7 +176,8 @@ def _tolerance(rtol: float | Tensor | None, x: Tensor, wide: Tensor, op: str) ->
     """Singular values up to this much of the largest count as zero; in the dtype of `wide`'s."""
     dtype = real_dtype(wide.dtype)
     if rtol is None:
-        rtol = builtins.max(x.shape[-2:]) * float_info(x.dtype).eps
+        longer = constant(dim_max(*x.shape[-2:]), dtype, wide.device)
+        return multiply(longer, float_info(x.dtype).eps)
     if number_kind(rtol) is not None:
         return constant(rtol, dtype, wide.device)
     return cast(as_tensor(rtol, op), dtype)
@@ -189,7 +197,11 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     wide = widened(tensor)
     values = svdvals(wide)
     least = expand_dims(_tolerance(rtol, tensor, wide, "matrix_rank"), -1)
-    return count_nonzero(greater(values, multiply(values[..., :1], least)), axis=-1)
+    if has_dims(values.shape[-1:]):  # there may be none
+        top = _largest(values, (values.ndim - 1,), True)
+    else:
+        top = values[..., :1]
+    return count_nonzero(greater(values, multiply(top, least)), axis=-1)
 
 
 def _pinv_type(x: TensorType, rtol: TensorType) -> TensorType:

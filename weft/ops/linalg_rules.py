@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.base.dim_algebra import dim_min
+from weft.base.dims import scaled
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.base.errors import LinAlgError, ShapeError
 from weft.base.shapes import Shape, size_of
@@ -102,7 +104,7 @@ def matrix_cost(factor: float) -> Callable[..., Cost]:
 
     def cost(inputs: Types, outputs: Types, **_attrs: Any) -> Cost:
         stack, rows, columns = matrix_sizes(inputs[0])
-        flops = factor * size_of(stack) * rows * columns * min(rows, columns)
-        return Cost(int(flops), sum(t.nbytes for t in (*inputs, *outputs)))
+        work = size_of(stack) * rows * columns * dim_min(rows, columns)
+        return Cost(scaled(work, factor), sum(t.nbytes for t in (*inputs, *outputs)))
 
     return cost

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import real_dtype
 from weft.base.errors import ShapeError
 from weft.base.shapes import broadcast_shapes
@@ -200,17 +201,18 @@ def _det_vjp(xp: Any, g: Any, out: Any, x: Any) -> Any:
 
 def _is_singular(xp: Any, det: Any, x: Any) -> Any:
     size = x.shape[-1]
-    if size > _SMALL:
+    if not isinstance(size, Dim) and size > _SMALL:
         return det == 0
     # |det| is at most the product of the lengths of the rows: is it but the rounding of that?
     most = xp.prod(xp.linalg.vector_norm(x, axis=-1), axis=-1)
-    return xp.abs(det) <= 4 * size * xp.finfo(x.dtype).eps * most
+    return xp.abs(det) <= most * (4 * xp.finfo(x.dtype).eps) * size
 
 
 def _adjugate(xp: Any, x: Any) -> Any:
     """The matrix with x @ adjugate = det(x) * identity; exists for singular matrices too."""
     size, unit = x.shape[-1], identity_like(xp, x)
-    if size <= _SMALL:  # Faddeev and LeVerrier: a polynomial, smooth in every order
+    if not isinstance(size, Dim) and size <= _SMALL:
+        # Faddeev and LeVerrier: a polynomial, smooth in every order
         power = unit
         for k in range(1, size):
             product = xp.matmul(x, power)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dim_algebra import dim_max
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, reduced_shape, size_of
 from weft.ir.op import Cost, Op, Trait, Types
@@ -101,10 +102,10 @@ def _count(shape: Shape, axis: Axes) -> int:
 
 
 def _standardize_values(xp: Any, x: Any, *, axis: Axes, eps: float) -> Any:
-    n = _count(x.shape, axis)
-    mean = xp.sum(x, axis=axis, keepdims=True) / n if n else xp.sum(x, axis=axis, keepdims=True)
+    n = dim_max(_count(x.shape, axis), 1)
+    mean = xp.sum(x, axis=axis, keepdims=True) / n
     centred = x - mean
-    var = xp.sum(centred * centred, axis=axis, keepdims=True) / max(n, 1)
+    var = xp.sum(centred * centred, axis=axis, keepdims=True) / n
     return centred / xp.sqrt(var + eps), mean, var
 
 
@@ -123,7 +124,7 @@ def _standardize_numpy(x: Any, *, axis: Axes, eps: float) -> Any:
 def _standardize_vjp(xp: Any, g: Any, out: Any, x_type: Any, *, axis: Axes, eps: float) -> Any:
     standard, _mean, var = out
     g_standard, g_mean, g_var = g
-    n = max(_count(x_type.shape, axis), 1)
+    n = dim_max(_count(x_type.shape, axis), 1)
     scale = xp.sqrt(var + eps)
     parts = []
     if g_standard is not None:
@@ -133,7 +134,7 @@ def _standardize_vjp(xp: Any, g: Any, out: Any, x_type: Any, *, axis: Axes, eps:
     if g_mean is not None:
         parts.append(xp.broadcast_to(g_mean / n, x_type.shape))
     if g_var is not None:
-        parts.append(g_var * (2 / n) * (standard * scale))
+        parts.append(g_var * 2 / n * (standard * scale))
     return sum(parts[1:], start=parts[0])
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dim_algebra import Dim, dim_max, dim_min, known_less
+from weft.base.dims import ceil_div, has_dims
 from weft.base.errors import IndexError, ShapeError
 from weft.base.shapes import Shape, broadcast_shapes, broadcasts_to, size_of
 from weft.ir.op import Op, Trait
@@ -40,6 +42,48 @@ def _parts(index: Index, ndim: int) -> list[Any]:
     return parts[:at] + [slice(None)] * (ndim - used) + parts[at + 1 :]
 
 
+def slice_length(part: slice, size: int) -> int:
+    """How many elements a slice takes of an axis."""
+    step = 1 if part.step is None else part.step
+    if not has_dims((part.start, part.stop, step, size)):
+        return len(range(*part.indices(size)))
+    upwards = known_less(0, step)
+    if not upwards and not known_less(step, 0):
+        raise _unclear(part, size, "step")
+    first, last = (part.start, part.stop) if upwards else (part.stop, part.start)
+    # Elements lie between the largest of `lows` and the smallest of `highs`: what the slice says,
+    # and the ends of the axis where that may lie beyond them.
+    least, most = (0, size) if upwards else (-1, size - 1)
+    lows, highs = [least], [most]
+    if first is not None:
+        lows = [first + size, least] if _is_negative(part, first, size) else [first]
+    if last is not None:
+        highs = [last + size] if _is_negative(part, last, size) else [last, most]
+    length = highs[0] - lows[0]
+    for high in highs:
+        for low in lows:
+            length = dim_min(length, high - low)
+    return ceil_div(dim_max(length, 0), step if upwards else -step)
+
+
+def _is_negative(part: slice, end: int, size: int) -> bool:
+    if known_less(end, 0):
+        return True
+    if known_less(-1, end):
+        return False
+    raise _unclear(part, size, "sign of its end")
+
+
+def _unclear(part: slice, size: int, what: str) -> ShapeError:
+    ends = (part.start, part.stop, part.step)
+    shown = ":".join("" if end is None else str(end) for end in ends[: 2 + (part.step is not None)])
+    name = next(end for end in (*ends, size) if end.__class__ is Dim).names[0]
+    return ShapeError(
+        f"the length of the slice {shown} is not known: the {what} depends on sizes",
+        hint=f'say what is known of them, as in weft.dim("{name}", min=1)',
+    )
+
+
 def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> Shape:
     """The shape of x[index] for x of `shape`, with the shapes of the tensors in the index."""
     parts = _parts(index, len(shape))
@@ -53,11 +97,11 @@ def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> 
             continue
         size = next(sizes)
         if isinstance(part, slice):
-            result.append(len(range(*part.indices(size))))
+            result.append(slice_length(part, size))
         elif part is TENSOR:
             result.append(TENSOR)
         else:
-            if not -size <= part < size:
+            if known_less(part, -size) or known_less(size - 1, part):
                 raise IndexError(f"index {part} is out of range for an axis of size {size}")
             ints.append(i)
             if gathers:

@@ -12,6 +12,8 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from weft.base.dim_algebra import dim_min, known_less
+from weft.base.dims import ceil_div, has_dims
 from weft.base.dtypes import NARROW_FLOATS, default_float, float32
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, size_of
@@ -19,9 +21,11 @@ from weft.core.bind import bind
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
 from weft.ops import pool_cards as cards
-from weft.ops.creation import asarray
+from weft.ops.creation import arange, asarray
+from weft.ops.elementwise import maximum, minimum
 from weft.ops.index import take
 from weft.ops.select import where
+from weft.ops.shape import expand_dims
 from weft.ops.windows import Padding, extent, per_axis, too_large
 
 Sizes = int | Sequence[int]
@@ -66,11 +70,11 @@ def _windows(
                 operands=[type_of(x)],
                 hint="then windows would hold nothing but padding; use at most kernel // 2",
             )
-        room = size + 2 * pad - reach
-        count = (room + s - 1 if ceil_mode else room) // s + 1
-        if ceil_mode and (count - 1) * s >= size + pad:
-            count -= 1
-        if count < 1:
+        count = (size + 2 * pad - reach) // s + 1
+        if ceil_mode:  # one more that reaches over the end, if it starts before it
+            over = ceil_div(size + 2 * pad - reach, s) + 1
+            count = dim_min(over, (size + pad - 1) // s + 1)
+        if known_less(count, 1):
             around = tuple((pad, pad) for pad in padding)
             raise too_large(sizes, kernel, dilation, around).about(op, [type_of(x)])
         found.append((pad, (count - 1) * s + reach - size - pad))
@@ -180,7 +184,12 @@ def avg_pool(
     del attrs["dilation"]
     n = len(attrs["kernel"])
     beyond = per_axis(padding, n, "padding", "avg_pool", least=0) if count_include_pad else (0,) * n
-    divisor = divisor_override or _counts(x.shape[x.ndim - n :], beyond=beyond, **attrs)
+    sizes = x.shape[x.ndim - n :]
+    divisor: Any = divisor_override
+    if divisor is None and has_dims(sizes):
+        divisor = _symbolic_counts(x, sizes, beyond=beyond, **attrs)
+    elif divisor is None:
+        divisor = _counts(sizes, beyond=beyond, **attrs)
     return _mean(x, divisor, attrs)
 
 
@@ -198,6 +207,23 @@ def _counts(
     return volume if (total == volume).all() else np.maximum(total, 1)
 
 
+def _symbolic_counts(
+    x: Tensor, sizes: Shape, kernel: Shape, stride: Shape, padding: Padding, beyond: Shape
+) -> int | Tensor:
+    """The same where sizes are not known: computed with tensors, unless all windows are full."""
+    if all(
+        low <= more and known_less(high, more + 1)
+        for (low, high), more in zip(padding, beyond, strict=True)
+    ):
+        return size_of(kernel)
+    total: Any = 1
+    for size, k, s, (low, high), more in zip(sizes, kernel, stride, padding, beyond, strict=True):
+        starts = arange(-low, size + high - k + 1, s, device=x.device)
+        lengths = minimum(starts + k, size + more) - maximum(starts, -more)
+        total = expand_dims(total, -1) * lengths if isinstance(total, Tensor) else lengths
+    return maximum(total, 1)
+
+
 def _mean(x: Tensor, divisor: Any, attrs: dict[str, Any]) -> Tensor:
     """Sums of windows divided by a number, or by one number for each window."""
     if x.dtype.kind in ("bool", "int", "uint"):
@@ -206,7 +232,9 @@ def _mean(x: Tensor, divisor: Any, attrs: dict[str, Any]) -> Tensor:
     wide = cast(x, float32) if dtype in NARROW_FLOATS else x  # rounded once, after the division
     total: Tensor = bind(cards.sum_pool, wide, **attrs)
     if isinstance(divisor, np.ndarray):
-        divisor = cast(asarray(divisor, device=x.device), wide.dtype)
+        divisor = asarray(divisor, device=x.device)
+    if isinstance(divisor, Tensor):
+        divisor = cast(divisor, wide.dtype)
     return cast(total / divisor, dtype)
 
 
@@ -234,7 +262,7 @@ def _even_windows(x: Tensor, outputs: Shape) -> tuple[Tensor, dict[str, Any], li
     Window o of an axis of n elements in m windows reaches from floor(o n / m) to ceil((o + 1) n /
     m). Where these differ in length, the last element of a shorter one is repeated. Returned with
     the attributes of the pooling: which elements were taken along each axis (None: all as they
-    lie), and the true lengths.
+    lie), and the true lengths (None: not known, but all the same).
     """
     taken: list[Any] = []
     lengths: list[Any] = []
@@ -242,6 +270,16 @@ def _even_windows(x: Tensor, outputs: Shape) -> tuple[Tensor, dict[str, Any], li
     for number, windows in enumerate(outputs):
         axis = x.ndim - len(outputs) + number
         size = x.shape[axis]
+        if has_dims((size, windows)):
+            if size % windows != 0:
+                raise ShapeError(
+                    f"it is not known how long {windows} windows in an axis of size {size} are",
+                    hint=f"use 1 window, or give the axis a size that {windows} divides",
+                )
+            kernel.append(size // windows)
+            lengths.append(None)
+            taken.append(None)
+            continue
         order = np.arange(windows)
         starts = order * size // windows
         ends = -(-(order + 1) * size // windows)
@@ -320,11 +358,16 @@ def adaptive_avg_pool(x: Tensor, output_size: Any, *, axes: int | None = None) -
     if any(elements is not None for elements in taken):
         counts: Any = 1
         own: Any = True
+        unknown = 1
         for length, longest in zip(lengths, attrs["kernel"], strict=True):
+            if length is None:  # all windows along this axis have one length
+                unknown = longest * unknown
+                length, inside = np.ones(1, np.int64), np.ones(1, np.bool_)
+            else:
+                inside = (np.arange(longest) < length[:, None]).reshape(-1)
             counts = np.multiply.outer(counts, length)
-            inside = (np.arange(longest) < length[:, None]).reshape(-1)
             own = np.logical_and.outer(own, inside)
         if not own.all():
-            divisor = counts
+            divisor = counts if unknown.__class__ is int else asarray(counts) * unknown
             even = where(asarray(own, device=x.device), even, 0)
     return _mean(even, divisor, attrs)

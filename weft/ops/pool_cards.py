@@ -8,9 +8,11 @@ order exist. `sum_pool` and `sum_pool_input` are the same for sums, of which mea
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dim_algebra import dim_min
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.ir.op import Cost, Op, Trait, Types
@@ -218,8 +220,8 @@ def _vjp_sum_input(
 def _cost(inputs: Types, outputs: Types, *, kernel: Shape, **_attrs: Any) -> Cost:
     """One operation for each element of each window."""
     moved = sum(t.nbytes for t in (*inputs, *outputs))
-    pooled = min((*inputs, *outputs), key=lambda t: t.size)
-    return Cost(pooled.size * size_of(kernel), moved)
+    windows = reduce(dim_min, (t.size for t in (*inputs, *outputs)))
+    return Cost(windows * size_of(kernel), moved)
 
 
 max_pool = Op(

@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.device import as_device
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType, as_dtype, float_info, int_info
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
@@ -317,7 +318,7 @@ def permutation(x: Any, axis: int = 0, *, device: Any = None, generator: Any = N
     tensor([[1, 2, 3],
             [4, 5, 6]])
     """
-    count = x if isinstance(x, (int, np.integer)) else None
+    count = x if isinstance(x, (int, np.integer, Dim)) else None
     if count is None:
         parts = as_tensor(x, "permutation")
         along = normalize_axis(axis, parts.ndim, "permutation")

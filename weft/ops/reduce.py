@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, real_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Axis, normalize_axes, normalize_axis, reduced_shape, size_of
 from weft.core.bind import bind, short
-from weft.core.operands import cast
+from weft.core.operands import cast, constant
 from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.creation import ones, zeros
-from weft.ops.elementwise import abs, divide, not_equal, square, subtract
+from weft.ops.elementwise import abs, divide, maximum, not_equal, square, subtract
 from weft.ops.rules import cast_to, check_kind, conj_of
 from weft.ops.select import root_or_zero
 from weft.ops.shape import concat, inverse_order, reshape
@@ -62,7 +63,7 @@ def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp:
         if accumulates and x.dtype is not accumulator(x.dtype):
             raise DTypeError(f"{x.dtype.name} is summed up in {accumulator(x.dtype).name}")
         shape = reduced_shape(x.shape, axis, keepdims)
-        if name in ("max", "min") and 0 in x.shape and size_of(shape):
+        if name in ("max", "min") and 0 in x.shape and 0 not in shape:
             raise ShapeError(f"there is no {name} of an empty axis: the shape is {x.shape}")
         return x.like(shape=shape, dtype=dtypes.bool if to_bool else None)
 
@@ -231,7 +232,7 @@ def _position(name: str) -> Op:
     def infer(x: TensorType, *, axis: int, keepdims: bool) -> TensorType:
         check_kind(x, "real")
         shape = reduced_shape(x.shape, (axis,), keepdims)
-        if x.shape[axis] == 0 and size_of(shape):
+        if x.shape[axis] == 0 and 0 not in shape:
             raise ShapeError(f"there is no {name} of an empty axis: the shape is {x.shape}")
         return x.like(shape=shape, dtype=dtypes.int64)
 
@@ -248,9 +249,7 @@ _argmin = _position("argmin")
 
 def _locate(op: Op, x: Tensor, axis: int | None, keepdims: builtins.bool) -> Tensor:
     if axis is None:
-        out: Tensor = bind(
-            op, reshape(x, (-1,)) if x.size else reshape(x, (0,)), axis=0, keepdims=False
-        )
+        out: Tensor = bind(op, reshape(x, (x.size,)), axis=0, keepdims=False)
         return reshape(out, (1,) * x.ndim) if keepdims else out
     found: Tensor = bind(op, x, axis=normalize_axis(axis, x.ndim, op.name), keepdims=bool(keepdims))
     return found
@@ -308,7 +307,12 @@ def var(
     centre = divide(sum(wide, axis=axes, keepdims=True), n)
     distance = subtract(wide, centre)
     squares = square(abs(distance) if dtype.kind == "complex" else distance)
-    degrees = builtins.max(n - correction, 0)
+    degrees: Any
+    if isinstance(n, Dim):
+        degrees = subtract(constant(n, real_dtype(wide.dtype), x.device), correction)
+        degrees = maximum(degrees, 0)
+    else:
+        degrees = builtins.max(n - correction, 0)
     result = divide(sum(squares, axis=axes, keepdims=keepdims), degrees)
     return cast(result, real_dtype(dtype))
 
@@ -357,6 +361,8 @@ def _running(xp: Any, g: Any, factors: Any) -> Any:
     total behind that window has to be multiplied with; each step doubles the window.
     """
     size = g.shape[-1]
+    if isinstance(size, Dim):
+        return _running_over_all(xp, g, factors)
     total, product, window = g, factors[..., 1:], 1
     while window < size:
         rest = size - window
@@ -366,6 +372,16 @@ def _running(xp: Any, g: Any, factors: Any) -> Any:
         product = product[..., :reach] * product[..., window:] if reach > 0 else product[..., :0]
         window *= 2
     return total
+
+
+def _running_over_all(xp: Any, g: Any, factors: Any) -> Any:
+    """The same for a length that is not known: each pair of i and k on its own."""
+    k = xp.arange(g.shape[-1], device=g.device)
+    i = xp.expand_dims(k, axis=-1)
+    behind = xp.where(k > i, xp.expand_dims(factors, axis=-2), 1)
+    products = xp.cumulative_prod(behind, axis=-1)
+    terms = xp.where(k >= i, xp.expand_dims(g, axis=-2) * products, 0)
+    return xp.sum(terms, axis=-1)
 
 
 def _cumulative(name: str, ufunc: Any, vjp: Any) -> Op:

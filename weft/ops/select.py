@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dim_algebra import known_less
 from weft.base.dtypes import int_info
 from weft.base.errors import DTypeError
 from weft.base.shapes import broadcast_shapes
@@ -105,4 +106,4 @@ def _never_binds(x: Tensor, bound: Any, is_lower: bool) -> bool:
     if x.dtype.kind not in ("int", "uint") or number_kind(bound) != "int":
         return False
     info = int_info(x.dtype)
-    return bool(bound < info.min if is_lower else bound > info.max)
+    return known_less(bound, info.min) if is_lower else known_less(info.max, bound)

@@ -7,12 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.dim_algebra import Dim, dim_max, known_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import (
     Shape,
     as_shape,
     broadcast_shapes,
     broadcasts_to,
+    cannot_show,
     new_shape,
     normalize_axes,
     normalize_axis,
@@ -50,7 +52,10 @@ __all__ = [
 
 def _reshape_type(x: TensorType, *, shape: Shape) -> TensorType:
     if size_of(shape) != x.size:
-        raise ShapeError(f"{x.size} elements of shape {x.shape} do not fill the shape {shape}")
+        raise ShapeError(
+            f"{x.size} elements of shape {x.shape} do not fill the shape {shape}"
+            + cannot_show(x.size, size_of(shape))
+        )
     return x.like(shape=shape)
 
 
@@ -60,7 +65,7 @@ def _permute_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
 
 def _broadcast_type(x: TensorType, *, shape: Shape) -> TensorType:
     if not broadcasts_to(x.shape, shape):
-        raise ShapeError(f"shape {x.shape} does not broadcast to {shape}")
+        raise ShapeError(f"shape {x.shape} does not broadcast to {shape}" + cannot_show(*x.shape))
     return x.like(shape=shape)
 
 
@@ -131,14 +136,15 @@ def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = Non
     wanted = as_shape(shape, "reshape")
     if -1 in wanted:
         known = -size_of(wanted) if wanted.count(-1) == 1 else 0
-        if known <= 0 or x.size % known:
+        if known_less(known, 1) or x.size % known != 0:
             raise ShapeError(
-                f"no size for -1 makes {wanted} hold {x.size} elements",
+                f"no size for -1 makes {wanted} hold {x.size} elements"
+                + cannot_show(known, x.size),
                 op="reshape",
                 operands=[x.type],
             )
         wanted = tuple(x.size // known if size == -1 else size for size in wanted)
-    elif any(size < 0 for size in wanted):
+    elif any(size < 0 for size in wanted if size.__class__ is int):
         raise ShapeError(f"the shape {wanted} has a negative size", op="reshape")
     out: Tensor = bind(_reshape, x, shape=wanted)
     return out
@@ -207,6 +213,13 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The tensors that lie along `axis`, without it."""
     first = moveaxis(x, normalize_axis(axis, x.ndim, "unstack"), 0)
+    if first.shape[0].__class__ is Dim:
+        raise ShapeError(
+            f"axis {axis} has size {first.shape[0]}, so it is not known how many tensors there are",
+            op="unstack",
+            operands=[x.type],
+            hint="give the axis a fixed size, or work on the whole tensor",
+        )
     return tuple(first[i] for i in range(first.shape[0]))
 
 
@@ -297,7 +310,7 @@ def roll(
 ) -> Tensor:
     """x with elements moved along `axis` by `shift`, those pushed out coming in at the front."""
     if axis is None:
-        if not isinstance(shift, int):
+        if not isinstance(shift, (int, Dim)):
             raise DTypeError("without an axis, shift must be one int", op="roll")
         return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -307,9 +320,8 @@ def roll(
         raise ShapeError(f"{len(shifts)} shifts for {len(axes)} axes", op="roll")
     x = x.clone()
     for along, by in zip(axes, as_shape(shifts, "roll"), strict=True):
-        size = x.shape[along]
-        cut = -by % size if size else 0
-        if cut:
+        cut = -by % dim_max(x.shape[along], 1)
+        if cut.__class__ is Dim or cut:
             before: list[Any] = [slice(None)] * x.ndim
             after = list(before)
             before[along], after[along] = slice(None, cut), slice(cut, None)

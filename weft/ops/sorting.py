@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from weft.base import dtypes
+from weft.base.dims import dim, log2_estimate
 from weft.base.shapes import normalize_axis
 from weft.core.bind import bind
 from weft.core.public import public
@@ -27,9 +28,8 @@ def _argsort_type(x: TensorType, *, axis: int, descending: bool) -> TensorType:
 
 
 def _sort_cost(inputs: Any, outputs: Any, *, axis: int, descending: bool) -> Cost:
-    size = inputs[0].size
     length = inputs[0].shape[axis] if inputs[0].ndim else 1
-    return Cost(size * max(length, 1).bit_length(), 2 * inputs[0].nbytes)
+    return Cost(inputs[0].size * (log2_estimate(length) + 1), 2 * inputs[0].nbytes)
 
 
 def _key(xp: Any, x: Any, descending: bool) -> Any:
@@ -95,7 +95,7 @@ def argsort(
 
 
 def _unique_type(x: TensorType) -> tuple[TensorType, ...]:
-    found = x.like(shape=(x.size,))  # at most: DATA_SHAPE
+    found = x.like(shape=(dim("_n"),))
     count = found.like(dtype=dtypes.int64)
     return found, count, count.like(shape=x.shape), count
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from weft.base.dim_algebra import known_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, as_shape
 
@@ -83,13 +84,16 @@ def extent(taps: int, dilation: int) -> int:
 def window_count(size: int, taps: int, stride: int, dilation: int, padding: tuple[int, int]) -> int:
     """How many whole windows fit along an axis; less than 1 when not even one does."""
     room = size + sum(padding) - extent(taps, dilation)
-    return room // stride + 1 if room >= 0 else 0
+    return 0 if known_less(room, 0) else room // stride + 1
 
 
 def sliding_shape(
     sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
 ) -> Shape:
-    """How many windows there are along each axis; an error where a window does not fit."""
+    """How many windows there are along each axis; an error where a window does not fit.
+
+    In an axis whose size is not known, it is taken to fit: kernels check it again.
+    """
     given = (sizes, kernel, stride, dilation, padding)
     if len({len(part) for part in given}) != 1:
         raise ShapeError(
@@ -97,10 +101,10 @@ def sliding_shape(
             f"stride {stride}, dilation {dilation} and padding {padding}"
         )
     for name, part in (("kernel", kernel), ("stride", stride), ("dilation", dilation)):
-        if any(number < 1 for number in part):
+        if any(known_less(number, 1) for number in part):
             raise ShapeError(f"{name} must be at least 1 along each axis, not {part}")
     counts = tuple(itertools.starmap(window_count, zip(*given, strict=True)))
-    if any(count < 1 for count in counts):
+    if any(known_less(count, 1) for count in counts):
         raise too_large(sizes, kernel, dilation, padding)
     return counts
 
@@ -145,6 +149,6 @@ def per_axis(value: Any, axes: int, name: str, op: str, *, least: int) -> Shape:
         given *= axes
     if len(given) != axes:
         raise ShapeError(f"{name} {value!r} does not fit {axes} spatial axes", op=op)
-    if any(number < least for number in given):
+    if any(known_less(number, least) for number in given):
         raise ShapeError(f"{name} must be at least {least} along each axis, not {value!r}", op=op)
     return given

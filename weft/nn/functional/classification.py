@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dim_algebra import dim_max
 from weft.base.errors import IndexError, RangeError, ShapeError
 from weft.core.bind import bind
 from weft.core.operands import cast
@@ -161,5 +162,5 @@ def _soft(
         logp = logp * _along(weight, axis, logp.ndim)
     losses = -sum(logp * target, axis=axis)
     if reduction == "mean":  # over samples, not over their probabilities
-        return sum(losses) / max(input.size // max(input.shape[axis], 1), 1)
+        return sum(losses) / dim_max(losses.size, 1)
     return reduced(losses, reduction, "cross_entropy")

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import NARROW_FLOATS, float32, float_info
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
-from weft.core.operands import assign, cast
+from weft.core.operands import assign, cast, constant
 from weft.core.tensor import Tensor, type_of
 from weft.ops import neural
 from weft.ops.elementwise import sqrt, square
 from weft.ops.reduce import mean
+from weft.ops.select import where
 from weft.ops.shape import reshape
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
@@ -123,7 +125,7 @@ def _channels(input: Tensor, op: str) -> int:
     return input.shape[1]
 
 
-def _learned(running: Tensor | None, seen: Tensor, momentum: float, op: str) -> None:
+def _learned(running: Tensor | None, seen: Tensor, momentum: Any, op: str) -> None:
     """Move a running statistic towards what was seen."""
     if running is not None:
         new = running * (1 - momentum) + cast(seen, running.dtype) * momentum
@@ -147,7 +149,7 @@ def batch_norm(
     channels = _channels(input, "batch_norm")
     spread = (channels, *(1,) * (input.ndim - 2))
     if training:
-        count = size_of(input.shape) // max(channels, 1)
+        count = size_of((input.shape[0], *input.shape[2:])) if channels != 0 else 0
         if count == 1:
             raise ShapeError(
                 f"one value for each channel has no variance: the input has shape {input.shape}",
@@ -156,11 +158,16 @@ def batch_norm(
             )
         axis = (0, *range(2, input.ndim))
         out, average, variance = _standardized(input, axis, eps)
-        if count and running_mean is not None:
+        if count != 0 and running_mean is not None:
             with no_grad():
-                _learned(running_mean, reshape(average, (channels,)), momentum, "batch_norm")
-                unbiased = reshape(variance, (channels,)) * (count / (count - 1))
-                _learned(running_var, unbiased, momentum, "batch_norm")
+                n: Any = count
+                share: Any = momentum
+                if isinstance(count, Dim):  # of an empty batch, nothing is to be learned
+                    n = constant(count, variance.dtype, variance.device)
+                    share = where(n > 0, momentum, 0.0)
+                _learned(running_mean, reshape(average, (channels,)), share, "batch_norm")
+                unbiased = reshape(variance, (channels,)) * (n / (n - 1))
+                _learned(running_var, unbiased, share, "batch_norm")
         return _by_channel(out, weight, bias, "batch_norm", channels)
     if running_mean is None or running_var is None:
         raise ShapeError("without training, running statistics are needed", op="batch_norm")

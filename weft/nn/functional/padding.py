@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dim_algebra import known_less
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import Shape
 from weft.core.tensor import Tensor, type_of
@@ -56,7 +57,7 @@ def _cropped(x: Tensor, pairs: list[tuple[int, int, int]]) -> Tensor:
     for axis, before, after in pairs:
         if before or after:
             size = x.shape[axis]
-            if -before - after > size:
+            if known_less(size, -before - after):
                 raise ShapeError(
                     f"axis {axis} of size {size} cannot lose {-before - after}", op="pad"
                 )
@@ -78,10 +79,11 @@ def _with_constant(x: Tensor, pairs: list[tuple[int, int, int]], value: Any) -> 
 def _extended(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
     """The axis continued by what is already on it."""
     size = x.shape[axis]
-    most = {"reflect": size - 1, "circular": size, "replicate": math.inf if size else 0}[mode]
-    if max(before, after) > most:
+    needed = max(before, after)
+    least = {"reflect": needed + 1, "circular": needed, "replicate": 1}[mode]
+    if known_less(size, least):
         raise ShapeError(
-            f"{mode} padding of {max(before, after)} needs a longer axis {axis} than {size}",
+            f"{mode} padding of {needed} needs a longer axis {axis} than {size}",
             op="pad",
             operands=[type_of(x)],
         )
@@ -101,7 +103,7 @@ def _extended(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tenso
             shape = (*x.shape[:axis], amount, *x.shape[axis + 1 :])
             ends.append(broadcast_to(edge, shape))
     parts = [ends[0], x, ends[1]]
-    return concat([part for part in parts if part.shape[axis]], axis=axis)
+    return concat([part for part in parts if part.shape[axis] != 0], axis=axis)
 
 
 # --- resizing ----------------------------------------------------------------------------------

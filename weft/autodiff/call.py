@@ -1,0 +1,80 @@
+"""A whole recorded call as one node of the dynamic graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of
+from weft.core.grad_mode import enable_grad, no_grad
+from weft.core.tensor import Tensor, wrap
+from weft.ir.types import TensorType
+from weft.ops.creation import zeros
+
+#: cotangents of the results -> gradients of the inputs, one per edge, None where there is none
+Backward = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
+
+
+class CallNode(Node):
+    """What made the results of a recorded call.
+
+    backward        computes the gradients of what the forward run kept
+    differentiable  computes the same by ops on the tape, for gradients of gradients
+    """
+
+    __slots__ = ("backward", "differentiable", "label", "types")
+
+    backward: Backward
+    differentiable: Backward
+    label: str
+    types: tuple[TensorType, ...]
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        return len(self.types)
+
+    def name(self) -> str:
+        return f"{self.label}Backward"
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        if self.backward is FREED:
+            raise freed(self.name())
+        run = self.differentiable if create else self.backward
+        given = g if isinstance(g, tuple) else (g,)
+        with enable_grad() if create else no_grad():
+            grads = run([_tensor(part, kind) for part, kind in zip(given, self.types, strict=True)])
+        if not keep:
+            self.backward = self.differentiable = FREED
+        return [part if create else data_of(part) for part in grads]
+
+
+def _tensor(part: Any, kind: TensorType) -> Tensor:
+    if part is None:
+        return zeros(kind.shape, dtype=kind.dtype, device=kind.device)
+    return part if isinstance(part, Tensor) else wrap(as_array(part))
+
+
+def link(
+    label: str,
+    inputs: Sequence[Tensor],
+    results: Sequence[Tensor],
+    backward: Backward,
+    differentiable: Backward,
+) -> None:
+    """Give results the history of one call that made them of inputs."""
+    node = CallNode()
+    node.edges = tuple([x._node for x in inputs])
+    node.backward = backward
+    node.differentiable = differentiable
+    node.label = label
+    node.types = tuple([result.type for result in results])
+    node.extra = None
+    node.shape = results[0].shape if len(results) == 1 else ()
+    node.number = next(count)
+    if len(results) == 1:
+        results[0]._node = node
+    else:
+        for index, result in enumerate(results):
+            result._node = part_of(node, index, result.shape)

@@ -1,0 +1,214 @@
+"""Do branches agree, and do loops keep their types? Otherwise, errors that say what and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.device import Device, as_device
+from weft.base.errors import DTypeError, ShapeError, WeftError
+from weft.base.promotion import promote_weak, result_dtype
+from weft.base.pytree import TreeSpec
+from weft.base.source import SourceLocation
+from weft.core.operands import as_tensor, constant, number_kind
+from weft.core.symbolic import SymbolicArray
+from weft.core.tensor import Tensor, type_of
+from weft.ir.types import TensorType
+
+
+def is_number(value: Any) -> bool:
+    return not isinstance(value, Tensor) and number_kind(value) is not None
+
+
+def as_leaf(value: Any, op: str) -> Any:
+    """An array among the leaves is a tensor."""
+    return as_tensor(value, op) if isinstance(value, np.ndarray) else value
+
+
+def shown(value: Any) -> str:
+    """A leaf in an error."""
+    if isinstance(value, Tensor):
+        return str(type_of(value))
+    if isinstance(value, TensorType):
+        return str(value)
+    return f"the Python {type(value).__name__} {value!r:.40}"
+
+
+def line_of(value: Any, function: Callable[..., Any]) -> str:
+    """Where a value was made; at the least, where the function begins that gave it."""
+    where: SourceLocation | None = None
+    if isinstance(value, Tensor) and value._data.__class__ is SymbolicArray:
+        made = value._data.value.node
+        where = None if made is None else made.location
+    if where is None:
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return ""
+        where = SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
+    return f" ({where})"
+
+
+def same_static(a: Any, b: Any) -> bool:
+    """Whether two leaves that are no tensors are one value."""
+    try:
+        return type(a) is type(b) and (a is b or bool(a == b))
+    except Exception:
+        return False
+
+
+def differ(
+    op: str, name: str, one: tuple[Any, str, str], two: tuple[Any, str, str], hint: str
+) -> WeftError:
+    """The error of two values that must have one type: each is (value, where, line)."""
+    a, b = one[0], two[0]
+    types = [type_of(v) if isinstance(v, Tensor) else v for v in (a, b)]
+    shapes = all(isinstance(t, TensorType) for t in types) and types[0].dtype is types[1].dtype
+    kind = ShapeError if shapes else DTypeError
+    return kind(
+        f"{name} is {shown(a)} {one[1]}{one[2]}, and {shown(b)} {two[1]}{two[2]}",
+        op=op,
+        hint=hint,
+    )
+
+
+def check_structure(
+    op: str, one: TreeSpec, two: TreeSpec, words: tuple[str, str], lines: tuple[str, str]
+) -> None:
+    if one != two:
+        a, b = (repr(spec).removeprefix("TreeSpec") for spec in (one, two))
+        raise DTypeError(
+            f"the results have different structures: {a} {words[0]}{lines[0]}, "
+            f"and {b} {words[1]}{lines[1]}",
+            op=op,
+            hint="return the same tuples, lists and dicts, with the same keys",
+        )
+
+
+BRANCH_HINT = "let both branches give one dtype and one shape: x.astype(...), x.expand(...)"
+
+
+def branch_types(
+    op: str,
+    columns: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    functions: Sequence[Callable[..., Any]],
+) -> list[TensorType | None]:
+    """The type of each result; None where all branches give one Python value.
+
+    `columns` holds for each result what each branch gives. Python numbers beside tensors take the
+    tensor's dtype, or are tensors of the dtype that they have together.
+    """
+    words = branch_words(op, len(functions))
+    found: list[TensorType | None] = []
+    for column, name in zip(columns, names, strict=True):
+        first = column[0]
+        tensors = [value for value in column if isinstance(value, Tensor)]
+        if not tensors and all(same_static(first, value) for value in column):
+            found.append(None)
+            continue
+        kind = type_of(tensors[0]) if tensors else _weak_type(column)
+        chosen = next(i for i, v in enumerate(column) if not tensors or v is tensors[0])
+        for i, value in enumerate(column):
+            if kind is None or not _fits(value, kind):
+                pair = [chosen, i] if chosen != i else [0, _other(column)]
+                raise differ(
+                    op,
+                    name,
+                    *[(column[k], words[k], line_of(column[k], functions[k])) for k in pair],  # type: ignore[arg-type]
+                    BRANCH_HINT,
+                )
+        found.append(kind)
+    return found
+
+
+def branch_words(op: str, number: int) -> list[str]:
+    if op == "cond":
+        return ["where the condition holds", "where it does not"]
+    return [f"in branch {i}" for i in range(number)]
+
+
+def _other(column: Sequence[Any]) -> int:
+    return next(i for i, value in enumerate(column) if not same_static(column[0], value))
+
+
+def _weak_type(column: Sequence[Any]) -> TensorType | None:
+    kinds = [number_kind(value) for value in column]
+    if any(kind is None for kind in kinds):
+        return None
+    return TensorType(result_dtype([], [k for k in kinds if k is not None]), (), as_device(None))
+
+
+def _fits(value: Any, kind: TensorType) -> bool:
+    if isinstance(value, Tensor):
+        return type_of(value) == kind
+    weak = number_kind(value)
+    return weak is not None and not kind.shape and promote_weak(kind.dtype, weak) is kind.dtype
+
+
+def typed(value: Any, kind: TensorType) -> Tensor:
+    """A leaf as a tensor: a number becomes a constant of the type that was found for it."""
+    if isinstance(value, Tensor):
+        return value
+    return constant(value, kind.dtype, kind.device)
+
+
+LOOP_HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body gives"
+
+
+def carry_type(
+    op: str,
+    name: str,
+    given: tuple[Any, TensorType | None],
+    out: Any,
+    function: Callable[..., Any],
+    start: str,
+) -> TensorType | None:
+    """The type of a carried value after the body gave `out` for it; None: a Python value.
+
+    `given` is what the loop starts with, and the type that the value had in the body: None for a
+    Python value, as it is.
+    """
+    initial, kind = given
+    weak = is_number(initial)
+    if kind is None and not weak:
+        if same_static(initial, out):
+            return None
+        raise _changed(op, name, initial, out, function, start)
+    if kind is None or (weak and isinstance(out, Tensor)):
+        # A Python number takes the dtype that the body gives it.
+        number = number_kind(initial)
+        assert number is not None
+        if isinstance(out, Tensor):
+            made = type_of(out)
+        elif is_number(out):
+            made = TensorType(_weak_dtype(number, out), (), _default_device())
+        else:
+            raise _changed(op, name, initial, out, function, start)
+        if made.shape or promote_weak(made.dtype, number) is not made.dtype:
+            raise _changed(op, name, initial, out, function, start)
+        return made
+    if not _fits(out, kind):
+        raise _changed(op, name, kind, out, function, start)
+    return kind
+
+
+def _weak_dtype(number: Any, out: Any) -> dtypes.DType:
+    other = number_kind(out)
+    assert other is not None
+    return result_dtype([], [number, other])
+
+
+def _default_device() -> Device:
+    return as_device(None)
+
+
+def _changed(
+    op: str, name: str, initial: Any, out: Any, function: Callable[..., Any], start: str
+) -> WeftError:
+    line = line_of(out, function)
+    return differ(
+        op, name, (initial, "before the loop", start), (out, "after the body", line), LOOP_HINT
+    )

@@ -1,0 +1,244 @@
+"""Recording branches and bodies as nested graphs.
+
+A nested graph is closed. What the recorded code uses from outside (values of the graphs around it,
+tensors with numbers) becomes an input of the nested graph and an operand of its node, through as
+many levels as there are. What it writes outside (a tensor that was there before, a `.grad`, the
+state of a random generator) is state: a further result of the node, which the tensor holds
+afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.autodiff.node import Node as HistoryNode
+from weft.autodiff.node import count, tensor_of
+from weft.base.errors import CaptureError, GradientError
+from weft.base.shapes import Shape
+from weft.capture.recorder import GraphRecorder, Written
+from weft.core import bind as binding
+from weft.core.bind import recorder, recording
+from weft.core.grad_mode import mode
+from weft.core.symbolic import SymbolicArray, symbolic
+from weft.core.tensor import Tensor
+from weft.ir.graph import Graph, Value
+from weft.ir.types import Type
+
+
+class Border(HistoryNode):
+    """Where the history of a value begins inside of a nested graph: its input."""
+
+    __slots__ = ()
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.edges = ()
+        self.number = next(count)
+        self.extra = None
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        raise GradientError(
+            "a backward inside of a loop body reaches a value of the iteration before",
+            op="backward",
+            hint="cut the history there, x = x.detach(), or call backward after the loop",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Something outside that recorded code gives another value: a tensor, or its gradient."""
+
+    tensor: Tensor
+    grad: bool
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        return id(self.tensor), self.grad
+
+    def now(self) -> Tensor | None:
+        """What it holds."""
+        if self.grad:
+            found: Tensor | None = getattr(self.tensor, "_grad", None)
+            return found
+        return self.tensor
+
+    def title(self) -> str:
+        what = "the gradient of a tensor" if self.grad else "a tensor"
+        return f"{what} from outside ({self.tensor.type})"
+
+
+class NestedRecorder(GraphRecorder):
+    """Records one branch or body; `parent` records what is around it."""
+
+    title = "a branch or loop body that has ended"
+
+    def __init__(self, parent: GraphRecorder, name: str) -> None:
+        super().__init__(Graph(name))
+        self.parent = parent
+        self._unknown = parent._unknown  # sizes that depend on values are named apart everywhere
+        self.inputs: list[Value] = []  # its own: carries, slices
+        #: By value outside and its history: what stands for it outside and inside.
+        self.captured: dict[tuple[Value, Any], tuple[Tensor, Value]] = {}
+        self._own: dict[int, Tensor] = {}  # tensors that were made here and written to
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Record; tensors from outside hold what they held before when it is over."""
+        try:
+            with recording(self):
+                yield
+        finally:
+            self.restore()
+
+    def input(self, kind: Type) -> Tensor:
+        """One more input of its own."""
+        value = Value(kind)
+        self.inputs.append(value)
+        return symbolic(value, self)
+
+    def carried(self, kind: Type) -> Tensor:
+        """An input that has a history of its own, of which nothing is seen in here."""
+        made = self.input(kind)
+        if mode.enabled and made._data.dtype.kind not in "biu":
+            made._node = Border(made.shape)
+        return made
+
+    def value_of(self, tensor: Tensor) -> Value:
+        data = tensor._data
+        if data.__class__ is SymbolicArray and data.recorder is self:
+            value: Value = data.value
+            return value
+        outer = self.parent.value_of(tensor)
+        key = (outer, tensor._node)
+        found = self.captured.get(key)
+        if found is None:
+            stand_in = tensor_of(SymbolicArray(outer, self.parent), tensor._node)
+            found = self.captured[key] = (stand_in, Value(outer.type))
+        return found[1]
+
+    def _stand_in(self, tensor: Tensor, value: Value) -> Tensor:
+        data = tensor._data
+        if data.__class__ is SymbolicArray and data.recorder is self:
+            return tensor
+        return tensor_of(SymbolicArray(value, self), tensor._node)
+
+    # --- state --------------------------------------------------------------------------------
+
+    def hold(self, state: State, kind: Type) -> None:
+        """Let a tensor from outside, or its gradient, be an input while this one records."""
+        tensor = state.tensor
+        self.written.setdefault(id(tensor), Written(tensor))
+        made = self.carried(kind)
+        if state.grad:
+            tensor._grad = made
+            made._node = None
+        else:
+            tensor._data = made._data
+            if tensor._node is None or not tensor._node.is_leaf:
+                tensor._node = made._node
+
+    def changes(self) -> list[State]:
+        """What was written outside."""
+        found: list[State] = []
+        for entry in self.written.values():
+            tensor = entry.tensor
+            if tensor._data is not entry.data:
+                found.append(State(tensor, False))
+            elif tensor._node is not entry.node:
+                raise CaptureError(
+                    f"requires_grad of a tensor from outside ({tensor.type}) is set inside of a "
+                    "branch or loop body",
+                    hint="set it before",
+                )
+            if getattr(tensor, "_grad", None) is not entry.grad:
+                found.append(State(tensor, True))
+        return found
+
+    def write(self, target: Tensor) -> None:
+        key = id(target)
+        if key in self.written or key in self._own:
+            return
+        data = target._data
+        if data.__class__ is SymbolicArray and data.recorder is self:
+            self._own[key] = target
+        else:
+            self.written[key] = Written(target)
+
+    # --- questions, and what the outer recorder is to know ------------------------------------
+
+    def ask(self, tensor: Tensor, question: str) -> Any:
+        data = tensor._data
+        if data.__class__ is SymbolicArray and data.recorder is self:
+            return super().ask(tensor, question)
+        return binding._tell("ask", tensor, question)
+
+    def read_grad(self, tensor: Tensor) -> None:
+        if id(tensor) not in self.written and id(tensor) not in self._own:
+            data = tensor._data
+            if not (data.__class__ is SymbolicArray and data.recorder is self):
+                binding._tell("read_grad", tensor)
+
+    def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
+        adopted: Tensor | None = binding._tell("adopt", array)
+        return adopted
+
+    def refuse(self, reason: str) -> None:
+        binding._tell("refuse", reason)
+
+
+def graph_recorder() -> GraphRecorder | None:
+    """The innermost recorder of this thread, if it makes a graph."""
+    here = recorder()
+    return here if isinstance(here, GraphRecorder) else None
+
+
+def stand_in(here: GraphRecorder, tensor: Tensor) -> Tensor:
+    """A tensor as a value of the graph that is being recorded, with its history."""
+    return tensor_of(SymbolicArray(here.value_of(tensor), here), tensor._node)
+
+
+def close(recorders: Sequence[NestedRecorder]) -> list[Tensor]:
+    """Let all nested graphs take what any of them captured, before inputs of their own.
+
+    Gives the tensors outside that they are to be given.
+    """
+    operands: dict[tuple[Value, Any], Tensor] = {}
+    for nested in recorders:
+        for key, (outer, _) in nested.captured.items():
+            operands.setdefault(key, outer)
+    for nested in recorders:
+        taken: list[Value] = []
+        for key in operands:
+            known = nested.captured.get(key)
+            taken.append(Value(key[0].type) if known is None else known[1])
+        set_inputs(nested.graph, [*taken, *nested.inputs])
+    return list(operands.values())
+
+
+def set_inputs(graph: Graph, values: Sequence[Value]) -> None:
+    """Make values that no node makes the inputs of a graph."""
+    graph.inputs = tuple(values)
+    for index, value in enumerate(values):
+        value.index = index
+
+
+def assign_states(
+    states: Sequence[State], results: Sequence[Tensor], keeps_node: Sequence[bool]
+) -> None:
+    """Let what was written in a nested graph hold the results of the node."""
+    for state, result, keeps in zip(states, results, keeps_node, strict=True):
+        tensor = state.tensor
+        if state.grad:
+            binding.set_grad(tensor, result)
+        else:
+            binding.written(tensor)
+            tensor._data = result._data
+            if not keeps:
+                tensor._node = result._node

@@ -1,0 +1,198 @@
+"""Origin: where a value that a run read from outside itself is found by a later call.
+
+An origin is a root (an argument, or an object that is pinned because its identity is guarded) and
+steps from there: attributes, items, the contents of closure cells. It knows the Python expression
+that finds the value, for generated guard code, and how to say it to a user: `args[0].scale`,
+`global CONFIG["lr"]`, `self.layers[2].p`.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword as keywords
+from collections.abc import Callable
+from types import CellType
+from typing import Any
+
+ARG, KWARG, PIN = "arg", "kwarg", "pin"  # roots
+ATTR, MAYBE, OWN, CLASS_ATTR = "attr", "maybe", "own", "class attribute"
+ITEM, GET, AT, CELL = "item", "get", "at", "cell"
+
+
+class Missing:
+    """What stands for a value that is not there."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING = Missing()
+
+
+class Pool:
+    """The constants that generated code refers to, each under one name."""
+
+    def __init__(self) -> None:
+        self.namespace: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+
+    def name(self, value: Any) -> str:
+        found = self._names.get(id(value))
+        if found is None:
+            found = self._names[id(value)] = f"c{len(self._names)}"
+            self.namespace[found] = value  # kept alive here, so its id stays its own
+        return found
+
+
+class Origin:
+    """One place. Origins of one run are interned: equal places are one object."""
+
+    __slots__ = ("children", "from_args", "key", "kind", "parent", "text")
+
+    def __init__(self, kind: str, key: Any, parent: Origin | None, text: str, from_args: bool):
+        self.kind = kind
+        self.key = key
+        self.parent = parent
+        self.text = text  # as a user reads it
+        self.from_args = from_args
+        self.children: dict[Any, Origin] = {}
+
+    def __repr__(self) -> str:
+        return f"<Origin {self.text}>"
+
+    def _step(self, kind: str, key: Any, text: str) -> Origin:
+        name = (kind, id(key)) if isinstance(key, Origin) else (kind, type(key), repr(key))
+        found = self.children.get(name)
+        if found is None:
+            found = self.children[name] = Origin(kind, key, self, text, self.from_args)
+        return found
+
+    def attr(self, name: str, text: str = "") -> Origin:
+        """What `parent.name` gives."""
+        return self._step(ATTR, name, text or f"{self.text}.{name}")
+
+    def maybe(self, name: str) -> Origin:
+        """The attribute, or MISSING: a slot that may be empty."""
+        return self._step(MAYBE, name, f"{self.text}.{name}")
+
+    def own(self, name: str) -> Origin:
+        """The instance's own attribute, whatever its class says of the name."""
+        return self._step(OWN, name, f"{self.text}.{name}")
+
+    def class_attr(self, name: str) -> Origin:
+        """The attribute of a class as it stands there, before any descriptor is asked."""
+        return self._step(CLASS_ATTR, name, f"{self.text}.{name}")
+
+    def item(self, key: Any, text: str = "") -> Origin:
+        """What `parent[key]` gives; the key is a plain value or an origin of its own."""
+        shown = key.text if isinstance(key, Origin) else quoted(key)
+        return self._step(ITEM, key, text or f"{self.text}[{shown}]")
+
+    def get(self, key: Any, text: str = "") -> Origin:
+        """An item of a dict by `dict.get`, which never calls `__missing__`."""
+        shown = key.text if isinstance(key, Origin) else quoted(key)
+        return self._step(GET, key, text or f"{self.text}[{shown}]")
+
+    def at(self, index: int) -> Origin:
+        """An item of a list or tuple, past any `__getitem__` of a subclass."""
+        return self._step(AT, index, f"{self.text}[{index}]")
+
+    def contents(self, text: str) -> Origin:
+        """What a closure cell holds."""
+        return self._step(CELL, "", text)
+
+    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value that is there now. It raises what the expression would raise."""
+        if self.kind == ARG:
+            return args[self.key]
+        if self.kind == KWARG:
+            return kwargs[self.key]
+        if self.kind == PIN:
+            return self.key
+        assert self.parent is not None
+        base = self.parent.evaluate(args, kwargs)
+        key = self.key.evaluate(args, kwargs) if isinstance(self.key, Origin) else self.key
+        return STEPS[self.kind](base, key)
+
+    def expression(self, base: str, key: str, pool: Pool) -> str:
+        """Python text that makes this step from the text of its parent and of its key."""
+        return EXPRESSIONS[self.kind](base, key, self.key, pool)
+
+
+def argument(index: int) -> Origin:
+    return Origin(ARG, index, None, f"args[{index}]", True)
+
+
+def keyword(name: str) -> Origin:
+    return Origin(KWARG, name, None, f"kwargs[{quoted(name)}]", True)
+
+
+def pinned(value: Any, text: str) -> Origin:
+    return Origin(PIN, value, None, text, False)
+
+
+def quoted(key: Any) -> str:
+    return json.dumps(key, ensure_ascii=False) if type(key) is str else repr(key)
+
+
+def static_lookup(cls: type, name: str) -> Any:
+    """A class attribute as it stands in the class or its bases; MISSING where there is none."""
+    for base in cls.__mro__:
+        found = base.__dict__.get(name, MISSING)
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def _contents(cell: CellType, _key: Any) -> Any:
+    return cell.cell_contents
+
+
+def own_attribute(obj: Any, name: str) -> Any:
+    return obj.__dict__.get(name, MISSING)
+
+
+def _dict_get(mapping: dict[Any, Any], key: Any) -> Any:
+    return dict.get(mapping, key, MISSING)
+
+
+def _at(sequence: Any, index: int) -> Any:
+    # deque is no list: it has an item access of its own, which nobody overrides by accident
+    for base in (list, tuple):
+        if isinstance(sequence, base):
+            return base.__getitem__(sequence, index)  # type: ignore[attr-defined]
+    return sequence[index]
+
+
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    ATTR: getattr,
+    MAYBE: lambda base, name: getattr(base, name, MISSING),
+    OWN: own_attribute,
+    CLASS_ATTR: static_lookup,
+    ITEM: lambda base, key: base[key],
+    GET: _dict_get,
+    AT: _at,
+    CELL: _contents,
+}
+
+
+
+def _attribute(base: str, name: str) -> str:
+    if name.isidentifier() and not keywords.iskeyword(name):
+        return f"{base}.{name}"
+    return f"getattr({base}, {name!r})"
+
+
+EXPRESSIONS: dict[str, Callable[[str, str, Any, Pool], str]] = {
+    ARG: lambda base, key, raw, pool: f"args[{raw}]",
+    KWARG: lambda base, key, raw, pool: f"kwargs[{raw!r}]",
+    PIN: lambda base, key, raw, pool: pool.name(raw),
+    ATTR: lambda base, key, raw, pool: _attribute(base, raw),
+    MAYBE: lambda base, key, raw, pool: f"getattr({base}, {raw!r}, {pool.name(MISSING)})",
+    OWN: lambda base, key, raw, pool: f"{base}.__dict__.get({raw!r}, {pool.name(MISSING)})",
+    CLASS_ATTR: lambda base, key, raw, pool: f"{pool.name(static_lookup)}({base}, {raw!r})",
+    ITEM: lambda base, key, raw, pool: f"{base}[{key}]",
+    GET: lambda base, key, raw, pool: f"{pool.name(dict.get)}({base}, {key}, {pool.name(MISSING)})",
+    AT: lambda base, key, raw, pool: f"{pool.name(_at)}({base}, {key})",
+    CELL: lambda base, key, raw, pool: f"{base}.cell_contents",
+}

@@ -1,0 +1,185 @@
+"""The graph recorder: each op call becomes a node.
+
+Tensors that the recorded code made are symbolic. A tensor with numbers that meets an op comes from
+outside (or stands for a constant): `lift` says which value of the graph it is, and each kind of
+capture answers that in its own way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from weft.base.dim_algebra import Dim
+from weft.base.dims import dim, dims_in
+from weft.base.errors import CaptureError, WeftError
+from weft.base.source import user_location
+from weft.core import bind as binding
+from weft.core.bind import Recorder
+from weft.core.grad_mode import mode
+from weft.core.symbolic import SymbolicArray, symbolic
+from weft.core.tensor import UNASKED, Tensor
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Op, Trait
+from weft.ir.types import StackType
+from weft.ops.identity import STOP_GRADIENT
+from weft.ops.stacks import stack_form
+
+
+class Written:
+    """What a tensor from outside held before the recorded code gave it something else."""
+
+    __slots__ = ("data", "grad", "had_grad", "node", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.data = tensor._data
+        self.node = tensor._node
+        self.had_grad = hasattr(tensor, "_grad")
+        self.grad = tensor._grad if self.had_grad else None
+
+    def restore(self) -> None:
+        self.tensor._data = self.data
+        self.tensor._node = self.node
+        if self.had_grad:
+            self.tensor._grad = self.grad
+        elif hasattr(self.tensor, "_grad"):
+            del self.tensor._grad
+
+
+class GraphRecorder(Recorder):
+    """Adds a node to `graph` for each op call."""
+
+    #: What a symbolic tensor of this recorder is said to be of, where it is used by another.
+    title = "another recording"
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.written: dict[int, Written] = {}  # by id of the tensor, which the entry keeps alive
+        self._lifted: dict[int, tuple[Tensor, Value]] = {}  # tensors from outside, by id
+        self._stopped: dict[Value, Value] = {}
+        self._unknown = itertools.count()
+
+    # --- op calls -----------------------------------------------------------------------------
+
+    def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
+        values = [self.value_of(x) for x in inputs]
+        if values and values[0].type.__class__ is StackType:
+            op = stack_form(op)  # the sum of two gradients, where they are stacks
+        if not mode.enabled:
+            for i, x in enumerate(inputs):
+                if x._node is not None and op is not STOP_GRADIENT:
+                    values[i] = self._stop(values[i])
+        outputs = self.emit(op, values, attrs)
+        out = outputs if op.outputs > 1 or len(outputs) != 1 else outputs[0]
+        return binding.tape(op, tuple(map(self._stand_in, inputs, values)), attrs, out)
+
+    def _stand_in(self, tensor: Tensor, value: Value) -> Tensor:
+        """What the tape keeps of an input: the value of the graph, not numbers of this run."""
+        if tensor._data.__class__ is SymbolicArray:
+            return tensor
+        made = symbolic(value, self)
+        made._node = tensor._node
+        return made
+
+    def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
+        """Add a node, and give its results as symbolic tensors."""
+        types = [value.type for value in values]
+        self._check_places(op, types)
+        try:
+            inferred = op.infer(*types, **attrs)
+        except WeftError as error:
+            raise error.about(op.name, types) from None
+        results = inferred if isinstance(inferred, tuple) else (inferred,)
+        if Trait.DATA_SHAPE in op.traits:
+            results = self._named(results)
+        node = Node(op, values, attrs, results, (), user_location())
+        self.graph.nodes.append(node)
+        return self.settle(node)
+
+    def settle(self, node: Node) -> tuple[Tensor, ...]:
+        """The results of a new node as tensors."""
+        return tuple([symbolic(value, self) for value in node.outputs])
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """The value of the graph that a tensor stands for."""
+        data = tensor._data
+        if data.__class__ is SymbolicArray:
+            if data.recorder is not self:
+                return self.foreign(data)
+            value: Value = data.value
+            return value
+        known = self._lifted.get(id(tensor))
+        if known is None:
+            known = self._lifted[id(tensor)] = (tensor, self.lift(tensor))
+        return known[1]
+
+    def lifted(self) -> list[tuple[Tensor, Value]]:
+        """The tensors from outside that were met, each with its value."""
+        return list(self._lifted.values())
+
+    def lift(self, tensor: Tensor) -> Value:
+        """The value for a tensor with numbers that is met for the first time."""
+        raise NotImplementedError
+
+    def foreign(self, array: SymbolicArray) -> Value:
+        """The value for a symbolic tensor of another recorder."""
+        raise CaptureError(
+            f"a symbolic tensor ({array.type}) of {array.recorder.title} is used here",
+            hint="give it to the function as an argument, or return it",
+        )
+
+    def _stop(self, value: Value) -> Value:
+        """The value as a constant for gradients: what code under no_grad() computes with."""
+        made = value.node
+        if made is not None and made.op is STOP_GRADIENT:
+            return value
+        found = self._stopped.get(value)
+        if found is None:
+            node = Node(STOP_GRADIENT, [value], {}, [value.type], (), user_location())
+            self.graph.nodes.append(node)
+            found = self._stopped[value] = node.out
+        return found
+
+    def _named(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Sizes that depend on values get names of their own; type rules call them `_n`."""
+        unknown = {d for t in types for d in dims_in(t.shape) if str(d).startswith("_")}
+        fresh = {str(d): dim(f"n{next(self._unknown)}") for d in sorted(unknown, key=str)}
+        return tuple([t.like(shape=_renamed(t.shape, fresh)) for t in types])
+
+    def _check_places(self, op: Op, types: list[Any]) -> None:
+        places = {(t.device, t.layout) for t in types}
+        if len(places) > 1:
+            listed = ", ".join(sorted(f"{device} ({layout})" for device, layout in places))
+            raise CaptureError(
+                f"operands are on different devices or in different layouts: {listed}",
+                op=op.name,
+                operands=types,
+                hint="bring them together with x.to_device(...)",
+            )
+
+    # --- what is not an op call ---------------------------------------------------------------
+
+    def ask(self, tensor: Tensor, question: str) -> Any:
+        if tensor._data.__class__ is not SymbolicArray or question == "repr":
+            return UNASKED
+        raise CaptureError(
+            f"Python asks a symbolic tensor ({tensor.type}) for its value ({question})",
+            op=question,
+            hint="weft.trace records such answers as guards; weft.compile makes them part of "
+            "the graph; here, keep to tensors (weft.where instead of if)",
+        )
+
+    def write(self, target: Tensor) -> None:
+        outside = target._data.__class__ is not SymbolicArray or id(target) in self.written
+        if outside and id(target) not in self.written:
+            self.written[id(target)] = Written(target)
+
+    def restore(self) -> None:
+        """Give all tensors from outside what they held before."""
+        for entry in self.written.values():
+            entry.restore()
+
+
+def _renamed(shape: Any, fresh: dict[str, Dim]) -> Any:
+    return tuple([fresh.get(str(size), size) if isinstance(size, Dim) else size for size in shape])

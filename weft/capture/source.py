@@ -1,0 +1,132 @@
+"""The syntax tree of a function: found in its file, once per code object.
+
+Files are parsed whole and kept, so that methods know the class they stand in. A function is found
+by its name and first line; lambdas on one line are told apart by the columns of their code.
+"""
+
+from __future__ import annotations
+
+import __future__
+
+import ast
+import linecache
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+#: Bits of `co_flags` that change what source means: `from __future__ import annotations`.
+FUTURE = 0
+for _name in __future__.all_feature_names:
+    FUTURE |= getattr(__future__, _name).compiler_flag
+
+
+class NoSource(Exception):
+    """Why the source of a function cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A function's definition, and the class in whose body it stands ("" for none)."""
+
+    node: Definition
+    class_name: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    lines: tuple[str, ...]
+    definitions: dict[int, list[tuple[Definition, str]]]  # by first line
+
+
+_files: dict[str, _File] = {}
+MOST_FILES = 256
+
+
+def find(function: FunctionType) -> Found:
+    """The definition of a function. `NoSource` where there is none that fits its code."""
+    code = function.__code__
+    file = _parsed(code.co_filename, function.__globals__)
+    candidates = [
+        (node, name)
+        for node, name in file.definitions.get(code.co_firstlineno, ())
+        if _fits(node, code)
+    ]
+    if len(candidates) > 1:
+        candidates = [entry for entry in candidates if _covers(entry[0], code)]
+    if not candidates:
+        raise NoSource(f"{code.co_filename} no longer holds it at line {code.co_firstlineno}")
+    node, class_name = candidates[0]
+    return Found(node, class_name, code.co_filename)
+
+
+def _parsed(name: str, module: dict[str, Any]) -> _File:
+    lines = tuple(linecache.getlines(name, module))
+    known = _files.get(name)
+    if known is not None and known.lines == lines:
+        return known
+    if not lines:
+        raise NoSource(f"there is no source file {name}")
+    try:
+        tree = ast.parse("".join(lines), name)
+    except SyntaxError:
+        raise NoSource(f"{name} does not parse") from None
+    definitions: dict[int, list[tuple[Definition, str]]] = {}
+    _collect(tree, "", definitions)
+    if len(_files) >= MOST_FILES:
+        _files.clear()
+    found = _files[name] = _File(lines, definitions)
+    return found
+
+
+def _collect(
+    node: ast.AST, class_name: str, into: dict[int, list[tuple[Definition, str]]]
+) -> None:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            decorators = getattr(child, "decorator_list", [])
+            first = min([child.lineno, *(d.lineno for d in decorators)])
+            into.setdefault(first, []).append((child, class_name))
+        inner = child.name if isinstance(child, ast.ClassDef) else class_name
+        _collect(child, inner, into)
+
+
+def _fits(node: Definition, code: CodeType) -> bool:
+    """Whether a definition may be that of a code object: its name and its parameters."""
+    if isinstance(node, ast.Lambda):
+        if code.co_name != "<lambda>":
+            return False
+    elif node.name != code.co_name:
+        return False
+    args = node.args
+    names = [a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    names += [a.arg for a in (args.vararg, args.kwarg) if a is not None]
+    counts = (len(args.posonlyargs), len(args.posonlyargs) + len(args.args), len(args.kwonlyargs))
+    if counts != (code.co_posonlyargcount, code.co_argcount, code.co_kwonlyargcount):
+        return False
+    given = code.co_varnames[: len(names)]
+    return all(mine == theirs or theirs.endswith(mine) for mine, theirs in zip(names, given))
+
+
+def _covers(node: Definition, code: CodeType) -> bool:
+    """Whether all places that the code comes from lie in the definition, and its body's start."""
+    body = node.body if isinstance(node, ast.Lambda) else node
+    start = (body.lineno, body.col_offset)
+    end = (body.end_lineno or body.lineno, body.end_col_offset or 0)
+    places = [
+        ((line, column), (end_line, end_column))
+        for line, end_line, column, end_column in code.co_positions()
+        if line is not None
+        and column is not None
+        and end_line is not None
+        and end_column is not None
+        and (line, column) != (end_line, end_column)
+        and not (line == code.co_firstlineno and column == 0 == end_column)
+    ]
+    inside = [p for p in places if start <= p[0] and p[1] <= end]
+    if isinstance(node, ast.Lambda):
+        # RESUME has the place of the whole first line in some versions: the rest decides
+        return bool(inside) and max(p[1] for p in inside) == end and len(inside) >= len(places) - 1
+    return bool(inside)

@@ -1,0 +1,180 @@
+"""Values that guards compare: which are plain, when two are exactly the same, how they are shown."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import fractions
+import hashlib
+import pathlib
+import struct
+import types
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base.device import Device
+from weft.base.dtypes import DType
+from weft.core.tensor import Tensor
+from weft.ir.dispatch import family_of
+
+#: Classes with one value each, or two.
+SINGLETONS = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
+#: Compared by class and bits.
+NUMBERS = frozenset({int, float, complex})
+TEXTS = frozenset({str, bytes})
+#: Immutable values of the library: compared by class and equality.
+EQUAL = frozenset(
+    {
+        *(range, decimal.Decimal, fractions.Fraction, Device),
+        *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone),
+        *(pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath),
+    }
+)
+PLAIN = SINGLETONS | NUMBERS | TEXTS | EQUAL | {slice}
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+#: Content of arrays up to this many bytes is kept as it is; of larger ones a digest is.
+KEPT_BYTES = 256
+
+
+def is_by_identity(value: Any) -> bool:
+    """Values of which there is one object each: comparing them is comparing identities."""
+    return isinstance(value, (type, enum.Enum, DType, types.ModuleType))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is guarded as a whole, at once, when it is read."""
+    kind = type(value)
+    if kind in PLAIN:
+        return kind is not slice or all(map(is_plain, (value.start, value.stop, value.step)))
+    return isinstance(value, (enum.Enum, DType, np.generic, np.dtype))
+
+
+_pack_float = struct.Struct("d").pack
+
+
+def packed(number: Any) -> bytes:
+    """The bits of a float: they tell -0.0 from 0.0, and find NaN equal to itself."""
+    return _pack_float(number) if number == number else b"nan"
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same in class and value."""
+    kind = type(b)
+    if type(a) is not kind:
+        return False
+    if kind is float:
+        return packed(a) == packed(b)
+    if kind is complex:
+        return packed(a.real) == packed(b.real) and packed(a.imag) == packed(b.imag)
+    if kind is slice:
+        mine, theirs = (a.start, a.stop, a.step), (b.start, b.stop, b.step)
+        return all(map(same_value, mine, theirs))
+    if isinstance(b, np.generic):
+        return a.dtype == b.dtype and (a.tobytes() == b.tobytes() if b.dtype != object else a is b)
+    if is_by_identity(b):
+        return a is b
+    if kind is datetime.datetime or kind is datetime.time:  # two offsets may be one moment
+        return bool(a == b and a.tzinfo == b.tzinfo and a.fold == b.fold)
+    if kind is decimal.Decimal:  # 1.0 and 1.00 are equal and print differently
+        return bool(a.as_tuple() == b.as_tuple())
+    return bool(a == b)
+
+
+def same_key(a: Any, b: Any) -> bool:
+    return a is b or (is_plain(b) and same_value(a, b))
+
+
+def keys_of(mapping: Any) -> tuple[Any, ...]:
+    """The keys of a dict in its order, past any `keys` of a subclass."""
+    base: Any = OrderedDict if isinstance(mapping, OrderedDict) else dict
+    return tuple(base.__iter__(mapping))
+
+
+def same_keys(found: Any, expected: tuple[Any, ...]) -> bool:
+    """Whether iteration gives the expected values, in order: plain ones by value."""
+    now = keys_of(found) if isinstance(found, dict) else tuple(found)
+    return len(now) == len(expected) and all(map(same_key, now, expected))
+
+
+def same_set(found: Any, expected: frozenset[Any]) -> bool:
+    if len(found) != len(expected) or not found == expected:
+        return False
+    classes = {(type(x), x) for x in expected}
+    return all((type(x), x) in classes for x in found)
+
+
+def size_of(container: Any) -> int:
+    """The length of a container, past any `__len__` of a subclass."""
+    for base in CONTAINERS:
+        if isinstance(container, base):
+            return base.__len__(container)
+    return len(container)
+
+
+def content_of(array: Any) -> bytes:
+    """The elements of an array, or what stands for them."""
+    data: bytes = array.tobytes()
+    return data if len(data) <= KEPT_BYTES else hashlib.blake2b(data, digest_size=32).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What a recording relies on of a tensor from outside."""
+
+    cls: type
+    array: type
+    dtype: Any
+    shape: tuple[Any, ...]
+    device: Device
+    layout: str
+    leaf: bool | None  # None: it requires no gradient
+
+    def __str__(self) -> str:
+        place = "" if self.device.kind == "cpu" else f"@{self.device}"
+        grad = {None: "", True: " that requires a gradient", False: " with a history"}[self.leaf]
+        name = "" if self.cls is Tensor else f"{self.cls.__name__} "
+        return f"{name}{self.dtype}{list(self.shape)}{place}{grad}"
+
+
+def is_of_weft(value: Any) -> bool:
+    """Whether an object is of a class of Weft's inner parts, such as an op: those do not change."""
+    part = str(type(value).__module__).split(".")
+    return part[0] == "weft" and len(part) > 1 and part[1] not in ("nn", "optim", "data")
+
+
+def tensor_facts(tensor: Tensor) -> TensorFacts:
+    data, node = tensor._data, tensor._node
+    family = family_of(data)
+    leaf = None if node is None else bool(node.is_leaf)
+    shape = tuple(data.shape)
+    kind = type(tensor)
+    return TensorFacts(
+        kind, type(data), data.dtype, shape, family.device_of(data), family.layout, leaf
+    )
+
+
+def shown(value: Any) -> str:
+    """A short text of a value, for messages."""
+    if isinstance(value, types.FunctionType):
+        return f"the function {value.__qualname__}"
+    if isinstance(value, type):
+        return value.__qualname__
+    if isinstance(value, types.ModuleType):
+        return f"the module {value.__name__}"
+    if isinstance(value, types.CodeType):
+        return f"the code of {value.co_qualname} at line {value.co_firstlineno}"
+    if isinstance(value, Tensor):
+        return f"a tensor {tensor_facts(value)}"
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{list(value.shape)}"
+    if is_plain(value) or isinstance(value, CONTAINERS):
+        try:
+            text = repr(value)
+        except Exception:
+            return f"a {type(value).__name__}"
+        return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"a {type(value).__name__} at {id(value):#x}"

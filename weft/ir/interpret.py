@@ -1,0 +1,171 @@
+"""The reference interpreter: runs a graph node by node, through the cards.
+
+It is the oracle of every other executor, so it is plain: no reordering, no fusion, no reuse of
+memory. What an op does is what its card says. Who calls an op is the caller's choice (`call`): the
+one `bind` of `weft.core` makes the interpreter take and give tensors. Two kinds of ops are not
+called: control flow, whose evaluation runs the nested graphs, and ops on stacks, which are no
+arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft.base.dim_algebra import Dim
+from weft.base.dims import bind_dims, substitute
+from weft.base.errors import GraphError, WeftError
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+
+#: op, *inputs, **attributes -> result, or a tuple of results where the op has several.
+Call = Callable[..., Any]
+#: node, inputs, attributes -> results: what is done with nodes that have nested graphs.
+Control = Callable[[Node, list[Any], Mapping[str, Any]], Any]
+Bindings = dict[str, int]
+
+
+class Runner:
+    """What control flow and ops on stacks are evaluated with: `run(graph, inputs)`, `run.call`.
+
+    call     how ops are called
+    sizes    what the symbolic sizes are in this run
+    """
+
+    __slots__ = ("call", "sizes")
+
+    def __init__(self, call: Call, sizes: Bindings) -> None:
+        self.call = call
+        self.sizes = sizes
+
+    def __call__(self, program: Program, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs of a nested graph, whose sizes in this run are its own."""
+        slots = program.run(inputs, self.call, dict(self.sizes))
+        return [slots[i] for i in program.outputs]
+
+
+class Program:
+    """A graph made ready to be run often: where each value stands is found once.
+
+    Values live in one list of slots: the inputs first, then the results of the nodes.
+    """
+
+    __slots__ = ("count", "graph", "outputs", "steps", "symbolic")
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        place: dict[Value, int] = {value: i for i, value in enumerate(graph.values())}
+        self.count = len(place)
+        self.steps = [
+            (
+                node,
+                node.op,
+                tuple([place[value] for value in node.inputs]),
+                _has_dims(node.attrs),
+                any(_is_symbolic(value) for value in node.outputs),
+                tuple([Program(nested) for nested in node.graphs]) if node.graphs else (),
+                Trait.STACK in node.op.traits,
+            )
+            for node in graph.nodes
+        ]
+        self.outputs = tuple([place[value] for value in graph.outputs])
+        self.symbolic = any(map(_is_symbolic, graph.inputs))
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        call: Call,
+        bindings: Bindings | None = None,
+        control: Control | None = None,
+    ) -> list[Any]:
+        """All values of the graph, in the order of its slots.
+
+        With `control`, nodes with nested graphs are given to it, and ops on stacks are called.
+        """
+        sizes = {} if bindings is None else bindings
+        if self.symbolic:
+            for value, given in zip(self.graph.inputs, inputs, strict=True):
+                _fit(value, given, sizes)
+        slots = list(inputs)
+        for node, op, places, has_dims, symbolic, nested, stacks in self.steps:
+            attrs: Mapping[str, Any] = node.attrs
+            try:
+                if stacks and control is None:
+                    evaluate: Any = op.eval
+                    out = evaluate(Runner(call, sizes), *[slots[i] for i in places], **attrs)
+                    slots.extend(out)
+                    continue
+                if has_dims:
+                    attrs = substitute(attrs, sizes)
+                if nested:
+                    given = [slots[i] for i in places]
+                    if control is None:
+                        evaluate = op.eval
+                        out = evaluate(Runner(call, sizes), *given, graphs=nested, **attrs)
+                    else:
+                        out = control(node, given, attrs)
+                elif len(places) == 1:
+                    out = call(op, slots[places[0]], **attrs)
+                else:
+                    out = call(op, *[slots[i] for i in places], **attrs)
+            except WeftError as error:
+                if nested:  # it is about a node in there
+                    raise
+                raise located(error, node) from error.__cause__
+            if len(node.outputs) == 1 and not isinstance(out, tuple):
+                slots.append(out)
+            else:
+                slots.extend(out)
+            if symbolic:
+                for value, part in zip(node.outputs, slots[-len(node.outputs) :], strict=True):
+                    _fit(value, part, sizes)
+        return slots
+
+
+def interpret(
+    graph: Graph, inputs: Sequence[Any], call: Call, bindings: Bindings | None = None
+) -> list[Any]:
+    """The outputs of the graph for these inputs."""
+    if len(inputs) != len(graph.inputs):
+        raise GraphError(
+            f"graph @{graph.name} has {len(graph.inputs)} inputs, and {len(inputs)} were given"
+        )
+    program = Program(graph)
+    slots = program.run(inputs, call, bindings)
+    return [slots[i] for i in program.outputs]
+
+
+def located(error: WeftError, node: Node) -> WeftError:
+    """The error of a node, on the line of the user's code that the node came from."""
+    error = error.about(node.op.name, [value.type for value in node.inputs])
+    if node.location is not None:
+        error.location = node.location
+    return error
+
+
+def _is_symbolic(value: Value) -> bool:
+    kind = value.type
+    return isinstance(kind, TensorType) and any(isinstance(size, Dim) for size in kind.shape)
+
+
+def _has_dims(tree: Any) -> bool:
+    if isinstance(tree, Dim):
+        return True
+    if isinstance(tree, (tuple, list)):
+        return any(map(_has_dims, tree))
+    if isinstance(tree, dict):
+        return any(map(_has_dims, tree.values()))
+    return isinstance(tree, slice) and _has_dims((tree.start, tree.stop, tree.step))
+
+
+def _fit(value: Value, given: Any, sizes: Bindings) -> None:
+    """Note what the symbolic sizes of a value are in this run; they must not contradict."""
+    if isinstance(value.type, TensorType) and _is_symbolic(value):
+        try:
+            bind_dims(value.type.shape, tuple(given.shape), sizes)
+        except WeftError as error:
+            made = value.node
+            where = f"input %{value.name or value.index}" if made is None else made.op.name
+            error.message = f"{where} is {value.type} in the graph: {error.message}"
+            raise

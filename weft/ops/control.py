@@ -1,0 +1,230 @@
+"""The cards of control flow: `if`, `switch`, `while`, `scan`.
+
+Their branches and bodies are nested graphs, and closed: all that a nested graph uses is handed to
+it as an input, so the operands of the node are the inputs of its graphs.
+
+    if      %predicate, operands…     graphs: then, else            results: those of the branch
+    switch  %index, operands…         graphs: one for each index    an index beyond them is clamped
+    while   constants…, carries…      graphs: condition, body       results: carries…, see below
+    scan    constants…, carries…, xs… graph: body                   results: carries…, ys…
+
+A body takes constants and carries (of a scan also the slices of xs) and gives the carries of the
+next iteration, and after them ys. A scan stacks its ys along a new first axis. A while does not
+know how many there will be: it pushes each y on a stack of its own; with `counted`, the results
+after the carries are the number of iterations and those stacks. In a scan, an x that is a stack is
+popped once in each iteration, and a y that is a stack is pushed on a stack of stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.base import dtypes
+from weft.base.dims import substitute
+from weft.base.errors import DTypeError, ShapeError
+from weft.ir.op import OPS, Op
+from weft.ir.types import StackType, TensorType, Type
+from weft.ops.parts import GETITEM
+from weft.ops.stacks import STACK_POP
+
+if TYPE_CHECKING:
+    from weft.ir.graph import Graph
+
+__all__: list[str] = []
+
+
+# --- type rules --------------------------------------------------------------------------------
+
+
+def _types(values: Any) -> list[Type]:
+    return [value.type for value in values]
+
+
+def _check_inputs(graph: Graph, given: Sequence[Type], what: str) -> None:
+    """Whether a nested graph takes what it is given."""
+    wanted = _types(graph.inputs)
+    if len(wanted) != len(given):
+        raise ShapeError(f"{what} takes {len(wanted)} inputs, and {len(given)} are given")
+    for i, (one, two) in enumerate(zip(wanted, given, strict=True)):
+        if one != two:
+            raise DTypeError(f"input {i} of {what} is {one}, and {two} is given")
+
+
+def _check_predicate(kind: Type, what: str) -> None:
+    if not (isinstance(kind, TensorType) and kind.dtype is dtypes.bool and not kind.shape):
+        raise DTypeError(f"{what} must be bool[], not {kind}", hint="reduce it: any(x), all(x)")
+
+
+def _check_results(graph: Graph, wanted: Sequence[Type], what: str) -> None:
+    found = _types(graph.outputs)[: len(wanted)]
+    if len(found) < len(wanted):
+        raise ShapeError(f"{what} gives {len(found)} values for {len(wanted)} that are carried")
+    for i, (one, two) in enumerate(zip(wanted, found, strict=True)):
+        if one != two:
+            raise DTypeError(f"carried value {i} is {one} before and {two} after {what}")
+
+
+def _branches_type(operands: Sequence[Type], graphs: Sequence[Graph]) -> tuple[Type, ...]:
+    first = _types(graphs[0].outputs)
+    for number, graph in enumerate(graphs):
+        _check_inputs(graph, operands, f"branch {number}")
+        if _types(graph.outputs) != first:
+            raise DTypeError(
+                f"the branches give different types: ({', '.join(map(str, first))}) "
+                f"and ({', '.join(map(str, _types(graph.outputs)))})"
+            )
+    return tuple(first)
+
+
+def _if_type(predicate: TensorType, *operands: Type, graphs: Sequence[Graph]) -> tuple[Type, ...]:
+    _check_predicate(predicate, "the predicate")
+    if len(graphs) != 2:
+        raise ShapeError(f"an if has two branches, not {len(graphs)}")
+    return _branches_type(operands, graphs)
+
+
+def _switch_type(index: TensorType, *operands: Type, graphs: Sequence[Graph]) -> tuple[Type, ...]:
+    if index.dtype.kind not in ("int", "uint") or index.shape:
+        raise DTypeError(f"the index must be a 0-d integer, not {index}")
+    return _branches_type(operands, graphs)
+
+
+def _while_type(
+    *operands: Type, graphs: Sequence[Graph], consts: int, counted: bool
+) -> tuple[Type, ...]:
+    condition, body = graphs
+    carries = operands[consts:]
+    _check_inputs(condition, operands, "the condition")
+    _check_inputs(body, operands, "the body")
+    if len(condition.outputs) != 1:
+        raise ShapeError(f"the condition gives {len(condition.outputs)} values, not one")
+    predicate = condition.outputs[0].type
+    _check_predicate(predicate, "the condition")
+    assert isinstance(predicate, TensorType)
+    _check_results(body, carries, "the body")
+    if not counted:
+        if len(body.outputs) != len(carries):
+            raise ShapeError("the body gives more than the carries, and the loop is not counted")
+        return carries
+    pushed = [StackType(_element(value.type)) for value in body.outputs[len(carries) :]]
+    return (*carries, predicate.like(dtype=dtypes.int64), *pushed)
+
+
+def _element(kind: Type) -> TensorType | StackType:
+    if not isinstance(kind, (TensorType, StackType)):
+        raise DTypeError(f"a {kind} cannot be kept for each iteration")
+    return kind
+
+
+def _scan_type(
+    *operands: Type, graphs: Sequence[Graph], consts: int, carries: int, length: int, reverse: bool
+) -> tuple[Type, ...]:
+    (body,) = graphs
+    fixed, xs = operands[: consts + carries], operands[consts + carries :]
+    slices = [_slice_type(kind, length) for kind in xs]
+    _check_inputs(body, [*fixed, *slices], "the body")
+    carried = operands[consts : consts + carries]
+    _check_results(body, carried, "the body")
+    ys = [_stacked_type(value.type, length) for value in body.outputs[carries:]]
+    return (*carried, *ys)
+
+
+def _slice_type(kind: Type, length: int) -> Type:
+    if isinstance(kind, StackType):
+        return kind.element
+    if not isinstance(kind, TensorType) or not kind.shape or kind.shape[0] != length:
+        raise ShapeError(f"a scan of {length} iterations cannot go over {kind}")
+    return kind.like(shape=kind.shape[1:])
+
+
+def _stacked_type(kind: Type, length: int) -> Type:
+    if isinstance(kind, TensorType):
+        return kind.like(shape=(length, *kind.shape))
+    return StackType(_element(kind))
+
+
+# --- evaluation --------------------------------------------------------------------------------
+
+
+def _if(run: Any, predicate: Any, *operands: Any, graphs: Any) -> Any:
+    return run(graphs[0] if bool(predicate) else graphs[1], operands)
+
+
+def _switch(run: Any, index: Any, *operands: Any, graphs: Any) -> Any:
+    return run(graphs[min(max(int(index), 0), len(graphs) - 1)], operands)
+
+
+def _while(run: Any, *operands: Any, graphs: Any, consts: int, counted: bool) -> Any:
+    condition, body = graphs
+    fixed, carried = operands[:consts], list(operands[consts:])
+    stacks: list[Any] = [()] * (len(body.outputs) - len(carried))
+    count = 0
+    while bool(run(condition, [*fixed, *carried])[0]):
+        results = run(body, [*fixed, *carried])
+        stacks = [
+            (stack, y) for stack, y in zip(stacks, results[len(carried) :], strict=True)
+        ]
+        carried = results[: len(carried)]
+        count += 1
+    if not counted:
+        return carried
+    where = condition.graph.outputs[0].type
+    number = run.call(
+        OPS["full"], shape=(), value=count, dtype=dtypes.int64, device=where.device
+    )
+    return [*carried, number, *stacks]
+
+
+def _scan(
+    run: Any, *operands: Any, graphs: Any, consts: int, carries: int, length: int, reverse: bool
+) -> Any:
+    (body,) = graphs
+    fixed = operands[:consts]
+    carried = list(operands[consts : consts + carries])
+    xs = list(operands[consts + carries :])
+    outputs = body.graph.outputs[carries:]
+    ys: list[list[Any]] = [[] for _ in outputs]
+    stacks = [not hasattr(x, "shape") for x in xs]
+    for step in reversed(range(length)) if reverse else range(length):
+        slices: list[Any] = []
+        for i, x in enumerate(xs):
+            if stacks[i]:
+                pop: Any = STACK_POP.eval
+                xs[i], top = pop(run, x)
+                slices.append(top)
+            else:
+                slices.append(run.call(GETITEM, x, index=step))
+        results = run(body, [*fixed, *carried, *slices])
+        carried = results[:carries]
+        for kept, y in zip(ys, results[carries:], strict=True):
+            kept.append(y)
+    return [*carried, *[_together(run, *pair, reverse) for pair in zip(outputs, ys, strict=True)]]
+
+
+def _together(run: Any, value: Any, ys: list[Any], reverse: bool) -> Any:
+    """The ys of all iterations, in the order of the axis; of those that are stacks, a stack."""
+    if isinstance(value.type, StackType):
+        stack: Any = ()
+        for y in ys:
+            stack = (stack, y)
+        return stack
+    if not ys:
+        kind = value.type
+        shape = (0, *substitute(kind.shape, run.sizes))
+        return run.call(OPS["full"], shape=shape, value=0, dtype=kind.dtype, device=kind.device)
+    if reverse:
+        ys.reverse()
+    shape = tuple(ys[0].shape)
+    if not shape:
+        ys = [run.call(OPS["reshape"], y, shape=(1,)) for y in ys]
+    whole = run.call(OPS["concat"], *ys, axis=0)
+    return run.call(OPS["reshape"], whole, shape=(len(ys), *shape))
+
+
+# --- cards -------------------------------------------------------------------------------------
+
+IF = Op("if", _if_type, _if)
+SWITCH = Op("switch", _switch_type, _switch)
+WHILE = Op("while", _while_type, _while)
+SCAN = Op("scan", _scan_type, _scan)

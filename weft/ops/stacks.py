@@ -1,0 +1,189 @@
+"""Stacks: what loops whose length nobody knows before leave for their backward.
+
+A stack is a value like any other: a push gives a new stack and leaves the old one as it is. In the
+interpreter it is a linked list, so both push and pop cost one step and copy nothing. Each is the
+derivative of the other, so gradients of any order pass through them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.base.device import Device
+from weft.base.dims import substitute
+from weft.base.dtypes import DType
+from weft.base.errors import DTypeError, IndexError
+from weft.base.shapes import Shape
+from weft.core.bind import bind
+from weft.core.tensor import Tensor
+from weft.ir.op import OPS, Op, Trait
+from weft.ir.types import StackType, TensorType
+
+__all__: list[str] = []
+
+
+# --- values of the interpreter -----------------------------------------------------------------
+#
+# The empty stack is (), and others are (the stack below, the top): Python frees long chains of
+# tuples without recursion.
+
+
+class Zeros:
+    """A stack that pops zeros forever."""
+
+    __slots__ = ("depth", "device", "dtype", "shape", "sizes")
+
+    def __init__(
+        self, shape: Shape, dtype: DType, device: Device, depth: int, sizes: dict[str, int]
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.depth = depth
+        self.sizes = sizes  # what symbolic sizes are, looked up only when a zero is made
+
+    def top(self, run: Any) -> Any:
+        if self.depth > 1:
+            return Zeros(self.shape, self.dtype, self.device, self.depth - 1, self.sizes)
+        shape = substitute(self.shape, self.sizes)
+        return run.call(OPS["full"], shape=shape, value=0, dtype=self.dtype, device=self.device)
+
+
+class Sum:
+    """The sum of two stacks, element by element, added up where they are popped."""
+
+    __slots__ = ("x", "y")
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self.x = x
+        self.y = y
+
+
+def _popped(run: Any, stack: Any) -> tuple[Any, Any]:
+    """The stack below the top, and the top."""
+    if stack.__class__ is tuple:
+        if not stack:
+            raise IndexError("the stack is empty", op="stack_pop")
+        return stack  # type: ignore[no-any-return]
+    if stack.__class__ is Zeros:
+        return stack, stack.top(run)
+    (x, one), (y, two) = _popped(run, stack.x), _popped(run, stack.y)
+    if one.__class__ in (tuple, Zeros, Sum):
+        return Sum(x, y), Sum(one, two)
+    return Sum(x, y), run.call(OPS["add"], one, two)
+
+
+# --- type rules --------------------------------------------------------------------------------
+
+
+def _new_type(*, shape: Shape, dtype: DType, device: Device, depth: int) -> StackType:
+    made: Any = TensorType(dtype, shape, device)
+    for _ in range(depth):
+        made = StackType(made)
+    return made  # type: ignore[no-any-return]
+
+
+def _check_stack(stack: Any) -> None:
+    if not isinstance(stack, StackType):
+        raise DTypeError(f"a stack is needed, not {stack}")
+
+
+def _push_type(stack: StackType, x: Any) -> StackType:
+    _check_stack(stack)
+    if stack.element != x:
+        raise DTypeError(f"{x} does not fit onto {stack}")
+    return stack
+
+
+def _pop_type(stack: StackType) -> tuple[StackType, Any]:
+    _check_stack(stack)
+    return stack, stack.element
+
+
+def _add_type(x1: StackType, x2: StackType) -> StackType:
+    _check_stack(x1)
+    if x1 != x2:
+        raise DTypeError(f"stacks of different types: {x1} and {x2}")
+    return x1
+
+
+# --- cards -------------------------------------------------------------------------------------
+
+
+def _zeros(run: Any, *, shape: Shape, dtype: DType, device: Device, depth: int) -> tuple[Any, ...]:
+    return (Zeros(shape, dtype, device, depth, run.sizes),)
+
+
+def _unpushed(number: int) -> Any:
+    def rule(_xp: Any, g: Any, _out: Any, _stack: Any, _x: Any) -> Any:
+        return bind(STACK_POP, g)[number]
+
+    return rule
+
+
+def _unpopped(_xp: Any, g: Any, _out: Any, stack: Any) -> Any:
+    """What was popped goes back on top of what came for the rest."""
+    below, top = g
+    if below is None:
+        below = zero_stack(stack._data.value.type)
+    if top is None:
+        top = zero_of(below._data.value.type.element)
+    return bind(STACK_PUSH, below, top)
+
+
+_MADE = Trait.CREATION | Trait.STACK
+
+STACK_NEW = Op("stack_new", _new_type, lambda run, **_attrs: ((),), traits=_MADE)
+STACK_ZEROS = Op("stack_zeros", _new_type, _zeros, traits=_MADE)
+STACK_PUSH: Op = Op(
+    "stack_push",
+    _push_type,
+    lambda run, stack, x: ((stack, x),),
+    vjp=(_unpushed(0), _unpushed(1)),
+    traits=Trait.STACK | Trait.LINEAR,
+)
+STACK_POP: Op = Op(
+    "stack_pop",
+    _pop_type,
+    _popped,
+    outputs=2,
+    vjp=(_unpopped,),
+    traits=Trait.STACK | Trait.LINEAR,
+)
+STACK_ADD = Op(
+    "stack_add",
+    _add_type,
+    lambda run, x1, x2: (Sum(x1, x2),),
+    vjp=(lambda _xp, g, _out, _x1, _x2: g, lambda _xp, g, _out, _x1, _x2: g),
+    traits=Trait.STACK | Trait.LINEAR | Trait.COMMUTATIVE,
+)
+
+
+def stack_attrs(kind: StackType) -> dict[str, Any]:
+    """The attributes of `stack_new` and `stack_zeros` for a type."""
+    inner = kind.innermost
+    return {
+        "shape": inner.shape,
+        "dtype": inner.dtype,
+        "device": inner.device,
+        "depth": kind.depth,
+    }
+
+
+def zero_stack(kind: StackType) -> Tensor:
+    """A symbolic stack of zeros."""
+    out: Tensor = bind(STACK_ZEROS, **stack_attrs(kind))
+    return out
+
+
+def zero_of(kind: TensorType | StackType) -> Tensor:
+    """A zero of a type; of a stack, one that pops zeros forever."""
+    if isinstance(kind, StackType):
+        return zero_stack(kind)
+    made: Tensor = bind(OPS["full"], shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device)
+    return made
+
+
+def stack_form(op: Op) -> Op:
+    """What an op called on stacks means: `add` is `stack_add`."""
+    return STACK_ADD if op.name == "add" else op

@@ -1,0 +1,134 @@
+"""One way of writing what can be written in several, so that later passes need to know one only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.literal import CONSTANT
+from weft.ir.types import TensorType
+from weft.passes.contract import Notes, Pass
+from weft.passes.facts import (
+    commutes_exactly,
+    dense,
+    is_commutative,
+    is_constant,
+    is_plain,
+    number_of,
+    of_kind,
+    one_number,
+)
+from weft.passes.sweep import Sweep
+
+Ranks = dict[Value, int]
+
+#: A comparison with its sides exchanged.
+MIRRORED = {
+    "less": "greater",
+    "greater": "less",
+    "less_equal": "greater_equal",
+    "greater_equal": "less_equal",
+}
+
+#: Of bools the bitwise ops are the logical ones.
+LOGICAL = {
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "bitwise_invert": "logical_not",
+}
+
+
+class Canonical(Pass):
+    """Brings calls into one form: constants on the right, < instead of >, squares, `full`."""
+
+    name = "canonical"
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        ranks: Ranks = {value: rank for rank, value in enumerate(graph.values())}
+        ordered: set[Node] = set()
+
+        def rule(node: Node, sweep: Sweep) -> Value | None:
+            form = _FORMS.get(node.op.name)
+            found = None
+            if form is not None:
+                type = dense(node)
+                found = None if type is None else form(node, type, sweep)
+            if found is None and is_commutative(node.op) and node not in ordered:
+                found = _in_order(node, sweep, ranks)
+                if found is not None and found.node is not None:
+                    ordered.add(found.node)
+            if found is not None:
+                notes.add("in canonical form")
+            return found
+
+        return Sweep(graph).run(rule)
+
+
+def _in_order(node: Node, sweep: Sweep, ranks: Ranks) -> Value | None:
+    """Constants on the right; otherwise what was made first on the left."""
+    if len(node.inputs) != 2 or not isinstance(node.inputs[0].type, TensorType):
+        return None
+    left, right = node.inputs
+    if not commutes_exactly(node.op, node.inputs[0].type.dtype):
+        return None
+    if is_constant(left) != is_constant(right):
+        swap = is_constant(left)
+    else:
+        source = sweep.source  # the ranks are those of the old graph
+        if source.op is not node.op:
+            return None
+        swap = ranks[source.inputs[0]] > ranks[source.inputs[1]]
+    return sweep.add(node.op, right, left, **node.attrs) if swap else None
+
+
+def _comparison(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    """x > y is y < x; with a constant, that stands on the right."""
+    left, right = node.inputs
+    if is_constant(left) != is_constant(right):
+        swap = is_constant(left)
+    else:
+        swap = node.op.name.startswith("greater")
+    return sweep.add(MIRRORED[node.op.name], right, left) if swap else None
+
+
+def _bitwise(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    return sweep.add(LOGICAL[node.op.name], *node.inputs) if of_kind(type.dtype, "bool") else None
+
+
+def _product(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    """x * x is square(x), bit by bit for real numbers."""
+    left, right = node.inputs
+    if left is right and of_kind(type.dtype, "real numeric"):
+        return sweep.add("square", left)
+    return None
+
+
+def _constant(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    """A constant that holds one number is `full`, where it has axes at all."""
+    number = one_number(node.attrs["value"].array) if type.shape else None
+    return None if number is None else sweep.uniform(number, type)
+
+
+def _full(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    """Without axes it is a constant; its value is the Python number that its dtype gives."""
+    number = number_of(node.outputs[0])
+    assert number is not None
+    if type.shape and number.item().__class__ is node.attrs["value"].__class__:
+        return None
+    return sweep.uniform(number, type)
+
+
+def _broadcast(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    number = number_of(node.inputs[0])
+    return None if number is None or not is_plain(number) else sweep.uniform(number, type)
+
+
+_FORMS: dict[str, Callable[[Node, TensorType, Sweep], Value | None]] = {
+    **dict.fromkeys(MIRRORED, _comparison),
+    **dict.fromkeys(LOGICAL, _bitwise),
+    "multiply": _product,
+    CONSTANT.name: _constant,
+    "full": _full,
+    "broadcast_to": _broadcast,
+}

@@ -1,0 +1,70 @@
+"""Nodes that no output and no effect needs are left out."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from weft.base.dims import dims_in
+from weft.ir.graph import Builder, Graph, Node, Value
+from weft.ir.types import TensorType, Type
+from weft.passes.contract import Notes, Pass
+from weft.passes.facts import has_effect
+
+
+class DeadCode(Pass):
+    """Removes nodes whose results nobody uses; effects and inputs stay."""
+
+    name = "dead_code"
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        needed = needed_nodes(graph)
+        removed = len(graph.nodes) - len(needed)
+        if not removed:
+            return graph
+        notes.add("nodes removed" if removed > 1 else "node removed", removed)
+        builder = Builder(graph)
+        for node in graph.nodes:
+            if node in needed:
+                builder.copy(node)
+        return builder.finish()
+
+
+def needed_nodes(graph: Graph) -> set[Node]:
+    """The nodes that outputs and effects depend on."""
+    sizes = _size_makers(graph)
+    needed: set[Node] = set()
+    stack: list[Node] = [node for node in graph.nodes if has_effect(node)]
+
+    def use(values: tuple[Value, ...]) -> None:
+        stack.extend([value.node for value in values if value.node is not None])
+
+    use(graph.outputs)
+    while stack:
+        node = stack.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        use(node.inputs)
+        if sizes and node.attrs:
+            for dim in dims_in(node.attrs):
+                use(tuple(sizes[name] for name in dim.names if name in sizes))
+    return needed
+
+
+def _size_makers(graph: Graph) -> dict[str, Value]:
+    """For each named size that no input has: the first value that has it."""
+    makers: dict[str, Value] = {}
+    known = {name for value in graph.inputs for name in _names(value.type)}
+    for node in graph.nodes:
+        for value in node.outputs:
+            for name in _names(value.type):
+                if name not in known:
+                    makers.setdefault(name, value)
+    return makers
+
+
+@lru_cache(maxsize=10_000)
+def _names(type: Type) -> tuple[str, ...]:
+    """The names of sizes in a type."""
+    shape = type.shape if isinstance(type, TensorType) else ()
+    return tuple({name for dim in dims_in(shape) for name in dim.names})

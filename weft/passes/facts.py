@@ -1,0 +1,216 @@
+"""What passes know of ops and values beyond types: which numbers, which order, which place.
+
+"Exact" is meant bit by bit, so some things that hold for numbers do not hold here: the larger of
+0.0 and -0.0 is whichever kernel-wise comes first, and a product of complex numbers that is computed
+with fused multiply-adds is not quite the product of the same numbers the other way round.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base.dims import has_dims
+from weft.base.dtypes import DTYPES, KINDS, DType, int_info
+from weft.ir.graph import Node, Value
+from weft.ir.literal import CONSTANT
+from weft.ir.op import Op, Trait
+from weft.ir.types import DENSE, TensorType
+
+Array = np.ndarray[Any, Any]
+
+#: The dtypes of which the rules are known to hold; users' own may compute as they like.
+STANDARD = frozenset(DTYPES.values())
+
+
+def of_kind(dtype: DType, kinds: str) -> bool:
+    """Whether a dtype is a standard one of these kinds ("integral", "real floating"…)."""
+    return dtype in STANDARD and dtype.kind in KINDS[kinds]
+
+
+# --- ops -----------------------------------------------------------------------------------------
+
+#: Ops that are commutative up to rounding, or up to the sign of a zero: (op, kind of dtype).
+NOT_QUITE_COMMUTATIVE = frozenset(
+    {
+        ("multiply", "complex"),  # with fused multiply-adds the imaginary part rounds differently
+        ("maximum", "float"),  # of 0.0 and -0.0 either is the larger
+        ("minimum", "float"),
+        ("hypot", "float"),  # as the C library has it
+        ("logaddexp", "float"),
+    }
+)
+
+#: Elementwise ops whose kernel looks at the shapes of its operands: x ** 2 with a 0-d 2 is a
+#: product, with an array of twos it is not.
+SHAPE_MATTERS = frozenset({("pow", "float"), ("pow", "complex")})
+
+#: What a node must not be, to be left out or to be done at another time.
+BOUND = Trait.EFFECT | Trait.RANDOM
+
+
+class _Traits(NamedTuple):
+    """Kept per op, as asking a Flag takes longer than a look-up."""
+
+    commutative: bool
+    effect: bool
+    bound: bool
+    creation: bool
+
+
+_known: dict[Op, _Traits] = {}
+
+
+def _traits(op: Op) -> _Traits:
+    found = _known.get(op)
+    if found is None:
+        traits = op.traits
+        bound = bool(traits & BOUND) or op.nested
+        found = _known[op] = _Traits(
+            Trait.COMMUTATIVE in traits,
+            Trait.EFFECT in traits,
+            bound,
+            Trait.CREATION in traits and not bound,
+        )
+    return found
+
+
+def has_effect(node: Node) -> bool:
+    """Whether a node does something beside giving results, itself or in its nested graphs."""
+    if _traits(node.op).effect:
+        return True
+    return bool(node.graphs) and any(
+        _traits(inner.op).effect
+        for nested in node.graphs
+        for graph in nested.walk()
+        for inner in graph.nodes
+    )
+
+
+def is_commutative(op: Op) -> bool:
+    return _traits(op).commutative
+
+
+def commutes_exactly(op: Op, dtype: DType) -> bool:
+    """Whether f(x, y) = f(y, x), bit by bit."""
+    return _traits(op).commutative and (op.name, dtype.kind) not in NOT_QUITE_COMMUTATIVE
+
+
+def is_bound(op: Op) -> bool:
+    """Whether an op is random, has an effect or has nested graphs: rules leave it alone."""
+    return _traits(op).bound
+
+
+def is_creation(op: Op) -> bool:
+    """Whether an op makes a tensor of its attributes alone."""
+    return _traits(op).creation
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def dense(node: Node) -> TensorType | None:
+    """The type of the one result of a node, if it is an ordinary dense tensor."""
+    if len(node.outputs) != 1:
+        return None
+    type = node.outputs[0].type
+    return type if isinstance(type, TensorType) and type.layout == DENSE else None
+
+
+def is_static(type: TensorType) -> bool:
+    """Whether all sizes are known."""
+    return not has_dims(type.shape)
+
+
+def made_by(value: Value, op: str) -> Node | None:
+    """The node that made a value, if it is a call of this op."""
+    node = value.node
+    return node if node is not None and node.op.name == op else None
+
+
+def is_constant(value: Value) -> bool:
+    """Whether a value is written in the graph: `constant`, or `full`."""
+    return value.node is not None and value.node.op.name in ("constant", "full")
+
+
+def number_of(value: Value) -> Array | None:
+    """The number that stands everywhere in a constant, as a 0-d array; None where it is not one.
+
+    Of larger constants nobody asks: `canonical` makes `full` of those that hold one number.
+    """
+    node = value.node
+    if node is None:
+        return None
+    if node.op is CONSTANT:
+        array = node.attrs["value"].array
+        return array.reshape(()) if array.size == 1 else None
+    if node.op.name == "full":
+        return np.asarray(node.attrs["value"]).astype(node.attrs["dtype"].numpy)
+    return None
+
+
+def one_number(array: Array) -> Array | None:
+    """The number that stands everywhere in an array, if `full` can say it; None if there is none.
+
+    The last element is looked at first: most arrays differ there already.
+    """
+    if not array.size:
+        return None
+    flat = np.ascontiguousarray(array).reshape(-1)
+    first = flat[:1].view(np.uint8)
+    if flat[-1:].view(np.uint8).tobytes() != first.tobytes():
+        return None
+    if not (flat.view(np.uint8).reshape(flat.size, -1) == first).all():
+        return None
+    number = flat[:1].reshape(())
+    return number if is_plain(number) else None
+
+
+def is_plain(number: Array) -> bool:
+    """Whether a Python number says it all: it does not keep the payload of a NaN."""
+    return bits(np.asarray(number.item()).astype(number.dtype)) == bits(number)
+
+
+def bits(array: Array) -> bytes:
+    """A number as its bytes: 0.0 and -0.0 differ, and so do 1 and True."""
+    return array.tobytes()
+
+
+def limits(dtype: DType) -> tuple[Any, Any] | None:
+    """The smallest and the largest value of a real dtype."""
+    if dtype.kind == "bool":
+        return False, True
+    if dtype.kind == "float":
+        return -np.inf, np.inf
+    if dtype.kind in ("int", "uint"):
+        info = int_info(dtype)
+        return info.min, info.max
+    return None
+
+
+def spelled(text: str, dtype: DType) -> Array | None:
+    """A number of a rule in a dtype: MIN, MAX, ALL (all bits), or a Python number."""
+    found = limits(dtype)
+    if text in ("MIN", "MAX"):
+        return None if found is None else np.asarray(found[text == "MAX"]).astype(dtype.numpy)
+    if text == "ALL":
+        kinds = {"bool": True, "int": -1, "uint": None if found is None else found[1]}
+        value = kinds.get(dtype.kind)
+        return None if value is None else np.asarray(value).astype(dtype.numpy)
+    number = {"True": True, "False": False}.get(text)
+    if number is not None:
+        return np.asarray(number) if dtype.kind == "bool" else None
+    if dtype.kind == "bool":
+        return np.asarray(bool(int(text))) if text in ("0", "1") else None
+    if dtype.kind in ("int", "uint"):
+        whole = int(text) if "." not in text else None
+        return np.asarray(whole, dtype.numpy) if whole is not None and _fits(whole, dtype) else None
+    part = float(text)
+    both = complex(part, part) if part == 0 else complex(part, 0)
+    return np.asarray(both if dtype.kind == "complex" else part).astype(dtype.numpy)
+
+
+def _fits(number: int, dtype: DType) -> bool:
+    info = int_info(dtype)
+    return info.min <= number <= info.max

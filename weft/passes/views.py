@@ -1,0 +1,156 @@
+"""Ops that move elements without computing: several become one, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.base.errors import WeftError
+from weft.base.shapes import Shape
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.types import TensorType
+from weft.passes.contract import Notes, Pass
+from weft.passes.facts import dense, made_by, of_kind
+from weft.passes.sweep import Sweep
+
+#: Reductions that give an element itself where there is only one, and for which dtypes. A sum of
+#: floats does not: it begins with 0.0, and -0.0 + 0.0 is 0.0.
+OF_ONE = {
+    "sum": "integral",
+    "prod": "real numeric",
+    "max": "real",
+    "min": "real",
+    "any": "bool",
+    "all": "bool",
+}
+
+
+class Views(Pass):
+    """Cancels reshapes, permutations and broadcasts that undo, repeat or do nothing."""
+
+    name = "views"
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        def rule(node: Node, sweep: Sweep) -> Value | None:
+            cancel = _RULES.get(node.op.name)
+            if cancel is None:
+                return None
+            type = dense(node)
+            if type is None:
+                return None
+            try:
+                found = cancel(node, type, sweep)
+            except WeftError:  # symbolic sizes that cannot be shown to fit
+                return None
+            if found is not None:
+                notes.add("views left out")
+            return found
+
+        return Sweep(graph).run(rule)
+
+
+def _same(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    """identity(x) → x, and to_device where x is already"""
+    value = node.inputs[0]
+    return value if value.type == type else None
+
+
+def _of_uniform(value: Value, type: TensorType, sweep: Sweep) -> Value | None:
+    """However it is turned, one number everywhere stays that."""
+    made = made_by(value, "full")
+    if made is None:
+        return None
+    return sweep.add("full", **{**made.attrs, "shape": type.shape})
+
+
+def _reshape(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    (value,) = node.inputs
+    if value.tensor_type.shape == type.shape:
+        return value
+    inner = made_by(value, "reshape")
+    if inner is not None:
+        first = inner.inputs[0]
+        if first.tensor_type.shape == type.shape:
+            return first
+        return sweep.add("reshape", first, shape=type.shape)
+    return _of_uniform(value, type, sweep)
+
+
+def _permute(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    (value,) = node.inputs
+    axes: tuple[int, ...] = node.attrs["axes"]
+    if axes == tuple(range(len(axes))):
+        return value
+    inner = made_by(value, "permute_dims")
+    if inner is not None:
+        first = inner.inputs[0]
+        order = tuple([inner.attrs["axes"][axis] for axis in axes])
+        if order == tuple(range(len(order))):
+            return first
+        return sweep.add("permute_dims", first, axes=order)
+    if keeps_order(value.tensor_type.shape, axes):
+        return sweep.add("reshape", value, shape=type.shape)
+    return _of_uniform(value, type, sweep)
+
+
+def keeps_order(shape: Shape, axes: Sequence[int]) -> bool:
+    """Whether a permutation moves axes of size 1 only: the elements stay in their order."""
+    moved = [axis for axis in axes if shape[axis].__class__ is not int or shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _broadcast(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    (value,) = node.inputs
+    if value.tensor_type.shape == type.shape:
+        return value
+    inner = made_by(value, "broadcast_to")
+    if inner is None:  # axes of size 1 in front come by themselves
+        inner = made_by(value, "reshape")
+        if inner is not None and not _only_adds_in_front(inner):
+            inner = None
+    if inner is not None:
+        first = inner.inputs[0]
+        if first.tensor_type.shape == type.shape:
+            return first
+        return sweep.add("broadcast_to", first, shape=type.shape)
+    return _of_uniform(value, type, sweep)
+
+
+def _only_adds_in_front(node: Node) -> bool:
+    before = node.inputs[0].tensor_type.shape
+    after = node.outputs[0].tensor_type.shape
+    added = len(after) - len(before)
+    return added >= 0 and after[added:] == before and set(after[:added]) <= {1}
+
+
+def _concat(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    """The concatenation of one is that one; empty parts are left out."""
+    axis = node.attrs["axis"]
+    if len(node.inputs) == 1:
+        return node.inputs[0]
+    parts = [value for value in node.inputs if value.tensor_type.shape[axis] != 0]
+    if not parts or len(parts) == len(node.inputs):
+        return None
+    return parts[0] if len(parts) == 1 else sweep.add("concat", *parts, axis=axis)
+
+
+def _reduction(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
+    """Over axes of size 1, or none at all, each element is its own maximum, product…"""
+    (value,) = node.inputs
+    x = value.tensor_type
+    axes = node.attrs["axis"]
+    if x.dtype is not type.dtype or not of_kind(x.dtype, OF_ONE[node.op.name]):
+        return None
+    if not isinstance(axes, tuple) or any(x.shape[axis] != 1 for axis in axes):
+        return None
+    return value if x.shape == type.shape else sweep.add("reshape", value, shape=type.shape)
+
+
+_RULES: dict[str, Callable[[Node, TensorType, Sweep], Value | None]] = {
+    "identity": _same,
+    "to_device": _same,
+    "reshape": _reshape,
+    "permute_dims": _permute,
+    "broadcast_to": _broadcast,
+    "concat": _concat,
+    **dict.fromkeys(OF_ONE, _reduction),
+}
