@@ -73,7 +73,7 @@ def duplicated(count: int) -> Graph:
         a = call(graph, "add", *((y, x) if swap else (x, y)))
         b = call(graph, "multiply", call(graph, "exp", a), number(graph, len(outputs) % 10))
         outputs.append(b)
-    graph.outputs = tuple(outputs[-100:])
+    graph.outputs = tuple(outputs)
     return graph
 
 
@@ -133,12 +133,12 @@ def main(count: int) -> int:
     for kind in KINDS:
         graph = kind(count)
         gc.collect()
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         after = weft.optimize(graph)
-        seconds = time.perf_counter() - begin
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
         slow += seconds > LIMIT * max(1.0, len(graph.nodes) / 100_000)
         sizes = f"{len(graph.nodes):>7,} → {len(after.nodes):>7,} nodes"
-        print(f"{kind.__name__:<11} {sizes}  {seconds:6.2f} s")
+        print(f"{kind.__name__:<11} {sizes}  {seconds:6.2f} s ({cpu:.2f} s of CPU time)")
         parts = sorted(timings(after).items(), key=lambda part: -part[1])
         print("            " + ", ".join(f"{name} {t:.2f}" for name, t in parts))
     print(f"limit: {LIMIT:g} s for 100,000 nodes;", "too slow" if slow else "all within it")

@@ -86,13 +86,12 @@ def test_public_function_is_documented_and_found(entry: Any) -> None:
 
 
 def test_every_exported_function_is_in_the_table() -> None:
-    beyond = {"register_device", "register_kernel", "unregister_device", "register_dtype"}
-    beyond |= {"set_promotion", "get_default_dtype", "set_default_dtype"}
-    beyond |= {"check_grads", "custom_op", "dim", "is_grad_enabled"}
-    beyond |= {"parse_graph", "rewrite", "topological_numbers", "topological_order"}
+    """Functions of other layers (graphs, transforms, registration) are no ops, and not in it."""
     functions = {
         name
         for name, value in vars(weft).items()
-        if inspect.isfunction(value) and not name.startswith("_")
+        if inspect.isfunction(value)
+        and not name.startswith("_")
+        and value.__module__.startswith("weft.ops.")
     }
-    assert functions - set(PUBLIC) == beyond
+    assert functions <= set(PUBLIC)

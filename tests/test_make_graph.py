@@ -189,3 +189,14 @@ def test_shape_errors_name_the_line() -> None:
     with pytest.raises(weft.errors.ShapeError, match="matmul") as caught:
         weft.make_graph(lambda x: x @ x, weft.spec((2, 3)))
     assert "test_make_graph.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("values", [[1.0, -1.0, 2.0], [-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]])
+def test_one_mask_selects_the_same_number_twice(values: list[float]) -> None:
+    def f(x: weft.Tensor, y: weft.Tensor) -> weft.Tensor:
+        mask = x > 0
+        return (x[mask] * y[mask]).sum() + x[mask].shape[0]
+
+    graph = weft.make_graph(f, weft.spec(3), weft.spec(3))
+    x, y = weft.asarray(values), weft.asarray([1.0, 2.0, 3.0])
+    same(graph(x, y), f(x, y))

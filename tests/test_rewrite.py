@@ -193,6 +193,10 @@ CASES: dict[str, tuple[Any, Any, Any, list[str]]] = {
     "one result leads to the other": (
         lambda a, b: weft.cos(weft.sin(a) * b), lambda x, y: (weft.sin(x), weft.cos(y)),
         lambda x, y: (x, y), ["sin", "multiply", "cos"]),
+    "one result leads to the other, and there is a third": (
+        lambda a, b: weft.cos(weft.sin(a) * b) - weft.cos(b),
+        lambda x, y: (weft.sin(x), weft.cos(y)), lambda x, y: (x, y),
+        ["multiply", "cos", "subtract"]),
     "a chain of results": (
         lambda a, b: weft.exp(a + b) + (a + b), lambda x, y: (x + y, weft.exp(x + y)),
         lambda x, y: (x - y, x * y), ["subtract", "multiply", "add", "add"]),

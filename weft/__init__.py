@@ -25,6 +25,8 @@ from weft.base.promotion import *
 from weft.base.pytree import *
 from weft.capture.declared import *
 from weft.capture.graph_rewrite import *
+from weft.capture.control import *
+from weft.capture.loops import *
 from weft.capture.make_graph import *
 from weft.capture.trace import *
 from weft.compile import *

@@ -5,12 +5,58 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.base.errors import RangeError
+from weft.capture.compiled import Compiled
 from weft.capture.trace import Traced
 from weft.ir.graph import Graph
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
 
-__all__ = ["trace"]
+__all__ = ["compile", "trace"]
+
+
+def compile(
+    function: Callable[..., Any] | None = None,
+    *,
+    capture: str = "source",
+    backend: str = "interpret",
+    fallback: str = "error",
+    limit: int = 64,
+) -> Any:
+    """`function` as a graph, control flow and all: recorded when it is first called.
+
+    Its source is read and converted: a condition or a loop that depends on tensors becomes part of
+    the graph, one that depends on Python values runs as Python does. All Python values that were
+    read are guards, so that nothing is ever served stale.
+
+    >>> @weft.compile
+    ... def root(a):
+    ...     x = a
+    ...     while abs(x * x - a) > 1e-6 * a:
+    ...         x = (x + a / x) / 2
+    ...     return x
+    >>> root(weft.tensor(2.0)), root(weft.tensor(81.0)), len(root.recordings)
+    (tensor(1.4142135), tensor(9.), 1)
+
+    capture     "source", or "trace": then it is `weft.trace`
+    backend     what runs the graph: "interpret"
+    fallback    what to do with calls of other people's code on tensors: "error", or "python", a
+                call back into Python
+    limit       how many recordings to make before calls that none fits run as plain Python
+    """
+    if backend != "interpret":
+        raise RangeError(f"there is no backend {backend!r}", op="compile", hint='"interpret"')
+    if capture not in ("source", "trace"):
+        raise RangeError(f"there is no capture {capture!r}", op="compile", hint='"source", "trace"')
+    if fallback not in ("error", "python"):
+        raise RangeError(f"there is no fallback {fallback!r}", op="compile", hint='"error", "python"')
+    if function is None:
+        return lambda found: compile(
+            found, capture=capture, backend=backend, fallback=fallback, limit=limit
+        )
+    if capture == "trace":
+        return trace(function, limit=limit)
+    return Compiled(function, _prepared, limit, fallback)
 
 
 def trace(

@@ -65,7 +65,7 @@ def early_returns(x):
 def conditional_expressions(x, y):
     big = x if x > y else y
     small = y if x > y else x
-    return (big - small) * (1.0 if small > 0 else 3.0) + (big if big > 2 else small * small)
+    return (big - small) * (1.0 if small > 0 else 3.0) + (big if big > 1.7 else small * small)
 
 
 def boolean_operators(x, y, strict):
@@ -311,7 +311,8 @@ PROGRAMS = [
             [(*pair, flag) for pair in FOUR for flag in (True, False)], second_order=True),
     Program("operators as values", operators_as_values,
             [(f64(2.0), f64(3.0)), (f64(0.0), f64(3.0)), (f64(2.0), f64(0.0))], smooth=False),
-    Program("short circuit", short_circuit, [(f64([1.0, -2.0, 0.0]), i64(k)) for k in range(5)]),
+    Program("short circuit", short_circuit, [(f64([1.0, -2.0, 0.0]), i64(k)) for k in range(5)],
+            kinks=(2,)),
     Program("chained comparison", chained_comparison,
             [(f64(v), f64(0.0), f64(1.0)) for v in (0.5, 0.0, 2.0, -1.0)], smooth=False,
             why="on the bounds there is a kink"),
@@ -333,7 +334,7 @@ PROGRAMS = [
     Program("raises in a branch", raises_in_a_branch, [(f64([1.0, 2.0]), 3.0), (f64([5.0]), 3.0)],
             raises={1: ValueError}),
     Program("try finally", try_finally, PAIR),
-    Program("try except", try_except, [(f64([1.0, 2.0]), "a"), (f64([1.0, 0.5]), "c"),
+    Program("try except", try_except, [(f64([1.0, 2.0]), "a"), (f64([0.9, 0.5]), "c"),
                                        (f64([-1.0, -3.0]), "b")]),
     Program("in place in a branch", in_place_in_branch,
             [(f64([1.0, -2.0, 3.0]), i64(k)) for k in (0, 1, 2)] + [(f64([1.0, -2.0]), 1)],

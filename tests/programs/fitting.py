@@ -79,16 +79,13 @@ def through_line_search(w, data):
         return (weft.tanh(data @ v) ** 2).sum() + 0.1 * (v * v).sum()
 
     here = loss(w)
-    if w.requires_grad:
-        (slope,) = weft.autograd.grad(here, [w], create_graph=True)
-    else:
-        slope = w * 0.5
+    (slope,) = weft.autograd.grad(here, [w], create_graph=True)
     length = weft.ones((), dtype=w.dtype)
     tries = 0
     while loss(w - length * slope) > here - 0.3 * length * (slope * slope).sum():
         length = 0.5 * length
         tries += 1
-        if tries >= 10:
+        if tries >= 3:
             break
     return loss(w - length * slope)
 
@@ -314,18 +311,18 @@ PROGRAMS = [
             [(f64([-0.5, 0.5]), 0.05), (f64([1.0, 1.0]), 0.05), (f64([0.5, 0.0]), 0.001)],
             gradients=False, reference=gradient_descent_reference),
     Program("armijo", armijo, [(f64([1.0, 1.0]),), (f64([0.0, 0.0]),), (f64([3.0, -0.1]),)],
-            second_order=True, reference=armijo_reference),
+            second_order=True, kinks=(1,), reference=armijo_reference),
     Program("through a line search", through_line_search,
             [(f64([0.5, -0.3]), wild(3, 2)), (f64([4.0, 3.0]), 3 * wild(3, 2, seed=2)),
              (f64([0.0, 0.0]), wild(3, 2, seed=1))],
-            second_order=True),
+            second_order=True, kinks=(2,)),
     Program("k-means", k_means,
             [(POINTS, f64([[0.0, 0.0], [1.0, 1.0]])), (POINTS, f64([[1.0, 1.0], [50.0, 50.0]])),
              (POINTS, f64([[0.1, 0.1], [2.95, 3.05]]))],
             reference=k_means_reference),
     Program("perceptron", perceptron,
             [(POINTS, f64([1.0, 1.0, -1.0, -1.0, 1.0])), (POINTS, f64([1.0, -1.0, 1.0, -1.0, 1.0]))],
-            reference=perceptron_reference),
+            kinks=(1,), reference=perceptron_reference),
     Program("early stopping", early_stopping,
             [(f64([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]), f64([[1.5, 3.0], [2.5, 4.0]]), 0.1),
              (f64([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]), f64([[1.0, 2.0], [0.3, 0.2]]), 0.3)],
@@ -339,11 +336,11 @@ PROGRAMS = [
             gradients=False),
     Program("lasso", lasso,
             [(wild(5, 3), wild(5, seed=3), f64(0.1)), (wild(5, 3), wild(5, seed=3), f64(0.7)),
-             (wild(5, 3), wild(5, seed=3), f64(50.0))]),
+             (wild(5, 3), wild(5, seed=3), f64(50.0)), (wild(5, 3), -wild(5, seed=3), f64(0.1))]),
     Program("simplex projection", simplex_projection,
             [(f64([0.2, 0.3, 0.5]),), (f64([2.0, 0.1, -1.0]),), (f64([1.0, 0.9, 0.8, 0.1]),)],
             reference=simplex_reference),
-    Program("trust region", trust_region, [(f64(0.3),), (f64(-2.0),), (f64(1.13),)]),
+    Program("trust region", trust_region, [(f64(0.3),), (f64(-2.0),), (f64(0.73),), (f64(-4.0),)]),
     Program("training with backward", training_with_backward,
             [(wild(4, 2), wild(4, seed=1)), (3 * wild(4, 2), 5 * wild(4, seed=1)),
              (wild(4, 2), 0.1 * wild(4, seed=2))],

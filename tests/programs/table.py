@@ -49,7 +49,7 @@ class Program:
     inputs        the calls, which together take every path: tuples of arguments, or `Call`s
     gradients     compare the gradients of all floating tensors among the arguments, and of the
                   parameters of a module; a tuple of numbers: of these arguments only
-    smooth        finite differences tell the gradient, too
+    smooth        finite differences tell the gradient, too; not at the calls named in `kinks`
     second_order  and those of the gradients
     random        it draws random numbers: the seed is set before each call
     supports      the modes it is meant for, and `why` not for the others
@@ -65,6 +65,7 @@ class Program:
     inputs: Sequence[Any]
     gradients: bool | tuple[int, ...] = True
     smooth: bool = True
+    kinks: tuple[int, ...] = ()
     second_order: bool = False
     random: bool = False
     supports: frozenset[str] = BOTH

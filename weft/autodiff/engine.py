@@ -24,12 +24,21 @@ from weft.autodiff.node import (
 )
 from weft.autodiff.tape import anomaly
 from weft.base.errors import GradientError
-from weft.core.bind import quietly
+from weft.core.bind import quietly, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ops.identity import detached
 from weft.ops.parts import Patch
 
+
+
+class _Passes:
+    """How many backward passes were begun: who records a loop body sees whether one was in it."""
+
+    count = 0
+
+
+passes = _Passes()
 Gradients = dict[Node, Any]
 _RAW = (np.ndarray, np.generic)
 
@@ -49,6 +58,9 @@ def run(
     targets   only what leads to these is computed, and no `.grad` is touched
     cut       do not go on behind a target to others: the targets are taken as independent
     """
+    passes.count += 1
+    here = recorder()
+    keep = keep or (here is not None and here.keeps_histories)
     context = contextvars.copy_context()  # hooks run as the user set things up
     found: Gradients = quietly(_run, list(roots), keep, create, targets, context, cut)
     return found
@@ -175,6 +187,9 @@ def _leading_to(
         if node in ends:
             continue
         stack.extend(edge for edge in node.edges if edge is not None)
+    here = recorder()
+    if here is not None:
+        here.looked(reached, targets)
     needed: set[Node | None] = set(targets)
     for node in sorted(reached, key=lambda node: node.number):
         if node not in ends and any(edge in needed for edge in node.edges if edge is not None):

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from weft.autodiff.node import FREED, Node, as_array, count, freed, given_data, part_of, tensor_of
 from weft.autodiff.tape import anomaly
+from weft.autodiff.transforms.custom import CustomCall, call_custom
+from weft.autodiff.transforms.levels import innermost_level
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.source import user_location
 from weft.core.bind import bind
@@ -77,13 +79,7 @@ class FunctionNode(Node):
             results = self.function.backward(self.context, *grads)
         if self.context._saved and not keep:
             self.context._saved = FREED
-        parts = list(results) if isinstance(results, (tuple, list)) else [results]
-        if len(parts) != len(self.edges):
-            raise ShapeError(
-                f"backward returned {len(parts)} gradients for {len(self.edges)} inputs",
-                op=self.name(),
-                hint="return one for each argument of forward; None for those without",
-            )
+        parts = _one_each(results, len(self.edges), self.name())
         return [part if create else given_data(part) for part in parts]
 
     def _materialized(self, part: Any, kind: Any) -> Any:
@@ -92,6 +88,18 @@ class FunctionNode(Node):
         if not self.context._materialize:
             return None
         return zeros(kind.shape, dtype=kind.dtype, device=kind.device)
+
+
+def _one_each(results: Any, count: int, name: str) -> list[Any]:
+    """What a backward returned: one gradient for each argument."""
+    parts = list(results) if isinstance(results, (tuple, list)) else [results]
+    if len(parts) != count:
+        raise ShapeError(
+            f"backward returned {len(parts)} gradients for {count} inputs",
+            op=name,
+            hint="return one for each argument of forward; None for those without",
+        )
+    return parts
 
 
 class Function:
@@ -124,6 +132,8 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call `forward`, and have `backward` called when the gradient comes back."""
+        if innermost_level() is not None:
+            return _apply_on_level(cls, args, kwargs)
         edges = tuple(arg._node if isinstance(arg, Tensor) else None for arg in args)
         needs = tuple(edge is not None for edge in edges)
         context = Context(needs)
@@ -156,6 +166,43 @@ class Function:
 def _saved(tensor: Tensor) -> tuple[Any, Any]:
     """What is kept of a tensor: while someone records, the value of the graph, not its numbers."""
     return given_data(tensor), tensor._node
+
+
+def _apply_on_level(
+    function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`apply` inside of a transform, for which `backward` is the derivative as well."""
+    places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
+    tensors = [args[i] for i in places]
+    context = Context(tuple(isinstance(arg, Tensor) for arg in args))
+    context._name = f"{function.__name__}Backward"
+    outputs: list[Any] = []
+    kept: list[Tensor] = []
+
+    def forward(_given: Sequence[Tensor]) -> list[Tensor]:
+        with no_grad():
+            found = function.forward(context, *args, **kwargs)
+        for out in found if isinstance(found, tuple) else (found,):
+            given = isinstance(out, Tensor) and any(out is arg for arg in args)
+            outputs.append(wrap(out._data) if given else out)
+        kept.extend(out for out in outputs if isinstance(out, Tensor))
+        context._saved = tuple(None if t is None else _saved(t) for t in context._given)
+        context.single = not isinstance(found, tuple)  # type: ignore[attr-defined]
+        return list(kept)
+
+    def backward(cotangents: Sequence[Tensor]) -> list[Any]:
+        results = function.backward(context, *cotangents)
+        parts = _one_each(results, len(args), context._name)
+        return [parts[i] for i in places]
+
+    def constant(number: int) -> bool:
+        return any(kept[number] is marked for marked in context._constant)
+
+    call_custom(CustomCall(function.__name__, tensors, forward, backward, constant))
+    # Once more: results that it saved have histories by now.
+    context._saved = tuple(None if t is None else _saved(t) for t in context._given)
+    context._given = ()
+    return outputs[0] if context.single else tuple(outputs)  # type: ignore[attr-defined]
 
 
 F = TypeVar("F", bound=Callable[..., Any])

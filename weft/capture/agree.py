@@ -78,7 +78,7 @@ def check_structure(
     op: str, one: TreeSpec, two: TreeSpec, words: tuple[str, str], lines: tuple[str, str]
 ) -> None:
     if one != two:
-        a, b = (repr(spec).removeprefix("TreeSpec") for spec in (one, two))
+        a, b = (repr(spec).removeprefix("TreeSpec(")[:-1] for spec in (one, two))
         raise DTypeError(
             f"the results have different structures: {a} {words[0]}{lines[0]}, "
             f"and {b} {words[1]}{lines[1]}",
@@ -113,13 +113,9 @@ def branch_types(
         chosen = next(i for i, v in enumerate(column) if not tensors or v is tensors[0])
         for i, value in enumerate(column):
             if kind is None or not _fits(value, kind):
-                pair = [chosen, i] if chosen != i else [0, _other(column)]
-                raise differ(
-                    op,
-                    name,
-                    *[(column[k], words[k], line_of(column[k], functions[k])) for k in pair],  # type: ignore[arg-type]
-                    BRANCH_HINT,
-                )
+                pair = sorted([chosen, i] if chosen != i else [0, _other(column)])
+                one, two = [(column[k], words[k], line_of(column[k], functions[k])) for k in pair]
+                raise differ(op, name, one, two, BRANCH_HINT)
         found.append(kind)
     return found
 

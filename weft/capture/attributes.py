@@ -7,6 +7,7 @@ properties, other descriptors and `__getattr__`, which are followed like any cal
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -149,26 +150,26 @@ def _load_from_class(hooks: Hooks, obj: Any, cls: type, name: str, found: Any) -
     return getattr(obj, name)
 
 
-# --- classes, modules, super, arrays, tensors ------------------------------------------------------
+# --- classes, modules, super, arrays, tensors ----------------------------------------------------
 
 
 def is_changeable(watch: Watch, cls: type) -> bool:
-    """Whether attributes of a class may change between calls: not those of C, or made by the run."""
+    """Whether attributes of a class may change: it is in Python, and not made by the run."""
     flags = cls.__flags__
     if not flags & _HEAP or flags & _IMMUTABLE or id(cls) in watch.inside_classes:
         return False
-    return not _is_of_library(cls)
+    return not is_of_library(cls)
 
 
 _library: dict[str, bool] = {}
 
 
-def _is_of_library(cls: type) -> bool:
+def is_of_library(cls: type) -> bool:
     name = cls.__module__
     found = _library.get(name)
     if found is None:
         top = str(name).partition(".")[0]
-        module = __import__("sys").modules.get(name)
+        module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
         found = top == "builtins" or (file is not None and policy(file) == LIBRARY)
         _library[name] = found
@@ -188,6 +189,7 @@ def class_attribute(watch: Watch, cls: type, name: str, found: Any) -> None:
     if isinstance(found, (types.FunctionType, property)):
         place = known.origin.attr(name)  # these stand in a class as they are
         watch.guard("identity", place, found)
+        watch.know_again(found)
         return
     if hasattr(type(found), "__get__"):
         watch.guard("identity", known.origin.class_attr(name), found)
@@ -341,6 +343,7 @@ def _natural(obj: Any, name: str, value: Any) -> None:
 
 
 def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
+    watch.touch(obj)
     known = watch.known(obj)
     if known is None and watch.is_outside_object(obj):
         known = watch.know_again(obj)
@@ -392,10 +395,7 @@ def _keep_members(watch: Watch, obj: Any) -> None:
 
 def _keep_attribute(watch: Watch, obj: Any, name: str) -> None:
     holder = obj.__dict__ if isinstance(obj, type) else None
-    if holder is not None:
-        old = holder.get(name, MISSING)
-    else:
-        old = getattr(obj, name, MISSING)
+    old = getattr(obj, name, MISSING) if holder is None else holder.get(name, MISSING)
 
     def put_back() -> None:
         if old is not MISSING:

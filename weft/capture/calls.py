@@ -7,13 +7,15 @@ import dataclasses
 import enum
 import functools
 import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.function import Function
 from weft.capture import library
 from weft.capture.attributes import class_attribute, is_python_function
+from weft.capture.builtin_calls import HANDLERS
 from weft.capture.convert import HOOKS, NoSource, Unconvertible, convert, is_converted, rebuild
-from weft.capture.follow import FOLLOW, WEFT, is_own, policy
+from weft.capture.follow import FOLLOW, WEFT, WRAPPERS, is_own, policy
 from weft.capture.origin import static_lookup
 from weft.capture.values import is_plain
 from weft.core.bind import quietly
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
 #: Functions that functools and contextlib put around a function: told by their shared code.
-_CONTEXT = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
+_CONTEXT = contextlib.contextmanager(lambda: iter(())).__code__
 _SINGLE_DISPATCH = functools.singledispatch(lambda x: x).__code__  # type: ignore[attr-defined]
 _CACHED = type(functools.lru_cache(lambda: None))
+_ALIASES = (types.GenericAlias, type(typing.List[int]))  # noqa: UP006
 _APPLY = Function.apply.__func__  # type: ignore[attr-defined]
 
 
@@ -40,7 +43,11 @@ def call(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         return _call_partial(hooks, function, args, kwargs)
     if kind is _CACHED:
         return call(hooks, function.__wrapped__, args, kwargs)
-    if kind in library.BUILTIN_CALLABLES:
+    if kind in _ALIASES:  # Table[int](...)
+        return call(hooks, function.__origin__, args, kwargs)
+    if kind.__module__.startswith("weft.capture") and hasattr(function, "function"):
+        return call(hooks, function.function, args, kwargs)  # a traced function in another
+    if kind in library.BUILTIN_CALLABLES or isinstance(function, types.BuiltinFunctionType):
         return library.call_builtin(hooks, function, args, kwargs)
     if kind.__dict__.get("captures"):  # a recorded function: here its own code counts
         return call(hooks, function.function, args, kwargs)
@@ -68,13 +75,13 @@ def call_function(
             hooks.watch.refuse(f"{function.__qualname__} was made by an earlier recording")
         return function(*args, **kwargs)
     kind = policy(code.co_filename)
-    if kind == WEFT:
+    if kind == WEFT and code not in WRAPPERS:
         if code is quietly.__code__:  # it only calls what it is given
             return call(hooks, args[0], args[1:], kwargs)
         if code is _APPLY.__code__:
             return function(_with_followed_rules(hooks, args[0]), *args[1:], **kwargs)
         return library.call_weft(hooks, function, args, kwargs)
-    if kind != FOLLOW:
+    if kind not in (FOLLOW, WEFT):
         if code is _CONTEXT:
             inner = followed(hooks, function.__wrapped__)  # type: ignore[attr-defined]
             return contextlib._GeneratorContextManager(inner, args, kwargs)
@@ -85,17 +92,11 @@ def call_function(
     if code.co_filename == "<string>" and args and _is_generated(function, type(args[0])):
         hooks.deep_all(args, kwargs, function.__qualname__, calls=False)
         return function(*args, **kwargs)
-    own = is_own(code.co_filename)
     made = followed(hooks, function)
     if made is function:  # it has no source, and the reason is noted
         hooks.deep_all(args, kwargs, function.__qualname__, calls=False)
         return function(*args, **kwargs)
-    args = tuple(map(library.settled, args))
-    hooks.watch.trusted += own
-    try:
-        return made(*args, **kwargs)
-    finally:
-        hooks.watch.trusted -= own
+    return made(*args, **kwargs)
 
 
 _GENERATED = frozenset(
@@ -120,7 +121,7 @@ def followed(hooks: Hooks, function: Any) -> Any:
         return types.MethodType(followed(hooks, function.__func__), function.__self__)
     if not isinstance(function, types.FunctionType) or is_converted(function):
         return function
-    if policy(function.__code__.co_filename) != FOLLOW:
+    if policy(function.__code__.co_filename) != FOLLOW and function.__code__ not in WRAPPERS:
         return function
     known = hooks.rebuilt.get(id(function))
     if known is not None and known[0].__code__ is known[2]:
@@ -179,8 +180,8 @@ def _with_followed_rules(hooks: Hooks, cls: Any) -> Any:
 def construct(hooks: Hooks, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """cls(*args, **kwargs)"""
     meta = type(cls)
-    if meta is type and cls in library.HANDLERS:
-        return library.HANDLERS[cls](hooks, args, kwargs)
+    if meta is type and cls in HANDLERS:
+        return HANDLERS[cls](hooks, args, kwargs)
     maker = static_lookup(meta, "__call__")
     if is_python_function(maker) and not issubclass(meta, enum.EnumMeta):
         class_attribute(hooks.watch, meta, "__call__", maker)
@@ -226,9 +227,8 @@ def construct_as_type(
             return cls(*args, **kwargs)  # for its error
         obj = object.__new__(cls)
     else:
-        settled = tuple(map(library.settled, args))
-        hooks.deep_all(settled, kwargs, cls.__name__)
-        obj = cls.__new__(cls, *settled, **kwargs)
+        hooks.deep_all(args, kwargs, cls.__name__, calls=False)
+        obj = cls.__new__(cls, *args, **kwargs)
     if isinstance(obj, cls):
         start(hooks, obj, args, kwargs)
     return obj
@@ -238,7 +238,6 @@ def start(hooks: Hooks, obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     cls = type(obj)
     starter: Any = static_lookup(cls, "__init__")
     if not is_python_function(starter):
-        args = tuple(map(library.settled, args))
         starter.__get__(obj, cls)(*args, **kwargs)
         return
     class_attribute(hooks.watch, cls, "__init__", starter)
@@ -254,17 +253,16 @@ def _start_dataclass(
     hooks: Hooks, obj: Any, cls: type, starter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """The generated `__init__` runs as it is; factories and `__post_init__` are followed."""
-    settled = tuple(map(library.settled, args))
     names = [f.name for f in dataclasses.fields(cls) if f.init and not f.kw_only]
-    given = {*names[: len(args)], *kwargs}
+    passed = {*names[: len(args)], *kwargs}
     kwargs = dict(kwargs)
     for field in dataclasses.fields(cls):
         factory = field.default_factory
-        if field.init and field.name not in given and factory is not dataclasses.MISSING:
+        if field.init and field.name not in passed and factory is not dataclasses.MISSING:
             kwargs[field.name] = call(hooks, factory, (), {})
     after = static_lookup(cls, "__post_init__")
     if not is_python_function(after):
-        starter(obj, *settled, **kwargs)
+        starter(obj, *args, **kwargs)
         return
     class_attribute(hooks.watch, cls, "__post_init__", after)
     # The generated code calls self.__post_init__(…) last: it is held back, and called here.
@@ -280,10 +278,10 @@ def _start_dataclass(
         object.__setattr__(obj, "__class__", stand_in)
     except TypeError:
         hooks.watch.refuse(f"{cls.__qualname__}.__post_init__ cannot be watched")
-        starter(obj, *settled, **kwargs)
+        starter(obj, *args, **kwargs)
         return
     try:
-        starter(obj, *settled, **kwargs)
+        starter(obj, *args, **kwargs)
     finally:
         object.__setattr__(obj, "__class__", cls)
     for values in later:

@@ -21,11 +21,14 @@ from weft.capture.agree import (
     line_of,
     typed,
 )
-from weft.capture.control_grad import emit
+from weft.capture.branch_grad import branches_backward
+from weft.capture.control_grad import BACKWARD, emit, unfollowed
+from weft.capture.loop_grad import scan_backward, while_backward
 from weft.capture.nested import (
     NestedRecorder,
     State,
     assign_states,
+    check_effects,
     close,
     graph_recorder,
 )
@@ -38,6 +41,9 @@ from weft.ops.elementwise import not_equal
 from weft.ops.shape import reshape
 
 __all__ = ["cond", "switch"]
+
+BACKWARD.update({"if": branches_backward, "switch": branches_backward})
+BACKWARD.update({"while": while_backward, "scan": scan_backward})
 
 
 def truth(value: Any, op: str) -> Any:
@@ -123,7 +129,9 @@ def _branches(
     functions: Sequence[Callable[..., Any]],
     operands: Any,
 ) -> Any:
+    effects = here.python_effects()
     branches = [_Branch(here, function, operands, name) for function in functions]
+    check_effects(here, effects, name)
     structure = branches[0].structure
     words = branch_words(name, len(branches))
     for number, branch in enumerate(branches):
@@ -142,14 +150,16 @@ def _branches(
     state_kinds = branch_types(name, ends, titles, functions)
     outputs = [(c, k) for c, k in zip(columns, kinds, strict=True) if k is not None]
     outputs += [(c, k) for c, k in zip(ends, state_kinds, strict=True) if k is not None]
+    opaque: list[str] = []
     for number, branch in enumerate(branches):
         nested = branch.nested
         with recording(nested):
             given = [typed(column[number], kind) for column, kind in outputs]
         nested.graph.outputs = tuple([nested.value_of(tensor) for tensor in given])
+        opaque = opaque or [unfollowed(given, nested.start)]
     captured = close([branch.nested for branch in branches])
     graphs = [branch.nested.graph for branch in branches]
-    results = emit(here, op, [chosen, *captured], graphs, {})
+    results = emit(here, op, [chosen, *captured], graphs, {}, opaque="".join(opaque))
     count = len(results) - len(states)
     keeps = [_keeps_node(state, branches) for state in states]
     assign_states(states, results[count:], keeps)

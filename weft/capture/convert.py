@@ -19,7 +19,6 @@ from typing import Any
 
 from weft.capture import scopes, source
 from weft.capture.expressions import HOOKS, Unconvertible
-from weft.capture.scopes import Scope
 from weft.capture.source import Definition, NoSource
 from weft.capture.statements import Statements
 
@@ -131,7 +130,6 @@ def _inner_code(outer: CodeType) -> CodeType:
 def _renamed(code: CodeType, old: str, new: str) -> CodeType:
     """Code with another qualified name, and so for the functions and classes in it."""
 
-
     def constant(value: Any) -> Any:
         if isinstance(value, CodeType):
             return _renamed(value, old, new)
@@ -217,7 +215,7 @@ class _Mangle(ast.NodeTransformer):
         return super().generic_visit(node)
 
 
-# --- putting it together ---------------------------------------------------------------------------
+# --- putting it together -------------------------------------------------------------------------
 
 
 def is_converted(function: FunctionType) -> bool:

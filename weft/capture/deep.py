@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.capture import operators, stores
 from weft.capture.effects import TextParts
+from weft.capture.expressions import HOOKS
 from weft.capture.follow import FOLLOW, IMMUTABLE_C, policy
 from weft.capture.origin import static_lookup
 from weft.capture.stores import instance_dict
@@ -24,20 +25,30 @@ if TYPE_CHECKING:
 
 #: Methods that other code calls by itself: where a user's class has one, it would not be watched.
 CALLED_BY_OTHERS = (
-    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__bool__"),
-    *("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "__call__"),
+    *operators.COMPARING,
+    *(
+        "__hash__",
+        "__bool__",
+        "__len__",
+        "__iter__",
+        "__next__",
+        "__getitem__",
+        "__contains__",
+        "__call__",
+    ),
     *("__str__", "__repr__", "__format__", "__int__", "__float__", "__index__", "__array__"),
     *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__"),
     *("__enter__", "__exit__", "__getattr__", "__getattribute__", "__neg__", "__abs__"),
     *("__copy__", "__deepcopy__", "__reduce__", "__getstate__", "__round__", "__fspath__"),
 )
+Calls = bool | tuple[str, ...]
 OPAQUE = (*IMMUTABLE_C, re.Pattern, type, functools.partial, property, staticmethod, classmethod)
 
 
-def read(hooks: Hooks, value: Any, user: str, calls: bool) -> list[Known]:
+def read(hooks: Hooks, value: Any, user: str, calls: Calls) -> list[Known]:
     """Guard all of a value. The outside containers and arrays in it come back.
 
-    `user` is who reads it; with `calls` it may also call the methods of what it finds.
+    `user` is who reads it, `calls` which methods of what it finds it may call: names, all or none.
     """
     found: list[Known] = []
     _Reader(hooks, user, calls, found).visit(value)
@@ -45,11 +56,11 @@ def read(hooks: Hooks, value: Any, user: str, calls: bool) -> list[Known]:
 
 
 class _Reader:
-    def __init__(self, hooks: Hooks, user: str, calls: bool, found: list[Known]) -> None:
+    def __init__(self, hooks: Hooks, user: str, calls: Calls, found: list[Known]) -> None:
         self.hooks = hooks
         self.watch = hooks.watch
         self.user = user
-        self.calls = calls
+        self.calls: tuple[str, ...] = CALLED_BY_OTHERS if calls is True else calls or ()
         self.found = found
         self.seen: dict[int, Any] = {}
 
@@ -87,12 +98,21 @@ class _Reader:
         if isinstance(value, dict):
             for key in list(dict.keys(value)):
                 self.visit(key)
-        if self.calls and operators.special(type(value), "__iter__") is not None:
+        if "__iter__" in self.calls and operators.special(type(value), "__iter__") is not None:
             self._refuse(type(value), "__iter__")
 
-    def _function(self, value: types.FunctionType) -> None:
-        code = value.__code__
-        if self.calls and policy(code.co_filename) == FOLLOW and "__weft__" not in code.co_freevars:
+    def _function(self, value: Any) -> None:
+        code = getattr(value, "__code__", None)
+        if code is None:
+            return
+        if (
+            "__call__" in self.calls
+            and policy(code.co_filename) == FOLLOW
+            and HOOKS not in code.co_freevars
+        ):
+            made = self.hooks.callback(value)
+            if made is not value and HOOKS not in made.__code__.co_freevars:
+                return  # nothing in it needs a hook
             self.watch.refuse(
                 f"{value.__qualname__} is handed to {self.user}, where its calls are not watched"
             )
@@ -100,7 +120,7 @@ class _Reader:
     def _object(self, value: Any, known: Known | None) -> None:
         cls = type(value)
         if self.calls:
-            for name in CALLED_BY_OTHERS:
+            for name in self.calls:
                 if operators.special(cls, name) is not None:
                     self._refuse(cls, name)
                     break
@@ -112,7 +132,7 @@ class _Reader:
                 if attributes is not None:
                     stores.whole(self.watch, attributes)
                     self.found.append(attributes)
-            elif not slots and self.calls and not isinstance(value, BaseException):
+            elif not slots and "__call__" in self.calls and not isinstance(value, BaseException):
                 self.watch.refuse(
                     f"{known.origin.text}, a {cls.__name__}, is handed to {self.user}, "
                     "and what it holds is not watched"
@@ -138,9 +158,7 @@ def _slots(cls: type) -> list[str]:
         found = base.__dict__.get("__slots__", ())
         names += [found] if isinstance(found, str) else list(found)
     return [
-        name
-        for name in names
-        if isinstance(static_lookup(cls, name), types.MemberDescriptorType)
+        name for name in names if isinstance(static_lookup(cls, name), types.MemberDescriptorType)
     ]
 
 

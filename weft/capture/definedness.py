@@ -144,7 +144,7 @@ class _Definedness:
         after = ended if ended is None else self.block(node.orelse, ended)
         after = _both(after, self.broken.pop())
         used = self.facts.live.get(node, NONE) | self.facts.head.get(node, NONE)
-        self.note(node, before, after, used)
+        self.note(node, before, NONE, used)
         return after
 
     def note(self, node: ast.stmt, before: Names, after: Defined, used: Names) -> None:

@@ -6,6 +6,8 @@ each replay, tensors are asked for, objects from outside are found where they we
 
 from __future__ import annotations
 
+import functools
+import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -67,9 +69,20 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
         return lambda now: kept.copy()
     if isinstance(value, TextParts):
         return value.template(origin_of)
+    if isinstance(value, types.MethodType):  # bound anew, to what it is bound to
+        holder = template_of(value.__self__, origin_of, path)
+        function = template_of(value.__func__, origin_of, path)
+        return lambda now: types.MethodType(function(now), holder(now))
+    if kind is functools.partial:
+        parts = [template_of(p, origin_of, path) for p in (value.func, value.args, value.keywords)]
+        return lambda now: _partial(*(part(now) for part in parts))
     if isinstance(value, type) or callable(value):
         raise Unstorable(f"{getattr(value, '__qualname__', kind.__name__)}, made during the run")
     raise Unstorable(f"an object of class {kind.__name__}, made during the run")
+
+
+def _partial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return functools.partial(function, *args, **kwargs)
 
 
 def _is_namedtuple(kind: type) -> bool:
@@ -92,15 +105,13 @@ _BUILDERS: dict[type, Callable[[Any, list[Any]], Any]] = {
 }
 
 
-def _built(value: Any, kind: type, parts: list[Template]) -> Template:
+def _built(value: Any, kind: Any, parts: list[Template]) -> Template:
     def build(now: Now) -> Any:
         made = now.made.get(id(value))
         if made is None:
             contents = [part(now) for part in parts]
-            if kind in _BUILDERS:
-                made = _BUILDERS[kind](value, contents)
-            else:
-                made = kind._make(contents)  # type: ignore[attr-defined]
+            builder = _BUILDERS.get(kind)
+            made = kind._make(contents) if builder is None else builder(value, contents)
             now.made[id(value)] = made
         return made
 
@@ -125,9 +136,7 @@ class TextParts:
         ]
 
         def build(now: Now) -> str:
-            texts = [
-                part if isinstance(part, str) else part[0].text(part[1](now)) for part in made
-            ]
+            texts = [part if isinstance(part, str) else part[0].text(part[1](now)) for part in made]
             return "".join(texts)
 
         return build

@@ -111,7 +111,9 @@ class Expressions(ast.NodeTransformer):
     def index(self, node: ast.expr) -> ast.expr:
         """What stands in square brackets, as an expression of its own."""
         if isinstance(node, ast.Slice):
-            parts = [None if p is None else self.expr(p) for p in (node.lower, node.upper, node.step)]
+            parts = [
+                None if p is None else self.expr(p) for p in (node.lower, node.upper, node.step)
+            ]
             return self.hook(node, "slice", *parts)
         if isinstance(node, ast.Tuple):
             node.elts = [self.index(part) for part in node.elts]

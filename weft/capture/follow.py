@@ -13,15 +13,17 @@ import ml_dtypes
 import numpy as np
 
 from weft.base.source import PACKAGE
+from weft.core.grad_mode import _decorated
 from weft.core.structure import changed
 
 FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
 
 #: Parts of Weft that are followed like the user's own code: their attribute reads are guards.
-FOLLOWED_WEFT = tuple(
-    os.path.join(PACKAGE, part)
-    for part in (f"nn{os.sep}", f"optim{os.sep}", os.path.join("core", "grad_mode.py"))
-)
+FOLLOWED_WEFT = (os.path.join(PACKAGE, "nn", ""), os.path.join(PACKAGE, "optim", ""))
+#: What `@weft.no_grad()` puts around a function of the user's, which is followed through it.
+WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))
+#: Modules whose functions call the user's functions and record them as nested graphs.
+CONTROL = ("weft.capture.control", "weft.capture.loops")
 #: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.
 PURE_WEFT = ("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd")
 
@@ -81,21 +83,25 @@ PURE_MODULES = frozenset(
         *("inspect", "zoneinfo", "posixpath", "genericpath"),
     }
 )
-#: Of those and of the builtins, what is not a function of its arguments. By qualified name.
+#: Of those and of the builtins, what is not a function of its arguments.
 IMPURE = frozenset(
     {
-        *("input", "open", "breakpoint", "__import__", "compile", "memoryview", "exit", "quit"),
-        *("date.today", "datetime.now", "datetime.today", "datetime.utcnow"),
-        *("datetime.fromtimestamp", "date.fromtimestamp", "datetime.timestamp"),
-        *("datetime.astimezone", "seterr", "seterrcall", "setbufsize", "set_printoptions"),
-        *("load", "save", "savez", "savez_compressed", "loadtxt", "savetxt", "genfromtxt"),
-        *("fromfile", "memmap", "ndarray.tofile", "ndarray.dump", "stack", "currentframe"),
-        *("trace", "getsource", "getmodule", "exists", "isfile", "isdir", "getsize", "realpath"),
-        *("abspath", "expanduser", "expandvars", "geterr"),
+        *("builtins.input", "builtins.open", "builtins.breakpoint", "builtins.__import__"),
+        *("builtins.compile", "builtins.memoryview", "builtins.exec", "builtins.eval"),
+        *("datetime.date.today", "datetime.datetime.now", "datetime.datetime.today"),
+        *("datetime.datetime.utcnow", "datetime.datetime.fromtimestamp"),
+        *("datetime.date.fromtimestamp", "datetime.datetime.timestamp"),
+        *("datetime.datetime.astimezone", "calendar.setfirstweekday", "decimal.getcontext"),
+        *("decimal.setcontext", "decimal.localcontext", "numpy.seterr", "numpy.geterr"),
+        *("numpy.seterrcall", "numpy.setbufsize", "numpy.set_printoptions", "numpy.load"),
+        *("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.loadtxt"),
+        *("numpy.savetxt", "numpy.genfromtxt", "numpy.fromfile", "numpy.memmap"),
+        *("inspect.stack", "inspect.currentframe", "inspect.trace", "inspect.getsource"),
+        *("inspect.getmodule", "genericpath.exists", "genericpath.isfile", "genericpath.isdir"),
+        *("genericpath.getsize", "posixpath.realpath", "posixpath.abspath"),
+        *("posixpath.expanduser", "posixpath.expandvars", "json.load", "json.dump"),
     }
 )
-#: The same names in these modules are pure: np.stack is not inspect.stack.
-PURE_NAMES = frozenset({"numpy.stack", "numpy.trace", "json.load_s", "zlib.compress"})
 
 #: Calls that show something: done again, in order, by every replay.
 SHOWS: frozenset[Any] = frozenset(
@@ -155,6 +161,6 @@ def why_impure(function: Any) -> str:
         return f"{shown} draws random numbers of NumPy's"
     if top not in PURE_MODULES and module not in PURE_MODULES:
         return f"{shown} is called, of which nothing is known"
-    if name in IMPURE and f"{top}.{name}" not in PURE_NAMES:
+    if f"{module}.{name}" in IMPURE or f"{top}.{name}" in IMPURE:
         return f"{shown} depends on more than its arguments"
     return ""

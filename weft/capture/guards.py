@@ -7,7 +7,6 @@ and what modules hold is compared only after some module has changed (`weft.core
 
 from __future__ import annotations
 
-import linecache
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +19,8 @@ from weft.capture.values import (
     SINGLETONS,
     content_of,
     is_by_identity,
-    keys_of,
     packed,
     same_keys,
-    same_set,
     same_value,
     shown,
     size_of,
@@ -73,9 +70,13 @@ class Guard:
     def found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """After a failure: what the place holds now. "args[1] was 2, now 3"."""
         if self.kind == "call":
-            return f"the call was {_call_text(self.expected)}, now {_call_text(call_of(args, kwargs))}"
+            return (
+                f"the call was {_call_text(self.expected)}, now {_call_text(call_of(args, kwargs))}"
+            )
         if self.kind == "distinct":
-            return f"{', '.join(o.text for o in self.others)} were different objects, now some are one"
+            return (
+                f"{', '.join(o.text for o in self.others)} were different objects, now some are one"
+            )
         assert self.origin is not None
         if self.kind == "same":
             return f"{self.text} was the same object as {self.others[0].text}, now it is not"
@@ -149,7 +150,7 @@ def _array(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
 def _keys(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     expected = guard.expected
     if all(type(key) is str for key in expected):
-        return f"{pool.name(keys_of)}({v}) != {pool.name(expected)}"
+        return f"(*{v},) != {pool.name(expected)}"
     return f"not {pool.name(same_keys)}({v}, {pool.name(expected)})"
 
 
@@ -170,9 +171,9 @@ TESTS: dict[str, Test] = {
     "tensor": _tensor,
     "array": _array,
     "content": lambda g, v, o, pool: f"{pool.name(content_of)}({v}) != {pool.name(g.expected)}",
-    "length": lambda g, v, o, pool: f"{pool.name(size_of)}({v}) != {g.expected}",
+    "length": lambda g, v, o, pool: f"len({v}) != {g.expected}",
+    "size": lambda g, v, o, pool: f"{pool.name(size_of)}({v}) != {g.expected}",
     "keys": _keys,
-    "set": lambda g, v, o, pool: f"not {pool.name(same_set)}({v}, {pool.name(g.expected)})",
     "order": lambda g, v, o, pool: f"not {pool.name(same_keys)}({v}, {pool.name(g.expected)})",
     "same": lambda g, v, o, pool: f"{v} is not {o[0]}",
     "distinct": lambda g, v, o, pool: (
@@ -182,7 +183,7 @@ TESTS: dict[str, Test] = {
 }
 
 #: Those that go through all elements are checked after the others.
-COSTLY = frozenset({"content", "set"})
+COSTLY = frozenset({"content"})
 
 Describe = Callable[[Guard], str]
 
@@ -197,8 +198,8 @@ DESCRIPTIONS: dict[str, Describe] = {
     "array": lambda g: f"{g.text} is an array {g.expected[1]}{list(g.expected[2])}",
     "content": lambda g: f"the elements of {g.text} are the same",
     "length": lambda g: f"len({g.text}) == {g.expected}",
+    "size": lambda g: f"len({g.text}) == {g.expected}",
     "keys": lambda g: f"list({g.text}) == {shown(list(g.expected))}",
-    "set": lambda g: f"{g.text} == {shown(g.expected)}",
     "order": lambda g: f"list({g.text}) == {shown(list(g.expected))}",
     "same": lambda g: f"{g.text} is {g.others[0].text}",
     "distinct": lambda g: f"{', '.join(o.text for o in g.others)} are different objects",
@@ -214,7 +215,7 @@ def _was(guard: Guard) -> str:
         return f"the function {expected.co_qualname}"
     if guard.kind == "content":
         return "an array of other elements"
-    if guard.kind == "length":
+    if guard.kind in ("length", "size"):
         return f"of length {expected}"
     if guard.kind == "tensor":
         return str(expected)
@@ -233,7 +234,7 @@ def _is(guard: Guard, now: Any) -> str:
     try:
         if guard.kind == "class":
             return f"of class {type(now).__name__}"
-        if guard.kind == "length":
+        if guard.kind in ("length", "size"):
             return f"of length {size_of(now)}"
         if guard.kind == "tensor":
             return str(tensor_facts(now))
@@ -324,18 +325,17 @@ def compile_guards(guards: Sequence[Guard]) -> Check:
 def _add_group(code: _Code, guards: list[Guard], first: int) -> None:
     """Check what modules hold, unless no module has changed since it last held."""
     roots = {id(g.root): g.root for g in guards if g.root is not None}
-    stamp: list[Any] = [-1, *[None] * len(roots)]
+    # One tuple, exchanged as a whole: other threads may check at the same time.
+    stamp: list[Any] = [(-1, *[None] * len(roots))]
     name = code.pool.name(stamp)
     places = [code.place(root, first, "        ") for root in roots.values()]
-    unlike = [f"{name}[{i}] is not {place}" for i, place in enumerate(places, 1)]
-    code.add(f"        if {' or '.join([f'{name}[0] != structure.version', *unlike])}:", first)
+    unlike = [f"seen[{i}] is not {place}" for i, place in enumerate(places, 1)]
+    code.add(f"        seen = {name}[0]", first)
+    code.add(f"        if {' or '.join(['seen[0] != structure.version', *unlike])}:", first)
     code.add("            version = structure.version", first)
     code.add("            failed = group(args, kwargs)", first)
     code.add("            if failed >= 0: return failed", first)
-    # The version last: another thread that sees it sees the rest, too.
-    for i, place in enumerate(places, 1):
-        code.add(f"            {name}[{i}] = {place}", first)
-    code.add(f"            {name}[0] = version", first)
+    code.add(f"            {name}[0] = ({', '.join(['version', *places])},)", first)
 
 
 def _built(code: _Code, pool: Pool) -> Check:

@@ -7,6 +7,7 @@ one run share its `Watch`. After the run they do what plain Python does.
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib.util
 import sys
 import types
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.capture import attributes, calls, deep, library, operators, stores
+from weft.capture import attributes, builtin_calls, calls, deep, library, operators, showing, stores
+from weft.capture.deep import Calls
 from weft.capture.effects import TextPart, TextParts
+from weft.capture.follow import is_own
 from weft.capture.origin import MISSING, Origin
 from weft.capture.statements import Statements
-from weft.capture.values import CONTAINERS, is_of_weft
+from weft.capture.values import CONTAINERS, is_of_weft, is_plain
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class Hooks:
         self.watch = watch
         self.function = function
         self.globals: dict[str, Any] = _NOTHING if function is None else function.__globals__
+        self.own = function is not None and is_own(function.__code__.co_filename)
         #: functions that were rebuilt for this run, by id
         self.rebuilt: dict[int, tuple[Any, Any, Any]] = {}
         self._kept: Any = None
@@ -77,9 +81,10 @@ class Hooks:
 
     def watch_global(self, names: dict[str, Any], prefix: str, name: str, value: Any) -> Any:
         watch = self.watch
-        # Weft's own functions and classes do not change under its own code.
-        if watch.trusted and (
+        # Weft's own functions, classes and constants do not change under its own code.
+        if self.own and (
             isinstance(value, (types.FunctionType, type, types.ModuleType))
+            or is_plain(value)
             or (is_of_weft(value) and not isinstance(value, Tensor))
         ):
             return value
@@ -144,9 +149,9 @@ class Hooks:
     def item(self, obj: Any, key: Any) -> Any:
         cls = type(obj)
         if isinstance(obj, Tensor):
-            return obj[self.shallow(key)]
+            return obj[self.index(key)]
         if isinstance(obj, type) and operators.special(type(obj), "__getitem__") is None:
-            return obj[key]  # list[int], Color["RED"]
+            return obj[key]  # type: ignore[index]  # list[int], Color["RED"]
         method = operators.special(cls, "__getitem__")
         if method is not None:
             attributes.class_attribute(self.watch, cls, "__getitem__", method)
@@ -165,6 +170,17 @@ class Hooks:
         if isinstance(obj, np.ndarray):
             key = self.operand(key, obj)
         return obj[key]
+
+    def index(self, key: Any) -> Any:
+        """What a tensor is indexed by: lists in it are read, and arrays, unless recorded."""
+        for part in key if type(key) is tuple else (key,):
+            known = self.watch.known(part)
+            if known is not None and isinstance(part, np.ndarray):
+                if not library.taken(self, known, "index"):
+                    self.watch.content(known)
+            elif not isinstance(part, Tensor):
+                self.deep(part, "an index", calls=False)
+        return key
 
     def container_item(self, obj: Any, known: Known | None, key: Any) -> Any:
         if known is not None:
@@ -205,7 +221,12 @@ class Hooks:
         if known is not None and isinstance(obj, np.ndarray):
             self.write_array(known, lambda: obj.__setitem__(key, self.operand(value, obj)), "[…] =")
             return
-        if known is not None and not isinstance(obj, Tensor):
+        if isinstance(obj, Tensor):
+            key, value = self.index(key), self.operand(value, obj)
+        elif isinstance(obj, np.ndarray):
+            self.write_view(obj)
+            value = self.operand(value, obj)
+        elif known is not None:
             self.watch.refuse(f"an item of {known.origin.text} ({cls.__name__}) is set")
         obj[key] = value
 
@@ -239,6 +260,17 @@ class Hooks:
         else:
             attributes.store(self, obj, key, new)
 
+    def write_view(self, array: Any) -> None:
+        """An array that the run made is written to: it may be a view of one from outside."""
+        base = array.base
+        while base is not None:
+            known = self.watch.known(base)
+            if known is not None and isinstance(base, np.ndarray):
+                original = base.copy()
+                self.watch.undo(functools.partial(np.copyto, base, original))
+                self.watch.refuse(f"a view of {known.origin.text} is written to")
+            base = getattr(base, "base", None)
+
     def write_array(self, known: Known, write: Callable[[], Any], text: str) -> Any:
         """Write to the elements of an outside array; a replay gives it the new elements."""
         array = known.obj
@@ -254,8 +286,18 @@ class Hooks:
 
     # --- calls --------------------------------------------------------------------------------
 
-    def call(self, /, function: Any, *args: Any, **kwargs: Any) -> Any:
-        return calls.call(self, function, args, kwargs)
+    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        # Followed functions are called from right here: every frame counts in recursions.
+        target = function
+        if target.__class__ is types.MethodType:
+            args = (target.__self__, *args)
+            target = target.__func__
+        known = self.rebuilt.get(id(target))
+        if known is not None and known[2] is known[0].__code__:
+            return known[1](*showing.settled_all(args), **showing.settled_named(kwargs))
+        if not showing.is_shown(function):
+            args, kwargs = showing.settled_all(args), showing.settled_named(kwargs)
+        return calls.call(self, target, args, kwargs)
 
     def callback(self, function: Any) -> Any:
         """A function for the library to call: the followed one in place of the original."""
@@ -285,12 +327,15 @@ class Hooks:
     def context(self, manager: Any) -> Any:
         """What a `with` statement enters."""
         cls = type(manager)
-        if operators.special(cls, "__enter__") is None and operators.special(cls, "__exit__") is None:
+        if (
+            operators.special(cls, "__enter__") is None
+            and operators.special(cls, "__exit__") is None
+        ):
             known = self.watch.known(manager)
             if known is not None and not isinstance(manager, Tensor):
                 self.deep(manager, "with")
             return manager
-        return library.FollowedContext(self, manager)
+        return builtin_calls.FollowedContext(self, manager)
 
     # --- operators, tests and iteration -------------------------------------------------------
 
@@ -376,13 +421,22 @@ class Hooks:
         if operators.special(cls, "__hash__") is not None or (
             operators.special(cls, "__eq__") is not None
         ):
-            self.watch.refuse(f"{cls.__name__} is hashed by a rule of its own, which is not watched")
+            self.watch.refuse(
+                f"{cls.__name__} is hashed by a rule of its own, which is not watched"
+            )
         elif type(value) is tuple:
             for part in value:
                 self.key(part)
         elif not isinstance(value, Tensor):
             self.watch.identity(value)
         return value
+
+    def keys_of_all(self, args: tuple[Any, ...]) -> None:
+        """What becomes the keys of a new dict or set."""
+        for value in args:
+            if isinstance(value, CONTAINERS):
+                for part in list(self.iter(value)):
+                    self.key(part[0] if type(part) is tuple and part else part)
 
     def first(self, value: Any, *late: Callable[[], Any]) -> Any:
         """The subject of a match statement, with the names that its patterns use."""
@@ -404,15 +458,15 @@ class Hooks:
         """One value of an f-string: its text, or what to make the text of at each call."""
         if isinstance(value, TextParts):
             value = str(value)
-        if library.shows_tensors(value):
+        if showing.shows_tensors(value):
             self.deep(value, "format", calls=False)
             return TextPart(value, conversion, spec)
         if conversion == ord("r") or conversion == ord("a"):
-            value = library.text_of(self, value, "__repr__", repr)
+            value = showing.text_of(self, value, "__repr__", repr)
             value = ascii(value)[1:-1] if conversion == ord("a") and not value.isascii() else value
         elif conversion == ord("s"):
-            value = library.text_of(self, value, "__str__", str)
-        return library.formatted(self, value, spec)
+            value = showing.text_of(self, value, "__str__", str)
+        return showing.formatted(self, value, spec)
 
     def joined(self, *parts: Any) -> str:
         return "".join(part.text() if isinstance(part, TextPart) else part for part in parts)
@@ -449,12 +503,12 @@ class Hooks:
             return value
         return self.shallow(value) if isinstance(value, CONTAINERS) else value
 
-    def deep(self, value: Any, user: str, calls: bool = True) -> list[Known]:
+    def deep(self, value: Any, user: str, calls: Calls = True) -> list[Known]:
         """All of a value is read by code that is not followed."""
         return deep.read(self, value, user, calls)
 
     def deep_all(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], user: str, calls: bool = True
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], user: str, calls: Calls = True
     ) -> list[Known]:
         found: list[Known] = []
         for value in (*args, *kwargs.values()):

@@ -16,23 +16,32 @@ from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_map, tree_unflatten
 from weft.capture.agree import as_leaf, is_number
-from weft.capture.carry import Loop, record_scan, record_while
-from weft.capture.control import truth
-from weft.capture.nested import NestedRecorder, graph_recorder
+from weft.capture.carry import record_scan, record_while
+from weft.capture.make_graph import OnceRecorder
+from weft.capture.nested import NestedRecorder, graph_recorder, stand_in
 from weft.capture.recorder import GraphRecorder
+from weft.core.bind import recording
 from weft.core.operands import as_tensor, cast, constant
+from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor
-from weft.ops.creation import arange
-from weft.ops.shape import reshape, stack
+from weft.ir.graph import Graph
+from weft.ops.creation import arange, zeros
+from weft.ops.shape import concat, reshape, stack
 
 __all__ = ["fori_loop", "map", "scan", "while_loop"]
 
 Function = Callable[..., Any]
 
 
-def _own(tree: Any) -> Any:
+def _own(here: GraphRecorder | None, tree: Any) -> Any:
     """The tree with tensors of its own: a write to a carried value is no write to its start."""
-    return tree_map(lambda x: tensor_of(x._data, x._node) if type(x) is Tensor else x, tree)
+
+    def copied(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return tensor_of(x._data, x._node) if here is None else stand_in(here, x)
+
+    return tree_map(copied, tree)
 
 
 def _finished(tree: Any, op: str) -> Any:
@@ -53,7 +62,7 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
     tensor(192.)
     """
     here = graph_recorder()
-    carry = _own(init)
+    carry = _own(here, init)
     while True:
         if here is not None and isinstance(_probed(here, cond_fn, carry), Tensor):
             return record_while(here, cond_fn, body_fn, carry)
@@ -83,7 +92,7 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
     here = graph_recorder()
     device = next((b.device for b in (lower, upper) if isinstance(b, Tensor)), None)
     if here is None:
-        carry = _own(init)
+        carry = _own(here, init)
         for i in range(int(lower), int(upper)):
             carry = body_fn(as_tensor(i, "fori_loop"), carry)
         return _finished(carry, "fori_loop")
@@ -96,7 +105,7 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
         here,
         lambda carry: carry[0] < last,
         lambda carry: (carry[0] + 1, body_fn(carry[0], carry[1])),
-        (first, _own(init)),
+        (first, _own(here, init)),
         name="fori_loop",
         body=body_fn,
     )
@@ -141,7 +150,7 @@ def scan(
         return _run_scan(f, init, tensors, structure, count, reverse)
     if known and unroll > 1:
         return _chunked(f, init, tensors, structure, count, reverse, int(unroll))
-    return record_scan(here, f, _own(init), tensors, structure, count, reverse)
+    return record_scan(here, f, _own(here, init), tensors, structure, count, reverse)
 
 
 def map(f: Function, xs: Any) -> Any:
@@ -168,9 +177,7 @@ def _length(tensors: list[Any], paths: list[str], length: Any) -> Any:
                 f"xs{path} is {x.type}, of length {x.shape[0]}, and {named} says {found}", op="scan"
             )
     if found is None:
-        raise ShapeError(
-            "nothing says how often", op="scan", hint="give xs, or length=..."
-        )
+        raise ShapeError("nothing says how often", op="scan", hint="give xs, or length=...")
     return found
 
 
@@ -178,7 +185,7 @@ def _run_scan(
     f: Function, init: Any, tensors: list[Any], structure: Any, count: int, reverse: bool
 ) -> tuple[Any, Any]:
     """A scan as Python."""
-    carry = _own(init)
+    carry = _own(graph_recorder(), init)
     rows: list[list[Any]] = []
     shape: Any = None
     for i in reversed(range(count)) if reverse else range(count):
@@ -195,8 +202,18 @@ def _run_scan(
 
 def _no_rows(f: Function, init: Any, tensors: list[Any], structure: Any) -> Any:
     """The ys of a scan of no iterations: their types are those of a body that is only recorded."""
-    loop = Loop.probed(init)
-    return loop.empty_rows(f, tensors, structure)
+    root = OnceRecorder(Graph("scan"))
+    try:
+        with recording(root):
+            kinds = [x.type.like(shape=x.shape[1:]) for x in tensors]
+            slices = [symbolic(root.graph.add_input(kind), root) for kind in kinds]
+            _, y = f(_own(root, init), tree_unflatten(structure, slices))
+            leaves, shape = tree_flatten(y)
+            made = [as_tensor(leaf, "scan").type for leaf in leaves]
+    finally:
+        root.restore()
+    rows = [zeros((0, *k.shape), dtype=k.dtype, device=k.device) for k in made]
+    return tree_unflatten(shape, rows)
 
 
 def _chunked(
@@ -219,5 +236,4 @@ def _chunked(
         return carry, ys
     parts = [x[left] for x in tensors]
     carry, last = _run_scan(f, carry, parts, structure, rest, reverse)
-    ends = (lambda a, b: concat_rows(b, a)) if reverse else concat_rows
-    return carry, tree_map(ends, ys, last)
+    return carry, tree_map(lambda a, b: concat([b, a] if reverse else [a, b]), ys, last)

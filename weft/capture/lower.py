@@ -42,6 +42,7 @@ class Lowering:
         self.names: set[str] = set()
         self.stops: dict[ast.For, list[str]] = {}
         self._loops = 0
+        self._around = NONE  # what is live where break and continue lead
         self._returns = False
         self._asked: set[str] = set()  # flags that something depends on
         self._sets: dict[ast.stmt, str] = {}  # statements that set flags
@@ -98,16 +99,23 @@ class Lowering:
             node.orelse = [*node.orelse, *rest]
         elif other and not then:
             node.body = [*node.body, *rest]
-        self.facts.live[node] = after
-        node.body = self.block(node.body, after, flags)
-        node.orelse = self.block(node.orelse, after, flags)
+        live = self._where_jumps_lead(node, after)
+        node.body = self.block(node.body, live, flags)
+        node.orelse = self.block(node.orelse, live, flags)
         return True
+
+    def _where_jumps_lead(self, node: ast.stmt, after: Names) -> Names:
+        """What is live after an `if` that jumps may leave: also what is live where they lead."""
+        leads = escaping([node]) & {BREAK, CONTINUE}
+        live = self.facts.live[node] = after | self._around if leads else after
+        return live
 
     def _unless(self, flags: list[str], body: Body, after: Names, around: Flags) -> ast.If:
         """if not flag: body"""
-        guard = ast.If(self._not(flags, body[0]), self.block(body, after, around), [])
+        guard = ast.If(self._not(flags, body[0]), body, [])
         ast.copy_location(guard, body[0])
-        self.facts.live[guard] = after
+        live = self._where_jumps_lead(guard, after)
+        guard.body = self.block(body, live, around)
         return guard
 
     # --- statements ---------------------------------------------------------------------------
@@ -115,7 +123,7 @@ class Lowering:
     def statement(self, node: ast.stmt, after: Names | None, flags: Flags) -> Body:
         """A statement with what is nested in it. `after` where it is known to be other than noted."""
         if isinstance(node, ast.If):
-            live = self.facts.live[node]
+            live = self._where_jumps_lead(node, self.facts.live[node])
             node.body = self.block(node.body, live, flags)
             node.orelse = self.block(node.orelse, live, flags)
         elif isinstance(node, (ast.While, ast.For)):
@@ -125,8 +133,9 @@ class Lowering:
         elif isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
             self.guarded(node, self._later(node, after), flags)
         elif isinstance(node, ast.Match):
+            live = self._where_jumps_lead(node, self.facts.live[node])
             for case in node.cases:
-                case.body = self.block(case.body, self.facts.live[node], flags)
+                case.body = self.block(case.body, live, flags)
         return [node]
 
     def _later(self, node: ast.stmt, after: Names | None) -> Names:
@@ -156,7 +165,9 @@ class Lowering:
         if self._returns:
             inner[RETURN] = RETURNED
         kinds = escaping(node.body)
+        outside, self._around = self._around, self.facts.head[node] | self.facts.live[node]
         node.body = self.block(node.body, self.facts.head[node], inner)
+        self._around = outside
         if CONTINUE in kinds:
             node.body.insert(0, self._set(inner[CONTINUE], False, node.body[0]))
         before: Body = []

@@ -13,6 +13,8 @@ from weft.base.dims import as_dim
 from weft.base.dtypes import as_dtype, default_float, dtype_of_numpy
 from weft.base.errors import CaptureError, DTypeError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
+from weft.capture.control_grad import call_node
+from weft.capture.nested import graph_recorder
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import bind, new_tensor, recording
 from weft.core.bind import written as announce_write
@@ -103,7 +105,7 @@ def make_graph(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph
     >>> print(weft.make_graph(lambda x, y: x * y + x.sum(), weft.spec(2), weft.spec(2)))
     graph @lambda(%x: f32[2], %y: f32[2]) {
       %0: f32[2] = multiply %x, %y
-      %1: f32[] = sum[axis=None, keepdims=False, dtype=None] %x
+      %1: f32[] = sum[axis=(0,), keepdims=False] %x
       %2: f32[2] = add %0, %1
       return %2
     }
@@ -223,7 +225,7 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
     interface = graph.interface
     if interface is None:
         tensors = [_tensor(graph, arg) for arg in args]
-        outputs = interpret(graph, tensors, bind)
+        outputs = _outputs(graph, tensors)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
     leaves, structure = tree_flatten((args, kwargs))
     if structure != interface.arguments:
@@ -237,7 +239,7 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
             inputs.append(_fitting(graph, stand.index, leaf))
         elif leaf is not stand and leaf != stand:
             raise CaptureError(f"the graph @{graph.name} was recorded for {stand!r}, not {leaf!r}")
-    outputs = interpret(graph, [*inputs, *interface.captured], bind)
+    outputs = _outputs(graph, [*inputs, *interface.captured])
     first = sum(isinstance(leaf, Output) for leaf in interface.results)
     for (target, history), value in zip(interface.written, outputs[first:], strict=False):
         announce_write(target)
@@ -250,6 +252,12 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         interface.result,
         [outputs[r.index] if isinstance(r, Output) else r for r in interface.results],
     )
+
+
+def _outputs(graph: Graph, inputs: list[Tensor]) -> list[Any]:
+    """Run the graph; where another is recorded, its control flow becomes nodes of that one."""
+    control = None if graph_recorder() is None else call_node
+    return interpret(graph, inputs, bind, control=control)
 
 
 def _tensor(graph: Graph, arg: Any) -> Tensor:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.capture import stores
-from weft.capture.stores import base_of, before_write, became, blind, read_item, whole
+from weft.capture.builtin_calls import HANDLERS
+from weft.capture.operators import COMPARING
+from weft.capture.stores import base_of, became, before_write, blind, read_item, whole
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -26,8 +28,8 @@ def call_method(
     if method is not None:
         return method(hooks, known, name, args, kwargs)
     # All others look at everything, or are those of a subclass that is written in C.
-    hooks.deep(known.obj, f"{base.__name__}.{name}")
-    hooks.deep_all(args, kwargs, f"{base.__name__}.{name}")
+    calls: Any = COMPARING if name in ("index", "count", "__contains__", *COMPARING) else True
+    hooks.deep((known.obj, args, kwargs), f"{base.__name__}.{name}", calls)
     return natural(known, name)(*args, **kwargs)
 
 
@@ -67,23 +69,27 @@ def _blind(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any
 
 def _blind_all(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
     """Takes an iterable, which is gone through before."""
-    values = [_listed(hooks, value) for value in args]
-    result = blind(hooks.watch, known, name, *values)
+    values = [list(hooks.iter(value)) for value in args]
+    result = blind(hooks.watch, known, _AS_METHOD.get(name, name), *values)
     return known.obj if name.startswith("__i") else result
 
 
-def _listed(hooks: Hooks, value: Any) -> Any:
-    return list(hooks.iter(value))
+#: The operators of sets take sets only; their methods take any iterable.
+_AS_METHOD = {"__ior__": "update", "__isub__": "difference_update"}
 
 
 def _changing(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
     """Reads all and changes it: what is left follows from what was there."""
     whole(hooks.watch, known)
-    if name in ("remove", "sort"):
-        hooks.deep(known.obj, name)
+    if name == "sort":
+        before_write(hooks.watch, known)
+        list.__setitem__(known.obj, slice(None), HANDLERS[sorted](hooks, (known.obj,), kwargs))
+        became(hooks.watch, known, f"{known.origin.text}.sort(…)")
+        return None
+    if name == "remove":
+        hooks.deep((known.obj, args), name, COMPARING)
     args = tuple(hooks.shallow(value) for value in args)
     before_write(hooks.watch, known)
-    kwargs = {key: hooks.callback(value) for key, value in kwargs.items()}
     result = natural(known, name)(*args, **kwargs)
     became(hooks.watch, known, f"{known.origin.text}.{name}(…)")
     return known.obj if name.startswith("__i") else result

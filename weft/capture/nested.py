@@ -10,7 +10,7 @@ afterwards.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from weft.capture.recorder import GraphRecorder, Written
 from weft.core import bind as binding
 from weft.core.bind import recorder, recording
 from weft.core.grad_mode import mode
+from weft.core.number import Number, number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
@@ -31,11 +32,16 @@ from weft.ir.types import Type
 
 
 class Border(HistoryNode):
-    """Where the history of a value begins inside of a nested graph: its input."""
+    """Where the history of a value begins inside of a nested graph: its input.
 
-    __slots__ = ()
+    `asked` are the targets of backward passes that came by: does the history hidden behind it lead
+    to one of them?
+    """
+
+    __slots__ = ("asked",)
 
     def __init__(self, shape: Shape) -> None:
+        self.asked: list[HistoryNode] = []
         self.shape = shape
         self.edges = ()
         self.number = next(count)
@@ -45,7 +51,7 @@ class Border(HistoryNode):
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
     ) -> Sequence[Any]:
         raise GradientError(
-            "a backward inside of a loop body reaches a value of the iteration before",
+            "a backward inside of a loop body reaches a value from outside of this iteration",
             op="backward",
             hint="cut the history there, x = x.detach(), or call backward after the loop",
         )
@@ -78,6 +84,7 @@ class NestedRecorder(GraphRecorder):
     """Records one branch or body; `parent` records what is around it."""
 
     title = "a branch or loop body that has ended"
+    keeps_histories = True
 
     def __init__(self, parent: GraphRecorder, name: str) -> None:
         super().__init__(Graph(name))
@@ -86,7 +93,10 @@ class NestedRecorder(GraphRecorder):
         self.inputs: list[Value] = []  # its own: carries, slices
         #: By value outside and its history: what stands for it outside and inside.
         self.captured: dict[tuple[Value, Any], tuple[Tensor, Value]] = {}
+        self.start = next(count)  # histories with higher numbers began in here
         self._own: dict[int, Tensor] = {}  # tensors that were made here and written to
+        #: What states hold that are inputs in here, (array, history) or the gradient, by their key.
+        self._held: dict[tuple[int, bool], Any] = {}
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -103,10 +113,10 @@ class NestedRecorder(GraphRecorder):
         self.inputs.append(value)
         return symbolic(value, self)
 
-    def carried(self, kind: Type) -> Tensor:
-        """An input that has a history of its own, of which nothing is seen in here."""
+    def carried(self, kind: Type, historic: bool) -> Tensor:
+        """An input; a historic one has a history, of which nothing is seen in here."""
         made = self.input(kind)
-        if mode.enabled and made._data.dtype.kind not in "biu":
+        if historic and mode.enabled:
             made._node = Border(made.shape)
         return made
 
@@ -131,35 +141,43 @@ class NestedRecorder(GraphRecorder):
 
     # --- state --------------------------------------------------------------------------------
 
-    def hold(self, state: State, kind: Type) -> None:
+    def hold(self, state: State, kind: Type, historic: bool) -> None:
         """Let a tensor from outside, or its gradient, be an input while this one records."""
         tensor = state.tensor
         self.written.setdefault(id(tensor), Written(tensor))
-        made = self.carried(kind)
+        made = self.carried(kind, historic)
         if state.grad:
-            tensor._grad = made
-            made._node = None
+            tensor._grad = self._held[state.key] = made
         else:
             tensor._data = made._data
             if tensor._node is None or not tensor._node.is_leaf:
                 tensor._node = made._node
+            self._held[state.key] = (tensor._data, tensor._node)
 
     def changes(self) -> list[State]:
         """What was written outside."""
         found: list[State] = []
         for entry in self.written.values():
             tensor = entry.tensor
-            if tensor._data is not entry.data:
+            data, node = self._held.get((id(tensor), False), (entry.data, entry.node))
+            grad = self._held.get((id(tensor), True), entry.grad)
+            if tensor._data is not data:
                 found.append(State(tensor, False))
-            elif tensor._node is not entry.node:
+            elif tensor._node is not node:
                 raise CaptureError(
                     f"requires_grad of a tensor from outside ({tensor.type}) is set inside of a "
                     "branch or loop body",
                     hint="set it before",
                 )
-            if getattr(tensor, "_grad", None) is not entry.grad:
+            if getattr(tensor, "_grad", None) is not grad:
                 found.append(State(tensor, True))
         return found
+
+    def kept_node(self, state: State) -> bool:
+        """Whether a tensor has its history of before: it was written under no_grad()."""
+        entry = self.written[id(state.tensor)]
+        node: Any = state.tensor._node
+        return node is entry.node
 
     def write(self, target: Tensor) -> None:
         key = id(target)
@@ -170,6 +188,11 @@ class NestedRecorder(GraphRecorder):
             self._own[key] = target
         else:
             self.written[key] = Written(target)
+
+    def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
+        for node in reached:
+            if isinstance(node, Border):
+                node.asked += [target for target in targets if target is not node]
 
     # --- questions, and what the outer recorder is to know ------------------------------------
 
@@ -185,6 +208,9 @@ class NestedRecorder(GraphRecorder):
             if not (data.__class__ is SymbolicArray and data.recorder is self):
                 binding._tell("read_grad", tensor)
 
+    def python_effects(self) -> int:
+        return self.parent.python_effects()
+
     def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
         adopted: Tensor | None = binding._tell("adopt", array)
         return adopted
@@ -199,9 +225,21 @@ def graph_recorder() -> GraphRecorder | None:
     return here if isinstance(here, GraphRecorder) else None
 
 
+def check_effects(here: GraphRecorder, before: int, op: str) -> None:
+    """Refuse writes to Python objects in a nested graph: it may run not at all, or often."""
+    if here.python_effects() != before:
+        here.refuse(f"a Python object is written to inside of {op}")
+
+
 def stand_in(here: GraphRecorder, tensor: Tensor) -> Tensor:
     """A tensor as a value of the graph that is being recorded, with its history."""
     return tensor_of(SymbolicArray(here.value_of(tensor), here), tensor._node)
+
+
+def known_number(tensor: Tensor) -> Number:
+    """A 0-d tensor, perhaps one with numbers from outside, as a Python number of the graph."""
+    here = graph_recorder()
+    return number(tensor if here is None else stand_in(here, tensor))
 
 
 def close(recorders: Sequence[NestedRecorder]) -> list[Tensor]:

@@ -54,11 +54,12 @@ COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     ">=": (operator.ge, "__ge__", "__le__"),
 }
 
+COMPARING = tuple(dict.fromkeys(name for _, *names in COMPARE.values() for name in names))
 SIMPLE = frozenset({type(None), bool, int, float, complex, str, bytes, Tensor, range, slice})
 
 
 def special(cls: type, name: str) -> types.FunctionType | None:
-    """A method of a user class that is to be followed; None where the interpreter's way is right."""
+    """A method of a user class that is to be followed; None where the interpreter's way does."""
     if cls in SIMPLE:
         return None
     found = static_lookup(cls, name)
@@ -104,9 +105,7 @@ def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
             if result is not NotImplemented:
                 return result
     shown = "** or pow()" if symbol == "**" else symbol
-    raise TypeError(
-        f"unsupported operand type(s) for {shown}: '{ta.__name__}' and '{tb.__name__}'"
-    )
+    raise TypeError(f"unsupported operand type(s) for {shown}: '{ta.__name__}' and '{tb.__name__}'")
 
 
 def inplace(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
@@ -128,6 +127,8 @@ def inplace(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
         return binary(hooks, symbol, a, b)
     if isinstance(a, CONTAINERS):
         b = hooks.shallow(b)
+    elif isinstance(a, np.ndarray):
+        hooks.write_view(a)
     return function(a, hooks.operand(b, a))
 
 
@@ -149,12 +150,9 @@ def compare(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     if ta in SIMPLE and tb in SIMPLE:
         return function(a, b)
     if not any(map(_compares, (ta, ta, tb, tb), (name, "__eq__", swapped, "__eq__"))):
-        if isinstance(a, CONTAINERS) or isinstance(b, CONTAINERS):
-            hooks.deep(a, symbol)
-            hooks.deep(b, symbol)
-        elif _is_generated(ta, name):  # a dataclass compares its fields
-            hooks.deep(a, symbol)
-            hooks.deep(b, symbol)
+        if isinstance(a, CONTAINERS) or isinstance(b, CONTAINERS) or _is_generated(ta, name):
+            hooks.deep(a, symbol, COMPARING)
+            hooks.deep(b, symbol, COMPARING)
         return function(hooks.operand(a, b), hooks.operand(b, a))
     first, second = (ta, name, a, b), (tb, swapped, b, a)
     order = [second, first] if ta is not tb and issubclass(tb, ta) else [first, second]
@@ -204,9 +202,12 @@ def contains(hooks: Hooks, container: Any, value: Any) -> bool:
         if known is not None:
             stores.read_presence(hooks.watch, known, value)
         return dict.__contains__(container, value)
-    if isinstance(container, CONTAINERS):
-        hooks.deep(container, "in")
-        hooks.deep(value, "in")
+    if isinstance(container, (set, frozenset)) and known is not None:
+        hooks.key(value)
+        stores.read_member(hooks.watch, known, value)
+    elif isinstance(container, CONTAINERS):
+        hooks.deep(container, "in", COMPARING)
+        hooks.deep(value, "in", COMPARING)
     elif known is not None and isinstance(container, np.ndarray):
         hooks.watch.content(known)
     return value in container

@@ -16,7 +16,7 @@ from typing import Any
 
 ARG, KWARG, PIN = "arg", "kwarg", "pin"  # roots
 ATTR, MAYBE, OWN, CLASS_ATTR = "attr", "maybe", "own", "class attribute"
-ITEM, GET, AT, CELL = "item", "get", "at", "cell"
+ITEM, GET, AT, HAS, CELL = "item", "get", "at", "has", "cell"
 
 
 class Missing:
@@ -97,6 +97,10 @@ class Origin:
         """An item of a list or tuple, past any `__getitem__` of a subclass."""
         return self._step(AT, index, f"{self.text}[{index}]")
 
+    def has(self, value: Any) -> Origin:
+        """Whether a set holds a plain value."""
+        return self._step(HAS, value, f"{quoted(value)} in {self.text}")
+
     def contents(self, text: str) -> Origin:
         """What a closure cell holds."""
         return self._step(CELL, "", text)
@@ -158,9 +162,10 @@ def _dict_get(mapping: dict[Any, Any], key: Any) -> Any:
 
 def _at(sequence: Any, index: int) -> Any:
     # deque is no list: it has an item access of its own, which nobody overrides by accident
-    for base in (list, tuple):
-        if isinstance(sequence, base):
-            return base.__getitem__(sequence, index)  # type: ignore[attr-defined]
+    if isinstance(sequence, list):
+        return list.__getitem__(sequence, index)
+    if isinstance(sequence, tuple):
+        return tuple.__getitem__(sequence, index)
     return sequence[index]
 
 
@@ -172,9 +177,9 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     ITEM: lambda base, key: base[key],
     GET: _dict_get,
     AT: _at,
+    HAS: lambda base, value: value in base,
     CELL: _contents,
 }
-
 
 
 def _attribute(base: str, name: str) -> str:
@@ -194,5 +199,6 @@ EXPRESSIONS: dict[str, Callable[[str, str, Any, Pool], str]] = {
     ITEM: lambda base, key, raw, pool: f"{base}[{key}]",
     GET: lambda base, key, raw, pool: f"{pool.name(dict.get)}({base}, {key}, {pool.name(MISSING)})",
     AT: lambda base, key, raw, pool: f"{pool.name(_at)}({base}, {key})",
+    HAS: lambda base, key, raw, pool: f"{key} in {base}",
     CELL: lambda base, key, raw, pool: f"{base}.cell_contents",
 }

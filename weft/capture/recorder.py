@@ -19,6 +19,7 @@ from weft.core.bind import Recorder
 from weft.core.grad_mode import mode
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import UNASKED, Tensor
+from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op, Trait
 from weft.ir.types import StackType
@@ -59,6 +60,7 @@ class GraphRecorder(Recorder):
         self._lifted: dict[int, tuple[Tensor, Value]] = {}  # tensors from outside, by id
         self._stopped: dict[Value, Value] = {}
         self._unknown = itertools.count()
+        self._sized: dict[Any, Node] = {}  # calls whose result's size depends on values
 
     # --- op calls -----------------------------------------------------------------------------
 
@@ -92,9 +94,16 @@ class GraphRecorder(Recorder):
             raise error.about(op.name, types) from None
         results = inferred if isinstance(inferred, tuple) else (inferred,)
         if Trait.DATA_SHAPE in op.traits:
+            # An equal call gives the same sizes, and they are to have the same names.
+            call = (op.name, tuple(values), attrs_key(attrs))
+            known = self._sized.get(call)
+            if known is not None:
+                return self.settle(known)
             results = self._named(results)
         node = Node(op, values, attrs, results, (), user_location())
         self.graph.nodes.append(node)
+        if Trait.DATA_SHAPE in op.traits:
+            self._sized[call] = node
         return self.settle(node)
 
     def settle(self, node: Node) -> tuple[Tensor, ...]:
@@ -174,6 +183,10 @@ class GraphRecorder(Recorder):
         outside = target._data.__class__ is not SymbolicArray or id(target) in self.written
         if outside and id(target) not in self.written:
             self.written[id(target)] = Written(target)
+
+    def python_effects(self) -> int:
+        """How many writes to Python objects were noted: a nested graph cannot hold them."""
+        return 0
 
     def restore(self) -> None:
         """Give all tensors from outside what they held before."""

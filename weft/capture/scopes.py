@@ -55,9 +55,7 @@ class Scope:
         return scope
 
 
-def of_function(
-    node: Function, parent: Scope | None, outer_cells: Iterable[str] = ()
-) -> Scope:
+def of_function(node: Function, parent: Scope | None, outer_cells: Iterable[str] = ()) -> Scope:
     names = _Bindings()
     args = node.args
     parameters = [*args.posonlyargs, *args.args]
@@ -139,7 +137,7 @@ class _Bindings(ast.NodeVisitor):
             if isinstance(part, ast.NamedExpr):
                 self.visit(part.target)
 
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # type: ignore[assignment]
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:

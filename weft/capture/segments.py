@@ -12,7 +12,7 @@ guards on the Python values that were read along it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from weft.base.pytree import TreeSpec
 from weft.base.source import SourceLocation
 from weft.capture.origin import Origin
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Node, Value
+from weft.ir.graph import Graph, Node, Value, extract
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A leaf of the result: a tensor that the run made."""
+    """A leaf of the result: a tensor that the run made, or a Python number that it computed."""
 
     index: int
+    is_number: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,34 +171,3 @@ class Segment:
                     used[value] = None
         wanted = [value for value in self.exports if value in mine]
         return extract(name, list(used), self.nodes, wanted), list(used), wanted
-
-
-def extract(
-    name: str, inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]
-) -> Graph:
-    """A graph of its own out of some nodes of another."""
-    graph = Graph(name)
-    graph.set_inputs([v.type for v in inputs], _unique([v.name for v in inputs]))
-    known = dict(zip(inputs, graph.inputs, strict=True))
-    for node in nodes:
-        copied = Node(
-            node.op,
-            [known[value] for value in node.inputs],
-            node.attrs,
-            [value.type for value in node.outputs],
-            node.graphs,
-            node.location,
-        )
-        graph.nodes.append(copied)
-        known.update(zip(node.outputs, copied.outputs, strict=True))
-    graph.outputs = tuple([known[value] for value in outputs])
-    return graph
-
-
-def _unique(names: list[str]) -> list[str]:
-    taken: dict[str, int] = {}
-    unique = []
-    for name in names:
-        number = taken[name] = taken.get(name, 0) + 1
-        unique.append(name if number == 1 or not name else f"{name}_{number}")
-    return unique

@@ -5,7 +5,6 @@ by its name and first line; lambdas on one line are told apart by the columns of
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -81,9 +80,7 @@ def _parsed(name: str, module: dict[str, Any]) -> _File:
     return found
 
 
-def _collect(
-    node: ast.AST, class_name: str, into: dict[int, list[tuple[Definition, str]]]
-) -> None:
+def _collect(node: ast.AST, class_name: str, into: dict[int, list[tuple[Definition, str]]]) -> None:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             decorators = getattr(child, "decorator_list", [])
@@ -107,7 +104,9 @@ def _fits(node: Definition, code: CodeType) -> bool:
     if counts != (code.co_posonlyargcount, code.co_argcount, code.co_kwonlyargcount):
         return False
     given = code.co_varnames[: len(names)]
-    return all(mine == theirs or theirs.endswith(mine) for mine, theirs in zip(names, given))
+    return all(
+        mine == theirs or theirs.endswith(mine) for mine, theirs in zip(names, given, strict=False)
+    )
 
 
 def _covers(node: Definition, code: CodeType) -> bool:

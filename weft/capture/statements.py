@@ -106,6 +106,10 @@ class Statements(Expressions):
         return out
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Statement:
+        if self.scope.kind == "class" and isinstance(node.target, ast.Name):
+            if node.value is not None:  # the annotation itself stays: it makes dataclasses
+                node.value = self.expr(node.value)
+            return node
         if node.value is not None:
             return self.assign(node.target, self.expr(node.value), node)
         if isinstance(node.target, ast.Name):
@@ -180,9 +184,7 @@ class Statements(Expressions):
             inner = ast.copy_location(ast.With(node.items[1:], body, node.type_comment), node)
             node.items, body = node.items[:1], [inner]
         (item,) = node.items
-        item.context_expr = self.hook(
-            item.context_expr, "context", self.expr(item.context_expr)
-        )
+        item.context_expr = self.hook(item.context_expr, "context", self.expr(item.context_expr))
         first: list[ast.stmt] = []
         if item.optional_vars is not None:
             target = item.optional_vars
@@ -214,7 +216,7 @@ class Statements(Expressions):
 
     def visit_Match(self, node: ast.Match) -> Statement:
         """Patterns look into the subject by themselves: all of it is read before."""
-        seen = [self.hook(node.subject, "subject", self.expr(node.subject))]
+        seen: list[ast.expr] = [self.hook(node.subject, "subject", self.expr(node.subject))]
         for case in node.cases:
             for part in ast.walk(case.pattern):
                 name = getattr(part, "name", None) or getattr(part, "rest", None)
@@ -267,9 +269,7 @@ class Statements(Expressions):
         if getattr(node, "type_params", None):
             raise Unconvertible("a generic class", node)
         node.decorator_list = self.decorators(node.decorator_list)
-        made = ast.copy_location(
-            ast.Attribute(load("__weft__"), "made_class", ast.Load()), node
-        )
+        made = ast.copy_location(ast.Attribute(load("__weft__"), "made_class", ast.Load()), node)
         ast.copy_location(made.value, node)
         node.decorator_list.append(made)  # the innermost: it sees the class before the others do
         node.bases = [self.expr(base) for base in node.bases]

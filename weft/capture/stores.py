@@ -28,13 +28,10 @@ def base_of(container: Any) -> Any:
 
 
 def copy_of(container: Any) -> Any:
-    """What a container holds, in one of a plain class."""
-    base = base_of(container)
-    return {
-        OrderedDict: dict,
-        defaultdict: dict,
-        deque: list,
-    }.get(base, base)(base.__iter__(container) if not issubclass(base, dict) else container)
+    """What a container holds, in its order: a dict, or a list of all others."""
+    if isinstance(container, dict):
+        return {key: dict.__getitem__(container, key) for key in keys_of(container)}
+    return list(base_of(container).__iter__(container))
 
 
 class Store:
@@ -109,7 +106,7 @@ def element_origin(known: Known, key: Any) -> Origin:
 
 def _attribute_origin(owner: Known, name: str) -> Origin:
     # Where a class answers for missing or for all attributes, the dict itself is asked.
-    cls = type(owner.obj)
+    cls: Any = type(owner.obj)
     if getattr(cls, "__getattr__", None) is not None or (
         cls.__getattribute__ is not object.__getattribute__
     ):
@@ -146,7 +143,7 @@ def read_item(watch: Watch, known: Known, key: Any) -> None:
     elif index in store.written:
         return
     elif not -size <= index < size:
-        watch.guard("length", known.origin, size, holder=known)
+        watch.guard(_size(known), known.origin, size, holder=known)
     else:
         watch.note(before[index], element_origin(known, index), known)
 
@@ -182,9 +179,28 @@ def read_presence(watch: Watch, known: Known, key: Any) -> None:
         watch.guard("present" if there else "missing", absence(known, name), None, holder=known)
 
 
+def read_member(watch: Watch, known: Known, value: Any) -> None:
+    """`value in set` was asked."""
+    store = store_of(known)
+    if store.complete:
+        return
+    if store.original is not None or not is_plain_key(value):
+        whole(watch, known)
+    else:
+        watch.note(value in known.obj, known.origin.has(value), known)
+
+
 def read_length(watch: Watch, known: Known) -> None:
-    if not store_of(known).complete:
-        watch.guard("length", known.origin, size_of(held(known)), holder=known)
+    store = store_of(known)
+    if store.original is not None and isinstance(known.obj, (dict, set)):
+        read_keys(watch, known)  # whether a key that was written is one more depends on them
+    elif not store.complete:
+        watch.guard(_size(known), known.origin, size_of(held(known)), holder=known)
+
+
+def _size(known: Known) -> str:
+    """Which guard compares the length: a subclass may answer `len` in its own way."""
+    return "length" if type(known.obj) in BASES else "size"
 
 
 def read_keys(watch: Watch, known: Known) -> None:
@@ -192,7 +208,7 @@ def read_keys(watch: Watch, known: Known) -> None:
     if store_of(known).complete:
         return
     before = held(known)
-    kind = "keys" if isinstance(known.obj, dict) else "order"
+    kind = "keys" if type(known.obj) is dict else "order"
     keys = keys_of(before) if isinstance(before, dict) else tuple(before)
     watch.guard(kind, known.origin, keys, holder=known)
     for key in keys:
@@ -209,7 +225,7 @@ def whole(watch: Watch, known: Known) -> None:
     if isinstance(known.obj, (dict, set, frozenset)):
         read_keys(watch, known)
     else:
-        watch.guard("length", known.origin, size_of(before), holder=known)
+        watch.guard(_size(known), known.origin, size_of(before), holder=known)
     if isinstance(known.obj, dict):
         for key, value in list(dict.items(before)):
             if key not in store.written:
@@ -261,8 +277,13 @@ def put_back(container: Any, original: Any) -> None:
     elif base is list:
         list.__setitem__(container, slice(None), original)
     elif base is set:
-        set.clear(container)
+        wanted = set(original)
+        for value in [value for value in container if value not in wanted]:
+            set.discard(container, value)
         set.update(container, original)
+        if list(container) != original:  # the order of a set follows from how it was filled
+            set.clear(container)
+            set.update(container, original)
     else:
         deque.clear(container)
         deque.extend(container, original)
@@ -347,7 +368,7 @@ def blind(watch: Watch, known: Known, method: str, *args: Any) -> Any:
 
 
 def check_storable(watch: Watch, value: Any) -> str:
-    """"" where a later call could write a value again, else what it is."""
+    """ "" where a later call could write a value again, else what it is."""
     try:
         template_of(value, watch.origin_of)
     except Unstorable as reason:

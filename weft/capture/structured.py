@@ -252,8 +252,12 @@ class Structured(Statements):
         return tuple(
             name
             for name in state
-            if (name in live if not is_internal(name) else own is None or name in own)
+            if (own is None or name in own if is_internal(name) else self.stays(name, live))
         )
+
+    def stays(self, name: str, live: Names) -> bool:
+        """Whether a variable may be read later: those of other functions always may."""
+        return name in live or name in self.scope.nonlocals or name not in self.scope.bound
 
     def _own_flags(self, loop: ast.stmt) -> list[str]:
         if isinstance(loop, ast.For):
@@ -289,7 +293,8 @@ class Structured(Statements):
         arguments = ast.arguments([], parameters, None, [], [], None, [])
         definition = ast.FunctionDef(name, arguments, body, [], None, None)
         definition.type_params = []  # type: ignore[attr-defined]
-        return ast.copy_location(definition, at), name
+        # Errors that have no better line name the first one of what is inside.
+        return ast.copy_location(definition, body[-1] if len(body) == 1 else body[bool(state)]), name
 
     def cells(self, state: Sequence[str], at: ast.AST) -> list[ast.expr | None]:
         """A function whose cells are the variables, in case there are any."""

@@ -19,13 +19,13 @@ from weft.autodiff.node import freed, tensor_of
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_unflatten
 from weft.capture.effects import replay
-from weft.capture.segments import Ending, Given, Made, Segment, answer_key, extract
+from weft.capture.segments import Ending, Given, Made, Segment, answer_key
 from weft.capture.trace_recorder import TraceRecorder, array_tensor
 from weft.capture.tree import backward_inputs, describe, insert
 from weft.core.bind import bind, recorder, recording
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor, wrap
-from weft.ir.graph import Graph, Value
+from weft.ir.graph import Graph, Value, extract
 from weft.ir.interpret import Program
 
 __all__ = ["CaptureWarning"]
@@ -65,6 +65,8 @@ class Traced:
     """A function that is recorded along each path it takes. Made by `weft.trace`."""
 
     captures = True  # inside of another recording, the function itself is followed
+    recorder_class: type[TraceRecorder] = TraceRecorder
+    strict = False  # is it an error if the function cannot be recorded?
 
     def __init__(
         self, function: Callable[..., Any], prepare: Prepare, limit: int = 64
@@ -99,7 +101,7 @@ class Traced:
         return self if obj is None else functools.partial(self, obj)
 
     def __repr__(self) -> str:
-        return f"<traced {getattr(self, '__qualname__', self.function)}: {len(self.recordings)} recordings>"
+        return f"<traced {self._name()}: {len(self.recordings)} recordings>"
 
     # --- replaying ----------------------------------------------------------------------------
 
@@ -172,7 +174,8 @@ class Traced:
         leaves: list[Any] = []
         for leaf in ending.leaves:
             if leaf.__class__ is Made:
-                leaves.append(made[leaf.index])
+                found = made[leaf.index]
+                leaves.append(found.numpy().item() if leaf.is_number else found)
             elif leaf.__class__ is Given:
                 leaves.append(leaf.origin.evaluate(args, kwargs))
             else:
@@ -216,7 +219,7 @@ class Traced:
         assert backward is not None
         sources = [numbers[value] for value in backward.sources]
         saved = backward_inputs(backward)
-        kept = [wrap(numbers[value]._data) for value in saved]
+        kept = [_plain(numbers[value]) for value in saved]
         places = [i for i, value in enumerate(backward.gradients) if value is not None]
         wanted = [backward.gradients[i] for i in places]
 
@@ -286,7 +289,7 @@ class Traced:
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss) -> Any:
         """Record one run, and finish this call from the recording."""
         start = time.perf_counter()
-        recorded = TraceRecorder(args, kwargs)
+        recorded = self.recorder_class(args, kwargs)
         watch = recorded.watch
         ending: Ending | None = None
         trouble: list[str] = []
@@ -295,6 +298,8 @@ class Traced:
                 result = watch.run(self.function, args, kwargs)
                 ending = recorded.finish(result)
         except CaptureError as error:
+            if self.strict:
+                raise
             trouble.append(str(error))
         finally:
             recorded.restore()
@@ -372,3 +377,8 @@ class Traced:
             for kids in segment.children.values():
                 stack += kids
         return found
+
+
+def _plain(value: Any) -> Any:
+    """What is kept for backward, without its history; a stack of tensors is kept as it is."""
+    return wrap(value._data) if isinstance(value, Tensor) else value

@@ -32,9 +32,11 @@ from weft.capture.segments import (
 from weft.capture.watch import Watch
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
+from weft.core.number import Number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.interpret import run_node
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.ops.identity import ASSUME_SHAPE
@@ -59,9 +61,11 @@ class RawSegment:
 
 
 class TraceRecorder(GraphRecorder):
+    watch_class: type[Watch] = Watch
+
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__(Graph("trace"))
-        self.watch = Watch(self)
+        self.watch = self.watch_class(self)
         self.args = args
         self.kwargs = kwargs
         self.segments: list[RawSegment] = []
@@ -122,6 +126,9 @@ class TraceRecorder(GraphRecorder):
         where = user_location()
         self.refusals.append(f"{reason} at {where}" if where else reason)
 
+    def python_effects(self) -> int:
+        return len(self.watch.effects)
+
     # --- questions ----------------------------------------------------------------------------
 
     def ask(self, tensor: Tensor, question: str) -> Any:
@@ -144,11 +151,15 @@ class TraceRecorder(GraphRecorder):
         with no_grad():
             while self._computed < len(nodes):
                 node = nodes[self._computed]
-                out = bind(node.op, *[numbers[v] for v in node.inputs], **node.attrs)
-                parts = out if isinstance(out, tuple) else (out,)
-                numbers.update(zip(node.outputs, parts, strict=True))
+                for missing in [v.node for v in node.inputs if v not in numbers]:
+                    self._compute_node(missing)  # backward has extended it meanwhile
+                self._compute_node(node)
                 self._computed += 1
         return numbers[value]
+
+    def _compute_node(self, node: Any) -> None:
+        parts = run_node(node, [self._numbers[v] for v in node.inputs], bind)
+        self._numbers.update(zip(node.outputs, parts, strict=True))
 
     def _cut(self, question: Question | None, answer: Any) -> None:
         nodes = self.graph.nodes[self._start :]
@@ -193,7 +204,7 @@ class TraceRecorder(GraphRecorder):
             if origin is not None:
                 stands.append(Given(origin))
             elif isinstance(leaf, Tensor):
-                stands.append(Made(place(leaf)))
+                stands.append(Made(place(leaf), leaf.__class__ is Number))
             else:
                 if not is_plain(leaf):
                     self.refuse(f"the result holds a new {type(leaf).__name__}")
@@ -259,7 +270,7 @@ class TraceRecorder(GraphRecorder):
         origin = self.watch.origin_of(tensor)
         if origin is None:
             if not isinstance(tensor, StateTensor):
-                self.refuse(f"a tensor ({tensor.type}) was written that was not reached from outside")
+                self.refuse(f"a tensor ({tensor.type}) was written that was not found outside")
             origin = pinned(tensor, "the random state")
         value = None
         if tensor._data is not entry.data:

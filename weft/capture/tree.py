@@ -1,4 +1,4 @@
-"""Growing the tree of paths: a new recording is put beside the ones it shares its beginning with."""
+"""Growing the tree of paths: a new one is put beside those it shares its beginning with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from weft.capture.guards import compile_guards
 from weft.capture.segments import Backward, Ending, Question, Segment, answer_key
 from weft.capture.trace_recorder import RawSegment
 from weft.ir.attributes import attrs_key
+from weft.ir.equal import same_graph
 from weft.ir.graph import Node, Value
 
 Owners = dict[Value, Segment]
@@ -50,6 +51,8 @@ def _same(old: Segment, new: RawSegment, renamed: dict[Value, Value]) -> bool:
         renamed[theirs] = mine
     for a, b in zip(old.nodes, new.nodes, strict=True):
         if a.op is not b.op or attrs_key(a.attrs) != attrs_key(b.attrs):
+            return False
+        if len(a.outputs) != len(b.outputs) or not all(map(same_graph, a.graphs, b.graphs)):
             return False
         if list(a.inputs) != [renamed.get(value, value) for value in b.inputs]:
             return False

@@ -1,4 +1,4 @@
-"""Values that guards compare: which are plain, when two are exactly the same, how they are shown."""
+"""Values that guards compare: which are plain, when two are the same, how they are shown."""
 
 from __future__ import annotations
 
@@ -100,19 +100,10 @@ def same_keys(found: Any, expected: tuple[Any, ...]) -> bool:
     return len(now) == len(expected) and all(map(same_key, now, expected))
 
 
-def same_set(found: Any, expected: frozenset[Any]) -> bool:
-    if len(found) != len(expected) or not found == expected:
-        return False
-    classes = {(type(x), x) for x in expected}
-    return all((type(x), x) in classes for x in found)
-
-
 def size_of(container: Any) -> int:
     """The length of a container, past any `__len__` of a subclass."""
-    for base in CONTAINERS:
-        if isinstance(container, base):
-            return base.__len__(container)
-    return len(container)
+    base: Any = next((base for base in CONTAINERS if isinstance(container, base)), None)
+    return len(container) if base is None else int(base.__len__(container))
 
 
 def content_of(array: Any) -> bytes:

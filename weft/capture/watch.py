@@ -1,15 +1,19 @@
 """Watch: runs a function so that all it reads from outside is a guard, and all it writes is known.
 
-The function runs on the user's real objects, rewritten by `convert`; what it does comes here through
-`Hooks`. A value that was read is noted together with its origin: plain values become guards at
-once, containers and objects are remembered, and what is read of them later becomes guards then.
+The function runs on the user's real objects, rewritten by `convert`; what it does comes here
+through `Hooks`. A value that was read is noted together with its origin: plain values become guards
+at once, containers and objects are remembered, and what is read of them later becomes guards then.
 Objects that the run made itself are unknown here, and free.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,11 +65,12 @@ class Known:
 class Watch:
     """One run of one function."""
 
+    hooks_class: type[Hooks] = Hooks
+
     def __init__(self, hooks_for_tensors: TensorWatcher | None = None) -> None:
         self.tensors = hooks_for_tensors
         self.uncacheable: list[str] = []
         self.active = False
-        self.trusted = 0  # depth of calls of Weft's own functions that are followed
         self.inside_classes: dict[int, type] = {}
         self._effects: list[Effect] = []
         self._guards: list[Guard] = []
@@ -98,9 +103,13 @@ class Watch:
         target = getattr(fn, "__self__", fn) if isinstance(fn, types.MethodType) else fn
         name = fn.__name__ if isinstance(fn, (types.FunctionType, type)) else "self"
         self._structure(self._remember(target, self.pin(target, name), True), None)
+        before = mode.enabled, dtypes.get_default_dtype()
         try:
-            return Hooks(self, None).call(fn, *args, **kwargs)
+            with deeper_stack():
+                return self.hooks_class(self, None).call(fn, *args, **kwargs)
         finally:
+            if (mode.enabled, dtypes.get_default_dtype()) != before:
+                self.refuse("the grad mode or the default dtype is left changed")
             self.finish()
 
     def finish(self) -> None:
@@ -238,11 +247,15 @@ class Watch:
         if known is not None and not (known.pinned or origin is known.origin):
             self.guard("same", origin, None, (known.origin,), holder=holder)
             return value
+        if value is os.environ:
+            self.refuse("os.environ is read")
         if isinstance(value, Tensor):
             self._note_tensor(value, origin, holder)
         elif isinstance(value, np.ndarray):
             self.guard("array", origin, (type(value), value.dtype, value.shape), holder=holder)
-            self._tell_apart(("array", value.dtype, value.shape), self._remember(value, origin, False))
+            self._tell_apart(
+                ("array", value.dtype, value.shape), self._remember(value, origin, False)
+            )
         elif isinstance(value, CONTAINERS):
             self._note_container(value, origin, holder)
         elif isinstance(value, (types.MethodType, types.MethodWrapperType)) or (
@@ -286,8 +299,9 @@ class Watch:
 
     def _note_tensor(self, value: Tensor, origin: Origin, holder: Known | None) -> None:
         facts = tensor_facts(value)
-        # A plain tensor may get a history by an in-place write, which no version tells of.
-        grouped = holder if type(value) is not Tensor else None
+        # A tensor that requires no gradient may get a history by an in-place write, of which no
+        # version tells; parameters that learn refuse such writes.
+        grouped = holder if type(value) is not Tensor and facts.leaf else None
         self.guard("tensor", origin, facts, holder=grouped)
         known = self._remember(value, origin, False)
         known.in_group = grouped is not None and grouped.grouped
@@ -297,16 +311,19 @@ class Watch:
     def _note_container(self, value: Any, origin: Origin, holder: Known | None) -> None:
         self.guard("class", origin, type(value), holder=holder)
         known = self._remember(value, origin, False)
-        if holder is not None and holder.grouped and origin.key == "_member_kinds":
+        # What a tuple holds changes only with the attribute; what modules note of themselves
+        # changes with their structure.
+        fixed = type(value) is tuple or origin.key == "_member_kinds"
+        if holder is not None and holder.grouped and fixed:
             known.grouped, known.root = True, holder.root
         if not isinstance(value, (tuple, frozenset)):
             self._tell_apart(type(value), known)
 
     def know_again(self, value: Any) -> Known:
-        """What is known of a function, class or module, which is pinned where it is not yet known."""
+        """What is known of a function, class or module; it is pinned where it is new."""
         known = self._known.get(id(value))
         if known is None:
-            text = getattr(value, "__qualname__", None) or getattr(value, "__name__", "?")
+            text = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", "?"))
             known = self._remember(value, self.pin(value, text), True)
         return known
 
@@ -337,6 +354,9 @@ class Watch:
             self._effects.append(effect)
         return effect
 
+    def touch(self, obj: Any) -> None:
+        """The attributes of an object are about to change."""
+
     def undo(self, action: Callable[[], None]) -> None:
         if self.active:
             self._undo.append(action)
@@ -353,6 +373,27 @@ class Watch:
         text = f"{reason} ({where})" if where else reason
         if text not in self.uncacheable:
             self.uncacheable.append(text)
+
+
+_deep_lock = threading.Lock()
+_deep = [0, 0]  # how many runs are on, and the recursion limit before the first
+
+
+@contextlib.contextmanager
+def deeper_stack() -> Iterator[None]:
+    """Hooks stand between the user's frames: what recursed well before must do so now."""
+    with _deep_lock:
+        if not _deep[0]:
+            _deep[1] = sys.getrecursionlimit()
+            sys.setrecursionlimit(_deep[1] * 3)
+        _deep[0] += 1
+    try:
+        yield
+    finally:
+        with _deep_lock:
+            _deep[0] -= 1
+            if not _deep[0]:
+                sys.setrecursionlimit(_deep[1])
 
 
 def is_module(obj: Any) -> bool:

@@ -13,7 +13,7 @@ import contextlib
 import contextvars
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class Recorder:
     recorder, or runs.
     """
 
+    #: Whether backward passes leave all histories as they are: what is recorded may be recorded
+    #: again, or never run.
+    keeps_histories = False
+
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
         """Do what is to be done instead of the op call, and give its result."""
         return bind(op, *inputs, **attrs)
@@ -65,6 +69,9 @@ class Recorder:
     def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
         """A tensor that stands for an array from outside; None: its numbers become a constant."""
         return None
+
+    def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
+        """A backward pass looks for ways from these nodes of the dynamic graph to its targets."""
 
     def refuse(self, reason: str) -> None:
         """Something happens that a recording cannot hold."""

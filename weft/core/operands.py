@@ -15,6 +15,8 @@ from weft.base.dtypes import PYTHON_KINDS, DType, Kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
 from weft.core.bind import new_tensor, rebind, recorder
+from weft.core.number import Number as UnknownNumber
+from weft.core.number import as_held, use_constant
 from weft.core.tensor import Tensor
 
 Number = builtins.bool | int | float | complex
@@ -44,6 +46,8 @@ def number_kind(value: Any) -> Kind | None:
     kind = PYTHON_KINDS.get(value.__class__)
     if kind is None and value.__class__ is Dim:
         return "int"
+    if kind is None and value.__class__ is UnknownNumber:
+        return value.dtype.kind
     if kind is None and isinstance(value, (np.generic, int, float, complex)):
         # NumPy's scalars are weak like the Python numbers they stand for: x * np.sqrt(2)
         # must not turn a float32 model into a float64 one.
@@ -65,6 +69,8 @@ def constant(value: Any, dtype: DType, device: Device) -> Tensor:
     """A 0-d tensor of a Python number, which must fit the dtype, or of a size."""
     if value.__class__ is Dim:
         return dim_tensor(value, dtype, device)
+    if value.__class__ is UnknownNumber:
+        return as_held(value, dtype, device)
     if dtype.kind in ("int", "uint"):
         info = np.iinfo(dtype.numpy)
         if not info.min <= value <= info.max:
@@ -73,6 +79,14 @@ def constant(value: Any, dtype: DType, device: Device) -> Tensor:
                 "cast the tensor to a wider dtype first"
             )
     return new_tensor(np.array(value, dtype=dtype.numpy), device)
+
+
+use_constant(constant)
+
+
+def is_strong(value: Any) -> builtins.bool:
+    """Whether a value is a tensor that keeps its dtype beside others."""
+    return isinstance(value, Tensor) and value.__class__ is not UnknownNumber
 
 
 #: 0-d tensors of Python numbers that met a NumPy array, by (number, dtype): x * 2 in a loop.
@@ -99,8 +113,8 @@ def paired(tensor: Tensor, number: Any) -> Tensor | None:
 
 def as_tensor(value: Any, op: str, like: Tensor | None = None) -> Tensor:
     """`value` as a tensor; a Python number takes its default dtype."""
-    if isinstance(value, Tensor):
-        return value
+    if is_strong(value):
+        return value  # type: ignore[no-any-return]
     device = like.device if like is not None else as_device(None)
     kind = number_kind(value)
     if kind is not None:
@@ -129,7 +143,7 @@ def common(values: Iterable[Any], op: str, *, at_least: str = "") -> list[Tensor
     weak: list[Kind] = []
     device: Device | None = None
     for i, value in enumerate(given):
-        kind = None if isinstance(value, Tensor) else number_kind(value)
+        kind = None if is_strong(value) else number_kind(value)
         if kind is not None:
             weak.append(kind)
             continue
@@ -141,7 +155,7 @@ def common(values: Iterable[Any], op: str, *, at_least: str = "") -> list[Tensor
         dtype = promote_weak(dtype, "float")
     place = device or as_device(None)
     return [
-        cast(value, dtype) if isinstance(value, Tensor) else constant(value, dtype, place)
+        cast(value, dtype) if is_strong(value) else constant(value, dtype, place)
         for value in given
     ]
 

@@ -11,12 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.errors import CaptureError
 from weft.base.shapes import Shape, size_of
 from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import Family, register_stand_in
 from weft.ir.graph import Value
-from weft.ir.types import DENSE, StackType, TensorType
+from weft.ir.types import DENSE, StackType, TensorType, TokenType
+
+
+#: What a token looks like on the tape.
+NOTHING = TensorType(dtypes.bool, (0,))
 
 
 class SymbolicArray:
@@ -30,7 +35,11 @@ class SymbolicArray:
         kind = value.type
         #: A stack stands on the tape as its elements do: theirs are the shape and the dtype.
         self.type: TensorType = (
-            kind.innermost if isinstance(kind, StackType) else value.tensor_type
+            kind.innermost
+            if isinstance(kind, StackType)
+            else NOTHING
+            if isinstance(kind, TokenType)
+            else kind
         )
         self.shape: Shape = self.type.shape
         self.dtype: np.dtype[Any] = self.type.dtype.numpy

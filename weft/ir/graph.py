@@ -310,3 +310,34 @@ class Builder:
 
 
 Nested = Callable[[Graph], Graph]
+
+
+def extract(
+    name: str, inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]
+) -> Graph:
+    """A graph of its own out of some nodes of another."""
+    graph = Graph(name)
+    graph.set_inputs([v.type for v in inputs], _unique([v.name for v in inputs]))
+    known = dict(zip(inputs, graph.inputs, strict=True))
+    for node in nodes:
+        copied = Node(
+            node.op,
+            [known[value] for value in node.inputs],
+            node.attrs,
+            [value.type for value in node.outputs],
+            node.graphs,
+            node.location,
+        )
+        graph.nodes.append(copied)
+        known.update(zip(node.outputs, copied.outputs, strict=True))
+    graph.outputs = tuple([known[value] for value in outputs])
+    return graph
+
+
+def _unique(names: list[str]) -> list[str]:
+    taken: dict[str, int] = {}
+    unique = []
+    for name in names:
+        number = taken[name] = taken.get(name, 0) + 1
+        unique.append(name if number == 1 or not name else f"{name}_{number}")
+    return unique

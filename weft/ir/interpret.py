@@ -16,7 +16,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.dims import bind_dims, substitute
 from weft.base.errors import GraphError, WeftError
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Op, Trait
+from weft.ir.op import Trait
 from weft.ir.types import TensorType
 
 #: op, *inputs, **attributes -> result, or a tuple of results where the op has several.
@@ -91,20 +91,17 @@ class Program:
         for node, op, places, has_dims, symbolic, nested, stacks in self.steps:
             attrs: Mapping[str, Any] = node.attrs
             try:
-                if stacks and control is None:
-                    evaluate: Any = op.eval
-                    out = evaluate(Runner(call, sizes), *[slots[i] for i in places], **attrs)
-                    slots.extend(out)
-                    continue
-                if has_dims:
+                evaluate: Any = op.eval
+                if has_dims and not stacks:
                     attrs = substitute(attrs, sizes)
                 if nested:
                     given = [slots[i] for i in places]
                     if control is None:
-                        evaluate = op.eval
                         out = evaluate(Runner(call, sizes), *given, graphs=nested, **attrs)
                     else:
                         out = control(node, given, attrs)
+                elif stacks and control is None:
+                    out = evaluate(Runner(call, sizes), *[slots[i] for i in places], **attrs)
                 elif len(places) == 1:
                     out = call(op, slots[places[0]], **attrs)
                 else:
@@ -113,7 +110,7 @@ class Program:
                 if nested:  # it is about a node in there
                     raise
                 raise located(error, node) from error.__cause__
-            if len(node.outputs) == 1 and not isinstance(out, tuple):
+            if len(node.outputs) == 1 and not isinstance(out, (tuple, list)):
                 slots.append(out)
             else:
                 slots.extend(out)
@@ -123,16 +120,32 @@ class Program:
         return slots
 
 
+def run_node(node: Node, inputs: Sequence[Any], call: Call) -> list[Any]:
+    """The results of one node, whose sizes are all known."""
+    evaluate: Any = node.op.eval
+    if node.graphs:
+        graphs = [Program(nested) for nested in node.graphs]
+        return list(evaluate(Runner(call, {}), *inputs, graphs=graphs, **node.attrs))
+    if Trait.STACK in node.op.traits:
+        return list(evaluate(Runner(call, {}), *inputs, **node.attrs))
+    out = call(node.op, *inputs, **node.attrs)
+    return list(out) if isinstance(out, tuple) else [out]
+
+
 def interpret(
-    graph: Graph, inputs: Sequence[Any], call: Call, bindings: Bindings | None = None
+    graph: Graph,
+    inputs: Sequence[Any],
+    call: Call,
+    bindings: Bindings | None = None,
+    control: Control | None = None,
 ) -> list[Any]:
-    """The outputs of the graph for these inputs."""
+    """The outputs of the graph for these inputs; for `control` see `Program.run`."""
     if len(inputs) != len(graph.inputs):
         raise GraphError(
             f"graph @{graph.name} has {len(graph.inputs)} inputs, and {len(inputs)} were given"
         )
     program = Program(graph)
-    slots = program.run(inputs, call, bindings)
+    slots = program.run(inputs, call, bindings, control)
     return [slots[i] for i in program.outputs]
 
 

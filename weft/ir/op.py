@@ -27,6 +27,7 @@ class Trait(Flag):
     REDUCTION = auto()  # folds the axes of attribute `axis`
     COMMUTATIVE = auto()  # f(x, y) = f(y, x)
     LINEAR = auto()  # linear in each floating input
+    JOINT = auto()  # linear in all floating inputs together: each stands at places of its own
     VIEW = auto()  # only renames positions: no arithmetic on elements
     WIDEN = auto()  # narrow floats are computed in float32 and rounded once
     RANDOM = auto()  # never merged with an equal call
@@ -72,7 +73,8 @@ class Op:
             input first. With several results, g and out are tuples (of g, parts may be None).
             ELEMENTWISE rules ignore broadcasting: the engine sums the cotangent back to the
             input's shape. Without rules at all, backward through the op is an error.
-    batch   the batching rule; ELEMENTWISE ops need none
+    batch   the batching rule, (op, size, mapped, inputs, attrs) -> result(s): see
+            `weft.ops.batching`; ELEMENTWISE ops need none
     cost    (input types, output types, **attrs) -> Cost; None: one operation per element
 
     An op of control flow has nested graphs: its type rule takes them as `graphs`, and so does its

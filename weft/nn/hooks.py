@@ -12,8 +12,8 @@ from typing import Any
 
 from weft.autodiff.function import Function
 from weft.base.errors import GradientError
-from weft.core.tensor import Tensor
 from weft.core.structure import changed
+from weft.core.tensor import Tensor
 
 
 @dataclass(eq=False)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from weft.base.errors import DTypeError
+from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.nn.parameter import Parameter
-from weft.core.structure import changed
 
 PARAMETER, BUFFER, MODULE = "parameter", "buffer", "submodule"
 

@@ -10,11 +10,11 @@ from weft.base.dtypes import DTYPES, DType, as_dtype, bfloat16, float16, float32
 from weft.base.errors import DTypeError
 from weft.core.bind import rebind
 from weft.core.grad_mode import no_grad
+from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.nn.hooks import HookHandle, Hooks, call_with_hooks
 from weft.nn.members import Members
 from weft.nn.state import Loaded, load_state_dict, state_dict
-from weft.core.structure import changed
 
 __all__ = ["Module"]
 

@@ -9,6 +9,7 @@ from weft.base.errors import WeftError
 from weft.core.bind import rebind
 from weft.core.grad_mode import no_grad
 from weft.core.operands import cast
+from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.nn.members import Members
 from weft.ops.creation import asarray
@@ -84,6 +85,8 @@ def load_state_dict(module: Members, state: Any, strict: bool, assign: bool) -> 
             target = own[name]
             fitting = value if assign else cast(value, target.dtype).to_device(target.device)
             rebind(target, fitting, "load_state_dict")
+    if assign:
+        changed()  # dtypes may be others now
     return Loaded(missing, unexpected)
 
 

@@ -162,17 +162,13 @@ def _while(run: Any, *operands: Any, graphs: Any, consts: int, counted: bool) ->
     count = 0
     while bool(run(condition, [*fixed, *carried])[0]):
         results = run(body, [*fixed, *carried])
-        stacks = [
-            (stack, y) for stack, y in zip(stacks, results[len(carried) :], strict=True)
-        ]
+        stacks = [(stack, y) for stack, y in zip(stacks, results[len(carried) :], strict=True)]
         carried = results[: len(carried)]
         count += 1
     if not counted:
         return carried
     where = condition.graph.outputs[0].type
-    number = run.call(
-        OPS["full"], shape=(), value=count, dtype=dtypes.int64, device=where.device
-    )
+    number = run.call(OPS["full"], shape=(), value=count, dtype=dtypes.int64, device=where.device)
     return [*carried, number, *stacks]
 
 

@@ -25,6 +25,12 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.op import OPS, Cost, DerivativeRule, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.arguments import integer
+from weft.ops.batch_conv import (
+    conv_bias_rule,
+    conv_input_rule,
+    conv_rule,
+    conv_weight_rule,
+)
 from weft.ops.conv_kernels import convolve, convolve_input, convolve_weight
 from weft.ops.conv_rules import (
     conv_bias_type,
@@ -98,6 +104,7 @@ _conv = Op(
     kinds="numeric",
     traits=_TRAITS,
     vjp=(_in_first("conv_input", g_first=True), _in_second("conv_weight", g_first=False)),
+    batch=conv_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=i[1], positions=o[0]),
 )
 _conv_bias = Op(
@@ -112,6 +119,7 @@ _conv_bias = Op(
         _in_second("conv_weight", g_first=False),
         _in_bias,
     ),
+    batch=conv_bias_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=i[1], positions=o[0]),
 )
 _conv_input = Op(
@@ -122,6 +130,7 @@ _conv_input = Op(
     kinds="numeric",
     traits=_TRAITS,
     vjp=(_in_first("conv", g_first=True), _in_second("conv_weight", g_first=True)),
+    batch=conv_input_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=i[1], positions=i[0]),
 )
 _conv_weight = Op(
@@ -132,6 +141,7 @@ _conv_weight = Op(
     kinds="numeric",
     traits=_TRAITS,
     vjp=(_in_first("conv_input", g_first=False), _in_second("conv", g_first=False)),
+    batch=conv_weight_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=o[0], positions=i[1]),
 )
 

@@ -81,7 +81,7 @@ def unary(
     at_least = _at_least(kinds)
 
     def promoted(x: Any) -> Any:
-        tensor = x if isinstance(x, Tensor) else as_tensor(x, name)
+        tensor = as_tensor(x, name)
         if at_least and tensor._data.dtype.kind in "iub":
             tensor = cast(tensor, promote_weak(tensor.dtype, "float"))
         return bind(op, tensor)

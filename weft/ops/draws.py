@@ -16,6 +16,7 @@ from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
 from weft.ops import philox
+from weft.ops.batch_random import draw_rule
 from weft.ops.generator import Generator, check_state, default_generator
 
 #: What each family of primitives draws.
@@ -115,6 +116,7 @@ def _card(name: str, infer: Any, evaluate: Any, per_element: int, inputs: int = 
         kinds="unsigned integer",  # of the state
         traits=Trait.RANDOM,
         vjp=(None,) * inputs,
+        batch=draw_rule,
         cost=_cost(per_element),
     )
 

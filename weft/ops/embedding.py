@@ -11,6 +11,7 @@ from weft.base.errors import DTypeError, IndexError, ShapeError
 from weft.base.shapes import size_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batch_index import embedding_rule, row_sums_rule
 from weft.ops.rules import apply
 
 # --- type rules --------------------------------------------------------------------------------
@@ -120,6 +121,7 @@ embedding = Op(
     lambda xp, weight, indices, *, padding_idx: xp.take(weight, indices, axis=0),
     numpy=_embedding_numpy,
     vjp=(_embedding_vjp, None),
+    batch=embedding_rule,
 )
 row_sums = Op(
     "row_sums",
@@ -129,4 +131,5 @@ row_sums = Op(
     kinds="numeric",
     traits=Trait.LINEAR | Trait.WIDEN,
     vjp=(_row_sums_vjp, None),
+    batch=row_sums_rule,
 )

@@ -15,6 +15,8 @@ from weft.base.errors import DTypeError, IndexError, ShapeError
 from weft.base.shapes import Shape
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batch_loss import cross_entropy_rule
+from weft.ops.batching import shifted
 from weft.ops.rules import binary_rule, check_kind
 
 # --- class indices -----------------------------------------------------------------------------
@@ -107,6 +109,7 @@ nll = Op(
     kinds="real floating",
     traits=Trait.WIDEN,
     vjp=(_nll_vjp, None),
+    batch=shifted("axis"),
 )
 
 # Cross entropy: the same of log_softmax(x). It also returns the log-probabilities, which backward
@@ -185,6 +188,7 @@ cross_entropy = Op(
     traits=Trait.WIDEN,
     outputs=3,
     vjp=(_cross_entropy_vjp, None),
+    batch=cross_entropy_rule,
 )
 
 # --- yes or no ---------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.arguments import axis_of, integer
+from weft.ops.batching import shifted
 from weft.ops.creation import zeros
 from weft.ops.elementwise import conj
 from weft.ops.rules import apply, cast_to, check_kind
@@ -89,6 +90,7 @@ FFT = Op(
     lambda xp, x, *, axis, norm: xp.fft.fft(x, axis=axis, norm=norm),
     kinds="complex floating",
     vjp=(lambda xp, g, _out, _x, *, axis, norm: apply(IFFT, g, axis=axis, norm=OPPOSITE[norm]),),
+    batch=shifted("axis"),
     traits=Trait.LINEAR,
     cost=_cost,
 )
@@ -98,6 +100,7 @@ IFFT: Op = Op(
     lambda xp, x, *, axis, norm: xp.fft.ifft(x, axis=axis, norm=norm),
     kinds="complex floating",
     vjp=(lambda xp, g, _out, _x, *, axis, norm: apply(FFT, g, axis=axis, norm=OPPOSITE[norm]),),
+    batch=shifted("axis"),
     traits=Trait.LINEAR,
     cost=_cost,
 )
@@ -107,6 +110,7 @@ RFFT = Op(
     lambda xp, x, *, axis, norm: xp.fft.rfft(x, axis=axis, norm=norm),
     kinds="real floating",
     vjp=(_rfft_vjp,),
+    batch=shifted("axis"),
     traits=Trait.LINEAR | Trait.WIDEN,
     cost=_cost,
 )
@@ -116,6 +120,7 @@ IRFFT = Op(
     lambda xp, x, *, n, axis, norm: xp.fft.irfft(x, n=n, axis=axis, norm=norm),
     kinds="complex floating",
     vjp=(_irfft_vjp,),
+    batch=shifted("axis"),
     traits=Trait.LINEAR,
     cost=_cost,
 )

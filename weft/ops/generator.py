@@ -26,6 +26,7 @@ from weft.ir.dispatch import family_for
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops import philox
+from weft.ops.batch_random import advance_rule
 from weft.ops.identity import detached
 
 
@@ -42,8 +43,13 @@ def _advance_type(state: TensorType, *, blocks: int) -> TensorType:
     return state
 
 
-_advance = Op(
-    "random_advance", _advance_type, philox.advance, kinds="unsigned integer", vjp=(None,)
+ADVANCE = Op(
+    "random_advance",
+    _advance_type,
+    philox.advance,
+    kinds="unsigned integer",
+    vjp=(None,),
+    batch=advance_rule,
 )
 
 
@@ -120,7 +126,7 @@ class Generator:
         """
         with self._lock:
             before = detached(self._state)
-            assign(self._state, bind(_advance, before, blocks=blocks), "random_advance")
+            assign(self._state, bind(ADVANCE, before, blocks=blocks), "random_advance")
         return before
 
     def __reduce__(self) -> Any:

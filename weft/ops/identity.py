@@ -13,6 +13,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import family_for, family_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batching import leading, sized
 from weft.ops.rules import apply
 
 __all__: list[str] = []
@@ -63,6 +64,7 @@ ASSUME_SHAPE = Op(
     lambda x, *, shape: x.like(shape=shape),
     _checked_shape,
     vjp=(lambda xp, g, _out, _x, *, shape: g,),
+    batch=sized,
     traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
 )
 _to_device = Op(
@@ -70,6 +72,7 @@ _to_device = Op(
     _to_device_type,
     _moved,
     vjp=(_moved_back,),
+    batch=leading,
     traits=Trait.LINEAR | Trait.ANYWHERE,
 )
 

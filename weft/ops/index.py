@@ -24,6 +24,8 @@ from weft.core.public import attach, public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batch_index import repeat_rule, search_rule, take_rule
+from weft.ops.batching import shifted
 from weft.ops.creation import arange, asarray
 from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
 from weft.ops.rules import apply, cast_to, check_kind
@@ -218,6 +220,7 @@ _take = Op(
     _take_type,
     lambda xp, x, indices, *, axis: xp.take(x, indices, axis=axis),
     vjp=(_take_vjp, None),
+    batch=take_rule,
     traits=Trait.LINEAR,
 )
 _take_along_axis = Op(
@@ -225,6 +228,7 @@ _take_along_axis = Op(
     _along_type,
     lambda xp, x, indices, *, axis: xp.take_along_axis(x, indices, axis=axis),
     vjp=(_along_vjp, None),
+    batch=shifted("axis"),
     traits=Trait.LINEAR,
 )
 
@@ -302,6 +306,7 @@ _searchsorted = Op(
         xp.asarray(xp.searchsorted(x1, x2, side=side)), dtypes.int64.numpy
     ),
     kinds="real",
+    batch=search_rule,
     traits=Trait.WIDEN,
 )
 
@@ -344,6 +349,7 @@ _repeat = Op(
     _repeat_type,
     lambda xp, x, repeats, *, axis: xp.repeat(x, repeats, axis=axis),
     vjp=(_repeat_vjp, None),
+    batch=repeat_rule,
     traits=Trait.DATA_SHAPE | Trait.LINEAR,
 )
 

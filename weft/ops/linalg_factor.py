@@ -17,6 +17,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batching import leading
 from weft.ops.linalg_rules import (
     adjoint,
     bind_with_hint,
@@ -53,6 +54,7 @@ _cholesky = Op(
     lambda xp, x: xp.linalg.cholesky(x),
     kinds="floating",
     vjp=(_cholesky_vjp,),
+    batch=leading,
     traits=Trait.WIDEN,
     cost=matrix_cost(1 / 3),
 )
@@ -138,6 +140,7 @@ _qr = Op(
     lambda xp, x, *, mode: tuple(xp.linalg.qr(x, mode=mode)),
     kinds="floating",
     vjp=(_qr_vjp,),
+    batch=leading,
     traits=Trait.WIDEN,
     outputs=2,
     cost=matrix_cost(4),
@@ -203,6 +206,7 @@ _eigh = Op(
     lambda xp, x: tuple(xp.linalg.eigh(x)),
     kinds="floating",
     vjp=(_eigh_vjp,),
+    batch=leading,
     traits=Trait.WIDEN,
     outputs=2,
     cost=matrix_cost(9),
@@ -296,6 +300,7 @@ _svd = Op(
     lambda xp, x, *, full_matrices: tuple(xp.linalg.svd(x, full_matrices=full_matrices)),
     kinds="floating",
     vjp=(_svd_vjp,),
+    batch=leading,
     traits=Trait.WIDEN,
     outputs=3,
     cost=matrix_cost(14),

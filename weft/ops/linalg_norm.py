@@ -17,6 +17,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops.arguments import axes_of
+from weft.ops.batching import stacked
 from weft.ops.creation import full
 from weft.ops.elementwise import (
     abs,
@@ -233,6 +234,7 @@ _pinv = Op(
     _pinv_values,
     kinds="floating",
     vjp=(_pinv_vjp, None),
+    batch=stacked(2, 0),
     cost=matrix_cost(18),
 )
 

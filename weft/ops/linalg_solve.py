@@ -21,6 +21,8 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.arguments import integer
+from weft.ops.batch_shape import solve_rule
+from weft.ops.batching import leading
 from weft.ops.creation import eye
 from weft.ops.elementwise import positive
 from weft.ops.linalg_rules import (
@@ -84,6 +86,7 @@ _solve = Op(
     lambda xp, x1, x2: xp.linalg.solve(x1, x2),
     kinds="floating",
     vjp=(_solve_x1, _solve_x2),
+    batch=solve_rule,
     traits=Trait.WIDEN,
     cost=_solve_cost,
 )
@@ -118,6 +121,7 @@ _inv = Op(
     lambda xp, x: xp.linalg.inv(x),
     kinds="floating",
     vjp=(_inv_vjp,),
+    batch=leading,
     traits=Trait.WIDEN,
     cost=matrix_cost(2),
 )
@@ -241,6 +245,7 @@ _det = Op(
     lambda xp, x: xp.linalg.det(x),
     kinds="floating",
     vjp=(_det_vjp,),
+    batch=leading,
     traits=Trait.WIDEN,
     cost=matrix_cost(2 / 3),
 )
@@ -250,6 +255,7 @@ _slogdet = Op(
     lambda xp, x: tuple(xp.linalg.slogdet(x)),
     kinds="floating",
     vjp=(_slogdet_vjp,),
+    batch=leading,
     traits=Trait.WIDEN,
     outputs=2,
     cost=matrix_cost(2 / 3),

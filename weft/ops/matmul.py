@@ -17,6 +17,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.arguments import axes_of, integer, shared_axis
+from weft.ops.batch_shape import matmul_rule
 from weft.ops.elementwise import conj
 from weft.ops.rules import check_kind, check_same, conj_of, sum_to
 from weft.ops.shape import expand_dims, moveaxis, permute_dims, reshape
@@ -117,6 +118,7 @@ _matmul = Op(
     kinds="numeric",
     traits=Trait.LINEAR | Trait.WIDEN,
     vjp=(_vjp_x1, _vjp_x2),
+    batch=matmul_rule,
     cost=_matmul_cost,
 )
 

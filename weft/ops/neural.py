@@ -15,6 +15,8 @@ from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, reduced_shape, size_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
+from weft.ops.batch_shape import linear_rule
+from weft.ops.batching import shifted
 from weft.ops.rules import check_kind, check_same, unary_rule
 
 Axes = tuple[int, ...]
@@ -83,6 +85,7 @@ linear = Op(
         _linear_vjp_weight,
         _linear_vjp_bias,
     ),
+    batch=linear_rule,
     cost=_linear_cost,
 )
 
@@ -148,6 +151,7 @@ standardize = Op(
     traits=Trait.WIDEN,
     outputs=3,
     vjp=(_standardize_vjp,),
+    batch=shifted("axis"),
 )
 
 # --- log(1 + exp(x)) ---------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from weft.base.shapes import Shape, size_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops import pool_kernels as kernels
+from weft.ops.batching import leading
 from weft.ops.rules import apply, check_kind, check_same
 from weft.ops.windows import Padding, sliding_shape, taps, windows_of
 
@@ -232,6 +233,7 @@ max_pool = Op(
     kinds="real numeric",
     traits=Trait.WIDEN,
     vjp=(_vjp_max,),
+    batch=leading,
     cost=_cost,
 )
 max_pool_input = Op(
@@ -242,6 +244,7 @@ max_pool_input = Op(
     kinds="real numeric",
     traits=Trait.WIDEN,
     vjp=(_vjp_max_input, None, None),
+    batch=leading,
     cost=_cost,
 )
 max_pool_pick = Op(
@@ -252,6 +255,7 @@ max_pool_pick = Op(
     kinds="real numeric",
     traits=Trait.WIDEN,
     vjp=(_vjp_max_pick, None, None),
+    batch=leading,
     cost=_cost,
 )
 max_pool_indices = Op(
@@ -262,6 +266,7 @@ max_pool_indices = Op(
     kinds="real numeric",
     traits=Trait.WIDEN,
     vjp=(None, None),
+    batch=leading,
     cost=_cost,
 )
 sum_pool = Op(
@@ -272,6 +277,7 @@ sum_pool = Op(
     kinds="numeric",
     traits=Trait.LINEAR | Trait.WIDEN,
     vjp=(_vjp_sum,),
+    batch=leading,
     cost=_cost,
 )
 sum_pool_input = Op(
@@ -282,5 +288,6 @@ sum_pool_input = Op(
     kinds="numeric",
     traits=Trait.LINEAR | Trait.WIDEN,
     vjp=(_vjp_sum_input,),
+    batch=leading,
     cost=_cost,
 )

@@ -12,6 +12,7 @@ import numpy as np
 from weft.base.errors import ShapeError
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
+from weft.ops.batching import leading
 from weft.ops.rules import check_kind, check_same
 
 
@@ -108,6 +109,7 @@ lstm_gates = Op(
     traits=Trait.WIDEN,
     outputs=3,
     vjp=(_lstm_vjp_gates, _lstm_vjp_c),
+    batch=leading,
     cost=_cost,
 )
 
@@ -162,5 +164,6 @@ gru_gates = Op(
     kinds="real floating",
     traits=Trait.WIDEN,
     vjp=(_gru_vjp_x, _gru_vjp_hidden, _gru_vjp_h),
+    batch=leading,
     cost=_cost,
 )

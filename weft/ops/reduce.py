@@ -24,6 +24,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batching import shifted
 from weft.ops.creation import ones, zeros
 from weft.ops.elementwise import abs, divide, maximum, not_equal, square, subtract
 from weft.ops.rules import cast_to, check_kind, conj_of
@@ -77,6 +78,7 @@ def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp:
         numpy=partial(ufunc.reduce, **_AS_ARRAY),
         kinds=kinds,
         vjp=vjp,
+        batch=shifted("axis"),
         traits=Trait.REDUCTION | Trait.WIDEN | (Trait.LINEAR if name == "sum" else Trait.NONE),
     )
 
@@ -240,7 +242,9 @@ def _position(name: str) -> Op:
         found = getattr(xp, name)(x, axis=axis, keepdims=keepdims)
         return xp.astype(found, dtypes.int64.numpy, copy=False)
 
-    return Op(name, infer, evaluate, kinds="real", traits=Trait.WIDEN)
+    return Op(
+        name, infer, evaluate, kinds="real", batch=shifted("axis"), traits=Trait.WIDEN
+    )
 
 
 _argmax = _position("argmax")
@@ -399,6 +403,7 @@ def _cumulative(name: str, ufunc: Any, vjp: Any) -> Op:
         numpy=ufunc.accumulate,
         kinds="numeric",
         vjp=(vjp,),
+        batch=shifted("axis"),
         traits=Trait.WIDEN | (Trait.LINEAR if name == "cumulative_sum" else Trait.NONE),
     )
 

@@ -12,6 +12,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batching import shifted
 from weft.ops.rules import apply, check_kind
 
 __all__ = ["argsort", "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
@@ -61,11 +62,18 @@ _sort = Op(
     _sorted,
     kinds="real",
     vjp=(_sort_vjp,),
+    batch=shifted("axis"),
     cost=_sort_cost,
     traits=Trait.WIDEN,
 )
 _argsort = Op(
-    "argsort", _argsort_type, _argsorted, kinds="real", cost=_sort_cost, traits=Trait.WIDEN
+    "argsort",
+    _argsort_type,
+    _argsorted,
+    kinds="real",
+    batch=shifted("axis"),
+    cost=_sort_cost,
+    traits=Trait.WIDEN,
 )
 
 

@@ -28,6 +28,7 @@ from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.arguments import axis_of
+from weft.ops.batching import shifted
 from weft.ops.define import unary
 from weft.ops.masks import keep
 from weft.ops.rules import check_kind
@@ -214,6 +215,7 @@ _softmax = Op(
     kinds="real floating",
     traits=Trait.WIDEN,
     vjp=(lambda xp, g, out, _x, *, axis: out * (g - xp.sum(g * out, axis=axis, keepdims=True)),),
+    batch=shifted("axis"),
     cost=_passes(5),
 )
 _log_softmax = Op(
@@ -224,6 +226,7 @@ _log_softmax = Op(
     kinds="real floating",
     traits=Trait.WIDEN,
     vjp=(lambda xp, g, out, _x, *, axis: g - xp.exp(out) * xp.sum(g, axis=axis, keepdims=True),),
+    batch=shifted("axis"),
     cost=_passes(5),
 )
 
@@ -259,6 +262,7 @@ _logsumexp = Op(
     kinds="real floating",
     traits=Trait.WIDEN,
     vjp=(_logsumexp_vjp,),
+    batch=shifted("axis"),
     cost=_passes(4),
 )
 

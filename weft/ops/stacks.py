@@ -64,7 +64,7 @@ def _popped(run: Any, stack: Any) -> tuple[Any, Any]:
     if stack.__class__ is tuple:
         if not stack:
             raise IndexError("the stack is empty", op="stack_pop")
-        return stack  # type: ignore[no-any-return]
+        return stack
     if stack.__class__ is Zeros:
         return stack, stack.top(run)
     (x, one), (y, two) = _popped(run, stack.x), _popped(run, stack.y)
@@ -180,7 +180,8 @@ def zero_of(kind: TensorType | StackType) -> Tensor:
     """A zero of a type; of a stack, one that pops zeros forever."""
     if isinstance(kind, StackType):
         return zero_stack(kind)
-    made: Tensor = bind(OPS["full"], shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device)
+    attrs = {"shape": kind.shape, "value": 0, "dtype": kind.dtype, "device": kind.device}
+    made: Tensor = bind(OPS["full"], **attrs)
     return made
 
 

@@ -21,6 +21,7 @@ from weft.core.operands import assign, cast, paired
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.batching import Attrs, Inputs, Mapped, Same, everywhere, looped
 from weft.ops.rules import check_kind, check_same
 
 Array = np.ndarray[Any, Any]
@@ -79,7 +80,22 @@ def rule(
         in_place=in_place,
         kinds=kinds,
         outputs=outputs,
+        batch=_batch_rule,
     )
+
+
+def _batch_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
+    """Element by element, but for what is 0-d: where that is mapped, one call for each."""
+    scalar = [operand in SCALARS for operand in op.inputs]
+    if any(m and s for m, s in zip(mapped, scalar, strict=True)):
+        return looped(op, size, mapped, inputs, attrs)
+    given = [
+        x if s else everywhere(x, m, size) for x, m, s in zip(inputs, mapped, scalar, strict=True)
+    ]
+    out = bind(op, *given, **attrs)
+    if op.outputs == 1:
+        return out
+    return tuple(Same(new) if s else new for new, s in zip(out, scalar, strict=False))
 
 
 def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:

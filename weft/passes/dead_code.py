@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from weft.base.dims import dims_in
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.types import TensorType, Type
+from weft.ir.types import StackType, TensorType, Type
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import has_effect
 
@@ -45,10 +45,17 @@ def needed_nodes(graph: Graph) -> set[Node]:
             continue
         needed.add(node)
         use(node.inputs)
-        if sizes and node.attrs:
-            for dim in dims_in(node.attrs):
-                use(tuple(sizes[name] for name in dim.names if name in sizes))
+        if sizes:
+            use(tuple([sizes[name] for name in _names_in_attributes(node) if name in sizes]))
     return needed
+
+
+def _names_in_attributes(node: Node) -> set[str]:
+    """The names of sizes that a node, or a node in its nested graphs, asks for."""
+    nodes = [node]
+    for nested in node.graphs:
+        nodes += [inner for graph in nested.walk() for inner in graph.nodes]
+    return {name for inner in nodes for dim in dims_in(inner.attrs) for name in dim.names}
 
 
 def _size_makers(graph: Graph) -> dict[str, Value]:
@@ -66,5 +73,6 @@ def _size_makers(graph: Graph) -> dict[str, Value]:
 @lru_cache(maxsize=10_000)
 def _names(type: Type) -> tuple[str, ...]:
     """The names of sizes in a type."""
-    shape = type.shape if isinstance(type, TensorType) else ()
+    tensor = type.innermost if isinstance(type, StackType) else type
+    shape = tensor.shape if isinstance(tensor, TensorType) else ()
     return tuple({name for dim in dims_in(shape) for name in dim.names})

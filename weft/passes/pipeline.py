@@ -10,15 +10,20 @@ from collections.abc import Callable, Iterable, Iterator
 from weft.base.errors import GraphError
 from weft.ir.graph import Graph, Stage
 from weft.passes.algebra import Algebra
+from weft.passes.branches import ConstantBranches, TrimBranches
 from weft.passes.canonical import Canonical
 from weft.passes.casts import Casts
 from weft.passes.common import CommonSubexpressions
 from weft.passes.contract import FunctionPass, Notes, Pass
 from weft.passes.dead_code import DeadCode
 from weft.passes.fold import Fold
+from weft.passes.hoist import Hoist
+from weft.passes.loops import TrimLoops
+from weft.passes.push_constants import PushConstants
 from weft.passes.sink import SinkBroadcasts
 from weft.passes.slices import Slices
 from weft.passes.strength import Strength
+from weft.passes.unroll import Unroll
 from weft.passes.views import Views
 
 __all__ = ["optimize", "passes", "register", "unregister"]
@@ -35,6 +40,12 @@ DEFAULT: tuple[Pass, ...] = (
     Views(),
     Slices(),
     SinkBroadcasts(),
+    PushConstants(),  # control flow, from here on
+    ConstantBranches(),
+    TrimBranches(),
+    TrimLoops(),
+    Hoist(),
+    Unroll(),
 )
 
 #: How often the list is gone through at most. Two rounds are usual: one to change, one to see that

@@ -10,12 +10,11 @@ from weft.base.dims import bind_dims
 from weft.base.errors import DTypeError, GraphError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.declared import recorder_of
-from weft.capture.segments import extract
 from weft.core.bind import bind
 from weft.core.bind import written as announce_write
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value
+from weft.ir.graph import Graph, Value, extract
 from weft.ir.interpret import Program
 from weft.ops.creation import asarray
 from weft.passes.pipeline import optimize

@@ -1,0 +1,66 @@
+"""Random programs of nested control flow do the same, captured, as they do eagerly."""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import Any
+
+import program_fuzz
+import pytest
+from programs.compare import Outcome, call, difference
+from programs.modes import MODES, capture, loose
+
+import weft
+from weft import Tensor
+
+SEEDS = range(150)
+
+
+def run(function: Any, args: tuple[Any, ...]) -> Outcome:
+    return call(function, args, {}, second=True)
+
+
+def skipped(written: program_fuzz.Written, want: Outcome, got: Outcome, mode: str) -> bool:
+    """A name that one path lacks, and that is read afterwards: a graph may refuse it as a whole."""
+    refused = got.error is not None and issubclass(got.error, weft.errors.CaptureError)
+    return mode == "source" and refused and "one path used" in written.special
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_captured(seed: int, mode: str, tmp_path: Path) -> None:
+    written = program_fuzz.write(seed)
+    function = program_fuzz.load(written, tmp_path)
+    captured = capture(mode, function)
+    calls = program_fuzz.arguments(seed)
+    for i, args in [*enumerate(calls), *reversed([*enumerate(calls)])]:
+        want, got = run(function, args), run(captured, args)
+        if skipped(written, want, got, mode):
+            continue
+        found = difference(want, got, loose=loose(mode))
+        assert not found, f"call {i}{_shown(args)}: {found}\n\n{written.source}"
+
+
+def _shown(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x.tolist() if isinstance(x, Tensor) else x for x in args)
+
+
+def test_generator(tmp_path: Path) -> None:
+    """Most programs run through, some raise; calls take several ways; all constructs occur."""
+    outcomes: collections.Counter[str] = collections.Counter()
+    words: collections.Counter[str] = collections.Counter()
+    for seed in SEEDS:
+        written = program_fuzz.write(seed)
+        assert written.source == program_fuzz.write(seed).source
+        function = program_fuzz.load(written, tmp_path)
+        words.update({word for line in written.lines for word in line.split(maxsplit=1)[:1]})
+        for args in program_fuzz.arguments(seed):
+            out = run(function, args)
+            outcomes[out.error.__name__ if out.error else "ran"] += 1
+    assert outcomes["ran"] > 0.85 * sum(outcomes.values())
+    assert outcomes["AssertionError"]
+    assert outcomes["IndexError"]
+    assert outcomes["UnboundLocalError"]
+    wanted = "if elif else: while for break continue return assert items.append("
+    assert all(any(found.startswith(word) for found in words) for word in wanted.split())

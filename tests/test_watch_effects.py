@@ -1,0 +1,708 @@
+"""Writes to outside: seen, undone by a rollback, done again by a replay; and what is refused."""
+
+# ruff: noqa: C416, NPY002
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import functools
+import io
+import logging
+import os
+import random
+import time
+import types
+import uuid
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import nn
+from weft.capture.effects import replay
+from weft.capture.guards import compile_guards
+from weft.capture.watch import Watch
+
+TOTAL = 0
+LOG: list[Any] = []
+
+
+class Box:
+    limit = 1
+
+    def __init__(self, value: Any = 1) -> None:
+        self.value = value
+
+    def add(self, x: Any) -> None:
+        self.value = self.value + x
+
+    @property
+    def double(self) -> Any:
+        return self.value * 2
+
+    @double.setter
+    def double(self, new: Any) -> None:
+        self.value = new / 2
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self) -> None:
+        self.a = 1
+
+
+class Watched:
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, [value])
+
+
+class Mapping(dict):  # type: ignore[type-arg]
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, (value,))
+
+
+def same(tensor: Any) -> Any:
+    return tensor
+
+
+def state(obj: Any) -> Any:
+    """What an object holds, to be compared."""
+    if isinstance(obj, np.ndarray):
+        return obj.tolist()
+    if isinstance(obj, types.MethodType):
+        return ("method", obj.__name__, obj.__self__.value)
+    if isinstance(obj, functools.partial):
+        return ("partial", obj.func, obj.args)
+    if isinstance(obj, types.FunctionType):
+        return obj
+    if isinstance(obj, weft.Tensor):
+        return ("tensor", obj.tolist())
+    if isinstance(obj, (list, tuple, collections.deque)):
+        return [state(part) for part in obj]
+    if isinstance(obj, dict):
+        return [(key, state(value)) for key, value in obj.items()]
+    if isinstance(obj, Slotted):
+        return [state(getattr(obj, name, None)) for name in obj.__slots__]
+    if hasattr(obj, "__dict__"):
+        return [(key, state(value)) for key, value in vars(obj).items()]
+    return obj
+
+
+def set_attribute(b: Any) -> None:
+    b.value = 5
+    b.new = [1, 2]
+
+
+def add_to_attribute(b: Any) -> int:
+    b.value += 3
+    b.add(4)
+    return b.value
+
+
+def delete_attribute(b: Any) -> bool:
+    del b.value
+    return hasattr(b, "value")
+
+
+def set_property(b: Any) -> Any:
+    b.double = 10
+    return b.double
+
+
+def set_item(x: Any) -> Any:
+    x["a"] = 5
+    x["z"] = {"k": [1]}
+    x["z"]["k"].append(2)
+    return x["a"], len(x)
+
+
+def delete_item(x: Any) -> Any:
+    del x["a"]
+    return "a" in x, list(x)
+
+
+def list_methods(x: Any) -> Any:
+    x.append(4)
+    x.extend([5, 6])
+    x.insert(0, 0)
+    last = x.pop()
+    x.remove(2)
+    x.reverse()
+    x.sort()
+    x += [9]
+    x[1] = 8
+    del x[0]
+    x[0:1] = [7, 7]
+    x *= 2
+    return last, x[-1], len(x), list(x)
+
+
+def dict_methods(x: Any) -> Any:
+    a = x.pop("a")
+    b = x.setdefault("b", 9), x.setdefault("n", [1])
+    x.update(c=3, d=4)
+    x |= {"e": 5}
+    last = x.popitem()
+    return a, b, last, dict(x), x.get("c"), x.pop("nothing", None)
+
+
+def set_methods(x: Any) -> Any:
+    x.add(5)
+    x.discard(1)
+    x.update([7, 8])
+    x |= {9}
+    x -= {7}
+    x.remove(8)
+    return sorted(x), 5 in x
+
+
+def deque_methods(x: Any) -> Any:
+    x.append(4)
+    x.appendleft(0)
+    first = x.popleft()
+    x.rotate(1)
+    x.extend([7, 8])
+    return first, x[0], list(x)
+
+
+def ordered_methods(x: Any) -> Any:
+    x.move_to_end("a")
+    x["z"] = 1
+    return list(x.items())
+
+
+def clear(x: Any) -> Any:
+    x.clear()
+    return len(x)
+
+
+def default_dict(x: Any) -> Any:
+    x["new"].append(1)
+    x["k"].append(2)
+    return x["new"], sorted(x)
+
+
+def nested(x: Any) -> Any:
+    x[0]["k"][1] = 5
+    x[0]["k"].append(6)
+    return x[0]["k"]
+
+
+def slots(x: Any) -> Any:
+    x.a += 1
+    x.b = 3
+    return x.a, x.b
+
+
+def custom_setattr(x: Any) -> Any:
+    x.a = 1
+    return x.a
+
+
+def custom_setitem(x: Any) -> Any:
+    x["a"] = 1
+    return x["a"]
+
+
+def array(x: Any) -> Any:
+    x[0] = 5
+    x += 1
+    x.sort()
+    return x.sum()
+
+
+def swap(x: Any) -> Any:
+    x[0], x[1] = x[1], x[0]
+    return x
+
+
+def move(x: Any) -> Any:
+    """Objects from outside that change places stay themselves."""
+    x["b"] = x["a"]
+    del x["a"]
+    return x["b"]
+
+
+def tensors(x: Any) -> Any:
+    x["sum"] = x["t"] + 1
+    x["all"] = (x["sum"], {"t": x["t"]}, 3)
+    return x["sum"]
+
+
+def shared(x: Any) -> Any:
+    both = [1]
+    x["p"] = both
+    x["q"] = both
+    both.append(2)
+    return both
+
+
+def callbacks(b: Any) -> Any:
+    b.double_it = functools.partial(scaled, 2)
+    b.method = b.add
+    b.function = Box.add
+    b.method(3)
+    return b.double_it(b.value)
+
+
+def scaled(k: int, x: Any) -> Any:
+    return k * x
+
+
+def set_by_name(b: Any) -> Any:
+    setattr(b, "value", 7)  # noqa: B010
+    vars(b)["other"] = 8
+    b.__dict__.update(third=9)
+    delattr(b, "third")
+    return b.value, b.other
+
+
+#: The function, and what makes its argument.
+ROWS: list[tuple[Callable[[Any], Any], Callable[[], Any]]] = [
+    (set_attribute, Box),
+    (add_to_attribute, Box),
+    (delete_attribute, Box),
+    (set_property, Box),
+    (set_by_name, Box),
+    (callbacks, Box),
+    (set_item, lambda: {"a": 1, "b": 2}),
+    (delete_item, lambda: {"a": 1, "b": 2}),
+    (list_methods, lambda: [3, 1, 2]),
+    (dict_methods, lambda: {"a": 1, "b": 2}),
+    (set_methods, lambda: {1, 2, 3}),
+    (deque_methods, lambda: collections.deque([1, 2, 3], maxlen=5)),
+    (ordered_methods, lambda: collections.OrderedDict(a=1, b=2)),
+    (clear, lambda: [1, 2]),
+    (clear, lambda: {"a": 1}),
+    (clear, lambda: {1, 2}),
+    (default_dict, lambda: collections.defaultdict(list, k=[1])),
+    (nested, lambda: [{"k": [1, 2]}]),
+    (slots, Slotted),
+    (custom_setattr, Watched),
+    (custom_setitem, Mapping),
+    (array, lambda: np.array([3.0, 1.0, 2.0])),
+    (swap, lambda: [Box(1), Box(2)]),
+    (move, lambda: {"a": Box(1)}),
+    (tensors, lambda: {"t": weft.ones(2)}),
+    (shared, dict),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].__name__)
+def test_effects_are_undone_and_done_again(row: Any) -> None:
+    fn, make = row
+    plain, mine, later = make(), make(), make()
+    want = state(fn(plain))
+    before = state(mine)
+    watch = Watch()
+    got = state(watch.run(fn, (mine,), {}))
+    assert watch.uncacheable == []
+    assert got == want
+    assert state(mine) == state(plain)
+    effects, guards = watch.effects, watch.take_guards()
+    assert effects
+    watch.rollback()
+    assert state(mine) == before
+    # the same on the same object, and on another one that is equal
+    for target in (mine, later):
+        assert compile_guards(guards)((target,), {}) == -1
+        replay(effects, (target,), {}, same)
+        assert state(target) == state(plain)
+
+
+def test_rollback_puts_the_very_objects_back() -> None:
+    inner = [1]
+    data = {"a": inner, "b": Box(inner)}
+    held = data["b"]
+
+    def f(d: Any) -> None:
+        d["b"].value = 3
+        d["a"].append(2)
+        d.clear()
+
+    watch = Watch()
+    watch.run(f, (data,), {})
+    assert data == {}
+    watch.rollback()
+    assert data["a"] is inner
+    assert data["b"] is held
+    assert held.value is inner
+    assert inner == [1]
+
+
+def test_globals_and_closures() -> None:
+    count = 0
+    items: list[int] = []
+
+    def f() -> int:
+        nonlocal count
+        global TOTAL
+        count += 1
+        TOTAL += 10
+        TOTAL = TOTAL + count
+        items.append(count)
+        LOG.append("x")
+        return count
+
+    watch = Watch()
+    assert watch.run(f, (), {}) == 1
+    assert (count, TOTAL, items, LOG) == (1, 11, [1], ["x"])
+    guards = watch.take_guards()
+    texts = [guard.description for guard in guards]
+    assert "count == 0" in texts
+    assert "global TOTAL == 0" in texts
+    watch.rollback()
+    assert (count, TOTAL, items, LOG) == (0, 0, [], [])
+    assert compile_guards(guards)((), {}) == -1
+    replay(watch.effects, (), {}, same)
+    assert (count, TOTAL, items, LOG) == (1, 11, [1], ["x"])
+    watch.rollback()
+    items.clear()
+    LOG.clear()
+    globals()["TOTAL"] = 0
+
+
+def test_reads_after_a_write_are_no_guards() -> None:
+    def f(b: Any, d: Any, x: list[int]) -> Any:
+        b.value = 3
+        d["k"] = 4
+        x[0] = 5
+        return b.value + d["k"] + x[0]
+
+    watch = Watch()
+    watch.run(f, (Box(1), {"k": 1}, [1, 2]), {})
+    check = compile_guards(watch.take_guards())
+    assert check((Box(8), {"k": 8}, [8, 8]), {}) == -1
+    assert check((Box(8), {"z": 8}, [8, 8]), {}) == -1
+
+
+def test_append_does_not_guard_what_is_there() -> None:
+    def f(log: list[Any], x: int) -> None:
+        log.append(x)
+
+    watch = Watch()
+    watch.run(f, ([1], 2), {})
+    check = compile_guards(watch.take_guards())
+    assert check(([1, 2, 3], 2), {}) == -1
+    log = [5]
+    replay(watch.effects, (log, 2), {}, same)
+    assert log == [5, 2]
+
+
+def test_reading_what_was_there_before_the_append() -> None:
+    def f(log: list[Any]) -> Any:
+        log.append(3)
+        return log[0], len(log)
+
+    watch = Watch()
+    watch.run(f, ([1],), {})
+    guards = watch.take_guards()
+    check = compile_guards(guards)
+    assert check(([1],), {}) == -1
+    assert check(([2],), {}) >= 0
+    assert check(([1, 3],), {}) >= 0
+
+
+def test_the_length_after_a_write_depends_on_the_keys() -> None:
+    def f(d: dict[str, int], s: set[int]) -> Any:
+        d["c"] = 1
+        s.add(3)
+        return len(d), len(s)
+
+    watch = Watch()
+    watch.run(f, ({"a": 1, "b": 2}, {1, 2}), {})
+    check = compile_guards(watch.take_guards())
+    assert check(({"a": 5, "b": 6}, {1, 2}), {}) == -1
+    assert check(({"a": 5, "c": 6}, {1, 2}), {}) >= 0
+    assert check(({"a": 5, "b": 6}, {1, 3}), {}) >= 0
+
+
+def test_tensors_are_asked_for() -> None:
+    def f(b: Any, x: Any) -> None:
+        y = x * 2
+        b.value = [y, (x, 1)]
+
+    box, x = Box(), weft.ones(2)
+    watch = Watch()
+    watch.run(f, (box, x), {})
+    y = box.value[0]
+    (effect,) = watch.effects
+    assert [t is y or t is x for t in effect.tensors()] == [True, True]
+    table = {id(y): weft.zeros(2), id(x): weft.ones(2)}
+    other = Box()
+    effect.replay((other, x), {}, lambda t: table[id(t)])
+    assert state(other.value) == [("tensor", [0, 0]), [("tensor", [1, 1]), 1]]
+    effect.replay((other, x), {}, lambda t: table[id(t)])
+    assert other.value[0] is table[id(y)]
+
+
+def test_print_shows_the_values_of_each_call(capsys: Any) -> None:
+    def f(x: Any, n: int) -> None:
+        print("x is", x, [x, n], end="!\n")
+        print(f"sum {x.sum():.1f} of {n}", sep="")
+
+    watch = Watch()
+    x = weft.asarray([1.0, 2.0])
+    watch.run(f, (x, 3), {})
+    assert capsys.readouterr().out == "x is tensor([1., 2.]) [tensor([1., 2.]), 3]!\nsum 3.0 of 3\n"
+    (total,) = [t for t in watch.effects[1].tensors()]
+    table = {id(x): weft.asarray([5.0, 6.0]), id(total): weft.asarray(11.0)}
+    replay(watch.effects, (x, 3), {}, lambda t: table[id(t)])
+    assert (
+        capsys.readouterr().out == "x is tensor([5., 6.]) [tensor([5., 6.]), 3]!\nsum 11.0 of 3\n"
+    )
+
+
+def test_what_is_printed_is_what_it_was_then(capsys: Any) -> None:
+    def f(x: Any) -> None:
+        values = [x]
+        print(values, {"k": values})
+        values.append(1)
+        print(values)
+
+    watch = Watch()
+    x = weft.asarray(1.0)
+    watch.run(f, (x,), {})
+    first = capsys.readouterr().out
+    replay(watch.effects, (x,), {}, same)
+    assert capsys.readouterr().out == first
+
+
+def test_logging_and_warnings(caplog: Any) -> None:
+    logger = logging.getLogger("weft.test")
+
+    def f(n: int) -> None:
+        logger.warning("got %d", n)
+        warnings.warn(f"careful {n}", UserWarning, stacklevel=1)
+
+    watch = Watch()
+    with pytest.warns(UserWarning, match="careful 2") as found:
+        watch.run(f, (2,), {})
+    assert watch.uncacheable == []
+    assert found[0].filename == __file__
+    assert found[0].lineno == f.__code__.co_firstlineno + 2
+    with pytest.warns(UserWarning, match="careful 2"):
+        replay(watch.effects, (2,), {}, same)
+    assert [record.getMessage() for record in caplog.records] == ["got 2", "got 2"]
+
+
+# --- modules -------------------------------------------------------------------------------------
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.steps = 0
+        self.register_buffer("last", weft.zeros(2))
+
+    def forward(self, x: Any) -> Any:
+        self.steps += 1
+        self.last = x.sum(axis=0)
+        return self.linear(x)
+
+
+def test_a_module_that_counts() -> None:
+    net, x = Counting(), weft.ones((3, 2))
+    watch = Watch()
+    watch.run(net, (x,), {})
+    assert (net.steps, net.last.tolist()) == (1, [3, 3])
+    guards = watch.take_guards()
+    watch.rollback()
+    assert (net.steps, net.last.tolist()) == (0, [0, 0])
+    check = compile_guards(guards)
+    assert check((x,), {}) == -1
+    replay(watch.effects, (x,), {}, same)
+    assert (net.steps, net.last.tolist()) == (1, [3, 3])
+    assert guards[check((x,), {})].found((x,), {}) == "self.steps was 0, now 1"
+
+
+def test_a_module_that_registers() -> None:
+    net = nn.Sequential(nn.ReLU())
+
+    def f(net: Any) -> Any:
+        net.extra = 3
+        net.register_buffer("more", weft.zeros(2))
+        return list(net._buffers)
+
+    watch = Watch()
+    assert watch.run(f, (net,), {}) == ["more"]
+    assert watch.uncacheable == []
+    watch.rollback()
+    assert list(net._buffers) == []
+    assert not hasattr(net, "extra")
+    replay(watch.effects, (net,), {}, same)
+    assert list(net._buffers) == ["more"]
+    assert net.extra == 3
+
+
+def test_batch_norm_and_dropout_in_training() -> None:
+    net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    watch = Watch()
+    weft.manual_seed(0)
+    out = watch.run(net, (weft.ones((3, 2)),), {})
+    assert watch.uncacheable == []
+    assert out.shape == (3, 4)
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+def store_object(b: Any) -> None:
+    b.value = Box(2)
+
+
+def store_function(b: Any) -> None:
+    b.value = lambda: 1
+
+
+def store_in_list(x: Any) -> None:
+    x.append([1, {"k": Box(2)}])
+
+
+def advance(it: Any) -> Any:
+    return next(it)
+
+
+def loop_over(it: Any) -> Any:
+    return [x for x in it]
+
+
+def shuffled(x: Any) -> Any:
+    random.shuffle(x)
+    return x
+
+
+def sourceless(f: Any) -> Any:
+    return f(1)
+
+
+namespace: dict[str, Any] = {}
+exec("def no_source(x):\n    return x", namespace)
+
+REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+    (lambda: time.time(), (), "time.time"),
+    (lambda: time.perf_counter() > 0, (), "time.perf_counter"),
+    (lambda: random.random(), (), "random"),
+    (lambda: np.random.rand(2), (), "random"),
+    (lambda: np.random.default_rng(0).random(), (), "random"),
+    (lambda: os.environ.get("HOME"), (), "environ"),
+    (lambda: os.getenv("HOME"), (), "getenv"),
+    (lambda: os.urandom(2), (), "urandom"),
+    (lambda: open(__file__).close(), (), "open"),
+    (lambda: datetime.datetime.now(), (), "now"),
+    (lambda: datetime.date.today(), (), "today"),
+    (lambda: uuid.uuid4(), (), "uuid"),
+    (lambda: id([]), (), "id()"),
+    (lambda: weft.Generator().state, (), "seed"),
+    (lambda: weft.Generator(0).seed(), (), "seed"),
+    (lambda f: f.write("x"), (io.StringIO(),), "StringIO"),
+    (advance, (iter([1, 2]),), "the iterator args[0] from outside is advanced"),
+    (loop_over, ((x for x in [1]),), "the iterator args[0] from outside is advanced"),
+    (shuffled, ([1, 2, 3],), "random"),
+    (sourceless, (namespace["no_source"],), "no_source cannot be watched"),
+    (store_object, (Box(),), "stores an object of class Box, made during the run"),
+    (store_function, (Box(),), "<lambda>, made during the run"),
+    (store_in_list, ([],), "stores an object of class Box"),
+    (lambda: eval("1"), (), "eval()"),
+    (lambda: globals(), (), "globals()"),
+    (lambda: repr(Box()), (), "the address of a Box"),
+]
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[2].replace(" ", "-"))
+def test_a_run_is_refused(row: Any) -> None:
+    fn, args, reason = row
+    watch = Watch()
+    watch.run(fn, args, {})
+    assert any(reason in text for text in watch.uncacheable)
+    line = fn.__code__.co_firstlineno
+    assert any(f"{__file__}:{line}" in text or __file__ in text for text in watch.uncacheable)
+
+
+def test_what_the_library_changes_is_put_back() -> None:
+    import heapq
+
+    def f(x: list[int]) -> None:
+        heapq.heappush(x, 0)
+
+    data = [1, 2]
+    watch = Watch()
+    watch.run(f, (data,), {})
+    assert any("heappush changes args[0]" in text for text in watch.uncacheable)
+    watch.rollback()
+    assert data == [1, 2]
+
+
+def test_an_error_leaves_effects_that_can_be_undone() -> None:
+    def f(b: Any) -> None:
+        b.value = 5
+        raise ValueError("stop")
+
+    box = Box()
+    watch = Watch()
+    with pytest.raises(ValueError, match="stop"):
+        watch.run(f, (box,), {})
+    assert box.value == 5
+    watch.rollback()
+    assert box.value == 1
+
+
+def test_class_attributes() -> None:
+    def f() -> int:
+        Box.limit = 5
+        return Box.limit + Box().limit
+
+    watch = Watch()
+    assert watch.run(f, (), {}) == 10
+    watch.rollback()
+    assert Box.limit == 1
+    assert compile_guards(watch.take_guards())((), {}) == -1
+    replay(watch.effects, (), {}, same)
+    assert Box.limit == 5
+    watch.rollback()
+    Box.limit = 1
+
+
+def test_a_dataclass_and_a_cached_property() -> None:
+    import functools
+
+    @dataclasses.dataclass
+    class Settings:
+        a: int = 1
+
+        @functools.cached_property
+        def slow(self) -> int:
+            return self.a * 10
+
+    def f(s: Any) -> Any:
+        return s.slow + s.slow
+
+    settings = Settings()
+    watch = Watch()
+    assert watch.run(f, (settings,), {}) == 20
+    guards = watch.take_guards()
+    watch.rollback()
+    assert "slow" not in vars(settings)
+    assert compile_guards(guards)((settings,), {}) == -1
+    replay(watch.effects, (settings,), {}, same)
+    assert settings.slow == 10
+    assert compile_guards(guards)((settings,), {}) >= 0
+
+
+def test_the_learning_rate_is_a_guard_and_the_state_is_written() -> None:
+    w = weft.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = weft.optim.SGD([w], lr=0.1, momentum=0.9)
+    (w * w).sum().backward()
+    watch = Watch()
+    watch.run(optimizer.step, (), {})
+    assert watch.uncacheable == []
+    assert optimizer.state[w]
+    watch.rollback()
+    assert w not in optimizer.state

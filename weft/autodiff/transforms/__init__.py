@@ -1,0 +1,1 @@
+"""Function transforms: derivatives of functions, forward and backward, and mapping over an axis."""

@@ -1,0 +1,84 @@
+"""Where a transform's histories begin and end.
+
+The arguments that a transform differentiates get a node of their own, `Primal`, which is what a
+gradient is asked for; behind it is the argument's own history, so that results can be differentiated
+again. What leads nowhere but to such nodes has no history for those outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.autodiff.node import Node, count
+from weft.base.shapes import Shape
+from weft.core.bind import bind
+from weft.core.grad_mode import enable_grad
+from weft.core.tensor import Tensor, wrap
+from weft.ir.op import OPS
+from weft.ops.identity import detached
+
+__all__: list[str] = []
+
+
+class Primal(Node):
+    """Stands for one argument of one call of a transform."""
+
+    __slots__ = ()
+
+    def __init__(self, shape: Shape, behind: Node | None) -> None:
+        self.shape = shape
+        self.edges = () if behind is None else (behind,)
+        self.number = next(count)
+        self.extra = None
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        return (g,) * len(self.edges)
+
+
+def primal(tensor: Tensor, linked: bool) -> Tensor:
+    """A tensor of its own for an argument, with a node of its own; `linked` to its history."""
+    with enable_grad():
+        made = bind(OPS["identity"], tensor) if linked else detached(tensor)
+    behind = made._node
+    made = wrap(made._data)
+    made._node = Primal(made.shape, behind)
+    return made
+
+
+def seed(like: Tensor) -> Tensor:
+    """A tensor with a node of its own and no history behind it."""
+    made = wrap(like._data)
+    made._node = Primal(made.shape, None)
+    return made
+
+
+class Outside:
+    """Tells which histories lead to more than some nodes: to a leaf, or to what is behind them."""
+
+    def __init__(self, own: Iterable[Node]) -> None:
+        self._own = set(own)
+        self._inside: set[Node] = set()  # known to lead to nothing but those
+
+    def reached_by(self, node: Node | None) -> bool:
+        seen: set[Node] = set()
+        stack = [] if node is None else [node]
+        while stack:
+            node = stack.pop()
+            if node in seen or node in self._inside:
+                continue
+            seen.add(node)
+            if node.edges:
+                stack.extend([edge for edge in node.edges if edge is not None])
+            elif node not in self._own:
+                return True
+        self._inside |= seen
+        return False
+
+    def released(self, tensor: Tensor) -> Tensor:
+        """The tensor for those outside: without a history that leads to nothing of theirs."""
+        if tensor._node is None or self.reached_by(tensor._node):
+            return tensor
+        return wrap(tensor._data)

@@ -1,0 +1,232 @@
+"""Levels: what `jvp` and `vmap` have in common.
+
+Each of them runs a function on tensors of its own level. Such a tensor is an ordinary `Tensor` whose
+array stands for tensors of the level below: for `jvp` a value and its tangent, for `vmap` a value
+with one axis more. A level is a recorder: it sees each op call with a tensor of its level, does
+what is to be done by op calls on the level below, and lets the tape note the call on its own level.
+So transforms nest in any order, and each level has its own histories: the tape of tensors of this
+level, and, in the tensors they stand for, the tape of the level below.
+
+All that is computed while a level is open is of that level, also what does not depend on an
+argument of the function. Tensors from outside are taken as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import dtype_of_numpy
+from weft.base.errors import CaptureError
+from weft.base.shapes import Shape, size_of
+from weft.core import bind as binding
+from weft.core.bind import Recorder, recorder, recording, refused, written
+from weft.core.grad_mode import mode
+from weft.core.tensor import UNASKED, Tensor
+from weft.ir.dispatch import Family, register_stand_in
+from weft.ir.op import Op
+from weft.ir.types import DENSE, TensorType
+
+__all__: list[str] = []
+
+
+class LevelArray:
+    """Stands where an array would; `tensor` is what it stands for on the level below."""
+
+    __slots__ = ("dtype", "level", "shape", "tensor")
+
+    word = ""  # what tensors of such a level are called
+
+    def __init__(self, tensor: Tensor, level: Level, shape: Shape) -> None:
+        self.tensor = tensor
+        self.level = level
+        self.shape = shape
+        self.dtype: np.dtype[Any] = tensor._data.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return size_of(self.shape)
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(dtype_of_numpy(self.dtype), self.shape, self.tensor.device)
+
+    def __repr__(self) -> str:
+        return f"<{self.word} {self.type}>"
+
+
+def register_level(kind: type[LevelArray], function: str) -> None:
+    """Make a class of arrays known that cannot be computed with where its level is closed."""
+
+    def numbers(array: LevelArray) -> Any:
+        raise CaptureError(
+            f"this tensor ({array.type}) lives inside of a function that {function} runs, and has "
+            "no numbers of its own",
+            hint="return it from the function",
+        )
+
+    def never(_array: Any, _device: Any) -> Any:
+        raise CaptureError(f"such a tensor is made by {function}, not from numbers")
+
+    register_stand_in(
+        Family(
+            function,
+            DENSE,
+            kind,
+            None,
+            never,
+            numbers,
+            lambda array: array.tensor.device,
+            refusal=f"a tensor from inside of a function that {function} ran is used outside of "
+            "it: let the function return it",
+        )
+    )
+
+
+class _Held:
+    """What a tensor from outside held before the function gave it something else."""
+
+    __slots__ = ("data", "grad", "node", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.data = tensor._data
+        self.node = tensor._node
+        self.grad = getattr(tensor, "_grad", None)
+
+
+class Level(Recorder):
+    """A recorder of op calls on the tensors of one level."""
+
+    function = ""  # as users call it
+
+    def __init__(self) -> None:
+        #: Without gradients outside, what is computed on the level below has no history there.
+        self.linked = mode.enabled
+        self._held: dict[int, _Held] = {}  # by id of the tensor, which the entry keeps alive
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Record; what tensors from outside were given is theirs when it is over."""
+        ended = False
+        try:
+            with recording(self):
+                yield
+            ended = True
+        finally:
+            self._give_back(check=ended)
+
+    def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
+        enabled = mode.enabled
+        mode.enabled = enabled and self.linked
+        try:
+            out = self.compute(op, inputs, attrs, enabled)
+        finally:
+            mode.enabled = enabled
+        return binding.tape(op, inputs, attrs, out)
+
+    def compute(
+        self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], enabled: bool
+    ) -> Any:
+        """The result of an op call, of this level; `enabled`: whether gradients are on here."""
+        raise NotImplementedError
+
+    def has(self, tensor: Tensor) -> bool:
+        """Whether a tensor is of this level."""
+        data = tensor._data
+        return isinstance(data, LevelArray) and data.level is self
+
+    def below(self, tensor: Tensor) -> Tensor:
+        """What a tensor stands for; a tensor from outside for itself."""
+        data = tensor._data
+        if isinstance(data, LevelArray) and data.level is self:
+            return data.tensor
+        return tensor
+
+    # --- for `Function`: see weft.autodiff.transforms.custom -----------------------------------
+
+    def custom(self, call: Any) -> list[Tensor]:
+        """A call whose derivative its author gave."""
+        raise NotImplementedError
+
+    # --- writes -------------------------------------------------------------------------------
+
+    def write(self, target: Tensor) -> None:
+        if id(target) not in self._held and not self.has(target):
+            self._held[id(target)] = _Held(target)
+            written(target)
+
+    def _give_back(self, *, check: bool) -> None:
+        """Let tensors from outside hold values of the level below."""
+        failure: Exception | None = None
+        for held in self._held.values():
+            target = held.tensor
+            try:
+                if self.has(target):
+                    value = self.leaving(target, "a tensor from outside", held.tensor)
+                    target._data = value._data
+                    if target._node is not held.node:
+                        target._node = value._node
+                grad = getattr(target, "_grad", None)
+                if grad is not None and grad is not held.grad and self.has(grad):
+                    target._grad = self.leaving(grad, "the gradient of a tensor from outside", grad)
+            except CaptureError as error:
+                failure = failure or error
+                target._data, target._node = held.data, held.node
+                target._grad = held.grad
+        self._held.clear()
+        if failure is not None and check:
+            raise failure
+
+    def leaving(self, tensor: Tensor, what: str, target: Tensor) -> Tensor:
+        """The value of the level below that goes out of the function."""
+        return self.below(tensor)
+
+    # --- questions, and what outer recorders are to know ---------------------------------------
+
+    def ask(self, tensor: Tensor, question: str) -> Any:
+        if not self.has(tensor):
+            return _outer("ask", tensor, question, otherwise=UNASKED)
+        if question == "repr":
+            return UNASKED
+        value = self.asked(tensor, question)
+        return value.numpy() if question == "numpy" else value._answer(question)
+
+    def asked(self, tensor: Tensor, question: str) -> Tensor:
+        """What answers for a tensor that Python asks for its value."""
+        return self.below(tensor)
+
+    def read_grad(self, tensor: Tensor) -> None:
+        if not self.has(tensor) and id(tensor) not in self._held:
+            _outer("read_grad", tensor)
+
+    def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
+        adopted: Tensor | None = _outer("adopt", array)
+        return adopted
+
+    def refuse(self, reason: str) -> None:
+        refused(reason)
+
+
+def _outer(method: str, *args: Any, otherwise: Any = None) -> Any:
+    """Call a method of the next outer recorder; while a recorder's method runs it is off itself."""
+    return otherwise if recorder() is None else binding._tell(method, *args)
+
+
+def level_active() -> bool:
+    """Whether this thread is inside of a function that a transform runs."""
+    return any(isinstance(found, Level) for found in binding._thread.recorders)
+
+
+def innermost_level() -> Level | None:
+    """The innermost recorder, if it is a level."""
+    here = recorder()
+    return here if isinstance(here, Level) else None
+

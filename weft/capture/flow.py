@@ -1,0 +1,135 @@
+"""Where gradients can flow in a graph: from which inputs to which values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.base.dims import dims_in
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Op, Trait
+from weft.ir.types import StackType, TensorType, Type
+
+
+def is_smooth(kind: Type) -> bool:
+    """Whether values of a type have gradients: floats and complex numbers, and stacks of them."""
+    if isinstance(kind, StackType):
+        kind = kind.innermost
+    return isinstance(kind, TensorType) and kind.dtype.kind in ("float", "complex")
+
+
+def active_values(graph: Graph, inputs: Sequence[bool]) -> set[Value]:
+    """The values that depend differentiably on the inputs that are said to be active."""
+    active = {v for v, on in zip(graph.inputs, inputs, strict=True) if on and is_smooth(v.type)}
+    for node in graph.nodes:
+        flags = [value in active for value in node.inputs]
+        if True in flags:
+            found = active_results(node, flags)
+            active.update(v for v, on in zip(node.outputs, found, strict=True) if on)
+    return active
+
+
+def active_results(node: Node, operands: Sequence[bool]) -> list[bool]:
+    """Which results of a node depend differentiably on the operands that are active."""
+    rule = _CONTROL.get(node.op.name)
+    if rule is not None:
+        return rule(node, list(operands))
+    if not _passes(node.op, operands):
+        return [False] * len(node.outputs)
+    return [is_smooth(value.type) for value in node.outputs]
+
+
+def _passes(op: Op, operands: Sequence[bool]) -> bool:
+    if op.vjp is None:
+        return True
+    fixed = len(op.inputs) - op.variadic
+    rules = op.vjp
+    return any(on and rules[min(i, fixed)] is not None for i, on in enumerate(operands) if rules)
+
+
+def _branches(node: Node, operands: list[bool]) -> list[bool]:
+    found = [active_values(graph, operands[1:]) for graph in node.graphs]
+    return [
+        any(graph.outputs[i] in active for graph, active in zip(node.graphs, found, strict=True))
+        for i in range(len(node.outputs))
+    ]
+
+
+def carried_active(body: Graph, operands: list[bool], consts: int, carries: int) -> list[bool]:
+    """Which carries depend on active operands, in any iteration."""
+    end = consts + carries
+    carried = operands[consts:end]
+    while True:
+        active = active_values(body, [*operands[:consts], *carried, *operands[end:]])
+        after = [
+            on or value in active for on, value in zip(carried, body.outputs[:carries], strict=True)
+        ]
+        if after == carried:
+            return carried
+        carried = after
+
+
+def _while(node: Node, operands: list[bool]) -> list[bool]:
+    consts = node.attrs["consts"]
+    body = node.graphs[1]
+    carried = carried_active(body, operands, consts, len(operands) - consts)
+    if not node.attrs["counted"]:
+        return carried
+    active = active_values(body, [*operands[:consts], *carried])
+    return [*carried, False, *[value in active for value in body.outputs[len(carried) :]]]
+
+
+def _scan(node: Node, operands: list[bool]) -> list[bool]:
+    consts, carries = node.attrs["consts"], node.attrs["carries"]
+    (body,) = node.graphs
+    carried = carried_active(body, operands, consts, carries)
+    active = active_values(body, [*operands[:consts], *carried, *operands[consts + carries :]])
+    return [*carried, *[value in active for value in body.outputs[carries:]]]
+
+
+_CONTROL: dict[str, Callable[[Node, list[bool]], list[bool]]] = {
+    "if": _branches,
+    "switch": _branches,
+    "while": _while,
+    "scan": _scan,
+}
+
+
+def reached_inputs(graph: Graph, active: set[Value], outputs: Sequence[bool]) -> list[bool]:
+    """The inputs that gradients of these outputs may reach, along active values."""
+    reached = {
+        value for value, on in zip(graph.outputs, outputs, strict=True) if on and value in active
+    }
+    for node in reversed(graph.nodes):
+        if not reached.isdisjoint(node.outputs):
+            reached.update(value for value in node.inputs if value in active)
+    return [value in reached for value in graph.inputs]
+
+
+def local_sizes(graph: Graph) -> set[str]:
+    """The names of sizes that depend on values computed in a graph: nobody outside knows them."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if Trait.DATA_SHAPE in node.op.traits:
+            given = _names(node.inputs)
+            found |= _names(node.outputs) - given
+    return found
+
+
+def _names(values: Sequence[Value]) -> set[str]:
+    names: set[str] = set()
+    for value in values:
+        kind = value.type.innermost if isinstance(value.type, StackType) else value.type
+        if isinstance(kind, TensorType):
+            for size in dims_in(kind.shape):
+                names.update(size.names)
+    return names
+
+
+def needs_box(value: Value, operands: Sequence[Value]) -> bool:
+    """Whether the shape of a value in a nested graph is not known from the operands of its node."""
+    names = _names([value])
+    return bool(names) and not names <= _names([v for v in operands if _is_tensor(v)])
+
+
+def _is_tensor(value: Value) -> bool:
+    return isinstance(value.type, TensorType)

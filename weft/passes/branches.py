@@ -1,0 +1,92 @@
+"""`if` and `switch`: branches that are never taken, results that nobody uses."""
+
+from __future__ import annotations
+
+from weft.ir.graph import Builder, Graph, Node, Value
+from weft.ir.types import TOKEN
+from weft.ops.control import IF, SWITCH
+from weft.passes.contract import Notes, Pass
+from weft.passes.facts import number_of
+from weft.passes.nesting import counted, inline, narrowed, replaced_node, used_values
+
+BRANCHES = (IF, SWITCH)
+
+
+class ConstantBranches(Pass):
+    """Puts the branch that is always taken in the place of an `if` or `switch`."""
+
+    name = "constant_branches"
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        chosen = {node: _chosen(node) for node in graph.nodes if node.op in BRANCHES}
+        if all(branch is None for branch in chosen.values()):
+            return graph
+        builder = Builder(graph)
+        for node in graph.nodes:
+            branch = chosen.get(node)
+            if branch is None:
+                builder.copy(node)
+            else:
+                results = inline(builder, branch, builder.inputs_of(node)[1:])
+                builder.forward(node.outputs, results)
+                notes.add(f"{node.op.name} decided")
+        return builder.finish()
+
+
+def _chosen(node: Node) -> Graph | None:
+    """The branch that is taken, where that is known."""
+    number = number_of(node.inputs[0])
+    if number is None:
+        return None
+    if node.op is IF:
+        return node.graphs[0 if bool(number.item()) else 1]
+    return node.graphs[min(max(int(number.item()), 0), len(node.graphs) - 1)]
+
+
+class TrimBranches(Pass):
+    """Drops results of branches that nobody uses, and operands that no branch uses."""
+
+    name = "trim_branches"
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        nodes = [node for node in graph.nodes if node.op in BRANCHES]
+        if not nodes:
+            return graph
+        used = used_values(graph)
+        smaller = {node: found for node in nodes if (found := _smaller(node, used)) is not None}
+        if not smaller:
+            return graph
+        builder = Builder(graph)
+        for node in graph.nodes:
+            if node not in smaller:
+                builder.copy(node)
+                continue
+            results, operands = smaller[node]
+            given = builder.inputs_of(node)
+            graphs = [
+                narrowed(
+                    branch,
+                    [branch.inputs[i] for i in operands],
+                    [branch.outputs[i] for i in results],
+                )
+                for branch in node.graphs
+            ]
+            replaced_node(
+                builder, node, [given[0], *[given[1 + i] for i in operands]], graphs, results
+            )
+            counted(notes, "results dropped", len(node.outputs) - len(results))
+            counted(notes, "operands dropped", len(node.inputs) - 1 - len(operands))
+        return builder.finish()
+
+
+def _smaller(node: Node, used: set[Value]) -> tuple[list[int], list[int]] | None:
+    """Which results and operands a node needs; None where it needs all."""
+    results = [i for i, v in enumerate(node.outputs) if v in used or v.type is TOKEN]
+    needed: set[int] = set()
+    for branch in node.graphs:
+        part = narrowed(branch, branch.inputs, [branch.outputs[i] for i in results])
+        inner = used_values(part)
+        needed.update(i for i, value in enumerate(part.inputs) if value in inner)
+    if len(results) == len(node.outputs) and len(needed) == len(node.inputs) - 1:
+        return None
+    return results, sorted(needed)

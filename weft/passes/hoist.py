@@ -1,0 +1,131 @@
+"""What a loop computes anew in each iteration, though it never changes, is computed before it."""
+
+from __future__ import annotations
+
+from weft.base.dim_algebra import Dim
+from weft.ir.graph import Builder, Graph, Node, Value, extract
+from weft.ir.literal import CONSTANT
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.control import SCAN
+from weft.passes.contract import Notes, Pass
+from weft.passes.facts import is_bound, is_creation
+from weft.passes.loops import LOOPS
+
+#: Ops of two or more inputs that cannot fail, whatever their values are.
+SAFE = frozenset({"matmul", "linear", "astype", "concat", "where", "stop_gradient"})
+#: Reductions that fail where there is nothing to reduce.
+NEED_ELEMENTS = frozenset({"max", "min", "argmax", "argmin"})
+#: Elementwise ops that may fail for integers.
+MAY_FAIL = frozenset({"pow", "floor_divide", "remainder", "divmod"})
+
+
+class Hoist(Pass):
+    """Moves what does not change in a loop before the loop, where that cannot fail."""
+
+    name = "hoist"
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        if not any(node.op in LOOPS and _has_work(node) for node in graph.nodes):
+            return graph
+        builder = Builder(graph)
+        for node in graph.nodes:
+            if node.op in LOOPS and _has_work(node):
+                _hoist(node, builder, notes)
+            else:
+                builder.copy(node)
+        return builder.finish()
+
+
+def cannot_fail(node: Node) -> bool:
+    """Whether a node gives a result for all values of its inputs, and does nothing else."""
+    op = node.op
+    if is_bound(op) or op.nested or Trait.STACK in op.traits or Trait.DATA_SHAPE in op.traits:
+        return False
+    types = [value.type for value in node.inputs]
+    if not all(isinstance(kind, TensorType) for kind in types):
+        return False
+    if op.name in NEED_ELEMENTS:
+        sizes = [size for value in node.inputs for size in _shape(value)]
+        return all(not isinstance(size, Dim) and size > 0 for size in sizes)
+    if op.name in MAY_FAIL:
+        return all(value.tensor_type.dtype.kind == "float" for value in node.inputs)
+    return _is_harmless(op)
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return value.tensor_type.shape
+
+
+def _is_harmless(op: Op) -> bool:
+    if op.name in SAFE or is_creation(op):
+        return True
+    wanted = Trait.ELEMENTWISE | Trait.REDUCTION | Trait.VIEW
+    return bool(op.traits & wanted) and op.name != "assume_shape"
+
+
+def _invariant(body: Graph, consts: int) -> list[Node]:
+    """The nodes of a body that depend on its constants only, in order."""
+    known: set[Value] = set(body.inputs[:consts])
+    found = []
+    for node in body.nodes:
+        if all(value in known for value in node.inputs) and cannot_fail(node):
+            known.update(node.outputs)
+            found.append(node)
+    return found
+
+
+def _has_work(node: Node) -> bool:
+    moved = _invariant(node.graphs[-1], node.attrs["consts"])
+    return any(_is_work(inner) for inner in moved)
+
+
+def _is_work(node: Node) -> bool:
+    """A constant costs nothing where it is, and moving it alone would gain nothing."""
+    return bool(node.inputs) or (is_creation(node.op) and node.op is not CONSTANT)
+
+
+def _hoist(node: Node, builder: Builder, notes: Notes) -> None:
+    body = node.graphs[-1]
+    consts: int = node.attrs["consts"]
+    given = builder.inputs_of(node)
+    moved = _invariant(body, consts)
+    outside: dict[Value, Value] = dict(zip(body.inputs[:consts], given[:consts], strict=True))
+    for inner in moved:
+        copied = Node(
+            inner.op,
+            [outside[value] for value in inner.inputs],
+            inner.attrs,
+            [value.type for value in inner.outputs],
+            (),
+            inner.location,
+        )
+        builder.graph.nodes.append(copied)
+        outside.update(zip(inner.outputs, copied.outputs, strict=True))
+    gone = {inner for inner in moved if _is_work(inner)}
+    stays = [inner for inner in body.nodes if inner not in gone]
+    made = {value for inner in gone for value in inner.outputs}
+    wanted: dict[Value, None] = {}
+    for inner in stays:
+        wanted.update(dict.fromkeys(value for value in inner.inputs if value in made))
+    wanted.update(dict.fromkeys(value for value in body.outputs if value in made))
+    new = list(wanted)
+    inputs = [*body.inputs[:consts], *new, *body.inputs[consts:]]
+    graphs = [extract(body.name, inputs, stays, body.outputs)]
+    if node.op is not SCAN:
+        condition = node.graphs[0]
+        extra = [Value(value.type) for value in new]
+        taken = [*condition.inputs[:consts], *extra, *condition.inputs[consts:]]
+        graphs.insert(0, extract(condition.name, taken, condition.nodes, condition.outputs))
+    operands = [*given[:consts], *[outside[value] for value in new], *given[consts:]]
+    loop = Node(
+        node.op,
+        operands,
+        {**node.attrs, "consts": consts + len(new)},
+        [value.type for value in node.outputs],
+        graphs,
+        node.location,
+    )
+    builder.graph.nodes.append(loop)
+    builder.forward(node.outputs, loop.outputs)
+    notes.add("× moved before the loop", len(gone))
