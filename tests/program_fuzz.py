@@ -42,7 +42,8 @@ class Written:
 
     seed: int
     lines: list[str] = field(default_factory=list)
-    #: "one path used": a name that only one path defines is read afterwards
+    #: "one path used": a name that only one path defines is read afterwards; "aliases": two names
+    #: may hold one tensor, so that a write in place shows in both; "raises": some calls may raise
     special: set[str] = field(default_factory=set)
 
     @property
@@ -61,9 +62,12 @@ class _Writer:
         self.rare = self.random.random() < 0.25  # may raise
         self.lists = self.random.random() < 0.15
         self.partial = self.random.random() < 0.12
+        self.aliases = self.random.random() < 0.08
 
     def write(self) -> Written:
-        lines = ["items = [a]"] if self.lists else []
+        lines = ["items = [a * 1.0]"] if self.lists else []
+        if self.aliases:
+            self.written.special.add("aliases")
         lines += self.block(0, in_loop=False, sure=True, count=self.random.randint(2, 5))
         if self.extra and self.chance(0.5):
             self.written.special.add("one path used")
@@ -101,6 +105,12 @@ class _Writer:
                 f"{one} + 0.1 * m",
             ]
         )
+
+    def new(self, depth: int) -> str:
+        """A scalar that no other name holds, except in programs with aliases."""
+        text = self.scalar(depth)
+        bare = text in ("a", "b", "x") or " if " in text
+        return f"1.0 * {text}" if bare and not self.aliases else text
 
     def vector(self) -> str:
         one = self.pick(VECTORS)
@@ -159,8 +169,8 @@ class _Writer:
     def simple(self, in_loop: bool, sure: bool) -> list[str]:
         name = self.pick(["a", "b"])
         choices = [
-            f"{name} = {self.scalar(2)}",
-            f"{name} = {self.scalar(2)}",
+            f"{name} = {self.new(2)}",
+            f"{name} = {self.new(2)}",
             f"{name} {self.pick(['+=', '-='])} {self.scalar(1)}",
             f"{name} *= 0.8",
             f"w = {self.vector()}",
@@ -172,10 +182,10 @@ class _Writer:
             "m += 2",
         ]
         if self.lists and in_loop and sure:
-            choices += [f"items.append({self.scalar(1)})"] * 3
+            choices += [f"items.append({self.new(1)})"] * 3
         if self.rare and self.chance(0.3):
             self.written.special.add("raises")
-            return [self.pick([f"assert {name} < 2.5, 'too large'", f"{name} = v[m]"])]
+            return [self.pick([f"assert {name} < 1.2, 'too large'", f"{name} = v[m]"])]
         return [self.pick(choices)]
 
     def branch(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
@@ -190,7 +200,7 @@ class _Writer:
         lines = self.block(depth + 1, in_loop, sure=False)
         if self.partial and self.chance(0.5):
             self.extra = "extra"
-            lines = [f"extra = {self.scalar(1)}", *lines, "b = b + 0.1 * extra"]
+            lines = [f"extra = {self.new(1)}", *lines, "b = b + 0.1 * extra"]
         if in_loop and self.chance(0.3):
             lines.append(self.pick(["break", "continue"]))
         elif self.chance(0.12):

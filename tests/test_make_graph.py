@@ -200,3 +200,47 @@ def test_one_mask_selects_the_same_number_twice(values: list[float]) -> None:
     graph = weft.make_graph(f, weft.spec(3), weft.spec(3))
     x, y = weft.asarray(values), weft.asarray([1.0, 2.0, 3.0])
     same(graph(x, y), f(x, y))
+
+
+class Exp(weft.Function):
+    """Saves its own result, an argument it changes the gradient of, and a Python number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: weft.Tensor, scale: float) -> Any:
+        y = weft.exp(x * scale)
+        ctx.save_for_backward(x, y, x + 1)
+        ctx.scale = scale
+        return y, (x * 2).detach()
+
+    @staticmethod
+    def backward(ctx: Any, g: weft.Tensor, h: weft.Tensor) -> Any:
+        x, y, more = ctx.saved_tensors
+        return g * y * ctx.scale * x + h * more, None
+
+
+@pytest.mark.parametrize("way", ["outside", "inside", "branch", "loop", "trace"])
+def test_a_function_of_ones_own_in_a_graph(way: str) -> None:
+    def f(x: weft.Tensor) -> Any:
+        if way == "branch":
+            return weft.cond(x.sum() > 0, lambda: Exp.apply(x, 0.5)[0], lambda: x).sum()
+        if way == "loop":
+            return weft.fori_loop(0, 3, lambda i, v: Exp.apply(v, 0.5)[0], x).sum()
+        y, z = Exp.apply(x, 0.5)
+        return (y * y).sum() + z.sum()
+
+    def gradients(call: Any, x: weft.Tensor) -> Any:
+        (first,) = weft.autograd.grad(call(x), x, create_graph=True)
+        (second,) = weft.autograd.grad((first**2).sum(), x)
+        return first, second
+
+    x = weft.tensor([0.3, 0.7], dtype=weft.float64, requires_grad=True)
+    want = gradients(f, x)
+    if way == "trace":
+        traced = weft.trace(f)
+        got = [gradients(traced, x) for _ in range(2)][-1]
+    elif way == "inside":
+        got = weft.make_graph(lambda x: gradients(f, x), x)(x)
+    else:
+        got = gradients(weft.make_graph(f, x), x)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)

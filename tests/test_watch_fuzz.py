@@ -36,7 +36,7 @@ w.nested[0].append(N) | w.nested.append([N]) | w.groups['g'].append(N) | w.od.mo
 w.od['b'] = N | w.q.append(N) | w.q.rotate(1) | w.maybe = N | w.alias.append(N) | w.alias = w.a
 w.alias = w.b | w.other = w.item | w.cfg.sizes.append(N) | w.cfg.rate = N | w.cfg.sizes = list(w.a)
 w.items[0].n = N | w.items.append(w.item) | w.items.reverse() | w.d.setdefault('s', []).append(N)
-w.a += [N] | w.a[:] = [N, 5] | w.b.extend(w.a[:2]) | w.b.clear() | w.b.insert(0, N) | w.d = dict(w.d)
+w.a += [N] | w.a[:] = [N, 5] | w.b.extend(w.a[:2]) | w.b.clear() | w.b.insert(0, N)
 w.data = w.data + [N] | out.append(E) | G = N | w.cache[N] = w.cache.get(N, 0) + 1 | w.limit = N
 w.a.pop() if w.a else None | w.array[0] = N | w.pair[0].append(N) | w.cells[0] += N
 """

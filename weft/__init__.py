@@ -18,6 +18,10 @@ from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
 from weft.autodiff.function import *
+from weft.autodiff.transforms.forward import *
+from weft.autodiff.transforms.jacobian import *
+from weft.autodiff.transforms.reverse import *
+from weft.autodiff.transforms.vmap import *
 from weft.base.device import *
 from weft.base.dims import *
 from weft.base.dtypes import *
@@ -36,6 +40,7 @@ from weft.ir.dispatch import *
 from weft.ir.graph import *
 from weft.ir.order import *
 from weft.ir.parse import *
+from weft.nn.stateless import functional_call as functional_call
 from weft.ops.cast import *
 from weft.ops.creation import *
 from weft.ops.elementwise import *

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from weft.autodiff.node import FREED, Node, as_array, count, freed, given_data, part_of, tensor_of
+from weft.autodiff.recorded_function import record_call
 from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.custom import CustomCall, call_custom
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.source import user_location
-from weft.core.bind import bind
+from weft.core.bind import bind, recorder
 from weft.core.grad_mode import enable_grad, is_grad_enabled, no_grad
 from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, wrap
@@ -144,6 +145,9 @@ class Function:
         outputs = results if isinstance(results, tuple) else (results,)
         # A result that is an argument itself gets a tensor of its own, with a history of its own.
         outputs = tuple(out.detach() if any(out is arg for arg in args) else out for out in outputs)
+        if recorder() is not None:
+            outputs = record_call(cls.__name__, cls.backward, context, args, outputs)
+            return outputs if isinstance(results, tuple) else outputs[0]
         node = FunctionNode()
         node.function, node.context, node.edges = cls, context, edges
         node.types = [out.type for out in outputs if isinstance(out, Tensor)]
@@ -178,6 +182,7 @@ def _apply_on_level(
     context._name = f"{function.__name__}Backward"
     outputs: list[Any] = []
     kept: list[Tensor] = []
+    several: list[bool] = []
 
     def forward(_given: Sequence[Tensor]) -> list[Tensor]:
         with no_grad():
@@ -187,7 +192,7 @@ def _apply_on_level(
             outputs.append(wrap(out._data) if given else out)
         kept.extend(out for out in outputs if isinstance(out, Tensor))
         context._saved = tuple(None if t is None else _saved(t) for t in context._given)
-        context.single = not isinstance(found, tuple)  # type: ignore[attr-defined]
+        several.append(isinstance(found, tuple))
         return list(kept)
 
     def backward(cotangents: Sequence[Tensor]) -> list[Any]:
@@ -202,7 +207,7 @@ def _apply_on_level(
     # Once more: results that it saved have histories by now.
     context._saved = tuple(None if t is None else _saved(t) for t in context._given)
     context._given = ()
-    return outputs[0] if context.single else tuple(outputs)  # type: ignore[attr-defined]
+    return tuple(outputs) if several[0] else outputs[0]
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,7 +10,9 @@ from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE
 from weft.capture.control_grad import emit, unfollowed
+from weft.capture.grown import Mark, Regrow, grow
 from weft.capture.journal import Journal, Parts
+from weft.capture.loop_state import sample_of
 from weft.capture.merge import Build, Maybe, Merge, typed_as
 from weft.capture.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.origin import MISSING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from weft.capture.source_hooks import SourceHooks
 
 Function = Callable[[], Any]
+MOST_LISTS = 16  # that one `if` may append to
 CAPTURE = os.path.join(PACKAGE, "capture")
 WORDS = ("where the condition holds", "where it does not")
 
@@ -90,6 +93,22 @@ def record_if(
 
     Of the variables `cells`, only those that are `live` are used afterwards.
     """
+    for _ in range(MOST_LISTS):
+        try:
+            return _record_if(hooks, predicate, functions, live, cells, words)
+        except Regrow as found:
+            grow(hooks, found.items, found.sample)
+    raise CaptureError("the lengths of lists do not settle", op="if")
+
+
+def _record_if(
+    hooks: SourceHooks,
+    predicate: Tensor,
+    functions: Sequence[Function],
+    live: Sequence[str],
+    cells: frozenset[int],
+    words: Sequence[str],
+) -> Any:
     here = graph_recorder()
     assert here is not None
     names = ("then", "else")
@@ -201,6 +220,9 @@ def _merge_entry(
     if variable and entry.outside is None and entry.name not in live:
         return [lambda results: entry.put({})]
     taken = [side for side, none in zip(sides, gone, strict=True) if not none]
+    if entry.obj.__class__ is list and len(taken) == 2 and _lengths_differ(*taken):
+        if entry.known(hooks.watch) is None:
+            raise Regrow(entry.obj, sample_of(*taken))
     if entry.whole and len(taken) == 2 and list(taken[0]) != list(taken[1]):
         hooks.flow.unmergeable(
             entry,
@@ -218,7 +240,7 @@ def _merge_entry(
             continue
         if any(gone):
             value = pair[gone.index(False)]
-            build = _unwrapped(merge.filled([MISSING if n else value for n in gone]))
+            build = merge.filled([MISSING if n else value for n in gone])
         elif not variable and MISSING in pair:
             why = merge.words[pair.index(MISSING)]
             build = _constant(Maybe(MISSING, why))
@@ -236,8 +258,11 @@ def _merge_entry(
     return gives
 
 
-def _unwrapped(build: Build) -> Build:
-    return build
+def _lengths_differ(a: Parts, b: Parts) -> bool:
+    marks = [any(v.__class__ is Mark for v in side.values()) for side in (a, b)]
+    if all(marks):
+        return a[0] is not b[0]
+    return any(marks) or len(a) != len(b)
 
 
 def _constant(value: Any) -> Build:

@@ -9,7 +9,8 @@ from typing import Any
 from weft.base.errors import CaptureError
 from weft.capture.branches import Unreachable
 from weft.capture.convert import NoSource, Unconvertible, transformed
-from weft.capture.merge import Maybe, undefined
+from weft.capture.grown import settle
+from weft.capture.merge import Maybe, one_level, undefined
 from weft.capture.segments import Ending, Write
 from weft.capture.source_hooks import SourceWatch
 from weft.capture.structured import Structured
@@ -71,7 +72,20 @@ class SourceRecorder(TraceRecorder):
     def finish(self, result: Any) -> Ending:
         if isinstance(result, Maybe):
             raise undefined("the result", result.why)
+        _settle_lists(result, set())
         return super().finish(result)
+
+
+def _settle_lists(tree: Any, seen: set[int]) -> None:
+    """Lists of the graph that are returned: Python asks for their lengths."""
+    if id(tree) in seen or isinstance(tree, Tensor):
+        return
+    seen.add(id(tree))
+    if isinstance(tree, list):
+        settle(tree)
+    found = one_level(tree)
+    for part in found[0] if found is not None else ():
+        _settle_lists(part, seen)
 
 
 _OWN = frozenset({"function", "recordings", "limit", "fallback", "_prepare", "_roots", "_lock"})

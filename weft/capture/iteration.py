@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
+from weft.capture.grown import grown_of
 from weft.capture.nested import known_number
 from weft.core.bind import recorder
 from weft.core.number import HELD_AS, Number, as_held
@@ -170,6 +171,9 @@ def rows_of(hooks: SourceHooks, value: Any) -> Rows | None:
     """What a loop over a value goes along, if it can be part of a graph."""
     if isinstance(value, Rows):
         return value
+    grown = grown_of(value)
+    if grown is not None and len(grown.kinds) == 1 and not grown.numbers[0]:
+        return rows_of(hooks, grown.tensors()[0])
     if isinstance(value, range):
         return Rows([Steps(value.start, value.stop, value.step)], 0)
     if isinstance(value, Tensor) and value.ndim and isinstance(value.shape[0], int):

@@ -14,6 +14,7 @@ from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.agree import line_of
+from weft.capture.grown import Grown, Mark, Regrow
 from weft.capture.journal import Entry, Journal, Parts, Variable
 from weft.capture.merge import Maybe, flag_of, kind_of_tensor, maybe, same_python, shown, typed_as
 from weft.capture.nested import NestedRecorder, stand_in
@@ -29,14 +30,19 @@ if TYPE_CHECKING:
 HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body gives"
 
 
+class Aliased(CaptureError):
+    """A loop writes to a tensor from before it through a name that it gives other tensors."""
+
+
 class Leaf:
     """One leaf of a place. `kind` is None while it is not carried: then it stays `fixed`."""
 
-    __slots__ = ("fixed", "historic", "initial", "is_number", "kind", "out")
+    __slots__ = ("entered", "fixed", "historic", "initial", "is_number", "kind", "out")
 
     def __init__(self, initial: Any) -> None:
         self.initial = initial
         self.fixed = initial
+        self.entered: Any = None
         self.kind: Type | None = None
         self.is_number = False
         self.out: Any = initial
@@ -47,7 +53,8 @@ class Leaf:
         if self.kind is None:
             return self.fixed
         made = nested.carried(self.kind, self.historic)
-        return number(made) if self.is_number else made
+        self.entered = number(made) if self.is_number else made
+        return self.entered
 
     def result(self, tensor: Tensor) -> Any:
         return number(tensor) if self.is_number else tensor
@@ -219,8 +226,11 @@ class LoopState:
         self.live = live
         self.body = body
         self.name = name
+        self.length: int | None = None  # how many iterations there are, if that is known
         self.missing_words = f"where the loop ends before{line_of(None, body)}"
         self.places: dict[tuple[int, Any], Place] = {}
+        self.fresh = False  # are all tensors that it begins with its own?
+        self._even: dict[int, tuple[Entry, int]] = {}
         self._seen: dict[int, Entry] | None = None  # objects that the recording before wrote to
 
     def error(self, title: str, initial: Any, out: Any) -> CaptureError:
@@ -233,6 +243,10 @@ class LoopState:
             hint=HINT,
         )
 
+    def again(self) -> None:
+        """Something outside has changed: what the body writes to is to be found anew."""
+        self._seen = None
+
     def enter(self, nested: NestedRecorder) -> None:
         """Let all places hold what they are inside of the body. The journal is open."""
         flow = self.hooks.flow
@@ -244,8 +258,9 @@ class LoopState:
                 if place.structure is not None:
                     place.entry.give(self.hooks, place.key, place.enter(nested))
 
-    def leave(self, journal: Journal) -> bool:
+    def leave(self, journal: Journal, nested: NestedRecorder) -> bool:
         """See what the body left behind; whether it was as assumed."""
+        self._check_writes(nested)
         steady = True
         changed: dict[int, Entry] = {}
         for key, (entry, before) in journal.entries.items():
@@ -264,6 +279,20 @@ class LoopState:
             steady &= not changed
         return steady
 
+    def _check_writes(self, nested: NestedRecorder) -> None:
+        """A tensor from before must not be written through a name that later has another one."""
+        if self.fresh:
+            return
+        for place in self.places.values():
+            for leaf in place.leaves:
+                if id(leaf.entered) in nested._own and not leaf.is_number:
+                    raise Aliased(
+                        f"{place.title} holds a tensor from before the loop, which the body writes "
+                        f"to before it gives the name another one{line_of(None, self.body)}",
+                        op=self.name,
+                        hint="begin with a tensor of its own: x = x.clone()",
+                    )
+
     def _matters(self, entry: Entry) -> bool:
         """Locals that nobody reads, next time or afterwards, are not carried."""
         if id(entry.obj) not in self._cells:
@@ -279,6 +308,8 @@ class LoopState:
 
     def _compare(self, entry: Entry, before: Parts, now: Parts) -> bool:
         if entry.whole and list(before) != list(now):
+            if entry.obj.__class__ is list and entry.known(self.hooks.watch) is None:
+                raise Regrow(entry.obj, sample_of(before, now))
             raise CaptureError(
                 f"a {type(entry.obj).__name__} holds {len(before)} items before and {len(now)} "
                 f"after the body of a loop{line_of(None, self.body)}",
@@ -293,6 +324,10 @@ class LoopState:
             if place is None:
                 if first is out:
                     continue
+                if isinstance(entry.obj, Grown) and self._grows_evenly(entry, key, first, out):
+                    continue
+                if out.__class__ is Mark:
+                    raise Regrow(entry.obj, [out])
                 place = self.places[at] = Place(entry, key, first)
                 if not place.missing:
                     entry.note(self.hooks, key)
@@ -301,6 +336,15 @@ class LoopState:
             else:
                 steady &= place.leave(out, self)
         return steady
+
+    def _grows_evenly(self, entry: Entry, key: Any, first: Any, out: Any) -> bool:
+        """Whether a list gets as many elements in each of a known number of iterations."""
+        if key != "count" or self.length is None or entry.obj.counted:
+            return False
+        if not (isinstance(first, int) and isinstance(out, int)):
+            return False
+        self._even[id(entry.obj)] = (entry, first + self.length * (out - first))
+        return True
 
     # --- the node -----------------------------------------------------------------------------
 
@@ -332,9 +376,20 @@ class LoopState:
                 value = place.finish(results[at : at + count], at_least_once)
                 place.entry.give(self.hooks, place.key, value)
             at += count
+        for entry, count in self._even.values():
+            entry.give(self.hooks, "count", count)
         for variable in self.variables:
             if not self._matters(variable):
                 variable.put({})
+
+
+def sample_of(before: Parts, now: Parts) -> Any:
+    """An element of a list that grew or shrank."""
+    for value in now.values():
+        if value.__class__ is Mark:
+            return [value]
+    longer = now if len(now) > len(before) else before
+    return list(longer.values())[-1]
 
 
 def is_number(value: Any) -> bool:

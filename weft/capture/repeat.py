@@ -16,9 +16,10 @@ from weft.capture.agree import line_of
 from weft.capture.branches import record_if
 from weft.capture.carry import Loop
 from weft.capture.control_grad import emit, unfollowed
+from weft.capture.grown import Regrow, grow
 from weft.capture.iteration import Rows, Unrolled, rows_of
 from weft.capture.journal import Journal
-from weft.capture.loop_state import LoopState
+from weft.capture.loop_state import Aliased, LoopState
 from weft.capture.nested import NestedRecorder, close, graph_recorder, stand_in
 from weft.capture.recorder import GraphRecorder
 from weft.capture.source_flow import standing_for
@@ -33,14 +34,9 @@ if TYPE_CHECKING:
     from weft.capture.source_hooks import SourceHooks
 
 #: How often a body is recorded before its types count as not settling.
-MOST_RECORDINGS = 10
+MOST_RECORDINGS = 16
+FOR_WORDS = ("where the loop goes on", "where it has ended")
 State = Sequence[tuple[str, Any, Any]]
-LISTS = (list,)
-
-
-def grown_of(hooks: SourceHooks, obj: Any) -> Any:
-    return None
-
 
 # --- attempts ------------------------------------------------------------------------------------
 
@@ -130,7 +126,15 @@ def while_(
                     continue
                 # Whether the loop goes on is a tensor by now: then all of it belongs in the graph.
         attempt.undo()
-        record_while(hooks, test, body, state, head, after, entered, pure)
+        try:
+            record_while(hooks, test, body, state, head, after, entered, pure)
+        except Aliased:
+            # The first iteration by itself: after it, the loop has tensors of its own.
+            sides = [hooks._side(body, list(state)), hooks._side(lambda: None, list(state))]
+            cells = frozenset(id(cell) for _, cell, _ in state)
+            live = tuple({*head, *after})
+            record_if(hooks, hooks.predicate(test()), sides, live, cells, FOR_WORDS)
+            record_while(hooks, test, body, state, head, after, entered, pure, fresh=True)
         return
 
 
@@ -143,10 +147,12 @@ def record_while(
     after: Sequence[str],
     entered: bool,
     pure: bool,
+    fresh: bool = False,
 ) -> None:
     """`entered`: the body is run once at least. `pure`: the condition writes no variables."""
     if pure:
         recorded = _Recorded(hooks, state, head, after, body, "while")
+        recorded.python.fresh = fresh
         recorded.settle(lambda nested: body())
         if recorded.record_condition(test):
             recorded.emit_while(entered)
@@ -162,6 +168,7 @@ def record_while(
 
     live = ("__weft_go__",)
     rotated = _Recorded(hooks, with_go, [*head, *live], after, body, "while")
+    rotated.python.fresh = fresh
     rotated.settle(step)
     if not rotated.record_condition(lambda: go.cell_contents):
         raise CaptureError("the condition of a loop writes to what it reads", op="while")
@@ -214,23 +221,29 @@ class _Recorded:
         for _ in range(MOST_RECORDINGS):
             nested = NestedRecorder(self.here, "body")
             journal = self.open(nested)
+            regrow: Regrow | None = None
             try:
                 with nested.opened():
                     self.enter(nested)
                     step(nested)
-                    steady = self.python.leave(journal)
+                    steady = self.python.leave(journal, nested)
                     steady &= self.tensors.leave(nested, ())
                     effects = nested in flow.tokens
                     steady &= effects == self.has_effects
                     self.has_effects = effects
                     if steady:
                         self._set_outputs(nested)
+            except Regrow as found:
+                steady, regrow = False, found
             finally:
                 flow.close(nested)
                 journal.undo()
             if steady:
                 self.nested = nested
                 return
+            if regrow is not None:
+                grow(self.hooks, regrow.items, regrow.sample)
+                self.python.again()
         raise CaptureError(
             f"what a loop carries does not settle{line_of(None, self.body)}",
             op=self.name,
@@ -376,10 +389,9 @@ def _guarded(
         body(item)
 
     standing_for(run, body)
-    words = ("where the loop goes on", "where it has ended")
     sides = [hooks._side(run, list(state)), hooks._side(lambda: None, list(state))]
     cells = frozenset(id(cell) for _, cell, _ in state)
-    record_if(hooks, hooks.predicate(still), sides, live, cells, words)
+    record_if(hooks, hooks.predicate(still), sides, live, cells, FOR_WORDS)
 
 
 def _for_as_scan(
@@ -391,6 +403,7 @@ def _for_as_scan(
     after: Sequence[str],
 ) -> None:
     recorded = _Recorded(hooks, state, head, after, body, "for")
+    recorded.python.length = rows.count
     streams = rows.tensors()
 
     def step(nested: NestedRecorder) -> None:
@@ -439,4 +452,4 @@ def _for_as_while(
     recorded.emit_while(isinstance(rows.count, int) and rows.count > 0)
 
 
-__all__ = ["LISTS", "for_", "grown_of", "recording", "while_"]
+__all__ = ["for_", "recording", "while_"]

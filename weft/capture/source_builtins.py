@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.capture.control import truth
 from weft.capture.effects import TextParts
+from weft.capture.grown import grown_of
 from weft.capture.iteration import Rows, Steps, rows_of, zipped
 from weft.capture.nested import known_number
 from weft.capture.showing import shows_tensors
@@ -17,6 +18,7 @@ from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
 from weft.ops.elementwise import maximum, minimum, round, trunc
+from weft.ops.shape import stack
 
 if TYPE_CHECKING:
     from weft.capture.source_hooks import SourceHooks
@@ -182,6 +184,19 @@ def _check_advance(hooks: SourceHooks, iterator: Any) -> None:
         )
 
 
+def _len(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    grown = grown_of(args[0])
+    return NotImplemented if grown is None else grown.length()
+
+
+def _stack(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """weft.stack of a list that the graph made."""
+    grown = grown_of(args[0])
+    if grown is None or kwargs or len(args) != 1 or len(grown.kinds) != 1 or grown.numbers[0]:
+        return NotImplemented
+    return grown.tensors()[0]
+
+
 BUILTINS: dict[Any, Handler] = {
     range: _range,
     zip: _zip,
@@ -198,4 +213,6 @@ BUILTINS: dict[Any, Handler] = {
     any: _quantifier(False),
     all: _quantifier(True),
     next: _next,
+    len: _len,
+    stack: _stack,
 }

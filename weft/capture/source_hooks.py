@@ -18,6 +18,7 @@ from weft.capture import operators, repeat
 from weft.capture.branches import record_if
 from weft.capture.control import truth
 from weft.capture.effects import TextParts
+from weft.capture.grown import grown_of, settle
 from weft.capture.hooks import Hooks
 from weft.capture.journal import Globals
 from weft.capture.merge import Maybe, undefined
@@ -322,13 +323,21 @@ class SourceHooks(Hooks):
             self.flow.check(obj)
         if key.__class__ is Number and isinstance(obj, dict):
             key = value_of(key)
-        if obj.__class__ in repeat.LISTS and isinstance(key, (int, Tensor)):
-            grown = repeat.grown_of(self, obj)
-            if grown is not None:
+        grown = grown_of(obj)
+        if grown is not None:
+            if isinstance(key, (int, Tensor)):
                 return grown.item(key)
+            self.settled(obj)
         return super().item(obj, key)
 
+    def settled(self, items: list[Any]) -> None:
+        """Python needs a list itself, whose length the graph decides: it asks for that."""
+        self.flow.touch(items)
+        settle(items)
+
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
+        if grown_of(obj) is not None:
+            self.settled(obj)
         if key.__class__ is Number and isinstance(obj, dict):
             key = value_of(key)
         if isinstance(obj, (*CONTAINERS, np.ndarray)):
@@ -336,11 +345,16 @@ class SourceHooks(Hooks):
         super().setitem(value, obj, key)
 
     def delitem(self, obj: Any, key: Any) -> None:
+        if grown_of(obj) is not None:
+            self.settled(obj)
         if isinstance(obj, CONTAINERS):
             self.flow.touch(obj)
         super().delitem(obj, key)
 
     def inplace(self, symbol: str, a: Any, b: Any) -> Any:
+        for part in (a, b):
+            if grown_of(part) is not None:
+                self.settled(part)
         if isinstance(a, (*CONTAINERS, np.ndarray)):
             self.flow.touch(a)
         return super().inplace(symbol, a, b)
@@ -348,7 +362,15 @@ class SourceHooks(Hooks):
     def iter(self, value: Any) -> Any:
         if self.flow.poisoned:
             self.flow.check(value)
+        if grown_of(value) is not None:
+            self.settled(value)
         return super().iter(value)
+
+    def binary(self, symbol: str, a: Any, b: Any) -> Any:
+        for part in (a, b):
+            if grown_of(part) is not None:
+                self.settled(part)
+        return super().binary(symbol, a, b)
 
     def call(self, /, function: Any, *args: Any, **kwargs: Any) -> Any:
         handler = BUILTINS.get(function) if function.__hash__ is not None else None
@@ -362,8 +384,19 @@ class SourceHooks(Hooks):
         ):
             if self.flow.poisoned:
                 self.flow.check(holder)
+            grown = grown_of(holder)
+            if grown is not None:
+                if function.__name__ in ("append", "pop") and len(args) == (
+                    function.__name__ == "append"
+                ):
+                    self.flow.touch(grown)
+                    return grown.push(*args) if args else grown.pop()
+                self.settled(holder)
             if function.__name__ in WRITING:
                 self.flow.touch(holder)
+        for value in args:
+            if grown_of(value) is not None:
+                self.settled(value)
         return super().call(function, *args, **kwargs)
 
 

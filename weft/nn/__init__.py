@@ -19,4 +19,5 @@ from weft.nn.pooling import *
 from weft.nn.recurrent import *
 from weft.nn.recurrent_cell import *
 from weft.nn.state import *
+from weft.nn.stateless import *
 from weft.nn.transformer import *

@@ -67,6 +67,8 @@ def _popped(run: Any, stack: Any) -> tuple[Any, Any]:
         return stack
     if stack.__class__ is Zeros:
         return stack, stack.top(run)
+    if hasattr(stack, "popped"):
+        return stack.popped(run)  # type: ignore[no-any-return]
     (x, one), (y, two) = _popped(run, stack.x), _popped(run, stack.y)
     if one.__class__ in (tuple, Zeros, Sum):
         return Sum(x, y), Sum(one, two)

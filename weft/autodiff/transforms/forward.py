@@ -310,14 +310,22 @@ class Linear(Forward):
 class Linearized:
     """A run of a function, and the linear map that is its derivative there."""
 
-    def __init__(self, fn: Function, values: Sequence[Tensor], spec: TreeSpec, op: str) -> None:
+    def __init__(
+        self,
+        fn: Function,
+        values: Sequence[Tensor],
+        spec: TreeSpec,
+        op: str,
+        has_aux: bool = False,
+    ) -> None:
         self.level = level = Linear()
         places = level.take(len(values))
         given = [
             place if x.dtype.kind in FLOATS else None
             for place, x in zip(places, values, strict=True)
         ]
-        outputs, self.spec, _ = _run(level, fn, values, spec, given, False, op)
+        outputs, self.spec, aux = _run(level, fn, values, spec, given, has_aux, op)
+        self.aux = _outward_tree(level, aux)
         self.outputs = [outward(level, x) for x in outputs]
         self.wanted = [level.tangent(x) for x in outputs]
         level.prune(self.wanted)

@@ -6,7 +6,7 @@ those nodes. Nothing of the arguments is touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft.autodiff import engine
@@ -48,10 +48,15 @@ class Run:
     """
 
     def __init__(
-        self, trees: Sequence[Any], op: str, names: Sequence[str], allow_int: bool
+        self,
+        trees: Sequence[Any],
+        op: str,
+        names: Sequence[str],
+        allow_int: bool,
+        tracked: bool = True,
     ) -> None:
-        self.op = op
         self.linked = mode.enabled
+        self.inside = level_active()
         self.primals: list[Tensor] = []
         self.specs: list[TreeSpec] = []
         self.trees: list[Any] = []
@@ -60,15 +65,15 @@ class Run:
             for leaf, path in zip(leaves, spec.paths(), strict=True):
                 if leaf.dtype.kind not in FLOATS and not allow_int:
                     raise _integers(leaf, f"{name}{path}", op)
-            floats = [leaf.dtype.kind in FLOATS for leaf in leaves]
-            tracked = [
-                primal(leaf, self.linked) if is_float else leaf
-                for leaf, is_float in zip(leaves, floats, strict=True)
+            given = [
+                primal(leaf, self.linked)
+                if tracked and leaf.dtype.kind in FLOATS
+                else leaf.clone()
+                for leaf in leaves
             ]
-            # The nodes are kept apart: the function may write to its arguments.
-            self.primals += [wrap(t._data) if t._node is None else _twin(t) for t in tracked]
+            self.primals += map(_twin, given)  # the function may write to its arguments
             self.specs.append(spec)
-            self.trees.append(tree_unflatten(spec, tracked))
+            self.trees.append(tree_unflatten(spec, given))
         self.own: list[Node] = [p._node for p in self.primals if isinstance(p._node, Node)]
         self.outside = Outside(self.own)
 
@@ -87,35 +92,47 @@ class Run:
         self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], keep: bool
     ) -> list[Any]:
         """The gradients of the arguments, one tree each."""
+        left = iter(self.pull_leaves(outputs, cotangents, keep))
+        return [
+            tree_unflatten(spec, [next(left) for _ in range(spec.leaves)]) for spec in self.specs
+        ]
+
+    def pull_leaves(
+        self,
+        outputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        keep: bool,
+        constant: bool = False,
+    ) -> list[Tensor]:
+        """The gradients of all leaves; `constant`: nobody differentiates by the cotangents."""
         starts = [
             (out, g)
             for out, g in zip(outputs, cotangents, strict=True)
             if out._node is not None and out.dtype.kind in FLOATS
         ]
         create = mode.enabled and (
-            level_active()
+            self.inside
             or any(self.outside.reached_by(out._node) for out, _ in starts)
-            or any(g is not None and g._node is not None for _, g in starts)
+            or not (constant or _has_no_history(g for _, g in starts))
         )
         with enable_grad() if create else no_grad():
             roots = [_start(out, g, create) for out, g in starts]
             found = engine.run(roots, keep=keep or create, create=create, targets=self.own)
             grads = [self._gradient(p, found) for p in self.primals]
-        if self.linked:
-            grads = list(map(self.outside.released, grads))
-        trees, left = [], iter(grads)
-        for spec in self.specs:
-            trees.append(tree_unflatten(spec, [next(left) for _ in range(spec.leaves)]))
-        return trees
+        return list(map(self.outside.released, grads)) if self.linked else grads
 
     def _gradient(self, p: Tensor, found: dict[Node, Any]) -> Tensor:
-        if p._node is None:  # an integer
+        if p.dtype.kind not in FLOATS:
             return zeros(p.shape, dtype=default_float(), device=p.device)
         g = found.get(p._node)
         if g is None:
             return zeros_like(wrap(p._data))
         tensor = g if isinstance(g, Tensor) else wrap(as_array(g))
         return cast(tensor, p.dtype)
+
+
+def _has_no_history(cotangents: Iterable[Tensor | None]) -> bool:
+    return not level_active() and all(g is None or g._node is None for g in cotangents)
 
 
 def _twin(tensor: Tensor) -> Tensor:
