@@ -312,12 +312,15 @@ def test_random_graphs(seed: list[int], steps: int, size: int | None, order: lis
 
 
 def test_most_kinds_of_changes_happen() -> None:
-    """The random graphs give every pass something to do."""
-    busy = {step.name: 0 for step in PASSES}
+    """The random graphs give every pass something to do, but those for control flow."""
+    names = ["dead_code", "canonical", "cse", "fold", "algebra", "strength", "casts", "views"]
+    names += ["slices", "sink", "drop_stop_gradient"]
+    busy = dict.fromkeys(names, 0)
     for seed in range(200):
         graph = Random([seed], symbolic=seed % 2 == 0).grow(20)
         for step in PASSES:
-            busy[step.name] += step.run(graph) is not graph
+            if step.name in busy:
+                busy[step.name] += step.run(graph) is not graph
     assert min(busy.values()) >= 5, busy
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import program_fuzz
 import pytest
 from programs.compare import Outcome, call, difference
-from programs.modes import MODES, capture, loose
+from programs.modes import MODES, allowed, capture
 
 import weft
 from weft import Tensor
@@ -43,7 +43,7 @@ def test_captured(seed: int, mode: str, tmp_path: Path) -> None:
         want, got = run(function, args), run(captured, args)
         if skipped(written, want, got, mode):
             continue
-        found = difference(want, got, loose=loose(mode))
+        found = difference(want, got, **allowed(mode))
         assert not found, f"call {i}{_shown(args)}: {found}\n\n{written.source}"
 
 

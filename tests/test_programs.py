@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from programs import PROGRAMS, THEMES
 from programs.compare import Outcome, call, difference
-from programs.modes import MODES, capture, loose
+from programs.modes import MODES, allowed, capture
 from programs.table import Call, Program
 
 import weft
@@ -177,7 +177,7 @@ def test_captured(program: Program, mode: str) -> None:
     for i, given in [*calls, *again]:
         want = run(program, eager, given, program.second_order)
         got = run(program, captured, given, program.second_order)
-        found = difference(want, got, loose=loose(mode), near=program.near)
+        found = difference(want, got, **allowed(mode), near=program.near)
         assert not found, f"call {i}: {found}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from programs.compare import Outcome, call, difference
-from programs.modes import MODES, capture, loose
+from programs.modes import MODES, allowed, capture
 from programs.styles import STYLES
 from programs.table import Call
 
@@ -51,5 +51,5 @@ def test_captured(make: Maker, mode: str) -> None:
             same()
             continue
         want = run(function, step, function)
-        found = difference(want, run(captured, same, original), loose=loose(mode))
+        found = difference(want, run(captured, same, original), **allowed(mode))
         assert not found, f"step {i}: {found}"

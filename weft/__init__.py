@@ -31,8 +31,10 @@ from weft.capture.declared import *
 from weft.capture.graph_rewrite import *
 from weft.capture.control import *
 from weft.capture.loops import *
+from weft.capture.iteration import *
 from weft.capture.make_graph import *
 from weft.capture.trace import *
+from weft.capture.tokens import *
 from weft.compile import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *

@@ -132,11 +132,19 @@ def call(
     return out
 
 
-def difference(want: Outcome, got: Outcome, *, loose: bool = False, near: float = 0.0) -> str:
+def difference(
+    want: Outcome,
+    got: Outcome,
+    *,
+    loose: bool = False,
+    near: float = 0.0,
+    gradients_near: float = 0.0,
+) -> str:
     """What differs between two runs, in words; empty if nothing does.
 
-    loose   a tensor without axes may stand where there was a Python number
-    near    how far apart numbers may be, relatively; 0: not a bit
+    loose            a tensor without axes may stand where there was a Python number
+    near             how far apart numbers may be, relatively; 0: not a bit
+    gradients_near   and those of gradients
     """
     if want.error is not got.error:
         return f"raised {_name(got)} instead of {_name(want)}"
@@ -152,7 +160,8 @@ def difference(want: Outcome, got: Outcome, *, loose: bool = False, near: float 
         if len(old) != len(new):
             return f"{len(new)} {what} instead of {len(old)}"
         for i, (a, b) in enumerate(zip(old, new, strict=True)):
-            if not _same(a, b, loose, near):
+            by = gradients_near if what in ("gradients", "second") else 0.0
+            if not _same(a, b, loose, max(near, by)):
                 return f"{what} {i}: {b!r} instead of {a!r}"
     if want.random is not None and not np.array_equal(want.random, got.random):
         return f"left the generator at {got.random} instead of {want.random}"

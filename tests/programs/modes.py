@@ -11,6 +11,11 @@ import weft
 
 MODES = ["trace", "source"]
 
+#: How near gradients have to be, relatively. Values are equal bit by bit in every mode. What meets
+#: in one gradient is added in the order of the graph: in a trace that is the order of eager, while
+#: the backward loop of a captured loop adds up each pass of its body first.
+GRADIENTS_NEAR = {"trace": 0.0, "source": 1e-10}
+
 Function = Callable[..., Any]
 
 
@@ -44,6 +49,9 @@ def capture(mode: str, function: Function) -> Any:
     return CAPTURES[mode](function)
 
 
-def loose(mode: str) -> bool:
-    """Whether Python numbers may come back as tensors: what a graph decides is a tensor."""
-    return mode == "source"
+def allowed(mode: str) -> dict[str, Any]:
+    """What `compare.difference` lets pass in a mode.
+
+    What a graph decides is a tensor, also where it was a Python number.
+    """
+    return {"loose": mode == "source", "gradients_near": GRADIENTS_NEAR[mode]}

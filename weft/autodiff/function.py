@@ -172,9 +172,7 @@ def _saved(tensor: Tensor) -> tuple[Any, Any]:
     return given_data(tensor), tensor._node
 
 
-def _apply_on_level(
-    function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _apply_on_level(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`apply` inside of a transform, for which `backward` is the derivative as well."""
     places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
     tensors = [args[i] for i in places]

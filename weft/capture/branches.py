@@ -17,6 +17,7 @@ from weft.capture.merge import Build, Maybe, Merge, typed_as
 from weft.capture.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.origin import MISSING
 from weft.capture.recorder import GraphRecorder
+from weft.capture.tokens import last_token, tokens
 from weft.core.bind import recording
 from weft.core.tensor import Tensor, type_of
 from weft.ir.types import TOKEN
@@ -43,7 +44,7 @@ class Branch:
         self.error: Exception | None = None
         flow = hooks.flow
         self.journal = Journal(hooks.watch)
-        flow.open(self.journal, self.nested, here)
+        flow.open(self.journal)
         try:
             with self.nested.opened():
                 try:
@@ -57,9 +58,9 @@ class Branch:
                     held = state.now()
                     end = None if held is None else tensor_of(held._data, held._node)
                     self.states[state.key] = (state, end, self.nested.kept_node(state))
-                self.token = flow.tokens.get(self.nested)  # None: it had no effects
+                self.token = tokens.get(self.nested)  # None: it had no effects
         finally:
-            flow.close(self.nested)
+            flow.close()
             self.journal.undo()
 
     def fails(self, hooks: SourceHooks, error: Exception) -> None:
@@ -131,11 +132,8 @@ def _record_if(
     ]
     effects = any(branch.token is not None for branch in branches)
     if effects:
-        tokens = [
-            hooks.flow.last_token(here) if branch.token is None else branch.token
-            for branch in branches
-        ]
-        token_build = merge.result(*tokens, TOKEN)
+        ended = [last_token(here) if b.token is None else b.token for b in branches]
+        token_build = merge.result(*ended, TOKEN)
     opaque = ""
     for number, branch in enumerate(branches):
         with recording(branch.nested):
@@ -148,7 +146,7 @@ def _record_if(
         graphs = [branch.nested.graph for branch in branches]
         results = emit(here, IF, [predicate, *captured], graphs, {}, opaque=opaque)
     if effects:
-        hooks.flow.tokens[here] = token_build(results)
+        tokens[here] = token_build(results)
     for give in gives:
         give(results)
     keeps = [_keeps_node(state, branches) for state in states]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import types
 from typing import Any
 
@@ -31,6 +32,12 @@ class SourceRecorder(TraceRecorder):
 
     watch_class = SourceWatch
     watch: SourceWatch
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], fallback: str = "error"
+    ) -> None:
+        super().__init__(args, kwargs)
+        self.watch.flow.fallback = fallback
 
     def _compute(self, value: Value) -> Tensor:
         numbers = self._numbers
@@ -88,14 +95,18 @@ def _settle_lists(tree: Any, seen: set[int]) -> None:
         _settle_lists(part, seen)
 
 
-_OWN = frozenset({"function", "recordings", "limit", "fallback", "_prepare", "_roots", "_lock"})
+_OWN = frozenset(
+    {
+        *("function", "recordings", "limit", "fallback", "recorder_class"),
+        *("_prepare", "_roots", "_lock", "_uncacheable", "_warned"),
+    }
+)
 
 
 class Compiled(Traced):
     """A function whose control flow on tensors is part of its graph. Made by `weft.compile`."""
 
     captures = True
-    recorder_class = SourceRecorder
     strict = True
 
     def __init__(
@@ -103,6 +114,7 @@ class Compiled(Traced):
     ) -> None:
         super().__init__(function, prepare, limit)
         self.fallback = fallback
+        self.recorder_class = functools.partial(SourceRecorder, fallback=fallback)  # type: ignore[assignment]
         if not isinstance(function, (types.FunctionType, types.MethodType)):
             for name in vars(function):  # a module: its attributes are its own, see __getattr__
                 if name not in _OWN:

@@ -23,6 +23,7 @@ from weft.capture.loop_state import Aliased, LoopState
 from weft.capture.nested import NestedRecorder, close, graph_recorder, stand_in
 from weft.capture.recorder import GraphRecorder
 from weft.capture.source_flow import standing_for
+from weft.capture.tokens import last_token, tokens
 from weft.core.bind import recording
 from weft.core.number import HELD_AS, Number, as_held
 from weft.core.tensor import Tensor
@@ -51,13 +52,13 @@ class Attempt:
         assert here is not None
         self.here = here
         self.mark = len(here.graph.nodes)
-        self.token = hooks.flow.tokens.get(here)
+        self.token = tokens.get(here)
         self.journal = Journal(hooks.watch)
         self.tensors: dict[int, tuple[Tensor, Any, Any, Any]] = {}
         self._write = here.write
 
     def __enter__(self) -> Attempt:
-        self.hooks.flow.open(self.journal, None, self.here)
+        self.hooks.flow.open(self.journal)
         for name, cell, outside in self.state:
             self.hooks.flow.touch_variable(cell, name, outside)
         write = self._write
@@ -83,9 +84,9 @@ class Attempt:
                 tensor._grad = grad
         here = self.here
         if self.token is None:
-            self.hooks.flow.tokens.pop(here, None)
+            tokens.pop(here, None)
         else:
-            self.hooks.flow.tokens[here] = self.token
+            tokens[here] = self.token
         if getattr(here, "_start", 0) > self.mark:  # Python has asked something meanwhile
             return
         gone = set(here.graph.nodes[self.mark :])
@@ -206,13 +207,13 @@ class _Recorded:
 
     def open(self, nested: NestedRecorder) -> Journal:
         journal = Journal(self.hooks.watch)
-        self.hooks.flow.open(journal, nested, self.here)
+        self.hooks.flow.open(journal)
         return journal
 
     def enter(self, nested: NestedRecorder) -> None:
         self.python.enter(nested)
         if self.has_effects:
-            self.hooks.flow.tokens[nested] = nested.input(TOKEN)
+            tokens[nested] = nested.input(TOKEN)
         self.tensors.enter(nested)
 
     def settle(self, step: Callable[[NestedRecorder], None]) -> None:
@@ -228,7 +229,7 @@ class _Recorded:
                     step(nested)
                     steady = self.python.leave(journal, nested)
                     steady &= self.tensors.leave(nested, ())
-                    effects = nested in flow.tokens
+                    effects = nested in tokens
                     steady &= effects == self.has_effects
                     self.has_effects = effects
                     if steady:
@@ -236,7 +237,7 @@ class _Recorded:
             except Regrow as found:
                 steady, regrow = False, found
             finally:
-                flow.close(nested)
+                flow.close()
                 journal.undo()
             if steady:
                 self.nested = nested
@@ -253,7 +254,7 @@ class _Recorded:
     def _set_outputs(self, nested: NestedRecorder) -> None:
         carried = self.python.outputs()
         if self.has_effects:
-            carried.append(self.hooks.flow.tokens[nested])
+            carried.append(tokens[nested])
         self.opaque = unfollowed(carried, nested.start)
         values = [nested.value_of(x) for x in carried]
         nested.graph.outputs = (*values, *self.tensors.outputs(nested))
@@ -268,7 +269,7 @@ class _Recorded:
             with nested.opened():
                 self.enter(nested)
                 entered = journal.contents()
-                token = flow.tokens.get(nested)
+                token = tokens.get(nested)
                 going = test()
                 if self.hooks.asks(going):
                     predicate = self.hooks.predicate(going)
@@ -276,11 +277,11 @@ class _Recorded:
                     predicate = as_held(self.hooks.test(going), HELD_AS["bool"])
                 nested.graph.outputs = (nested.value_of(predicate),)
                 held = {state.key for state in self.tensors.states}
-                pure = flow.tokens.get(nested) is token and _unchanged(journal, entered)
+                pure = tokens.get(nested) is token and _unchanged(journal, entered)
                 pure &= all(change.key in held for change in nested.changes())
                 pure &= all(_is_input(change) for change in nested.changes())
         finally:
-            flow.close(nested)
+            flow.close()
             journal.undo()
         return pure
 
@@ -289,7 +290,7 @@ class _Recorded:
         captured = close(recorders)
         starts = self.python.starts()
         if self.has_effects:
-            starts.append(self.hooks.flow.last_token(self.here))
+            starts.append(last_token(self.here))
         first = len(captured) + len(starts)
         starts += self.tensors.starts()
         return [*captured, *starts], self.tensors.pinned(first), len(captured)
@@ -316,7 +317,7 @@ class _Recorded:
         count = len(self.python.carried())
         self.python.finish(results[:count], at_least_once)
         if self.has_effects:
-            self.hooks.flow.tokens[self.here] = results[count]
+            tokens[self.here] = results[count]
             count += 1
         self.tensors.finish(results[count:])
 

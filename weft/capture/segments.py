@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.autodiff.split import Split
 from weft.base.pytree import TreeSpec
 from weft.base.source import SourceLocation
 from weft.capture.origin import Origin
@@ -125,11 +126,12 @@ class Backward:
     gradients   one value per source; None where none arrives
     """
 
-    nodes: list[Node]
+    nodes: list[Node]  # with those of the forward part that are run once more, first
     sources: list[Value]
     cotangents: list[Value]
     gradients: list[Value | None]
     freed: bool = False  # the function itself went backward, and freed what that needs
+    split: Split | None = None  # what is saved for it, and what is computed anew
     ready: Any = None  # the executable form
 
 

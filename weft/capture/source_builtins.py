@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
+from weft.capture import control, loops, repeat, tokens
 from weft.capture.control import truth
 from weft.capture.effects import TextParts
 from weft.capture.grown import grown_of
-from weft.capture.iteration import Rows, Steps, rows_of, zipped
+from weft.capture.iteration import Rows, Steps, rows_of, unroll, zipped
 from weft.capture.nested import known_number
 from weft.capture.showing import shows_tensors
-from weft.capture.source_flow import templated
+from weft.capture.source_flow import standing_for
+from weft.capture.tokens import effect, templated
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
@@ -139,12 +142,11 @@ def _round(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _print(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    flow = hooks.flow
     if not hooks.watch.active:
         return NotImplemented
     tensors: list[Tensor] = []
     build = templated(tuple(_kept(hooks, value) for value in args), tensors)
-    flow.effect(SHOW, tensors, {"show": Shown(builtins.print, build, dict(kwargs))})
+    effect(SHOW, tensors, {"show": Shown(builtins.print, build, dict(kwargs))})
     return None
 
 
@@ -197,6 +199,49 @@ def _stack(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return grown.tensors()[0]
 
 
+def _plain(function: Any) -> Handler:
+    return lambda hooks, args, kwargs: function(*args, **kwargs)
+
+
+def _with_functions(function: Any) -> Handler:
+    """A function of Weft's own that calls what it is handed."""
+
+    def followed(hooks: SourceHooks, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(followed(hooks, part) for part in value)
+        return hooks.callback(value)
+
+    def handle(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        named = {key: followed(hooks, value) for key, value in kwargs.items()}
+        return function(*[followed(hooks, value) for value in args], **named)
+
+    return handle
+
+
+def _cond(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    predicate, yes, no, *operands = args
+    return hooks.choose(
+        predicate,
+        standing_for(lambda: hooks.call(yes, *operands), yes),
+        standing_for(lambda: hooks.call(no, *operands), no),
+    )
+
+
+def _while_loop(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    condition, step, init = args
+    carry = CellType(init)
+
+    def body() -> None:
+        carry.cell_contents = hooks.call(step, carry.cell_contents)
+
+    def test() -> Any:
+        return hooks.call(condition, carry.cell_contents)
+
+    state = [("the carry", carry, None)]
+    repeat.while_(hooks, test, standing_for(body, step), state, ("the carry",), ("the carry",))
+    return carry.cell_contents
+
+
 BUILTINS: dict[Any, Handler] = {
     range: _range,
     zip: _zip,
@@ -215,4 +260,10 @@ BUILTINS: dict[Any, Handler] = {
     next: _next,
     len: _len,
     stack: _stack,
+    tokens.print: _print,
+    tokens.py_call: _plain(tokens.py_call),
+    unroll: _plain(unroll),
+    control.cond: _cond,
+    loops.while_loop: _while_loop,
+    **{f: _with_functions(f) for f in (control.switch, loops.scan, loops.map, loops.fori_loop)},
 }

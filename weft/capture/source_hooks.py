@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base.errors import CaptureError
 from weft.base.source import user_location
 from weft.capture import operators, repeat
 from weft.capture.branches import record_if
 from weft.capture.control import truth
 from weft.capture.effects import TextParts
+from weft.capture.follow import LIBRARY, module_of, policy
 from weft.capture.grown import grown_of, settle
 from weft.capture.hooks import Hooks
 from weft.capture.journal import Globals
@@ -25,8 +27,9 @@ from weft.capture.merge import Maybe, undefined
 from weft.capture.nested import graph_recorder, known_number
 from weft.capture.origin import MISSING
 from weft.capture.source_builtins import BUILTINS
-from weft.capture.source_flow import Flow, standing_for, templated
+from weft.capture.source_flow import Flow, standing_for
 from weft.capture.structured import Structured
+from weft.capture.tokens import effect, py_call_like, templated
 from weft.capture.values import CONTAINERS
 from weft.capture.watch import Watch
 from weft.core.number import HELD_AS, Number, as_held, kind_of, plain
@@ -92,7 +95,7 @@ class SourceHooks(Hooks):
         if value.flag is None or not self.asks(value.flag):
             raise undefined(f"the variable {name!r}", value.why)
         error = Raised(UnboundLocalError(f"the variable {name!r} has no value {value.why}"))
-        self.flow.effect(CHECK, [self.predicate(value.flag)], {"message": error})
+        effect(CHECK, [self.predicate(value.flag)], {"message": error})
         return value.value
 
     def setcell(self, value: Any, cell: Callable[[], Any]) -> Any:
@@ -293,7 +296,7 @@ class SourceHooks(Hooks):
         parts = () if message is None else (message(),)
         build = templated(parts, tensors)
         predicate = self.predicate(test)
-        self.flow.effect(CHECK, [predicate, *tensors], {"message": Message(build, user_location())})
+        effect(CHECK, [predicate, *tensors], {"message": Message(build, user_location())})
 
     @contextlib.contextmanager
     def trying(self) -> Iterator[None]:
@@ -397,9 +400,51 @@ class SourceHooks(Hooks):
         for value in args:
             if grown_of(value) is not None:
                 self.settled(value)
+        if is_foreign(function) and any(map(self.asks, (*args, *kwargs.values()))):
+            return self.foreign(function, args, kwargs)
         return super().call(function, *args, **kwargs)
 
 
+    def foreign(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Other people's code is called on tensors."""
+        if self.flow.fallback == "python":
+            return py_call_like(function, args, kwargs)
+        name = f"{module_of(function).partition('.')[0]}.{getattr(function, '__name__', '?')}"
+        raise CaptureError(
+            f"{name} is called on tensors of the graph, which have no numbers yet",
+            op=name,
+            hint=f"use the function of Weft; or weft.py_call({name}, weft.spec(...), x), or "
+            'weft.compile(..., fallback="python"), which call back into Python',
+        )
+
+
+#: Modules of the library whose functions do not look at tensors, or look as Python itself does.
+_HARMLESS = frozenset(
+    {
+        *("builtins", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
+        *("collections", "_collections", "typing", "types", "dataclasses", "contextlib", "enum"),
+        *("abc", "_abc", "logging", "warnings", "inspect", "weakref", "threading", "heapq"),
+        *("_heapq", "bisect", "_bisect", "", "weft"),
+    }
+)
+
+
+def is_foreign(function: Any) -> bool:
+    """Whether a function is of the library, and made for numbers."""
+    if isinstance(function, types.FunctionType):
+        if policy(function.__code__.co_filename) != LIBRARY:
+            return False
+    elif not isinstance(function, (types.BuiltinFunctionType, np.ufunc, _NUMPY_FUNCTION)):
+        return False
+    holder = getattr(function, "__self__", None)
+    if holder is not None and not isinstance(holder, types.ModuleType):
+        return False
+    if isinstance(function, np.ufunc):
+        return True
+    return module_of(function).partition(".")[0] not in _HARMLESS
+
+
+_NUMPY_FUNCTION = type(np.sum)
 SourceWatch.hooks_class = SourceHooks
 
 

@@ -10,12 +10,13 @@ import functools
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft.autodiff.call import link
 from weft.autodiff.node import freed, tensor_of
+from weft.autodiff.split import Split
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_unflatten
 from weft.capture.effects import replay
@@ -68,9 +69,7 @@ class Traced:
     recorder_class: type[TraceRecorder] = TraceRecorder
     strict = False  # is it an error if the function cannot be recorded?
 
-    def __init__(
-        self, function: Callable[..., Any], prepare: Prepare, limit: int = 64
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], prepare: Prepare, limit: int = 64) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.recordings: list[Recording] = []
@@ -204,9 +203,7 @@ class Traced:
 
         def this_call(tensor: Tensor) -> Tensor:
             place = ending.places[id(tensor)]
-            found: Tensor = (
-                made[place] if isinstance(place, int) else place.evaluate(args, kwargs)
-            )
+            found: Tensor = made[place] if isinstance(place, int) else place.evaluate(args, kwargs)
             return found
 
         replay(ending.effects, args, kwargs, this_call)
@@ -234,9 +231,7 @@ class Traced:
             def gone(_cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
                 raise freed(f"{self._name().capitalize()}Backward")
 
-            link(
-                self._name().capitalize(), sources, [made[i] for i in ending.tracked], gone, gone
-            )
+            link(self._name().capitalize(), sources, [made[i] for i in ending.tracked], gone, gone)
             return
 
         def run_backward(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
@@ -257,7 +252,8 @@ class Traced:
         given = [(numbers[value]._data, edges.get(value)) for value in inputs]
 
         def differentiable(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
-            nodes = [node for segment in path for node in segment.nodes] + backward.nodes
+            again = len(backward.split.recomputed) if backward.split is not None else 0
+            nodes = [node for segment in path for node in segment.nodes] + backward.nodes[again:]
             graph = extract(self._name(), [*inputs, *backward.cotangents], nodes, wanted)  # type: ignore[arg-type]
             program = Program(graph)
             tensors = [tensor_of(data, node) for data, node in given]
@@ -367,16 +363,23 @@ class Traced:
                 stack += [(kid, [*path, kid]) for kid in reversed(kids)]
         return graphs
 
-    def guards(self) -> list[str]:
-        """All guards of all recordings, as text."""
-        found: list[str] = []
+    def splits(self) -> list[Split]:
+        """For each path with a backward of its own: what is saved, and what is run once more."""
+        endings = [segment.ending for segment in self._segments() if segment.ending is not None]
+        found = [ending.backward.split for ending in endings if ending.backward is not None]
+        return [split for split in found if split is not None]
+
+    def _segments(self) -> Iterator[Segment]:
         stack = list(self._roots)
         while stack:
             segment = stack.pop()
-            found += [guard.description for guard in segment.guards]
+            yield segment
             for kids in segment.children.values():
                 stack += kids
-        return found
+
+    def guards(self) -> list[str]:
+        """All guards of all recordings, as text."""
+        return [guard.description for part in self._segments() for guard in part.guards]
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from weft.autodiff.split import split
 from weft.capture.guards import compile_guards
 from weft.capture.segments import Backward, Ending, Question, Segment, answer_key
 from weft.capture.trace_recorder import RawSegment
@@ -27,6 +28,7 @@ def insert(
         shared, renamed = [], {}  # the run did not repeat itself: a path of its own
     path = [*shared, *[_segment(part, renamed) for part in raw[len(shared) :]]]
     path[-1].ending = _renamed_ending(ending, renamed)
+    _split(path, ending.backward)
     for i in range(len(shared), len(path)):
         if i == 0:
             roots.append(path[0])
@@ -67,6 +69,16 @@ def _segment(raw: RawSegment, renamed: dict[Value, Value]) -> Segment:
         value = renamed.get(question.value, question.value)
         question = Question(value, question.kind, question.location)
     return Segment(raw.guards, compile_guards(raw.guards), raw.inputs, raw.nodes, question)
+
+
+def _split(path: Sequence[Segment], backward: Backward | None) -> None:
+    """Choose what the path saves for its backward; cheap ops are run once more there."""
+    if backward is None or backward.freed:
+        return
+    inputs = [value for segment in path for value, _ in segment.inputs]
+    forward = [node for segment in path for node in segment.nodes]
+    backward.split = split(inputs, forward, backward.nodes, backward.gradients)
+    backward.nodes = [*backward.split.recomputed, *backward.nodes]
 
 
 def _rename(nodes: Iterable[Node], renamed: dict[Value, Value]) -> None:

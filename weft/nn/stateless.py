@@ -16,9 +16,7 @@ from weft.nn.state import StateDictError
 __all__ = ["functional_call"]
 
 
-def functional_call(
-    module: Module, params: Mapping[str, Any], /, *args: Any, **kwargs: Any
-) -> Any:
+def functional_call(module: Module, params: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
     """`module(*args, **kwargs)` with these tensors in the place of its parameters and buffers.
 
     `params` has names as `named_parameters` and `named_buffers` give them; what it does not name

@@ -50,7 +50,7 @@ class _Index:
 
     def __init__(self, ndim: int, index: Any, tensors: Inputs, mapped: Mapped, size: int) -> None:
         parts = full_index(index, ndim)  # ndim: of what is indexed, for one element
-        taken = [i for i, part in enumerate(parts) if part is not None and part.__class__ is not slice]
+        taken = [i for i, part in enumerate(parts) if not isinstance(part, (slice, type(None)))]
         self.mapped = any(mapped)
         self.tensors = list(tensors)
         #: how many axes the tensors have together, and how many of the result stand before those
@@ -58,9 +58,7 @@ class _Index:
         self.adjacent = not tensors or taken[-1] - taken[0] + 1 == len(taken)
         self.front = taken[0] if tensors and self.adjacent else 0
         if self.mapped:
-            self.tensors = [
-                aligned(t, m, self.count) for t, m in zip(tensors, mapped, strict=True)
-            ]
+            self.tensors = [aligned(t, m, self.count) for t, m in zip(tensors, mapped, strict=True)]
         self.size = size
         self.index = index
 
@@ -170,10 +168,8 @@ def embedding_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Att
         return out
     op.infer(*example_types(mapped, inputs), **attrs)
     weight, indices = inputs
-    if indices.dtype.kind == "int":  # negative ones are then beyond the last row: an error
-        rows = cast(indices, dtypes.uint64)
-    else:
-        rows = indices
+    # As unsigned, negative ones are beyond the last row: an error.
+    rows = cast(indices, dtypes.uint64) if indices.dtype.kind == "int" else indices
     out = gather_rule(OPS["gather"], size, mapped, (weight, rows), {"index": (TENSOR,)})
     padding = attrs["padding_idx"]
     if padding is not None:  # its row has no gradient

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from weft.base.errors import DTypeError
+from weft.base.pytree import TreeSpec, tree_flatten
 from weft.base.source import SourceLocation
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op, Trait
 from weft.ir.types import TOKEN, TensorType, TokenType
 
@@ -129,3 +133,41 @@ class Message:
 
     def __repr__(self) -> str:
         return "<message>"
+
+
+class Called:
+    """A call back into Python: its results are checked against what was said of them."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        build: Callable[..., Any],
+        kinds: tuple[TensorType, ...],
+        structure: TreeSpec,
+        asarray: Callable[..., Tensor],
+    ) -> None:
+        self.function = function
+        self.build = build
+        self.kinds = kinds
+        self.structure = structure
+        self.asarray = asarray
+
+    def __call__(self, *values: Tensor) -> list[Tensor]:
+        leaves, structure = tree_flatten(self.function(*self.build(values)))
+        if structure != self.structure:
+            raise DTypeError(
+                f"{self!r} gave {structure}, and {self.structure} was said", op="py_call"
+            )
+        made: list[Tensor] = []
+        for leaf, kind in zip(leaves, self.kinds, strict=True):
+            known = isinstance(leaf, (Tensor, np.ndarray, np.generic))
+            tensor = self.asarray(leaf) if known else self.asarray(leaf, dtype=kind.dtype)
+            if tensor.type != kind:
+                raise DTypeError(
+                    f"{self!r} gave {tensor.type}, and {kind} was said", op="py_call"
+                )
+            made.append(wrap(tensor._data))
+        return made
+
+    def __repr__(self) -> str:
+        return f"<{getattr(self.function, '__name__', 'function')}>"

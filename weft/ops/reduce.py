@@ -242,9 +242,7 @@ def _position(name: str) -> Op:
         found = getattr(xp, name)(x, axis=axis, keepdims=keepdims)
         return xp.astype(found, dtypes.int64.numpy, copy=False)
 
-    return Op(
-        name, infer, evaluate, kinds="real", batch=shifted("axis"), traits=Trait.WIDEN
-    )
+    return Op(name, infer, evaluate, kinds="real", batch=shifted("axis"), traits=Trait.WIDEN)
 
 
 _argmax = _position("argmax")

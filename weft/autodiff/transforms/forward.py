@@ -30,7 +30,7 @@ from weft.base.errors import DTypeError, RangeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from weft.core.bind import bind, recording
 from weft.core.grad_mode import enable_grad, mode
-from weft.core.operands import as_tensor, cast, number_kind
+from weft.core.operands import cast, number_kind
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op
 from weft.ops.creation import zeros, zeros_like
@@ -271,7 +271,9 @@ class Linear(Forward):
     ) -> Sequence[Any]:
         results = out if isinstance(out, tuple) else (out,)
         return self._note(
-            lambda given: push(op, values, given, attrs, out), tangents, list(map(is_float, results))
+            lambda given: push(op, values, given, attrs, out),
+            tangents,
+            list(map(is_float, results)),
         )
 
     def push_custom(

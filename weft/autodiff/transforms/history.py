@@ -1,8 +1,8 @@
 """Where a transform's histories begin and end.
 
 The arguments that a transform differentiates get a node of their own, `Primal`, which is what a
-gradient is asked for; behind it is the argument's own history, so that results can be differentiated
-again. What leads nowhere but to such nodes has no history for those outside.
+gradient is asked for; behind it is the argument's own history, so that results can be
+differentiated again. What leads nowhere but to such nodes has no history for those outside.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def jacobian(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Function:
-    """A function that gives the derivatives of all elements of `fn`'s result by all of its arguments.
+    """A function that gives all derivatives of `fn`: of each element by each of the arguments'.
 
     For a result of shape R and an argument of shape A the Jacobian has the shape R + A; for trees
     of results it is such a tree, with the tree of the arguments at each leaf.

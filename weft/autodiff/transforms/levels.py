@@ -1,11 +1,11 @@
 """Levels: what `jvp` and `vmap` have in common.
 
-Each of them runs a function on tensors of its own level. Such a tensor is an ordinary `Tensor` whose
-array stands for tensors of the level below: for `jvp` a value and its tangent, for `vmap` a value
-with one axis more. A level is a recorder: it sees each op call with a tensor of its level, does
-what is to be done by op calls on the level below, and lets the tape note the call on its own level.
-So transforms nest in any order, and each level has its own histories: the tape of tensors of this
-level, and, in the tensors they stand for, the tape of the level below.
+Each of them runs a function on tensors of its own level. Such a tensor is an ordinary `Tensor`
+whose array stands for tensors of the level below: for `jvp` a value and its tangent, for `vmap` a
+value with one axis more. A level is a recorder: it sees each op call, does what is to be done by op
+calls on the level below, and lets the tape note the call on its own level. So transforms nest in
+any order, and each level has its own histories: the tape of tensors of this level, and, in the
+tensors they stand for, the tape of the level below.
 
 All that is computed while a level is open is of that level, also what does not depend on an
 argument of the function. Tensors from outside are taken as they are.
@@ -101,6 +101,15 @@ class _Held:
         self.node = tensor._node
         self.grad = getattr(tensor, "_grad", None)
 
+    def restore(self) -> None:
+        self.tensor._data, self.tensor._node = self.data, self.node
+        if hasattr(self.tensor, "_grad"):
+            self.tensor._grad = self.grad
+
+
+class Stays(Exception):
+    """A value that cannot leave its level."""
+
 
 class Level(Recorder):
     """A recorder of op calls on the tensors of one level."""
@@ -110,18 +119,17 @@ class Level(Recorder):
     def __init__(self) -> None:
         #: Without gradients outside, what is computed on the level below has no history there.
         self.linked = mode.enabled
+        self.refusal = ""  # why a write outside could not be kept
         self._held: dict[int, _Held] = {}  # by id of the tensor, which the entry keeps alive
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Record; what tensors from outside were given is theirs when it is over."""
-        ended = False
         try:
             with recording(self):
                 yield
-            ended = True
         finally:
-            self._give_back(check=ended)
+            self._give_back()
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
         enabled = mode.enabled
@@ -163,30 +171,28 @@ class Level(Recorder):
             self._held[id(target)] = _Held(target)
             written(target)
 
-    def _give_back(self, *, check: bool) -> None:
-        """Let tensors from outside hold values of the level below."""
-        failure: Exception | None = None
+    def _give_back(self) -> None:
+        """Let tensors from outside hold values of the level below, or what they held before."""
         for held in self._held.values():
             target = held.tensor
             try:
                 if self.has(target):
-                    value = self.leaving(target, "a tensor from outside", held.tensor)
+                    value = self.leaving(target, "a tensor from outside")
                     target._data = value._data
                     if target._node is not held.node:
                         target._node = value._node
                 grad = getattr(target, "_grad", None)
                 if grad is not None and grad is not held.grad and self.has(grad):
-                    target._grad = self.leaving(grad, "the gradient of a tensor from outside", grad)
-            except CaptureError as error:
-                failure = failure or error
-                target._data, target._node = held.data, held.node
-                target._grad = held.grad
+                    target._grad = self.leaving(grad, "the gradient of a tensor from outside")
+            except Stays as refusal:
+                self.refusal = self.refusal or str(refusal)
+        if self.refusal:
+            for held in self._held.values():
+                held.restore()
         self._held.clear()
-        if failure is not None and check:
-            raise failure
 
-    def leaving(self, tensor: Tensor, what: str, target: Tensor) -> Tensor:
-        """The value of the level below that goes out of the function."""
+    def leaving(self, tensor: Tensor, what: str) -> Tensor:
+        """The value of the level below that a tensor from outside is given; or `Stays`."""
         return self.below(tensor)
 
     # --- questions, and what outer recorders are to know ---------------------------------------
@@ -215,6 +221,13 @@ class Level(Recorder):
         refused(reason)
 
 
+def all_elements(tensor: Tensor) -> Tensor:
+    """What a tensor is without any level: for checks that all elements of an axis must pass."""
+    while isinstance(tensor._data, LevelArray):
+        tensor = tensor._data.tensor
+    return tensor
+
+
 def _outer(method: str, *args: Any, otherwise: Any = None) -> Any:
     """Call a method of the next outer recorder; while a recorder's method runs it is off itself."""
     return otherwise if recorder() is None else binding._tell(method, *args)
@@ -229,4 +242,3 @@ def innermost_level() -> Level | None:
     """The innermost recorder, if it is a level."""
     here = recorder()
     return here if isinstance(here, Level) else None
-

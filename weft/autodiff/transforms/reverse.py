@@ -66,9 +66,7 @@ class Run:
                 if leaf.dtype.kind not in FLOATS and not allow_int:
                     raise _integers(leaf, f"{name}{path}", op)
             given = [
-                primal(leaf, self.linked)
-                if tracked and leaf.dtype.kind in FLOATS
-                else leaf.clone()
+                primal(leaf, self.linked) if tracked and leaf.dtype.kind in FLOATS else leaf.clone()
                 for leaf in leaves
             ]
             self.primals += map(_twin, given)  # the function may write to its arguments

@@ -187,4 +187,3 @@ def _total(parts: Sequence[Tensor]) -> Tensor:
     for part in parts[1:]:
         total = total + part
     return total
-

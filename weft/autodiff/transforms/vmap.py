@@ -13,7 +13,13 @@ from typing import Any
 
 from weft.autodiff.transforms.axes import axes_of, checked_axis, mapped_size
 from weft.autodiff.transforms.custom import CustomCall, call_custom
-from weft.autodiff.transforms.levels import Level, LevelArray, innermost_level, register_level
+from weft.autodiff.transforms.levels import (
+    Level,
+    LevelArray,
+    Stays,
+    innermost_level,
+    register_level,
+)
 from weft.autodiff.transforms.trees import (
     Function,
     check_callable,
@@ -42,7 +48,7 @@ __all__ = ["vmap"]
 
 
 class MappedArray(LevelArray):
-    """What a tensor is for one element; `tensor` is it for all, with the axis in front if mapped."""
+    """What a tensor is for one element; for all it is `tensor`, if mapped with one axis more."""
 
     __slots__ = ("mapped",)
 
@@ -106,15 +112,9 @@ class Mapping(Level):
 
     # --- what leaves the function, and what Python asks ----------------------------------------
 
-    def leaving(self, tensor: Tensor, what: str, target: Tensor) -> Tensor:
+    def leaving(self, tensor: Tensor, what: str) -> Tensor:
         if self.mapped(tensor):
-            raise CaptureError(
-                f"inside of vmap, {what} ({target.type}) is given a value that differs from "
-                "element to element",
-                op="vmap",
-                hint="let the function return the value; of layers that keep statistics, use "
-                "eval() or turn them off",
-            )
+            raise Stays(f"{what} ({tensor.type}) is given a value that differs")
         return self.below(tensor)
 
     def asked(self, tensor: Tensor, question: str) -> Tensor:
@@ -248,6 +248,13 @@ def vmap(
             inner, options = tree_unflatten(spec, given)
             result = fn(*inner, **options)
             outputs, out_spec = tensors_of(result, "vmap", f"the result of {name_of(fn)}")
+        if level.refusal:
+            raise CaptureError(
+                f"in {name_of(fn)}, {level.refusal} from element to element",
+                op="vmap",
+                hint="let the function return the value; of layers that keep statistics, use "
+                "eval() or turn them off",
+            )
         places = axes_of(out_axes, out_spec, "out_axes", "the result")
         found = [
             _result(level, out, axis, path)
@@ -289,5 +296,3 @@ def is_mapped(value: Any) -> bool:
     """
     level = innermost_level()
     return isinstance(level, Mapping) and isinstance(value, Tensor) and level.mapped(value)
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.autodiff.transforms.levels import all_elements
 from weft.base import dtypes
 from weft.base.dim_algebra import dim_max
 from weft.base.errors import IndexError, RangeError, ShapeError
@@ -31,7 +32,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         if not tensor.size:
             raise ShapeError("no index tells how many classes there are", op="one_hot")
         num_classes = int(tensor.max()) + 1
-    if tensor.size and not 0 <= int(tensor.min()) <= int(tensor.max()) < num_classes:
+    given = all_elements(tensor)
+    if given.size and not 0 <= int(given.min()) <= int(given.max()) < num_classes:
         raise IndexError(
             f"an index is none of {num_classes} classes", op="one_hot", operands=[tensor.type]
         )
