@@ -17,6 +17,7 @@ from weft import passes as passes
 from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
+from weft.autodiff.checkpoint import *
 from weft.autodiff.function import *
 from weft.autodiff.transforms.forward import *
 from weft.autodiff.transforms.jacobian import *

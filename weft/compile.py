@@ -49,7 +49,7 @@ def compile(
     if capture not in ("source", "trace"):
         raise RangeError(f"there is no capture {capture!r}", op="compile", hint='"source", "trace"')
     if fallback not in ("error", "python"):
-        raise RangeError(f"there is no fallback {fallback!r}", op="compile", hint='"error", "python"')
+        raise RangeError(f"no fallback {fallback!r}", op="compile", hint='"error", "python"')
     if function is None:
         return lambda found: compile(
             found, capture=capture, backend=backend, fallback=fallback, limit=limit

@@ -31,7 +31,6 @@ from weft.ops.identity import detached
 from weft.ops.parts import Patch
 
 
-
 class _Passes:
     """How many backward passes were begun: who records a loop body sees whether one was in it."""
 

@@ -175,37 +175,39 @@ def _saved(tensor: Tensor) -> tuple[Any, Any]:
 def _apply_on_level(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`apply` inside of a transform, for which `backward` is the derivative as well."""
     places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
-    tensors = [args[i] for i in places]
     context = Context(tuple(isinstance(arg, Tensor) for arg in args))
-    context._name = f"{function.__name__}Backward"
     outputs: list[Any] = []
-    kept: list[Tensor] = []
     several: list[bool] = []
 
-    def forward(_given: Sequence[Tensor]) -> list[Tensor]:
+    def forward() -> tuple[list[Tensor], list[Tensor | None]]:
         with no_grad():
             found = function.forward(context, *args, **kwargs)
+        several.append(isinstance(found, tuple))
         for out in found if isinstance(found, tuple) else (found,):
             given = isinstance(out, Tensor) and any(out is arg for arg in args)
             outputs.append(wrap(out._data) if given else out)
-        kept.extend(out for out in outputs if isinstance(out, Tensor))
-        context._saved = tuple(None if t is None else _saved(t) for t in context._given)
-        several.append(isinstance(found, tuple))
-        return list(kept)
+        return [out for out in outputs if isinstance(out, Tensor)], list(context._given)
 
-    def backward(cotangents: Sequence[Tensor]) -> list[Any]:
-        results = function.backward(context, *cotangents)
-        parts = _one_each(results, len(args), context._name)
+    def backward(saved: Sequence[Any], cotangents: Sequence[Tensor]) -> list[Any]:
+        results = function.backward(_Reading(context, saved), *cotangents)
+        parts = _one_each(results, len(args), f"{function.__name__}Backward")
         return [parts[i] for i in places]
 
     def constant(number: int) -> bool:
-        return any(kept[number] is marked for marked in context._constant)
+        results = [out for out in outputs if isinstance(out, Tensor)]
+        return any(results[number] is marked for marked in context._constant)
 
-    call_custom(CustomCall(function.__name__, tensors, forward, backward, constant))
-    # Once more: results that it saved have histories by now.
-    context._saved = tuple(None if t is None else _saved(t) for t in context._given)
-    context._given = ()
+    inputs = [args[i] for i in places]
+    call_custom(CustomCall(function.__name__, inputs, forward, backward, constant))
     return tuple(outputs) if several[0] else outputs[0]
+
+
+class _Reading:
+    """A context as a backward reads it."""
+
+    def __init__(self, context: Context, saved: Sequence[Any]) -> None:
+        self.__dict__.update(vars(context))
+        self.saved_tensors = tuple(saved)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

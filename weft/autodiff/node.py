@@ -40,6 +40,20 @@ FREED: Any = ("freed",)
 Hook = Callable[..., Any]
 
 
+class Dropped:
+    """Stands in a node for what it did not keep: it can be computed again."""
+
+    __slots__ = ("number", "region")
+
+    def __init__(self, region: Any, number: int) -> None:
+        self.region = region
+        self.number = number
+
+    def restored(self) -> tuple[Any, ...]:
+        kept: tuple[Any, ...] = self.region.kept(self.number)
+        return kept
+
+
 class RemovableHandle:
     """Takes a hook away again: `handle.remove()`, or leaving it as a context."""
 
@@ -184,7 +198,7 @@ class OpNode(Node):
 
     plan: Plan
     attrs: dict[str, Any]
-    kept: tuple[Any, ...]  # of the result and of each input: the array, its type, or None
+    kept: Any  # of the result and of each input: the array, its type, or None; or Dropped
 
     @property
     def op(self) -> Op:
@@ -203,6 +217,8 @@ class OpNode(Node):
         kept, plan, edges = self.kept, self.plan, self.edges
         if kept is FREED:
             raise freed(self.name())
+        while kept.__class__ is Dropped:
+            kept = self.kept = kept.restored()
         if create or not ((g.__class__ is ndarray and g.itemsize > 2) or _raw(g)):
             grads = self._apply_to_tensors(g, create, wanted)
             if plan.keeps and not keep:

@@ -16,6 +16,7 @@ from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op, Trait
+from weft.ops.batching import looped
 from weft.ops.creation import zeros
 
 ARGUMENT, RESULT = "argument", "result"
@@ -134,6 +135,7 @@ def _card(results: int) -> Op:
             _evaluate,
             outputs=results,
             vjp=(_rule,),
+            batch=looped,
             traits=Trait.ANYWHERE,
         )
     return _cards[results]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Function = Callable[[], Any]
 MOST_LISTS = 16  # that one `if` may append to
 CAPTURE = os.path.join(PACKAGE, "capture")
-WORDS = ("where the condition holds", "where it does not")
+WORDS = ("where the condition holds", "where the condition does not hold")
 
 
 class Branch:
@@ -125,15 +125,14 @@ def _record_if(
         build = merge.value("the value", branches[0].value, branches[1].value)
     gives = _merged_entries(hooks, branches, merge, live, cells)
     states = _states(branches)
-    ends = [[branch.end_of(state) for branch in branches] for state in states]
-    state_builds = [
-        merge.value(state.title(), *[_end(e, f) for e, f in zip(pair, failed, strict=True)])
-        for state, pair in zip(states, ends, strict=True)
-    ]
+    state_builds = []
+    for state in states:
+        pair = [_end(b.end_of(state), f) for b, f in zip(branches, failed, strict=True)]
+        state_builds.append(merge.value(state.title(), pair[0], pair[1]))
     effects = any(branch.token is not None for branch in branches)
     if effects:
         ended = [last_token(here) if b.token is None else b.token for b in branches]
-        token_build = merge.result(*ended, TOKEN)
+        token_build = merge.result(ended[0], ended[1], TOKEN)
     opaque = ""
     for number, branch in enumerate(branches):
         with recording(branch.nested):
@@ -218,9 +217,9 @@ def _merge_entry(
     if variable and entry.outside is None and entry.name not in live:
         return [lambda results: entry.put({})]
     taken = [side for side, none in zip(sides, gone, strict=True) if not none]
-    if entry.obj.__class__ is list and len(taken) == 2 and _lengths_differ(*taken):
-        if entry.known(hooks.watch) is None:
-            raise Regrow(entry.obj, sample_of(*taken))
+    is_list = entry.obj.__class__ is list and entry.known(hooks.watch) is None
+    if is_list and len(taken) == 2 and _lengths_differ(*taken):
+        raise Regrow(entry.obj, sample_of(*taken))
     if entry.whole and len(taken) == 2 and list(taken[0]) != list(taken[1]):
         hooks.flow.unmergeable(
             entry,

@@ -138,7 +138,12 @@ def _renamed(code: CodeType, old: str, new: str) -> CodeType:
         return value
 
     name = new + code.co_qualname.removeprefix(old)
-    return code.replace(co_qualname=name, co_consts=tuple(map(constant, code.co_consts)))
+    constants = tuple(map(constant, code.co_consts))
+    # Functions that were put in for branches and loops go by the name of the one they stand in.
+    shown = code.co_name
+    if shown.startswith("__weft_") and shown != INNER:
+        shown = name.split(".<locals>.__weft_")[0].rpartition(".")[2]
+    return code.replace(co_qualname=name, co_consts=constants, co_name=shown)
 
 
 def _check_fresh(found: source.Found, original: CodeType) -> None:

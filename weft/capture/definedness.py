@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.capture.jumps import assigned, deleted, escaping
-from weft.capture.liveness import NONE, DEFERRED, Facts, Names, bound_names, liveness
+from weft.capture.liveness import DEFERRED, NONE, Facts, Names, bound_names, liveness
 
 
 def analyse(body: Sequence[ast.stmt], parameters: Iterable[str], tracked: Iterable[str]) -> Facts:

@@ -74,6 +74,9 @@ class Expressions(ast.NodeTransformer):
             nodes.append(node if node is given else ast.copy_location(node, at))
         holder = ast.copy_location(load(HOOKS), at)
         function = ast.copy_location(ast.Attribute(holder, method, ast.Load()), at)
+        # The call of an attribute that spans lines counts as made on the last of them.
+        function.end_lineno = getattr(at, "lineno", None)
+        function.end_col_offset = getattr(at, "col_offset", None)
         return ast.copy_location(ast.Call(function, nodes, []), at)
 
     def expr(self, node: ast.expr) -> ast.expr:

@@ -123,9 +123,8 @@ class Grown:
         return [self._element([column[i] for column in columns]) for i in range(count)]
 
     def _element(self, tensors: list[Tensor]) -> Any:
-        leaves = [
-            number(x) if is_number else x for x, is_number in zip(tensors, self.numbers, strict=True)
-        ]
+        pairs = zip(tensors, self.numbers, strict=True)
+        leaves = [number(x) if is_number else x for x, is_number in pairs]
         return tree_unflatten(self.structure, leaves)
 
 
@@ -160,9 +159,7 @@ def grow(hooks: SourceHooks, items: list[Any], sample: Any) -> None:
         grown = Grown(known.structure, known.kinds, known.numbers)
     else:
         leaves, structure = _flat(sample)
-        kinds: list[TensorType] = []
-        for leaf in leaves:
-            kinds.append(_leaf_kind(leaf))
+        kinds = [_leaf_kind(leaf) for leaf in leaves]
         grown = Grown(structure, kinds, [kind_of(leaf) is not None for leaf in leaves])
     for element in items:
         grown.push(element)

@@ -171,6 +171,9 @@ class Hooks(Handing):
 
     def index(self, key: Any) -> Any:
         """What a tensor is indexed by: lists in it are read, and arrays, unless recorded."""
+        whole = self.watch.known(key) if type(key) is tuple else None
+        if whole is not None:
+            stores.whole(self.watch, whole)
         for part in key if type(key) is tuple else (key,):
             known = self.watch.known(part)
             if known is not None and isinstance(part, np.ndarray):

@@ -1,9 +1,9 @@
 """What recorded branches and loop bodies do to Python's own state, kept so that it can be undone.
 
 While a branch is recorded, a journal is open. Before anything is written for the first time (a
-variable, an attribute, an item, a list that is appended to) the journal notes what it held. When the
-branch is over, its state is taken down and everything put back, for the other branch to begin where
-the first one began.
+variable, an attribute, an item, a list that is appended to) the journal notes what it held. When
+the branch is over, its state is taken down and everything put back, for the other branch to begin
+where the first one began.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Variable(Entry):
             self.outside.free(self.name, self.obj.cell_contents)
 
     def title(self, key: Any) -> str:
-        return "the result" if self.name.startswith("__weft_result") else f"the variable {self.name!r}"
+        if self.name.startswith("__weft_result"):
+            return "the result"
+        return f"the variable {self.name!r}"
 
 
 class Attributes(Entry):
@@ -185,7 +187,7 @@ class Set(Items):
     """A set: its elements are its keys."""
 
     def parts(self) -> Parts:
-        return {key: True for key in self.obj}
+        return dict.fromkeys(self.obj, True)
 
     def put(self, parts: Parts) -> None:
         stores.put_back(self.obj, list(parts))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from weft.capture.expressions import Unconvertible, load
 from weft.capture.jumps import BREAK, CONTINUE, RETURN, always_jumps, escaping, falls_through
@@ -121,7 +122,7 @@ class Lowering:
     # --- statements ---------------------------------------------------------------------------
 
     def statement(self, node: ast.stmt, after: Names | None, flags: Flags) -> Body:
-        """A statement with what is nested in it. `after` where it is known to be other than noted."""
+        """A statement with what is nested in it. `after` is live after it; None: as noted."""
         if isinstance(node, ast.If):
             live = self._where_jumps_lead(node, self.facts.live[node])
             node.body = self.block(node.body, live, flags)
@@ -131,7 +132,7 @@ class Lowering:
         elif isinstance(node, ast.With):
             node.body = self.block(node.body, self._later(node, after), flags)
         elif isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-            self.guarded(node, self._later(node, after), flags)
+            self.guarded(node, self._later(node, after), flags)  # type: ignore[arg-type]
         elif isinstance(node, ast.Match):
             live = self._where_jumps_lead(node, self.facts.live[node])
             for case in node.cases:
@@ -220,7 +221,7 @@ class _Without(ast.NodeTransformer):
     def block(self, body: Iterable[ast.stmt]) -> Body:
         return [self.visit(node) for node in body if node not in self.idle]
 
-    def visit(self, node: ast.AST) -> ast.AST:
+    def visit(self, node: Any) -> Any:
         for name in ("body", "orelse", "finalbody"):
             found = getattr(node, name, None)
             if isinstance(found, list) and found:

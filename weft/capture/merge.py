@@ -198,10 +198,10 @@ class Merge:
             return lambda results: value
         pair = (value, MISSING) if side == 0 else (MISSING, value)
         if isinstance(value, Number):
-            made = self.result(*pair, kind_of_tensor(value))
+            made = self.result(pair[0], pair[1], kind_of_tensor(value))
             return lambda results: number(made(results))
         if isinstance(value, Tensor):
-            return self.result(*pair, kind_of_tensor(value))
+            return self.result(pair[0], pair[1], kind_of_tensor(value))
         parts = one_level(value)
         if parts is None:
             return lambda results: value

@@ -199,7 +199,15 @@ class NestedRecorder(GraphRecorder):
     def ask(self, tensor: Tensor, question: str) -> Any:
         data = tensor._data
         if data.__class__ is SymbolicArray and data.recorder is self:
-            return super().ask(tensor, question)
+            if question == "repr":
+                return super().ask(tensor, question)
+            raise CaptureError(
+                f"Python asks a tensor ({tensor.type}) for its value ({question}), inside of a loop "
+                "or branch of the graph, where it has none yet",
+                op=question,
+                hint="keep to tensors there, or ask before; to run a loop of the graph in Python, "
+                "write weft.unroll(range(n))",
+            )
         return binding._tell("ask", tensor, question)
 
     def read_grad(self, tensor: Tensor) -> None:

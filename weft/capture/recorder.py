@@ -23,7 +23,7 @@ from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op, Trait
 from weft.ir.types import StackType
-from weft.ops.identity import STOP_GRADIENT
+from weft.ops.identity import FENCE, STOP_GRADIENT
 from weft.ops.stacks import stack_form
 
 
@@ -61,6 +61,9 @@ class GraphRecorder(Recorder):
         self._stopped: dict[Value, Value] = {}
         self._unknown = itertools.count()
         self._sized: dict[Any, Node] = {}  # calls whose result's size depends on values
+        #: While something is computed again: what each value is behind the fence.
+        self._again: dict[Value, Value] | None = None
+        self._repeats: list[dict[Value, Value] | None] = []
 
     # --- op calls -----------------------------------------------------------------------------
 
@@ -76,6 +79,10 @@ class GraphRecorder(Recorder):
         out = outputs if op.outputs > 1 or len(outputs) != 1 else outputs[0]
         return binding.tape(op, tuple(map(self._stand_in, inputs, values)), attrs, out)
 
+    def taped(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
+        values = [self.value_of(x) for x in inputs]
+        return binding.tape(op, tuple(map(self._stand_in, inputs, values)), attrs, out)
+
     def _stand_in(self, tensor: Tensor, value: Value) -> Tensor:
         """What the tape keeps of an input: the value of the graph, not numbers of this run."""
         if tensor._data.__class__ is SymbolicArray:
@@ -86,6 +93,8 @@ class GraphRecorder(Recorder):
 
     def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
         """Add a node, and give its results as symbolic tensors."""
+        if self._again is not None and Trait.DATA_SHAPE not in op.traits:
+            values = [self._fenced(value) for value in values]
         types = [value.type for value in values]
         self._check_places(op, types)
         try:
@@ -104,6 +113,8 @@ class GraphRecorder(Recorder):
         self.graph.nodes.append(node)
         if Trait.DATA_SHAPE in op.traits:
             self._sized[call] = node
+        if self._again is not None:
+            self._again.update((value, value) for value in node.outputs)
         return self.settle(node)
 
     def settle(self, node: Node) -> tuple[Tensor, ...]:
@@ -137,6 +148,23 @@ class GraphRecorder(Recorder):
             f"a symbolic tensor ({array.type}) of {array.recorder.title} is used here",
             hint="give it to the function as an argument, or return it",
         )
+
+    def again(self, begins: bool) -> None:
+        if begins:
+            self._repeats.append(self._again)
+            self._again = {}
+        else:
+            self._again = self._repeats.pop()
+
+    def _fenced(self, value: Value) -> Value:
+        """A value from before, as what is computed again sees it."""
+        assert self._again is not None
+        found = self._again.get(value)
+        if found is None:
+            node = Node(FENCE, [value], {}, [value.type], (), user_location())
+            self.graph.nodes.append(node)
+            found = self._again[value] = node.out
+        return found
 
     def _stop(self, value: Value) -> Value:
         """The value as a constant for gradients: what code under no_grad() computes with."""

@@ -24,6 +24,7 @@ from weft.base.source import SourceLocation
 from weft.capture.origin import Origin
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Node, Value, extract
+from weft.ir.op import Trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +174,8 @@ class Segment:
                     used[value] = None
         wanted = [value for value in self.exports if value in mine]
         return extract(name, list(used), self.nodes, wanted), list(used), wanted
+
+
+def acts(graph: Graph) -> bool:
+    """Whether a graph does something beside giving results."""
+    return any(Trait.EFFECT in node.op.traits for part in graph.walk() for node in part.nodes)

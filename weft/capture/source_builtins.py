@@ -8,7 +8,7 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
-from weft.capture import control, loops, repeat, tokens
+from weft.capture import control, loops, make_graph, repeat, tokens
 from weft.capture.control import truth
 from weft.capture.effects import TextParts
 from weft.capture.grown import grown_of
@@ -34,7 +34,9 @@ def _range(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if not any(hooks.asks(value) for value in args):
         return NotImplemented
     for value in args:
-        if isinstance(value, Tensor) and (value.dtype.kind not in ("int", "uint") or value.size != 1):
+        if not isinstance(value, Tensor):
+            continue
+        if value.dtype.kind not in ("int", "uint") or value.size != 1:
             return NotImplemented  # for its error
     given = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
     return Rows([Steps(*given)], 0)
@@ -263,6 +265,7 @@ BUILTINS: dict[Any, Handler] = {
     tokens.print: _print,
     tokens.py_call: _plain(tokens.py_call),
     unroll: _plain(unroll),
+    make_graph.spec: _plain(make_graph.spec),
     control.cond: _cond,
     loops.while_loop: _while_loop,
     **{f: _with_functions(f) for f in (control.switch, loops.scan, loops.map, loops.fori_loop)},

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from weft.capture.watch import Watch
 
 
+HINT = "decide by a Python value, or do the same on both ways"
+
+
 class Flow:
     """One run."""
 
@@ -62,15 +65,13 @@ class Flow:
     def unmergeable(self, entry: Entry, message: str) -> None:
         """An object is not the same on two ways. It matters if it is used once more."""
         if entry.known(self.watch) is not None:
-            raise CaptureError(message, hint="decide by a Python value, or do the same on both ways")
+            raise CaptureError(message, hint=HINT)
         self.poisoned[id(entry.obj)] = (entry.obj, message)
 
     def check(self, obj: Any) -> None:
         found = self.poisoned.get(id(obj))
         if found is not None:
-            raise CaptureError(
-                found[1], hint="decide by a Python value, or do the same on both ways"
-            )
+            raise CaptureError(found[1], hint=HINT)
 
     # --- effects ---------------------------------------------------------------------------
 
@@ -86,6 +87,9 @@ def standing_for(function: Any, like: Any) -> Any:
         return function
     owner = code.co_qualname.split(".<locals>.__weft")[0].rpartition(".")[2]
     function.__code__ = function.__code__.replace(
-        co_firstlineno=code.co_firstlineno, co_filename=code.co_filename, co_name=owner
+        co_firstlineno=code.co_firstlineno,
+        co_filename=code.co_filename,
+        co_name=owner,
+        co_qualname=code.co_qualname,
     )
     return function

@@ -9,47 +9,26 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from weft.base.errors import CaptureError
-from weft.base.source import user_location
-from weft.capture import operators, repeat
+from weft.base.source import SourceLocation, user_location
+from weft.capture import repeat
 from weft.capture.branches import record_if
 from weft.capture.control import truth
 from weft.capture.effects import TextParts
-from weft.capture.follow import LIBRARY, module_of, policy
-from weft.capture.grown import grown_of, settle
-from weft.capture.hooks import Hooks
-from weft.capture.journal import Globals
 from weft.capture.merge import Maybe, undefined
-from weft.capture.nested import graph_recorder, known_number
+from weft.capture.nested import known_number
 from weft.capture.origin import MISSING
-from weft.capture.source_builtins import BUILTINS
+from weft.capture.source_access import Access
 from weft.capture.source_flow import Flow, standing_for
 from weft.capture.structured import Structured
-from weft.capture.tokens import effect, py_call_like, templated
-from weft.capture.values import CONTAINERS
+from weft.capture.tokens import effect, templated
 from weft.capture.watch import Watch
-from weft.core.number import HELD_AS, Number, as_held, kind_of, plain
+from weft.core.number import HELD_AS, Number, as_held
 from weft.core.tensor import Tensor
 from weft.ops.effects import CHECK, Message, Raised
 from weft.ops.elementwise import logical_and, logical_not, logical_or
-
-if TYPE_CHECKING:
-    from weft.capture.recorder import GraphRecorder
-
-#: Methods of containers that change them.
-WRITING = frozenset(
-    {
-        *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem"),
-        *("remove", "clear", "sort", "reverse", "rotate", "add", "discard", "update", "setdefault"),
-        *("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__"),
-        *("__ixor__", "difference_update", "intersection_update", "symmetric_difference_update"),
-        *("move_to_end", "fill", "put", "resize", "partition", "itemset"),
-    }
-)
 
 
 class SourceWatch(Watch):
@@ -59,24 +38,23 @@ class SourceWatch(Watch):
         super().__init__(tensors)
         self.flow = Flow(self)
 
+    def refuse(self, reason: str) -> None:
+        if " cannot be watched: " in reason:  # it has no source, or holds what cannot be converted
+            raise CaptureError(
+                reason.replace("watched", "converted"),
+                hint="define it in a file, in plain Python; or call it through weft.py_call",
+            )
+        super().refuse(reason)
+
     def touch(self, obj: Any) -> None:
         if not isinstance(obj, (Tensor, type, types.ModuleType)):
             self.flow.touch(obj)
 
 
-class SourceHooks(Hooks):
+class SourceHooks(Access):
     """The hooks of one function in one run."""
 
     transformer = Structured
-    watch: SourceWatch
-
-    @property
-    def flow(self) -> Flow:
-        return self.watch.flow
-
-    def asks(self, value: Any) -> bool:
-        """Whether a condition becomes part of the graph: it is a tensor, and a graph is made."""
-        return isinstance(value, Tensor) and self.watch.active and graph_recorder() is not None
 
     # --- names --------------------------------------------------------------------------------
 
@@ -97,25 +75,6 @@ class SourceHooks(Hooks):
         error = Raised(UnboundLocalError(f"the variable {name!r} has no value {value.why}"))
         effect(CHECK, [self.predicate(value.flag)], {"message": error})
         return value.value
-
-    def setcell(self, value: Any, cell: Callable[[], Any]) -> Any:
-        """A variable of a converted function around is about to get a value."""
-        closure = cell.__closure__ or ()
-        for name, held in zip(cell.__code__.co_freevars, closure, strict=True):
-            self.flow.touch_variable(held, name)
-        return value
-
-    def setfree(self, name: str, value: Any) -> Any:
-        self.flow.touch_variable(self._cells[name][0], name, self)
-        return super().setfree(name, value)
-
-    def setglobal(self, name: str, value: Any) -> Any:
-        self.flow.touch_entry(Globals(self.globals, self))
-        return super().setglobal(name, value)
-
-    def delglobal(self, name: str) -> None:
-        self.flow.touch_entry(Globals(self.globals, self))
-        super().delglobal(name)
 
     def cells(self, cells: Callable[[], Any] | None) -> list[tuple[str, Any, Any]]:
         """The variables that some generated functions share: name, cell, hooks if from outside."""
@@ -144,7 +103,8 @@ class SourceHooks(Hooks):
                 otherwise()
             return
         state = self.cells(variables)
-        sides = [self._side(function, state) for function in (then, otherwise or _nothing)]
+        other = otherwise or _nothing_at(user_location(), then)
+        sides = [self._side(function, state) for function in (then, other)]
         cells = frozenset(id(cell) for _, cell, _ in state)
         record_if(self, self.predicate(test), sides, live, cells)
 
@@ -205,7 +165,8 @@ class SourceHooks(Hooks):
         for i, more in enumerate(rest):
             if self.asks(value):
                 here = self.predicate(value)
-                later = standing_for(lambda: self._truth_of(rest[i:], all_of), more)
+                left = rest[i:]
+                later = standing_for(lambda: self._truth_of(left, all_of), more)  # noqa: B023
                 fixed = standing_for(lambda: not all_of, more)
                 sides = [later, fixed] if all_of else [fixed, later]
                 return record_if(self, here, sides, ())
@@ -230,7 +191,8 @@ class SourceHooks(Hooks):
         first = self.compare(symbols[0], left, right)
         if not rest:
             return first
-        return self.and_(first, standing_for(lambda: self._chained(symbols[1:], right, rest), rest[0]))
+        more = standing_for(lambda: self._chained(symbols[1:], right, rest), rest[0])
+        return self.and_(first, more)
 
     def _chained(self, symbols: Sequence[str], left: Any, rest: Sequence[Any]) -> Any:
         return self.chain(symbols, left, rest[0](), *rest[1:])
@@ -306,155 +268,20 @@ class SourceHooks(Hooks):
         finally:
             self.flow.tries -= 1
 
-    # --- reads and writes ---------------------------------------------------------------------
 
-    def attr(self, obj: Any, name: str) -> Any:
-        if self.flow.poisoned:
-            self.flow.check(obj)
-        found = super().attr(obj, name)
-        if found.__class__ is Maybe:
-            raise undefined(f"the attribute {name!r}", found.why)
-        return found
-
-    def key(self, value: Any) -> Any:
-        if value.__class__ is Number:
-            return value_of(value)
-        return super().key(value)
-
-    def item(self, obj: Any, key: Any) -> Any:
-        if self.flow.poisoned:
-            self.flow.check(obj)
-        if key.__class__ is Number and isinstance(obj, dict):
-            key = value_of(key)
-        grown = grown_of(obj)
-        if grown is not None:
-            if isinstance(key, (int, Tensor)):
-                return grown.item(key)
-            self.settled(obj)
-        return super().item(obj, key)
-
-    def settled(self, items: list[Any]) -> None:
-        """Python needs a list itself, whose length the graph decides: it asks for that."""
-        self.flow.touch(items)
-        settle(items)
-
-    def setitem(self, value: Any, obj: Any, key: Any) -> None:
-        if grown_of(obj) is not None:
-            self.settled(obj)
-        if key.__class__ is Number and isinstance(obj, dict):
-            key = value_of(key)
-        if isinstance(obj, (*CONTAINERS, np.ndarray)):
-            self.flow.touch(obj)
-        super().setitem(value, obj, key)
-
-    def delitem(self, obj: Any, key: Any) -> None:
-        if grown_of(obj) is not None:
-            self.settled(obj)
-        if isinstance(obj, CONTAINERS):
-            self.flow.touch(obj)
-        super().delitem(obj, key)
-
-    def inplace(self, symbol: str, a: Any, b: Any) -> Any:
-        for part in (a, b):
-            if grown_of(part) is not None:
-                self.settled(part)
-        if isinstance(a, (*CONTAINERS, np.ndarray)):
-            self.flow.touch(a)
-        return super().inplace(symbol, a, b)
-
-    def iter(self, value: Any) -> Any:
-        if self.flow.poisoned:
-            self.flow.check(value)
-        if grown_of(value) is not None:
-            self.settled(value)
-        return super().iter(value)
-
-    def binary(self, symbol: str, a: Any, b: Any) -> Any:
-        for part in (a, b):
-            if grown_of(part) is not None:
-                self.settled(part)
-        return super().binary(symbol, a, b)
-
-    def call(self, /, function: Any, *args: Any, **kwargs: Any) -> Any:
-        handler = BUILTINS.get(function) if function.__hash__ is not None else None
-        if handler is not None:
-            made = handler(self, args, kwargs)
-            if made is not NotImplemented:
-                return made
-        holder = getattr(function, "__self__", None)
-        if isinstance(holder, (*CONTAINERS, np.ndarray)) and isinstance(
-            function, (types.BuiltinMethodType, types.MethodWrapperType)
-        ):
-            if self.flow.poisoned:
-                self.flow.check(holder)
-            grown = grown_of(holder)
-            if grown is not None:
-                if function.__name__ in ("append", "pop") and len(args) == (
-                    function.__name__ == "append"
-                ):
-                    self.flow.touch(grown)
-                    return grown.push(*args) if args else grown.pop()
-                self.settled(holder)
-            if function.__name__ in WRITING:
-                self.flow.touch(holder)
-        for value in args:
-            if grown_of(value) is not None:
-                self.settled(value)
-        if is_foreign(function) and any(map(self.asks, (*args, *kwargs.values()))):
-            return self.foreign(function, args, kwargs)
-        return super().call(function, *args, **kwargs)
-
-
-    def foreign(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Other people's code is called on tensors."""
-        if self.flow.fallback == "python":
-            return py_call_like(function, args, kwargs)
-        name = f"{module_of(function).partition('.')[0]}.{getattr(function, '__name__', '?')}"
-        raise CaptureError(
-            f"{name} is called on tensors of the graph, which have no numbers yet",
-            op=name,
-            hint=f"use the function of Weft; or weft.py_call({name}, weft.spec(...), x), or "
-            'weft.compile(..., fallback="python"), which call back into Python',
-        )
-
-
-#: Modules of the library whose functions do not look at tensors, or look as Python itself does.
-_HARMLESS = frozenset(
-    {
-        *("builtins", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
-        *("collections", "_collections", "typing", "types", "dataclasses", "contextlib", "enum"),
-        *("abc", "_abc", "logging", "warnings", "inspect", "weakref", "threading", "heapq"),
-        *("_heapq", "bisect", "_bisect", "", "weft"),
-    }
-)
-
-
-def is_foreign(function: Any) -> bool:
-    """Whether a function is of the library, and made for numbers."""
-    if isinstance(function, types.FunctionType):
-        if policy(function.__code__.co_filename) != LIBRARY:
-            return False
-    elif not isinstance(function, (types.BuiltinFunctionType, np.ufunc, _NUMPY_FUNCTION)):
-        return False
-    holder = getattr(function, "__self__", None)
-    if holder is not None and not isinstance(holder, types.ModuleType):
-        return False
-    if isinstance(function, np.ufunc):
-        return True
-    return module_of(function).partition(".")[0] not in _HARMLESS
-
-
-_NUMPY_FUNCTION = type(np.sum)
 SourceWatch.hooks_class = SourceHooks
 
 
-def value_of(value: Number) -> Any:
-    """A number as Python's own: this asks for its value."""
-    return plain(value).item()
+def _nothing_at(place: SourceLocation | None, like: Any) -> Callable[[], None]:
+    """The side of an `if` that is not there: errors name the line of the `if`."""
 
+    def nothing() -> None:
+        pass
 
-def _nothing() -> None:
-    pass
+    made: Callable[[], None] = standing_for(nothing, like)
+    if place is not None:
+        nothing.__code__ = nothing.__code__.replace(co_firstlineno=place.line)
+    return made
 
 
 def _settled(value: Any) -> Any:
@@ -467,5 +294,3 @@ def _bool(value: Any) -> Tensor:
     made: Tensor = truth(as_held(value, value.dtype) if isinstance(value, Number) else value, "in")
     return made
 
-
-__all__ = ["GraphRecorder", "SourceHooks", "SourceWatch", "kind_of", "operators"]

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.capture.definedness import analyse
-from weft.capture.expressions import COMPARE, load
+from weft.capture.expressions import COMPARE
 from weft.capture.jumps import assigned, binds_inside, looks_at_frame, yields
 from weft.capture.liveness import Facts, Names
 from weft.capture.lower import RESULT, Lowering, is_internal, not_any
@@ -294,7 +294,8 @@ class Structured(Statements):
         definition = ast.FunctionDef(name, arguments, body, [], None, None)
         definition.type_params = []  # type: ignore[attr-defined]
         # Errors that have no better line name the first one of what is inside.
-        return ast.copy_location(definition, body[-1] if len(body) == 1 else body[bool(state)]), name
+        first = body[1] if state and len(body) > 1 else body[0]
+        return ast.copy_location(definition, first), name
 
     def cells(self, state: Sequence[str], at: ast.AST) -> list[ast.expr | None]:
         """A function whose cells are the variables, in case there are any."""

@@ -134,7 +134,9 @@ def py_call(function: Callable[..., Any], result: Any, *args: Any) -> Any:
     return tree_unflatten(structure, effect(PY_CALL, tensors, attrs))
 
 
-def py_call_like(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def py_call_like(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A call of other people's code as a node: what it gives is found by calling it now."""
     here = graph_recorder()
     if here is None or isinstance(here, NestedRecorder):

@@ -20,7 +20,7 @@ from weft.autodiff.split import Split
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_unflatten
 from weft.capture.effects import replay
-from weft.capture.segments import Ending, Given, Made, Segment, answer_key
+from weft.capture.segments import Ending, Given, Made, Segment, acts, answer_key
 from weft.capture.trace_recorder import TraceRecorder, array_tensor
 from weft.capture.tree import backward_inputs, describe, insert
 from weft.core.bind import bind, recorder, recording
@@ -152,7 +152,7 @@ class Traced:
 
     def _ready(self, segment: Segment) -> tuple[Any, list[Value], list[Value]]:
         graph, inputs, wanted = segment.graph(self._name())
-        if not wanted:
+        if not wanted and not acts(graph):
             return None, inputs, wanted
         return Program(self._prepare(graph)), inputs, wanted
 

@@ -58,23 +58,36 @@ class Recorder:
 
     def ask(self, tensor: Tensor, question: str) -> Any:
         """Answer Python, which wants the value: as "numpy", "item", "bool", "int", "float"."""
-        return UNASKED
+        return _ask(tensor, question)
 
     def write(self, target: Tensor) -> None:
         """A tensor is about to be given another value, history or gradient."""
+        _tell_outer("write", target)
 
     def read_grad(self, tensor: Tensor) -> None:
         """The gradient of a tensor is about to be read."""
+        _tell_outer("read_grad", tensor)
 
     def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
         """A tensor that stands for an array from outside; None: its numbers become a constant."""
-        return None
+        found: Tensor | None = _tell_outer("adopt", array)
+        return found
 
     def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
         """A backward pass looks for ways from these nodes of the dynamic graph to its targets."""
+        _tell_outer("looked", reached, targets)
+
+    def taped(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
+        """Put a call on the tape whose result is known already."""
+        return taped(op, inputs, attrs, out)
+
+    def again(self, begins: bool) -> None:
+        """What was computed before is from now on computed again on purpose; or that ends."""
+        _tell_outer("again", begins)
 
     def refuse(self, reason: str) -> None:
         """Something happens that a recording cannot hold."""
+        _tell_outer("refuse", reason)
 
 
 class _Thread(threading.local):
@@ -355,6 +368,24 @@ def _tell(method: str, *args: Any) -> Any:
         return getattr(recorder, method)(*args)
     finally:
         _thread.recorders.append(recorder)
+
+
+def _tell_outer(method: str, *args: Any) -> Any:
+    """Pass on what a recorder has no use for; it is off while its own method runs."""
+    return _tell(method, *args) if _thread.recorders else None
+
+
+def taped(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
+    """Put a call on the tape whose result is known already; gives the result."""
+    if _recording and _thread.recorders:
+        return _tell("taped", op, inputs, attrs, out)
+    return tape(op, inputs, attrs, out)
+
+
+def computes_again(begins: bool) -> None:
+    """Say that what follows repeats what was computed before, and is not to be merged with it."""
+    if _recording and _thread.recorders:
+        _tell("again", begins)
 
 
 def get_grad(tensor: Tensor) -> Tensor | None:

@@ -19,7 +19,6 @@ from weft.ir.dispatch import Family, register_stand_in
 from weft.ir.graph import Value
 from weft.ir.types import DENSE, StackType, TensorType, TokenType
 
-
 #: What a token looks like on the tape.
 NOTHING = TensorType(dtypes.bool, (0,))
 

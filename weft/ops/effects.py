@@ -43,7 +43,9 @@ def _show(_run: Any, token: Any, *values: Any, show: Callable[..., None]) -> Any
     return ((),)
 
 
-def _checked_type(token: Any, predicate: TensorType, *values: TensorType, message: Any) -> TokenType:
+def _checked_type(
+    token: Any, predicate: TensorType, *values: TensorType, message: Any
+) -> TokenType:
     return TOKEN
 
 

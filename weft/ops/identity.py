@@ -50,6 +50,26 @@ STOP_GRADIENT = Op(
     vjp=(None,),
     traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
 )
+#: Keeps what is computed again apart from what was computed before: equal calls are merged, but
+#: not behind different fences.
+FENCE = Op(
+    "fence",
+    lambda x: x,
+    lambda xp, x: x,
+    numpy=lambda x: x,
+    vjp=(lambda xp, g, _out, _x: g,),
+    batch=leading,
+    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.RANDOM,
+)
+#: A value with a name, for policies of `weft.checkpoint`.
+NAMED = Op(
+    "named",
+    lambda x, *, name: x,
+    lambda xp, x, *, name: x,
+    vjp=(lambda xp, g, _out, _x, *, name: g,),
+    batch=leading,
+    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+)
 
 
 def _checked_shape(_xp: Any, x: Any, *, shape: Shape) -> Any:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from weft.autodiff.transforms.custom import CustomCall, call_custom
+from weft.autodiff.transforms.custom import CustomCall, MaybeTensors, Tensors, call_custom
 from weft.autodiff.transforms.history import seed
 from weft.autodiff.transforms.levels import Level, LevelArray, register_level
 from weft.autodiff.transforms.reverse import with_aux
@@ -106,15 +106,20 @@ class Forward(Level):
 
     def custom(self, call: CustomCall) -> list[Tensor]:
         made: list[Tensor] = []
+        saved: list[Tensor | None] = []
 
-        def forward(_given: Sequence[Tensor]) -> list[Tensor]:
+        def forward() -> tuple[list[Tensor], list[Tensor | None]]:
             with recording(self):
-                made.extend(call.forward(call.inputs))
-            return [self.below(out) for out in made]
+                results, kept = call.forward()
+            made.extend(results)
+            saved.extend(kept)
+            below = [None if x is None else self.below(x) for x in kept]
+            return [self.below(out) for out in results], below
 
-        def backward(cotangents: Sequence[Tensor]) -> list[Tangent]:
+        def backward(kept: MaybeTensors, cotangents: Tensors) -> list[Tangent]:
             with self.paused():
-                found = call.backward([self.dual(g) for g in cotangents])
+                given = [None if x is None else self.dual(x) for x in kept]
+                found = call.backward(given, [self.dual(g) for g in cotangents])
             return [None if g is None else self.below(g) for g in found]
 
         values = [self.below(x) for x in call.inputs]
@@ -122,24 +127,25 @@ class Forward(Level):
         outs = call_custom(CustomCall(call.name, values, forward, backward, call.constant))
         moved: Sequence[Any] = (None,) * len(outs)
         if mode.enabled and not self._paused and any(t is not None for t in tangents):
-            moved = self.push_custom(call, tangents, outs)
+            moved = self.push_custom(call, tangents, outs, list(saved))
         for out, below, tangent in zip(made, outs, moved, strict=True):
             out._data = DualArray(below, tangent, self)
-        call.link(made)
+        call.link(made, saved)
         return made
 
     def push_custom(
-        self, call: CustomCall, tangents: Sequence[Any], outs: Sequence[Tensor]
+        self,
+        call: CustomCall,
+        tangents: Sequence[Any],
+        outs: Sequence[Tensor],
+        saved: MaybeTensors,
     ) -> Sequence[Any]:
         """By the transpose of the backward that its author wrote."""
         with self.paused(), enable_grad():
             zero = [zeros_like(self.dual(out)) for out in outs]
-            seeds = [
-                seed(z) if is_float(z) and not call.constant(i) else None
-                for i, z in enumerate(zero)
-            ]
+            seeds = [None if call.passes_nothing(i, z) else seed(z) for i, z in enumerate(zero)]
             given = [z if s is None else s for s, z in zip(seeds, zero, strict=True)]
-            pulled = call.backward(given)
+            pulled = call.backward(saved, given)
             starts = [
                 (p, self.dual(t)) for p, t in zip(pulled, tangents, strict=True) if t is not None
             ]
@@ -277,10 +283,14 @@ class Linear(Forward):
         )
 
     def push_custom(
-        self, call: CustomCall, tangents: Sequence[Any], outs: Sequence[Tensor]
+        self,
+        call: CustomCall,
+        tangents: Sequence[Any],
+        outs: Sequence[Tensor],
+        saved: MaybeTensors,
     ) -> Sequence[Any]:
         def apply(given: Sequence[Tangent]) -> Sequence[Tangent]:
-            return Forward.push_custom(self, call, given, outs)
+            return Forward.push_custom(self, call, given, outs, saved)
 
         return self._note(apply, tangents, list(map(is_float, outs)))
 

@@ -23,7 +23,7 @@ from weft.base.dtypes import dtype_of_numpy
 from weft.base.errors import CaptureError
 from weft.base.shapes import Shape, size_of
 from weft.core import bind as binding
-from weft.core.bind import Recorder, recorder, recording, refused, written
+from weft.core.bind import Recorder, recorder, recording
 from weft.core.grad_mode import mode
 from weft.core.tensor import UNASKED, Tensor
 from weft.ir.dispatch import Family, register_stand_in
@@ -90,7 +90,7 @@ def register_level(kind: type[LevelArray], function: str) -> None:
     )
 
 
-class _Held:
+class Held:
     """What a tensor from outside held before the function gave it something else."""
 
     __slots__ = ("data", "grad", "node", "tensor")
@@ -120,7 +120,7 @@ class Level(Recorder):
         #: Without gradients outside, what is computed on the level below has no history there.
         self.linked = mode.enabled
         self.refusal = ""  # why a write outside could not be kept
-        self._held: dict[int, _Held] = {}  # by id of the tensor, which the entry keeps alive
+        self._held: dict[int, Held] = {}  # by id of the tensor, which the entry keeps alive
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -161,15 +161,15 @@ class Level(Recorder):
     # --- for `Function`: see weft.autodiff.transforms.custom -----------------------------------
 
     def custom(self, call: Any) -> list[Tensor]:
-        """A call whose derivative its author gave."""
+        """A call whose derivative its author gave: its results, of this level."""
         raise NotImplementedError
 
     # --- writes -------------------------------------------------------------------------------
 
     def write(self, target: Tensor) -> None:
         if id(target) not in self._held and not self.has(target):
-            self._held[id(target)] = _Held(target)
-            written(target)
+            self._held[id(target)] = Held(target)
+            super().write(target)
 
     def _give_back(self) -> None:
         """Let tensors from outside hold values of the level below, or what they held before."""
@@ -199,7 +199,7 @@ class Level(Recorder):
 
     def ask(self, tensor: Tensor, question: str) -> Any:
         if not self.has(tensor):
-            return _outer("ask", tensor, question, otherwise=UNASKED)
+            return super().ask(tensor, question)
         if question == "repr":
             return UNASKED
         value = self.asked(tensor, question)
@@ -211,14 +211,7 @@ class Level(Recorder):
 
     def read_grad(self, tensor: Tensor) -> None:
         if not self.has(tensor) and id(tensor) not in self._held:
-            _outer("read_grad", tensor)
-
-    def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
-        adopted: Tensor | None = _outer("adopt", array)
-        return adopted
-
-    def refuse(self, reason: str) -> None:
-        refused(reason)
+            super().read_grad(tensor)
 
 
 def all_elements(tensor: Tensor) -> Tensor:
@@ -226,11 +219,6 @@ def all_elements(tensor: Tensor) -> Tensor:
     while isinstance(tensor._data, LevelArray):
         tensor = tensor._data.tensor
     return tensor
-
-
-def _outer(method: str, *args: Any, otherwise: Any = None) -> Any:
-    """Call a method of the next outer recorder; while a recorder's method runs it is off itself."""
-    return otherwise if recorder() is None else binding._tell(method, *args)
 
 
 def level_active() -> bool:

@@ -7,13 +7,15 @@ the batching rule of its card (`weft.ops.batching`).
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft.autodiff.transforms.axes import axes_of, checked_axis, mapped_size
-from weft.autodiff.transforms.custom import CustomCall, call_custom
+from weft.autodiff.transforms.custom import CustomCall, MaybeTensors, Tensors, call_custom
 from weft.autodiff.transforms.levels import (
+    Held,
     Level,
     LevelArray,
     Stays,
@@ -33,6 +35,7 @@ from weft.core.bind import bind, recording
 from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op, Trait
+from weft.ops.batch_random import advance_rule, draw_rule
 from weft.ops.batching import (
     BatchRule,
     Same,
@@ -42,9 +45,11 @@ from weft.ops.batching import (
     looped,
     moved,
 )
-from weft.ops.generator import ADVANCE
 
 __all__ = ["vmap"]
+
+#: The rules of ops that differ from element to element though no input does.
+DRAWING = (advance_rule, draw_rule)
 
 
 class MappedArray(LevelArray):
@@ -62,6 +67,17 @@ class MappedArray(LevelArray):
 register_level(MappedArray, "vmap")
 
 
+class Journal:
+    """What tensors held before they were written to, by their id."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Held] = {}
+
+    def restore(self) -> None:
+        for held in self.entries.values():
+            held.restore()
+
+
 class Mapping(Level):
     """Does each op call for all elements of an axis at once."""
 
@@ -70,6 +86,21 @@ class Mapping(Level):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
+        self._journals: list[Journal] = []
+
+    def write(self, target: Tensor) -> None:
+        for journal in self._journals:
+            journal.entries.setdefault(id(target), Held(target))
+        super().write(target)
+
+    @contextlib.contextmanager
+    def journal(self, journal: Journal) -> Iterator[None]:
+        """Have a journal note what is written to."""
+        self._journals.append(journal)
+        try:
+            yield
+        finally:
+            self._journals.remove(journal)
 
     def mapped(self, tensor: Tensor) -> bool:
         """Whether a tensor differs from element to element."""
@@ -91,8 +122,7 @@ class Mapping(Level):
     ) -> Any:
         given = [self.below(x) for x in inputs]
         mapped = [self.mapped(x) for x in inputs]
-        draws = op is ADVANCE or Trait.RANDOM in op.traits
-        if not any(mapped) and not draws:
+        if not any(mapped) and op.batch not in DRAWING:
             out = bind(op, *given, **attrs)
             if isinstance(out, tuple):
                 return tuple([self.element(part, False) for part in out])
@@ -132,25 +162,41 @@ class Mapping(Level):
 
     def custom(self, call: CustomCall) -> list[Tensor]:
         made: list[Tensor] = []
+        saved: list[Tensor | None] = []
+        mapped: list[bool] = []
 
-        def forward(_given: Sequence[Tensor]) -> list[Tensor]:
+        def forward() -> tuple[list[Tensor], list[Tensor | None]]:
             with recording(self):
-                made.extend(call.forward(call.inputs))
-            return [self.whole(out) for out in made]
+                results, kept = call.forward()
+            made.extend(results)
+            saved.extend(kept)
+            whole = [self.whole(out) for out in results]
+            below: list[Tensor | None] = []
+            for x in kept:
+                number = next((i for i, out in enumerate(results) if out is x), None)
+                mapped.append(number is not None or (x is not None and self.mapped(x)))
+                below.append(
+                    None if x is None else self.below(x) if number is None else whole[number]
+                )
+            return whole, below
 
-        def backward(cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+        def backward(kept: MaybeTensors, cotangents: Tensors) -> list[Tensor | None]:
             with recording(self):
-                found = call.backward([self.element(g, True) for g in cotangents])
+                given = [
+                    None if x is None else self.element(x, m)
+                    for x, m in zip(kept, mapped, strict=True)
+                ]
+                found = call.backward(given, [self.element(g, True) for g in cotangents])
             return [
                 None if g is None else self._pulled(g, self.mapped(x))
                 for g, x in zip(found, call.inputs, strict=True)
             ]
 
-        given = [self.below(x) for x in call.inputs]
-        outs = call_custom(CustomCall(call.name, given, forward, backward, call.constant))
+        inputs = [self.below(x) for x in call.inputs]
+        outs = call_custom(CustomCall(call.name, inputs, forward, backward, call.constant))
         for out, below in zip(made, outs, strict=True):
             out._data = MappedArray(below, True, self)
-        call.link(made)
+        call.link(made, saved)
         return made
 
     def _pulled(self, g: Tensor, mapped: bool) -> Tensor:
