@@ -154,7 +154,7 @@ def over_rows(x):
 
 def over_zip_enumerate_reversed(x):
     total = x[0] * 0
-    for i, (a, b) in enumerate(zip(x, reversed(x))):
+    for i, (a, b) in enumerate(zip(x, reversed(x), strict=False)):
         total = total + a * b * (i + 1)
     return total
 
@@ -249,7 +249,7 @@ def append_sometimes(x):
     kept = []
     for v in x:
         if v > 0:
-            kept.append(v * v)
+            kept.append(v * v)  # noqa: PERF401
     return kept
 
 
@@ -349,7 +349,7 @@ def python_numbers(x):
 def minmax(x):
     n = 0
     for v in x:
-        n = max(n, int(3)) if v > 0 else min(n, 2)
+        n = max(n, 3) if v > 0 else min(n, 2)
     return x * n
 
 
@@ -373,10 +373,11 @@ def test_constructs(function: Any, mode: str) -> None:
     inputs = IN if function in CONSTRUCTS else [x.abs() for x in IN]
     captured = weft.compile(function, capture=mode)
     for x in [*inputs, *reversed(inputs)]:
-        second = function not in (gradient_inside, prints)
-        want = call(function, (x,), {}, second=second)
-        got = call(captured, (x,), {}, second=second)
-        assert not difference(want, got, near=NEAR), x
+        second = function is not gradient_inside
+        wanted = function is not prints  # eagerly, tensors with a history say so
+        want = call(function, (x,), {}, wanted=wanted, second=second)
+        got = call(captured, (x,), {}, wanted=wanted, second=second)
+        assert not difference(want, got, loose=mode == "source", near=NEAR), x
 
 
 @pytest.mark.parametrize("function", [*CONSTRUCTS, *POSITIVE], ids=lambda f: f.__name__)
@@ -425,8 +426,9 @@ def test_a_loop_that_needs_its_number_is_unrolled() -> None:
         return x
 
     x = weft.ones(2)
-    assert np.allclose(weft.compile(deep)(x), deep(x))
-    assert nodes(deep, x) > 6
+    compiled = weft.compile(deep)
+    assert np.allclose(compiled(x), deep(x))
+    assert not any(node.graphs for node in compiled.paths()[0].nodes)
 
 
 def test_a_loop_whose_carry_changes_shape_is_unrolled() -> None:
@@ -459,7 +461,7 @@ def undefined_name(x):
 
 
 def types_differ(x):
-    if x.sum() > 0:
+    if x.sum() > 0:  # noqa: SIM108
         y = x
     else:
         y = x[:1]
@@ -497,10 +499,10 @@ def strings_differ(x):
 
 ERRORS = [
     (undefined_name, "'y' is used here, and it has no value where the condition does not hold"),
-    (types_differ, "'y' is f64\\[2\\] where the condition holds .*: y = x.*f64\\[1\\] where .*x\\[:1\\]"),
+    (types_differ, "'y' is f64.2. where the condition holds .*: y = x.*f64.1. where .*x.:1."),
     (structures_differ, "the result is f64\\[2\\] .*return x.* and a tuple .*return \\(x, x\\)"),
     (carry_grows, "'x' is f64\\[2\\] before the loop, and f64\\[4\\] after the body .*concat"),
-    (asks_inside, "asks a tensor \\(f64\\[\\]\\) for its value \\(int\\)(.|\n)*x = x \\* int\\(x\\[0\\]\\)"),
+    (asks_inside, "asks a tensor .f64... for its value .int.(.|\n)*x = x . int.x.0.."),
     (foreign, "numpy.sin is called on tensors(.|\n)*weft.py_call"),
     (strings_differ, "'name' is the str 'large' .* and the str 'small'"),
 ]
@@ -532,6 +534,19 @@ def test_errors_are_those_of_the_path_that_is_taken() -> None:
     assert compiled(weft.ones(1), 0).tolist() == [0.5]
     with pytest.raises(KeyError):
         compiled(-weft.ones(1), 0)
+
+
+def test_both_sides_raise() -> None:
+    def refuses(x):
+        if x.sum() > 0:
+            raise ValueError("positive")
+        raise KeyError("negative")
+
+    compiled = weft.compile(refuses)
+    with pytest.raises(ValueError, match="positive"):
+        compiled(weft.ones(1))
+    with pytest.raises(KeyError):
+        compiled(-weft.ones(1))
 
 
 def test_a_name_that_only_the_loop_defines() -> None:
@@ -569,7 +584,7 @@ def test_tracebacks_show_the_users_lines() -> None:
                 x = x @ weft.ones((5, 5))
         return x
 
-    with pytest.raises(weft.errors.ShapeError, match="test_source.py") as caught:
+    with pytest.raises(weft.errors.ShapeError, match="test_source") as caught:
         weft.compile(wrong)(weft.ones(2))
     names = [entry.name for entry in caught.traceback]
     assert "wrong" in names

@@ -262,6 +262,48 @@ def test_hidden_state_kept_on_an_object() -> None:
         assert one.steps == two.steps == i + 1
 
 
+class Counters:
+    def __init__(self) -> None:
+        self.steps = 0
+        self.stats = {"calls": 0, "sum": 0.0}
+        self.seen = [0]
+
+
+def test_counting_does_not_record_again() -> None:
+    """What is only counted up is no guard; what is read, in any way, is one."""
+    counters = Counters()
+
+    def f(x: Any, how: str = "") -> Any:
+        counters.steps += 1
+        counters.stats["calls"] += 2
+        counters.stats["sum"] -= 0.5
+        counters.seen[0] += 1
+        counters.steps *= 2
+        if how == "read":
+            return x + counters.steps
+        if how == "all":
+            return x + sum(counters.stats.values())
+        if how == "list":
+            return x + len([n for n in counters.seen if n > 2])
+        return x * 2
+
+    traced = weft.trace(f)
+    for _ in range(5):
+        traced(weft.ones(1))
+    assert vars(counters) == {"steps": 62, "stats": {"calls": 10, "sum": -2.5}, "seen": [5]}
+    assert len(traced.recordings) == 1, [str(r) for r in traced.recordings]
+    for how in ("read", "all", "list"):
+        counters.__init__()  # type: ignore[misc]
+        got = [traced(weft.ones(1), how).tolist() for _ in range(4)]
+        state = vars(counters)
+        counters.__init__()  # type: ignore[misc]
+        assert got == [f(weft.ones(1), how).tolist() for _ in range(4)]
+        assert state == vars(counters)
+    counters.steps = 1.5  # of another class: not the same program
+    traced(weft.ones(1))
+    assert counters.steps == 5.0
+
+
 def test_results_that_are_arguments_stay_themselves() -> None:
     traced = weft.trace(lambda x, y: {"x": x, "both": (y, y * 1), "n": 3, "none": None})
     x, y = weft.ones(2), weft.zeros(2)

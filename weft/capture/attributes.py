@@ -77,7 +77,7 @@ def load_as_object(hooks: Hooks, obj: Any, name: str) -> Any:
     cls = type(obj)
     known = watch.known(obj)
     found = static_lookup(cls, name)
-    if found is not MISSING and _is_data_descriptor(found):
+    if found is not MISSING and is_data_descriptor(found):
         return _load_data_descriptor(hooks, obj, cls, name, found, known)
     own = instance_dict(obj)
     if own is not None:
@@ -97,7 +97,7 @@ def load_as_object(hooks: Hooks, obj: Any, name: str) -> Any:
     return getattr(obj, name)  # for its error, or a `__getattr__` written in C
 
 
-def _is_data_descriptor(value: Any) -> bool:
+def is_data_descriptor(value: Any) -> bool:
     cls = type(value)
     return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
 
@@ -207,7 +207,7 @@ def _load_of_class(hooks: Hooks, obj: type, name: str) -> Any:
     meta = type(obj)
     found = static_lookup(obj, name)
     of_meta = static_lookup(meta, name)
-    if of_meta is not MISSING and _is_data_descriptor(of_meta):
+    if of_meta is not MISSING and is_data_descriptor(of_meta):
         if isinstance(of_meta, property) and of_meta.fget is not None:
             class_attribute(watch, meta, name, of_meta)
             return hooks.call(of_meta.fget, obj)
@@ -356,12 +356,12 @@ def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
         _natural(obj, name, value)  # .grad and .requires_grad: the recorder watches them
         return
     own = instance_dict(obj)
-    in_dict = own is not None and not (found is not MISSING and _is_data_descriptor(found))
+    in_dict = own is not None and not (found is not MISSING and is_data_descriptor(found))
     if in_dict:
         attributes = watch.attributes(known)
         assert attributes is not None
         kept = stores.before_write(watch, attributes)
-        _keep_members(watch, obj)
+        keep_members(watch, obj)
         if value is MISSING:
             stores.read_presence(watch, attributes, name)
         _natural(obj, name, value)
@@ -378,7 +378,7 @@ def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
         watch.effect(text, _natural, known.origin, name, value)
 
 
-def _keep_members(watch: Watch, obj: Any) -> None:
+def keep_members(watch: Watch, obj: Any) -> None:
     """What a module notes about its attributes: setting one may change it."""
     own = instance_dict(obj)
     if own is None or "_member_kinds" not in own or "_transient_buffers" not in own:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
-from weft.base.source import PACKAGE
 from weft.capture.control_grad import emit, unfollowed
 from weft.capture.grown import Mark, Regrow, grow
 from weft.capture.journal import Journal, Parts
@@ -17,9 +15,10 @@ from weft.capture.merge import Build, Maybe, Merge, typed_as
 from weft.capture.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.origin import MISSING
 from weft.capture.recorder import GraphRecorder
+from weft.capture.source_flow import Unreachable, is_own
 from weft.capture.tokens import last_token, tokens
 from weft.core.bind import recording
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor
 from weft.ir.types import TOKEN
 from weft.ops.control import IF
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 Function = Callable[[], Any]
 MOST_LISTS = 16  # that one `if` may append to
-CAPTURE = os.path.join(PACKAGE, "capture")
 WORDS = ("where the condition holds", "where the condition does not hold")
 
 
@@ -41,7 +39,7 @@ class Branch:
         self.function = function
         self.nested = NestedRecorder(here, name)
         self.states: dict[tuple[int, bool], tuple[State, Tensor | None, bool]] = {}
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         flow = hooks.flow
         self.journal = Journal(hooks.watch)
         flow.open(self.journal)
@@ -51,6 +49,8 @@ class Branch:
                     self.value = function()
                 except CaptureError:
                     raise
+                except Unreachable as error:
+                    self.error, self.value = error, MISSING
                 except Exception as error:
                     self.fails(hooks, error)
                 self.contents = self.journal.contents()
@@ -65,7 +65,7 @@ class Branch:
 
     def fails(self, hooks: SourceHooks, error: Exception) -> None:
         """This side ends in an error: then the graph raises it where it is taken."""
-        if _is_own(error):
+        if is_own(error):
             raise error
         if hooks.flow.tries:
             raise CaptureError(
@@ -155,18 +155,6 @@ def _record_if(
     if all(failed):
         raise Unreachable
     return build(results)
-
-
-def _is_own(error: Exception) -> bool:
-    """Whether an error comes from the capture itself, and not from the code that is captured."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is not None and place.tb_frame.f_code.co_filename.startswith(CAPTURE)
-
-
-class Unreachable(BaseException):
-    """Both sides of an `if` raise: nothing after it is ever run."""
 
 
 def _end(value: Any, failed: bool) -> Any:
@@ -303,6 +291,3 @@ def _states(branches: Sequence[Branch]) -> list[State]:
 def _keeps_node(state: State, branches: Sequence[Branch]) -> bool:
     known = [branch.states[state.key] for branch in branches if state.key in branch.states]
     return all(keeps for _, _, keeps in known)
-
-
-__all__ = ["Branch", "Unreachable", "record_if", "type_of"]

@@ -8,7 +8,6 @@ import types
 from typing import Any
 
 from weft.base.errors import CaptureError
-from weft.capture.branches import Unreachable
 from weft.capture.convert import NoSource, Unconvertible, transformed
 from weft.capture.grown import settle
 from weft.capture.merge import Maybe, one_level, undefined
@@ -143,5 +142,3 @@ class Compiled(Traced):
         name = getattr(self, "__qualname__", self.function)
         return f"<compiled {name}: {len(self.recordings)} recordings>"
 
-
-__all__ = ["Compiled", "SourceRecorder", "Unreachable"]

@@ -29,6 +29,22 @@ def _both(a: Defined, b: Defined) -> Defined:
     return a & b
 
 
+def walruses(node: ast.AST) -> Names:
+    """Names that `:=` binds somewhere in an expression."""
+    return frozenset(
+        part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)
+    )
+
+
+def _if_true(test: ast.expr) -> Names:
+    """Names that a condition has bound for certain where it holds: in `a and b`, all of them."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return frozenset().union(*map(_if_true, test.values))
+    if isinstance(test, (ast.BoolOp, ast.IfExp)):
+        return NONE
+    return walruses(test)
+
+
 class _Definedness:
     """Goes through a body in order. A set holds the names that have a value for certain."""
 
@@ -75,6 +91,7 @@ class _Definedness:
             after = self.expression(parts[0], now)
             for part in parts[1:]:
                 self.expression(part, after)
+                self.facts.maybe |= walruses(part) - now
             return after
         if isinstance(node, DEFERRED):
             return now  # run at another time: nothing in it is sure
@@ -106,7 +123,9 @@ class _Definedness:
 
     def on_If(self, node: ast.If, now: Names) -> Defined:
         inside = self.expression(node.test, now)
-        after = _both(self.block(node.body, inside), self.block(node.orelse, inside))
+        after = _both(
+            self.block(node.body, inside | _if_true(node.test)), self.block(node.orelse, inside)
+        )
         self.note(node, now, after, self.facts.live.get(node, NONE))
         return after
 
@@ -129,15 +148,16 @@ class _Definedness:
         forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
         head = now - deleted(node.body)
         inside = self.expression(node.test, head)
-        return self.loop(node, now, inside, inside, None if forever else inside)
+        body = inside | _if_true(node.test)
+        return self.loop(node, now, body, None if forever else inside)
 
     def on_For(self, node: ast.For, now: Names) -> Defined:
         now = self.expression(node.iter, now)
         head = now - deleted(node.body)
-        return self.loop(node, now, head, head | bound_names(node.target), head)
+        return self.loop(node, now, head | bound_names(node.target), head)
 
     def loop(
-        self, node: ast.While | ast.For, before: Names, _head: Names, inside: Names, ended: Defined
+        self, node: ast.While | ast.For, before: Names, inside: Names, ended: Defined
     ) -> Defined:
         self.broken.append(_NEVER)
         self.block(node.body, inside)

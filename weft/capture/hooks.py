@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.capture import attributes, builtin_calls, calls, deep, library, operators, showing, stores
+from weft.capture import (
+    attributes,
+    builtin_calls,
+    calls,
+    counting,
+    deep,
+    library,
+    operators,
+    showing,
+    stores,
+)
 from weft.capture.follow import is_own
 from weft.capture.handing import Handing
 from weft.capture.origin import MISSING, Origin
@@ -247,14 +257,22 @@ class Hooks(Handing):
         del obj[key]
 
     def old_attr(self, obj: Any, name: str) -> tuple[Any, ...]:
-        return self.attr(obj, name), attributes.store, obj, name
+        before = counting.of_attribute(self, obj, name) or self.attr(obj, name)
+        return before, attributes.store, obj, name
 
     def old_item(self, obj: Any, key: Any) -> tuple[Any, ...]:
-        return self.item(obj, key), None, obj, key
+        before = counting.of_item(self, obj, key) or self.item(obj, key)
+        return before, None, obj, key
 
     def augment(self, symbol: str, old: tuple[Any, ...], value: Any) -> None:
         """obj.name += value, obj[key] += value"""
         before, store, obj, key = old
+        if before.__class__ is counting.Uncounted:
+            if symbol in counting.STEPS and type(value) in counting.NUMBERS:
+                count = counting.count_item if store is None else counting.count_attribute
+                count(self, symbol, obj, key, value)
+                return
+            before = self.item(obj, key) if store is None else self.attr(obj, key)
         new = self.inplace(symbol, before, value)
         if store is None:
             self.setitem(new, obj, key)

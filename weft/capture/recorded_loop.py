@@ -15,6 +15,7 @@ from weft.capture.journal import Journal
 from weft.capture.loop_state import LoopState
 from weft.capture.nested import NestedRecorder, close, graph_recorder, stand_in
 from weft.capture.recorder import GraphRecorder
+from weft.capture.source_flow import Unreachable
 from weft.capture.tokens import last_token, tokens
 from weft.core.number import HELD_AS, as_held
 from weft.core.tensor import Tensor
@@ -82,6 +83,12 @@ class RecordedLoop:
                     self.has_effects = effects
                     if steady:
                         self._set_outputs(nested)
+            except Unreachable:
+                raise CaptureError(
+                    f"the body of a loop always ends in an error{line_of(None, self.body)}",
+                    op=self.name,
+                    hint="raise on some condition",
+                ) from None
             except Regrow as found:
                 steady, regrow = False, found
             finally:

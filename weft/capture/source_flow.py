@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
+from weft.base.source import PACKAGE
 from weft.capture.journal import Entry, Journal, Variable, entry_for
 from weft.capture.tokens import effect
 from weft.ops.effects import FAIL, Raised
@@ -14,6 +16,30 @@ if TYPE_CHECKING:
 
 
 HINT = "decide by a Python value, or do the same on both ways"
+
+
+#: Files of the capture in which the user's own reads, writes and calls are done.
+ACTING_FOR_USERS = frozenset(
+    {
+        *("hooks.py", "calls.py", "library.py", "builtin_calls.py", "attributes.py", "stores.py"),
+        *("operators.py", "methods.py", "deep.py", "showing.py", "source_hooks.py"),
+        *("source_access.py", "source_builtins.py"),
+    }
+)
+CAPTURE = os.path.join(PACKAGE, "capture")
+
+
+def is_own(error: Exception) -> bool:
+    """Whether an error comes from the capture itself, and not from the code that is captured."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    file = "" if place is None else place.tb_frame.f_code.co_filename
+    return os.path.dirname(file) == CAPTURE and os.path.basename(file) not in ACTING_FOR_USERS
+
+
+class Unreachable(BaseException):
+    """Both sides of an `if` raise: nothing after it is ever run."""
 
 
 class Flow:

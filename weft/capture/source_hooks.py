@@ -18,12 +18,12 @@ from weft.capture.branches import record_if
 from weft.capture.control import truth
 from weft.capture.effects import TextParts
 from weft.capture.merge import Maybe, undefined
-from weft.capture.nested import known_number
+from weft.capture.nested import graph_recorder, known_number
 from weft.capture.origin import MISSING
 from weft.capture.source_access import Access
-from weft.capture.source_flow import Flow, standing_for
+from weft.capture.source_flow import Flow, Unreachable, is_own, standing_for
 from weft.capture.structured import Structured
-from weft.capture.tokens import effect, templated
+from weft.capture.tokens import effect, templated, token_of
 from weft.capture.watch import Watch
 from weft.core.number import HELD_AS, Number, as_held
 from weft.core.tensor import Tensor
@@ -37,6 +37,20 @@ class SourceWatch(Watch):
     def __init__(self, tensors: Any = None) -> None:
         super().__init__(tensors)
         self.flow = Flow(self)
+
+    def run(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return super().run(fn, args, kwargs)
+        except Unreachable:
+            return None  # the graph raises before it comes to the end
+        except CaptureError:
+            raise
+        except Exception as error:
+            here = graph_recorder()
+            if here is None or token_of(here) is None or is_own(error):
+                raise
+            self.flow.fail(error)  # after the effects that come before it
+            return None
 
     def refuse(self, reason: str) -> None:
         if " cannot be watched: " in reason:  # it has no source, or holds what cannot be converted
@@ -109,10 +123,10 @@ class SourceHooks(Access):
         record_if(self, self.predicate(test), sides, live, cells)
 
     def _side(self, function: Callable[[], Any], state: list[tuple[str, Any, Any]]) -> Any:
-        def run() -> None:
+        def run() -> Any:
             for name, cell, outside in state:
                 self.flow.touch_variable(cell, name, outside)
-            function()
+            return function()
 
         return standing_for(run, function)
 
@@ -124,7 +138,20 @@ class SourceHooks(Access):
         """yes if test else no"""
         if not self.asks(test):
             return yes() if self.test(test) else no()
-        return record_if(self, self.predicate(test), [yes, no], ())
+        return self._chosen(self.predicate(test), [yes, no], (yes, no))
+
+    def _chosen(self, predicate: Tensor, sides: Sequence[Any], parts: Sequence[Any]) -> Any:
+        """What one of two expressions gives, with the variables that `:=` in `parts` binds."""
+        state = [entry for part in parts for entry in self._bound_by(part)]
+        if not state:
+            return record_if(self, predicate, sides, ())
+        cells = frozenset(id(cell) for _, cell, _ in state)
+        names = tuple(name for name, _, _ in state)
+        whole = [self._side(side, state) for side in sides]
+        return record_if(self, predicate, whole, names, cells)
+
+    def _bound_by(self, part: Any) -> list[tuple[str, Any, Any]]:
+        return self.cells(part) if ".__weft_part_" in part.__code__.co_qualname else []
 
     def and_(self, first: Any, *rest: Callable[[], Any]) -> Any:
         value = first
@@ -152,7 +179,7 @@ class SourceHooks(Access):
         more = standing_for(lambda: join(rest[0](), *rest[1:]), rest[0])
         kept = standing_for(lambda: value, rest[0])
         sides = [more, kept] if all_of else [kept, more]
-        return record_if(self, self.predicate(value), sides, ())
+        return self._chosen(self.predicate(value), sides, rest)
 
     def all_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
         """a and b, of which only the truth is asked."""
@@ -169,7 +196,7 @@ class SourceHooks(Access):
                 later = standing_for(lambda: self._truth_of(left, all_of), more)  # noqa: B023
                 fixed = standing_for(lambda: not all_of, more)
                 sides = [later, fixed] if all_of else [fixed, later]
-                return record_if(self, here, sides, ())
+                return self._chosen(here, sides, rest)
             if self.test(value) is not all_of:
                 return not all_of
             value = more()
