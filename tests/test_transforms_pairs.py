@@ -135,7 +135,9 @@ def units(x: Tensor) -> Tensor:
 
 def by_the_tape(f: Function, x: Tensor) -> Tensor:
     """The eager way; the history of x goes on behind the gradient."""
-    y = x * 1 if x.requires_grad else weft.tensor(x, requires_grad=True)
+    y = x * 1
+    if not y.requires_grad:
+        y.requires_grad = True
     found: Tensor = weft.autograd.grad(f(y), y, create_graph=True, materialize_grads=True)[0]
     return found
 
@@ -156,10 +158,6 @@ def gradient_of(name: str, x: Any) -> Any:
 def hessian_of(name: str, x: Any) -> Any:
     """Differences of exact gradients, which are checked themselves."""
     return differences(lambda x: weft.grad(FUNCTIONS[name])(weft.asarray(x)).detach().numpy(), x)
-
-
-#: "autograd" asks tensors for gradients that are arguments of another transform, which have none.
-INNER_TAPE = "autograd"
 
 
 @pytest.mark.parametrize("way", GRADIENTS)

@@ -297,6 +297,8 @@ def _detach_(self: Tensor) -> Tensor:
     """Forget this tensor's own history."""
     written(self)
     self._data = detached(self)._data
+    if self._node is not None and type(self) is not Tensor:
+        changed()
     self._node = None
     return self
 

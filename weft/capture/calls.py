@@ -15,7 +15,7 @@ from weft.capture import library
 from weft.capture.attributes import class_attribute, is_python_function
 from weft.capture.builtin_calls import HANDLERS
 from weft.capture.convert import HOOKS, NoSource, Unconvertible, convert, is_converted, rebuild
-from weft.capture.follow import FOLLOW, WEFT, WRAPPERS, is_own, policy
+from weft.capture.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, is_own, policy
 from weft.capture.origin import static_lookup
 from weft.capture.values import is_plain
 from weft.core.bind import quietly
@@ -80,7 +80,9 @@ def call_function(
             return call(hooks, args[0], args[1:], kwargs)
         if code is _APPLY.__code__:
             return function(_with_followed_rules(hooks, args[0]), *args[1:], **kwargs)
-        return library.call_weft(hooks, function, args, kwargs)
+        if str(function.__module__).startswith(TRANSFORMS) and args and not function.__dict__:
+            args = (callable_for(hooks, args[0]), *args[1:])  # a module is as good as a function
+        return library.call_weft(hooks, followed(hooks, function), args, kwargs)
     if kind not in (FOLLOW, WEFT):
         if code is _CONTEXT:
             inner = followed(hooks, function.__wrapped__)  # type: ignore[attr-defined]
@@ -121,6 +123,9 @@ def followed(hooks: Hooks, function: Any) -> Any:
         return types.MethodType(followed(hooks, function.__func__), function.__self__)
     if not isinstance(function, types.FunctionType) or is_converted(function):
         return function
+    remake = function.__dict__.get("remake")
+    if remake is not None:  # a transform of a function, as weft.grad(f): that of the followed one
+        return remake(callable_for(hooks, hooks.attr(function, "transformed")))
     if policy(function.__code__.co_filename) != FOLLOW and function.__code__ not in WRAPPERS:
         return function
     known = hooks.rebuilt.get(id(function))
@@ -135,6 +140,13 @@ def followed(hooks: Hooks, function: Any) -> Any:
     hooks.rebuilt[id(function)] = (function, made, function.__code__)
     _note_function(hooks, function)
     return made
+
+
+def callable_for(hooks: Hooks, function: Any) -> Any:
+    """What stands for anything that can be called: a function that is followed when it is."""
+    if isinstance(function, (types.FunctionType, types.MethodType)) or not callable(function):
+        return followed(hooks, function)
+    return lambda *args, **kwargs: call(hooks, function, args, kwargs)
 
 
 def _note_function(hooks: Hooks, function: types.FunctionType) -> None:

@@ -184,7 +184,20 @@ _COMPARED = frozenset(
 
 def _steps(code: CodeType) -> list[tuple[int, int]]:
     text = code.co_code
-    return [(op, arg) for op, arg in zip(text[::2], text[1::2], strict=True) if op in _COMPARED]
+    # The names of many keywords are loaded as a constant in one of the two ways to write a call.
+    names = {i for i, value in enumerate(code.co_consts) if _is_names(value)}
+    return [
+        (op, arg)
+        for op, arg in zip(text[::2], text[1::2], strict=True)
+        if op in _COMPARED and not (op == _LOAD_CONST and arg in names)
+    ]
+
+
+_LOAD_CONST = dis.opmap["LOAD_CONST"]
+
+
+def _is_names(constant: Any) -> bool:
+    return isinstance(constant, tuple) and all(isinstance(name, str) for name in constant)
 
 
 class _Mangle(ast.NodeTransformer):

@@ -24,6 +24,8 @@ FOLLOWED_WEFT = (os.path.join(PACKAGE, "nn", ""), os.path.join(PACKAGE, "optim",
 WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))
 #: Modules whose functions call the user's functions and record them as nested graphs.
 CONTROL = ("weft.capture.control", "weft.capture.loops")
+#: Modules whose functions take a function and run it on tensors of their own.
+TRANSFORMS = "weft.autodiff.transforms"
 #: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.
 PURE_WEFT = ("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd")
 

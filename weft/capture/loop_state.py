@@ -385,7 +385,7 @@ class LoopState:
 
 def sample_of(before: Parts, now: Parts) -> Any:
     """An element of a list that grew or shrank."""
-    for value in now.values():
+    for value in (*before.values(), *now.values()):
         if value.__class__ is Mark:
             return [value]
     longer = now if len(now) > len(before) else before

@@ -31,6 +31,11 @@ Body = list[ast.stmt]
 Flags = dict[str, str]  # kind of jump -> the flag that says it was taken
 
 
+def is_flag(name: str) -> bool:
+    """Whether a name says that a jump was taken."""
+    return name.startswith(("__weft_broken_", "__weft_returned_"))
+
+
 def is_internal(name: str) -> bool:
     return name.startswith("__weft_")
 

@@ -17,6 +17,7 @@ from weft.capture.attempt import Attempt, State
 from weft.capture.branches import record_if
 from weft.capture.iteration import Rows, Unrolled, rows_of
 from weft.capture.loop_state import Aliased
+from weft.capture.lower import is_flag
 from weft.capture.nested import NestedRecorder, graph_recorder
 from weft.capture.recorded_loop import RecordedLoop, unchanged
 from weft.capture.source_flow import standing_for
@@ -41,7 +42,7 @@ def while_(
     head: Sequence[str],
     after: Sequence[str],
 ) -> None:
-    flags = [cell for name, cell, _ in state if name.startswith("__weft_") and name in head]
+    flags = [cell for name, cell, _ in state if is_flag(name) and name in head]
     entered = False
     while True:
         if graph_recorder() is None:

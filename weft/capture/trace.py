@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.autodiff.call import link
 from weft.autodiff.node import freed, tensor_of
@@ -52,6 +52,15 @@ class Recording:
         return f"{self.number}: {self.reason} ({self.outcome}, {self.seconds * 1e3:.3g} ms)"
 
 
+class CacheInfo(NamedTuple):
+    """What `cache_info` tells: calls replayed, recordings made, paths kept, the limit of those."""
+
+    hits: int
+    recordings: int
+    paths: int
+    limit: int
+
+
 class _Miss:
     """Where a call found no recorded way on: how far it came, and why it ended there."""
 
@@ -78,6 +87,7 @@ class Traced:
         self._roots: list[Segment] = []
         self._lock = threading.RLock()
         self._uncacheable = 0
+        self._hits = 0
         self._warned = False
 
     # --- calls --------------------------------------------------------------------------------
@@ -87,6 +97,7 @@ class Traced:
             return self.function(*args, **kwargs)
         result = self._replay(args, kwargs)
         if result.__class__ is not _Miss:
+            self._hits += 1
             return result
         with self._lock:
             result = self._replay(args, kwargs)  # another thread may have recorded it meanwhile
@@ -344,6 +355,11 @@ class Traced:
         return "lambda" if name == "<lambda>" else str(name)
 
     # --- to look into -------------------------------------------------------------------------
+
+    def cache_info(self) -> CacheInfo:
+        """How often calls were replayed and recorded, and how much of the cache is used."""
+        paths = sum(segment.ending is not None for segment in self._segments())
+        return CacheInfo(self._hits, len(self.recordings), paths, self.limit)
 
     def tree(self) -> str:
         """The tree of recorded paths, as text."""

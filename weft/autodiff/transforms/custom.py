@@ -12,6 +12,7 @@ from typing import Any
 from weft.autodiff.call import link
 from weft.autodiff.node import given_data
 from weft.autodiff.recorded_function import record_call
+from weft.autodiff.transforms.history import twin
 from weft.autodiff.transforms.levels import innermost_level
 from weft.core import bind as binding
 from weft.core.bind import recorder
@@ -67,13 +68,6 @@ class CustomCall:
 
     def passes_nothing(self, number: int, out: Tensor) -> bool:
         return self.constant(number) or out._data.dtype.kind in "biu"
-
-
-def twin(tensor: Tensor) -> Tensor:
-    """Another tensor of the same value and history."""
-    made = wrap(tensor._data)
-    made._node = tensor._node
-    return made
 
 
 def _recorded(g: Tensor) -> Tensor:

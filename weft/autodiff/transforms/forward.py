@@ -11,8 +11,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from weft.autodiff.transforms.custom import CustomCall, MaybeTensors, Tensors, call_custom
-from weft.autodiff.transforms.history import seed
+from weft.autodiff.transforms.custom import (
+    CustomCall,
+    MaybeTensors,
+    Tensors,
+    call_custom,
+)
+from weft.autodiff.transforms.history import seed, twin
 from weft.autodiff.transforms.levels import Level, LevelArray, register_level
 from weft.autodiff.transforms.reverse import with_aux
 from weft.autodiff.transforms.tangents import Tangent, active, is_float, push, transpose
@@ -125,11 +130,13 @@ class Forward(Level):
         values = [self.below(x) for x in call.inputs]
         tangents = [self.tangent(x) for x in call.inputs]
         outs = call_custom(CustomCall(call.name, values, forward, backward, call.constant))
-        moved: Sequence[Any] = (None,) * len(outs)
+        for out, below in zip(made, outs, strict=True):  # what was saved may be a result
+            out._data = DualArray(below, None, self)
         if mode.enabled and not self._paused and any(t is not None for t in tangents):
-            moved = self.push_custom(call, tangents, outs, list(saved))
-        for out, below, tangent in zip(made, outs, moved, strict=True):
-            out._data = DualArray(below, tangent, self)
+            kept = [None if x is None else twin(x) for x in saved]
+            moved = self.push_custom(call, tangents, outs, kept)
+            for out, below, tangent in zip(made, outs, moved, strict=True):
+                out._data = DualArray(below, tangent, self)
         call.link(made, saved)
         return made
 

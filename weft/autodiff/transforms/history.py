@@ -48,6 +48,13 @@ def primal(tensor: Tensor, linked: bool) -> Tensor:
     return made
 
 
+def twin(tensor: Tensor) -> Tensor:
+    """Another tensor of the same value and history."""
+    made = wrap(tensor._data)
+    made._node = tensor._node
+    return made
+
+
 def seed(like: Tensor) -> Tensor:
     """A tensor with a node of its own and no history behind it."""
     made = wrap(like._data)

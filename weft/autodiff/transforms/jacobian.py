@@ -14,8 +14,8 @@ from weft.autodiff.transforms.trees import (
     check_callable,
     chosen,
     name_of,
-    named_after,
     tensors_of,
+    transformed,
 )
 from weft.autodiff.transforms.vmap import vmap
 from weft.base.dim_algebra import known_less
@@ -95,7 +95,7 @@ def hessian(
     """
     first = _jacobian(fn, argnums, "reverse", has_aux, holomorphic, "hessian")
     second = _jacobian(first, argnums, "forward", has_aux, holomorphic, "hessian")
-    return named_after(second, fn, "hessian")
+    return transformed(second, fn, "hessian", lambda f: hessian(f, argnums, has_aux, holomorphic))
 
 
 def hvp(fn: Function, primals: Any, tangents: Any) -> Any:
@@ -147,7 +147,9 @@ def _jacobian(
         result = tree_unflatten(made.out_spec, trees)
         return (result, made.aux) if has_aux else result
 
-    return named_after(call, fn, op)
+    return transformed(
+        call, fn, op, lambda f: _jacobian(f, argnums, mode, has_aux, holomorphic, op)
+    )
 
 
 def _per_argument(row: list[Tensor], specs: Sequence[TreeSpec], single: bool) -> Any:

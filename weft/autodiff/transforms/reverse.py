@@ -12,7 +12,7 @@ from typing import Any
 from weft.autodiff import engine
 from weft.autodiff.api import _start
 from weft.autodiff.node import Node, as_array
-from weft.autodiff.transforms.history import Outside, primal
+from weft.autodiff.transforms.history import Outside, primal, twin
 from weft.autodiff.transforms.levels import level_active
 from weft.autodiff.transforms.trees import (
     FLOATS,
@@ -24,8 +24,8 @@ from weft.autodiff.transforms.trees import (
     chosen,
     is_value,
     name_of,
-    named_after,
     tensors_of,
+    transformed,
 )
 from weft.base.dtypes import default_float
 from weft.base.errors import DTypeError, GradientError, RangeError
@@ -69,7 +69,7 @@ class Run:
                 primal(leaf, self.linked) if tracked and leaf.dtype.kind in FLOATS else leaf.clone()
                 for leaf in leaves
             ]
-            self.primals += map(_twin, given)  # the function may write to its arguments
+            self.primals += map(twin, given)  # the function may write to its arguments
             self.specs.append(spec)
             self.trees.append(tree_unflatten(spec, given))
         self.own: list[Node] = [p._node for p in self.primals if isinstance(p._node, Node)]
@@ -133,13 +133,6 @@ def _has_no_history(cotangents: Iterable[Tensor | None]) -> bool:
     return not level_active() and all(g is None or g._node is None for g in cotangents)
 
 
-def _twin(tensor: Tensor) -> Tensor:
-    """Another tensor of the same value and history."""
-    made = wrap(tensor._data)
-    made._node = tensor._node
-    return made
-
-
 def _integers(leaf: Tensor, name: str, op: str) -> GradientError:
     return GradientError(
         f"{name} is {leaf.type}: only floats have a gradient",
@@ -186,7 +179,7 @@ def vjp(fn: Function, *primals: Any, has_aux: bool = False) -> Any:
     run = Run(primals, "vjp", names, allow_int=True)
     value, aux = with_aux(run.call(fn, run.trees, {}), has_aux, fn, "vjp")
     outputs, spec = tensors_of(value, "vjp", f"the result of {name_of(fn)}")
-    outputs = [_twin(out) for out in outputs]
+    outputs = [twin(out) for out in outputs]
 
     def vjp_fn(cotangents: Any) -> tuple[Any, ...]:
         """The cotangents of the primals, a tuple, from that of the result."""
@@ -257,7 +250,7 @@ def grad(
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return named_after(call, fn, "grad")
+    return transformed(call, fn, "grad", lambda f: grad(f, argnums, has_aux, allow_int))
 
 
 def _transformed(
@@ -274,14 +267,14 @@ def _transformed(
         for i, tree in zip(which, run.trees, strict=True):
             given[i] = tree
         value, aux = with_aux(run.call(fn, given, kwargs), has_aux, fn, op)
-        total = _twin(_one_number(value, fn, op))
+        total = twin(_one_number(value, fn, op))
         grads = run.pull([total], [None], keep=False)
         result = run.out(total)
         return (result, run.out_tree(aux)) if has_aux else result, (
             grads[0] if single else tuple(grads)
         )
 
-    return named_after(call, fn, op)
+    return transformed(call, fn, op, lambda f: _transformed(f, argnums, has_aux, allow_int, op))
 
 
 def _one_number(value: Any, function: Function, op: str) -> Tensor:

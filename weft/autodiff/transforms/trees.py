@@ -118,9 +118,18 @@ def check_like(
             )
 
 
-def named_after(wrapper: Function, function: Any, transform: str) -> Function:
-    """Give what a transform returns the name and the documentation of the function."""
+def transformed(
+    wrapper: Function, function: Any, transform: str, remake: Callable[[Any], Function]
+) -> Function:
+    """Finish what a transform returns.
+
+    It has the name and the documentation of the function. `transformed` and `remake` are for those
+    who watch what a function reads: they put a watched one in its place.
+    """
     name = getattr(function, "__name__", type(function).__name__)
-    wrapper.__name__ = wrapper.__qualname__ = f"{transform}_{name}".replace("<lambda>", "lambda")
-    wrapper.__doc__ = getattr(function, "__doc__", None)
+    made: Any = wrapper
+    made.__name__ = made.__qualname__ = f"{transform}_{name}".replace("<lambda>", "lambda")
+    made.__doc__ = getattr(function, "__doc__", None)
+    made.transformed = function
+    made.remake = remake
     return wrapper

@@ -26,8 +26,8 @@ from weft.autodiff.transforms.trees import (
     Function,
     check_callable,
     name_of,
-    named_after,
     tensors_of,
+    transformed,
 )
 from weft.base.errors import CaptureError, RangeError, ShapeError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
@@ -308,7 +308,7 @@ def vmap(
         ]
         return tree_unflatten(out_spec, found)
 
-    return named_after(call, fn, "vmap")
+    return transformed(call, fn, "vmap", lambda f: vmap(f, in_axes, out_axes, axis_size))
 
 
 def _argument(level: Mapping, leaf: Any, axis: Any, path: str) -> Any:
