@@ -20,7 +20,7 @@ import numpy as np
 
 import weft
 
-HEAD = '''import weft
+HEAD = """import weft
 
 
 def program(x, v, n, k):
@@ -29,7 +29,7 @@ def program(x, v, n, k):
     w = v * 0.5
     m = n
     ok = x > 0.3
-'''
+"""
 TAIL = "return a, b, w, m"
 
 SCALARS = ["a", "b", "x", "w[0]", "v[1]", "w[k % 3]", "v.max()", "w.sum()", "(v * w).sum()"]

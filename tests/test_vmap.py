@@ -18,7 +18,7 @@ from test_ops import flat, function, tensors
 from test_vmap_rules import same, varied
 
 import weft
-from weft.autodiff.transforms.control import is_mapped, mapped_cond, mapped_switch, mapped_while
+from weft.autodiff.transforms.control import is_mapped
 from weft.base.dtypes import DType
 from weft.base.pytree import tree_flatten, tree_unflatten
 
@@ -385,41 +385,65 @@ def test_a_custom_op() -> None:
 X = weft.tensor([-1.0, 2.0, -3.0])
 
 
+def chosen(x: Tensor) -> tuple[Tensor, Tensor]:
+    seen = x * 0
+
+    def double(x: Tensor) -> Tensor:
+        nonlocal seen
+        seen += 1
+        return x * 10
+
+    return weft.cond(x > 0, double, lambda x: -x * x, x), seen
+
+
 def test_branches_are_chosen_element_by_element() -> None:
-    written: list[Any] = []
-
-    def f(x: Tensor) -> tuple[Tensor, Tensor]:
-        assert is_mapped(x)
-        seen = x * 0
-
-        def double(x: Tensor) -> Tensor:
-            nonlocal seen
-            seen += 1
-            return x * 10
-
-        out = mapped_cond(x > 0, double, lambda x: -x, (x,))
-        written.append(seen.shape)
-        return out, seen
-
-    out, seen = weft.vmap(f)(X)
-    assert out.tolist() == [1.0, 20.0, 3.0]
+    out, seen = weft.vmap(chosen)(X)
+    assert out.tolist() == [-1.0, 20.0, -9.0]
     assert seen.tolist() == [0.0, 1.0, 0.0]
-    total = weft.grad(lambda x: weft.vmap(f)(x)[0].sum())
-    assert total(X).tolist() == [-1.0, 10.0, -1.0]
+    slopes = [2.0, 10.0, 6.0]
+    assert weft.grad(lambda x: weft.vmap(chosen)(x)[0].sum())(X).tolist() == slopes
+    assert weft.vmap(weft.grad(lambda x: chosen(x)[0]))(X).tolist() == slopes
+    assert weft.vmap(lambda x: weft.jvp(chosen, (x,), (1.0,))[1][0])(X).tolist() == slopes
+    assert weft.jvp(weft.vmap(chosen), (X,), (weft.ones(3),))[1][0].tolist() == slopes
+    graph = weft.make_graph(weft.vmap(chosen), weft.spec("B"))
+    assert graph(X)[0].tolist() == [-1.0, 20.0, -9.0]
+    assert is_mapped(X) is False
     index = weft.tensor([-5, 1, 2, 9])
     ways = [lambda: 1.0, lambda: weft.tensor(2.0), lambda: 3.0]
-    assert weft.vmap(lambda i: mapped_switch(i, ways, ()))(index).tolist() == [1, 2, 3, 3]
+    assert weft.vmap(lambda i: weft.switch(i, ways))(index).tolist() == [1, 2, 3, 3]
+    with pytest.raises(weft.errors.DTypeError, match="different structures"):
+        weft.vmap(lambda x: weft.cond(x > 0, lambda: x, lambda: (x, x)))(X)
+    with pytest.raises(weft.errors.DTypeError, match="only tensors and numbers"):
+        weft.vmap(lambda x: weft.cond(x > 0, lambda: "a", lambda: "b"))(X)
+
+
+def test_a_condition_that_is_the_same_for_all_chooses_one_branch() -> None:
+    ran: list[str] = []
+
+    def f(x: Tensor, flag: Tensor) -> Tensor:
+        return weft.cond(flag, lambda: ran.append("true") or x, lambda: ran.append("false") or -x)
+
+    assert weft.vmap(f, (0, None))(X, weft.tensor(True)).tolist() == X.tolist()
+    assert ran == ["true"]
+
+
+def doubled(x: Tensor) -> Any:
+    return weft.while_loop(lambda c: c[0] < 100, lambda c: (c[0] * 2, c[1] + 1), (x, 0))
 
 
 def test_a_loop_runs_until_all_are_done() -> None:
-    def f(x: Tensor) -> Any:
-        return mapped_while(lambda c: c[0] < 100, lambda c: (c[0] * 2, c[1] + 1), (x, 0))
-
-    out, count = weft.vmap(f)(weft.tensor([3.0, 40.0, 200.0]))
+    start = weft.tensor([3.0, 40.0, 200.0])
+    out, count = weft.vmap(doubled)(start)
     assert out.tolist() == [192.0, 160.0, 200.0]
     assert count.tolist() == [6, 2, 0]
-    grads = weft.grad(lambda x: weft.vmap(f)(x)[0].sum())(weft.tensor([3.0, 40.0, 200.0]))
-    assert grads.tolist() == [64.0, 4.0, 1.0]
+    slopes = [64.0, 4.0, 1.0]
+    assert weft.grad(lambda x: weft.vmap(doubled)(x)[0].sum())(start).tolist() == slopes
+    assert weft.vmap(weft.grad(lambda x: doubled(x)[0]))(start).tolist() == slopes
+    assert weft.vmap(weft.jacfwd(lambda x: doubled(x)[0]))(start).tolist() == slopes
+    traced = weft.trace(weft.vmap(doubled))
+    assert traced(start)[0].tolist() == traced(start)[0].tolist() == [192.0, 160.0, 200.0]
+    total = weft.vmap(lambda x: weft.scan(lambda c, y: (c + y, c * x), x, weft.arange(3.0))[1])
+    assert total(X).tolist() == [[x * x, x * x, x * (x + 1)] for x in X.tolist()]
 
 
 # --- with the static graph ---------------------------------------------------------------------

@@ -22,6 +22,7 @@ def compile(
     backend: str = "interpret",
     fallback: str = "error",
     limit: int = 64,
+    memory_budget: float | None = None,
 ) -> Any:
     """`function` as a graph, control flow and all: recorded when it is first called.
 
@@ -43,7 +44,12 @@ def compile(
     fallback    what to do with calls of other people's code on tensors: "error", or "python", a
                 call back into Python
     limit       how many recordings to make before calls that none fits run as plain Python
+    memory_budget   compute as much anew in the backward as is needed to keep the peak of memory
+                below this part of what it is if all that the backward uses is saved; a warning
+                says how far it could get. A function that goes backward itself, such as a training
+                step, keeps it too, unless Python asks it for the value of a tensor
     """
+    _checked(memory_budget, "compile")
     if backend != "interpret":
         raise RangeError(f"there is no backend {backend!r}", op="compile", hint='"interpret"')
     if capture not in ("source", "trace"):
@@ -52,15 +58,23 @@ def compile(
         raise RangeError(f"no fallback {fallback!r}", op="compile", hint='"error", "python"')
     if function is None:
         return lambda found: compile(
-            found, capture=capture, backend=backend, fallback=fallback, limit=limit
+            found,
+            capture=capture,
+            backend=backend,
+            fallback=fallback,
+            limit=limit,
+            memory_budget=memory_budget,
         )
     if capture == "trace":
-        return trace(function, limit=limit)
-    return Compiled(function, _prepared, limit, fallback)
+        return trace(function, limit=limit, memory_budget=memory_budget)
+    return Compiled(function, _prepared, limit, fallback, memory_budget)
 
 
 def trace(
-    function: Callable[..., Any] | None = None, *, limit: int = 64
+    function: Callable[..., Any] | None = None,
+    *,
+    limit: int = 64,
+    memory_budget: float | None = None,
 ) -> Any:
     """`function`, recorded when it is first called, and replayed as a graph afterwards.
 
@@ -76,11 +90,22 @@ def trace(
     >>> len(f.recordings)
     2
 
-    limit   how many recordings to make before calls that none fits run as plain Python
+    limit           how many recordings to make before calls that none fits run as plain Python
+    memory_budget   as in `weft.compile`
     """
+    _checked(memory_budget, "trace")
     if function is None:
-        return lambda found: trace(found, limit=limit)
-    return Traced(function, _prepared, limit)
+        return lambda found: trace(found, limit=limit, memory_budget=memory_budget)
+    return Traced(function, _prepared, limit, memory_budget)
+
+
+def _checked(memory_budget: float | None, op: str) -> None:
+    if memory_budget is not None and not 0 <= memory_budget <= 1:
+        raise RangeError(
+            f"memory_budget is {memory_budget}, not in 0 … 1",
+            op=op,
+            hint="0.5 asks for half of the peak that comes of saving everything",
+        )
 
 
 def _prepared(graph: Graph) -> Graph:

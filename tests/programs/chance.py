@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from programs.table import Program, f64, i64, wild
-
 import weft
+from programs.table import Program, f64, i64, wild
 
 
 def rejection_sampling(scale):
@@ -175,29 +174,55 @@ def gumbel_choice(logits):
 
 PROGRAMS = [
     Program("rejection sampling", rejection_sampling, [(f64(1.0),), (f64(2.5),)], random=True),
-    Program("rejection with a density", rejection_with_density, [(f64(0.5),), (f64(3.0),)],
-            random=True),
-    Program("random walk", random_walk, [(f64(0.0), 2.0), (f64(3.0), 2.0), (f64(0.0), 1e9)],
-            random=True, second_order=True),
+    Program(
+        "rejection with a density", rejection_with_density, [(f64(0.5),), (f64(3.0),)], random=True
+    ),
+    Program(
+        "random walk",
+        random_walk,
+        [(f64(0.0), 2.0), (f64(3.0), 2.0), (f64(0.0), 1e9)],
+        random=True,
+        second_order=True,
+    ),
     Program("metropolis", metropolis, [(wild(2), 8), (5 * wild(2), 5)], random=True),
     Program("annealing", annealing, [(f64(2.0),), (f64(-1.0),)], random=True),
-    Program("gibbs", gibbs, [(f64(0.0), f64(0.5)), (f64(1.0), f64(0.9))], random=True,
-            second_order=True),
+    Program(
+        "gibbs", gibbs, [(f64(0.0), f64(0.5)), (f64(1.0), f64(0.9))], random=True, second_order=True
+    ),
     Program("own generator", own_generator, [(f64([1.0, 2.0]),), (f64([0.0]),)], random=True),
-    Program("stochastic depth", stochastic_depth,
-            [(wild(2), f64(0.5), True), (wild(2), f64(0.5), False), (wild(2), f64(0.1), True)],
-            random=True),
+    Program(
+        "stochastic depth",
+        stochastic_depth,
+        [(wild(2), f64(0.5), True), (wild(2), f64(0.5), False), (wild(2), f64(0.1), True)],
+        random=True,
+    ),
     Program("dropout until dense", dropout_until_dense, [(wild(4),), (wild(5),)], random=True),
     Program("coupon collector", coupon_collector, [(2,), (5,), (12,)], random=True),
-    Program("resampling", resampling,
-            [(wild(4), f64([0.1, 0.1, 0.1, 0.7])), (wild(4), f64([0.25, 0.25, 0.25, 0.25]))],
-            random=True),
-    Program("shuffled epochs", shuffled_epochs, [(wild(3, 2), 2), (0.01 * wild(2, 2), 3)],
-            random=True),
-    Program("drawn on one path", drawn_on_one_path, [(f64([1.0, 2.0]),), (f64([-1.0, 0.0]),)],
-            random=True),
-    Program("gumbel choice", gumbel_choice, [(wild(3),), (wild(3, seed=2),), (f64([9.0, 0.0, 0.0]),), (f64([0.0, 0.0, 9.0]),)],
-            random=True),
-    Program("coin of an integer seed", lambda x, n: (x * weft.rand(dtype=x.dtype) if n > 0 else x),
-            [(f64(2.0), i64(1)), (f64(2.0), i64(0))], random=True),
+    Program(
+        "resampling",
+        resampling,
+        [(wild(4), f64([0.1, 0.1, 0.1, 0.7])), (wild(4), f64([0.25, 0.25, 0.25, 0.25]))],
+        random=True,
+    ),
+    Program(
+        "shuffled epochs", shuffled_epochs, [(wild(3, 2), 2), (0.01 * wild(2, 2), 3)], random=True
+    ),
+    Program(
+        "drawn on one path",
+        drawn_on_one_path,
+        [(f64([1.0, 2.0]),), (f64([-1.0, 0.0]),)],
+        random=True,
+    ),
+    Program(
+        "gumbel choice",
+        gumbel_choice,
+        [(wild(3),), (wild(3, seed=2),), (f64([9.0, 0.0, 0.0]),), (f64([0.0, 0.0, 9.0]),)],
+        random=True,
+    ),
+    Program(
+        "coin of an integer seed",
+        lambda x, n: x * weft.rand(dtype=x.dtype) if n > 0 else x,
+        [(f64(2.0), i64(1)), (f64(2.0), i64(0))],
+        random=True,
+    ),
 ]

@@ -50,7 +50,9 @@ def is_float(x: Any) -> bool:
 def fresh(tree: Any, grad: bool) -> Any:
     """The same tree with new leaf tensors; those of floats ask for gradients."""
     return weft.tree_map(
-        lambda x: weft.tensor(x, requires_grad=grad and is_float(x)) if isinstance(x, Tensor) else x,
+        lambda x: (
+            weft.tensor(x, requires_grad=grad and is_float(x)) if isinstance(x, Tensor) else x
+        ),
         tree,
     )
 

@@ -1,13 +1,13 @@
 """Python's loops, construct by construct."""
 
+# ruff: noqa: SIM108 - both ways to write a choice are meant
+
 from __future__ import annotations
 
 import itertools
 
-import numpy as np
-from programs.table import Program, f64, i64, wild
-
 import weft
+from programs.table import Program, f64, i64, wild
 
 
 def while_halving(x):
@@ -185,69 +185,6 @@ def zip_enumerate_reversed(x, y):
     return total
 
 
-def append_then_stack(x):
-    """Prefix sums as a list."""
-    sums = []
-    total = 0.0
-    for value in x:
-        total = total + value
-        sums.append(total)
-    return weft.stack(sums)
-
-
-def append_in_while(x):
-    """A list whose length the data decides, then its last and its sum."""
-    seen = [x]
-    while x > 1:
-        x = x / 3
-        seen.append(x)
-    return weft.stack(seen).sum(), seen[-1], len(seen)
-
-
-def comprehension(x, powers):
-    parts = [x**p for p in powers if p > 0]
-    table = {p: (x * p).sum() for p in powers}
-    total = sum(part.sum() for part in parts)
-    return total if total > 0 else table[powers[0]]
-
-
-def comprehension_over_tensor(x):
-    return weft.stack([value * 2 if value > 0 else -value for value in x if value.ndim == 0])
-
-
-def nested_comprehension(x, y):
-    grid = weft.stack([weft.stack([a * b for b in y]) for a in x])
-    return grid.sum() if grid.max() > 1 else grid.min()
-
-
-def tuple_state(x):
-    state = (x, weft.ones_like(x), 0)
-    while state[0].sum() > 0.5:
-        a, b, n = state
-        state = (a * 0.6, a + b, n + 1)
-    return state
-
-
-def dict_state(x):
-    state = {"position": x, "speed": weft.zeros_like(x)}
-    for _ in range(6):
-        state["speed"] = state["speed"] - 0.1 * state["position"]
-        if weft.abs(state["speed"]).max() > 0.23:
-            state["speed"] = state["speed"] * 0.5
-        state["position"] = state["position"] + state["speed"]
-    return state
-
-
-def list_state(x):
-    """A list of fixed length, its places written in a loop on tensors."""
-    memory = [weft.zeros_like(x), weft.ones_like(x)]
-    n = 0
-    while memory[1].sum() < 20:
-        memory[0], memory[1] = memory[1], memory[0] + memory[1] * x
-        n += 1
-    return memory, n
-
-
 def zero_iterations(x, n):
     """Loops that may not run at all: the last value of the loop's own name is kept."""
     last = weft.zeros((), dtype=x.dtype)
@@ -256,26 +193,6 @@ def zero_iterations(x, n):
     while last > 100:
         last = last / 10
     return last
-
-
-def subscript_writes(x):
-    """Prefix sums in place: each write reads the one before."""
-    x = x.clone()
-    for i in range(1, x.shape[0]):
-        x[i] += x[i - 1]
-    return x
-
-
-def slices_in_loop(x):
-    """Ladders of neighbours, by slices of a fixed size."""
-    y = weft.zeros_like(x)
-    for i in range(0, x.shape[0] - 1, 2):
-        window = x[i : i + 2]
-        if window[0] > window[1]:
-            y[i : i + 2] = window[::-1]
-        else:
-            y[i : i + 2] = window * 2
-    return y
 
 
 def loop_variable_after(x):
@@ -318,100 +235,93 @@ def product_of_ranges(x):
     return total
 
 
-def prints(x):
-    """Prints come in order, and as often as eager has them."""
-    n = 0
-    print("start")
-    while x > 1:
-        x = x / 2
-        n += 1
-        if x > 2:
-            print("large", n)
-        else:
-            print(f"small {n}")
-    print("end")
-    return x
-
-
-def prints_values(x):
-    for i, value in enumerate(x):
-        if value > 0:
-            print(i, f"{value.detach():.3f}")
-    return x.sum()
-
-
-def shrinking(x):
-    """The shape changes in each round."""
-    while x.sum() > 3.1:
-        x = x[1:] if x.shape[0] > 1 else x / 2
-    return x.sum()
-
-
-def weak_float(x):
-    """A Python float carried through a loop on tensors, then beside a tensor."""
-    rate = 1.0
-    while x > 0.5:
-        x = x - 0.1 * rate * x
-        rate = rate * 0.98
-    return x * rate
-
-
 PROGRAMS = [
-    Program("while", while_halving, [(f64([3.0, 4.0]),), (f64([0.1, 0.2]),), (f64([9.0, 9.0]),)],
-            second_order=True),
-    Program("while with a counter", while_counter,
-            [(f64([0.1, 0.2]), 1.0), (f64([5.0]), 1.0), (f64([1e-9]), 1.0)], second_order=True),
+    Program(
+        "while",
+        while_halving,
+        [(f64([3.0, 4.0]),), (f64([0.1, 0.2]),), (f64([9.0, 9.0]),)],
+        second_order=True,
+    ),
+    Program(
+        "while with a counter",
+        while_counter,
+        [(f64([0.1, 0.2]), 1.0), (f64([5.0]), 1.0), (f64([1e-9]), 1.0)],
+        second_order=True,
+    ),
     Program("while true", while_true_break, [(f64(3.0),), (f64(0.01),)], second_order=True),
-    Program("while else", while_else, [(f64([1.0, 2.0, 3.0]), 2.0), (f64([1.0, 2.0]), 5.0)],
-            smooth=False),
+    Program(
+        "while else",
+        while_else,
+        [(f64([1.0, 2.0, 3.0]), 2.0), (f64([1.0, 2.0]), 5.0)],
+        smooth=False,
+    ),
     Program("for else", for_else, [(f64([1.0, -2.0, 3.0]),), (f64([1.0, 2.0]),)]),
-    Program("continue and break", continue_in_for,
-            [(f64([1.0, -2.0, 3.0]),), (f64([1.0, 20.0, 3.0]),), (f64([-1.0, -2.0]),)],
-            second_order=True),
-    Program("return from nested loops", return_from_nested,
-            [(wild(2, 3, low=0), 0.9), (wild(2, 3, low=0), 99.0), (wild(2, 3, low=0), 1.9)]),
-    Program("nested while", nested_while,
-            [(f64(1.2), 10.0), (f64(0.7), 60.0), (f64(20.0), 10.0), (f64(-9.3), 1.0),
-             (f64(-300.3), 0.5), (f64(0.9), 1.0)], reference=nested_reference),
-    Program("range of a tensor", range_of_tensor, [(wild(2), i64(0)), (wild(2), i64(5)), (wild(2), 3)],
-            second_order=True),
-    Program("range with steps", range_with_step,
-            [(f64(1.5), i64(1), i64(8)), (f64(1.5), i64(3), i64(3)), (f64(2.0), 0, 5)],
-            second_order=True),
+    Program(
+        "continue and break",
+        continue_in_for,
+        [(f64([1.0, -2.0, 3.0]),), (f64([1.0, 20.0, 3.0]),), (f64([-1.0, -2.0]),)],
+        second_order=True,
+    ),
+    Program(
+        "return from nested loops",
+        return_from_nested,
+        [(wild(2, 3, low=0), 0.9), (wild(2, 3, low=0), 99.0), (wild(2, 3, low=0), 1.9)],
+    ),
+    Program(
+        "nested while",
+        nested_while,
+        [
+            (f64(1.2), 10.0),
+            (f64(0.7), 60.0),
+            (f64(20.0), 10.0),
+            (f64(-9.3), 1.0),
+            (f64(-300.3), 0.5),
+            (f64(0.9), 1.0),
+        ],
+        reference=nested_reference,
+    ),
+    Program(
+        "range of a tensor",
+        range_of_tensor,
+        [(wild(2), i64(0)), (wild(2), i64(5)), (wild(2), 3)],
+        second_order=True,
+    ),
+    Program(
+        "range with steps",
+        range_with_step,
+        [(f64(1.5), i64(1), i64(8)), (f64(1.5), i64(3), i64(3)), (f64(2.0), 0, 5)],
+        second_order=True,
+    ),
     Program("long range", long_range, [(f64([0.1, 2.0]),)]),
     Program("rows", rows, [(wild(4, 2),), (wild(1, 2),)], second_order=True),
-    Program("zip", zip_of_tensors, [(wild(3), wild(3, seed=1)), (wild(2), wild(4, seed=1))],
-            second_order=True),
-    Program("enumerate", enumerate_tensor, [(f64([1.0, 3.0, 2.0]),), (f64([3.0, 1.0]),)],
-            reference=lambda x: (x.max(), int(x.argmax()))),
+    Program(
+        "zip",
+        zip_of_tensors,
+        [(wild(3), wild(3, seed=1)), (wild(2), wild(4, seed=1))],
+        second_order=True,
+    ),
+    Program(
+        "enumerate",
+        enumerate_tensor,
+        [(f64([1.0, 3.0, 2.0]),), (f64([3.0, 1.0]),)],
+        reference=lambda x: (x.max(), int(x.argmax())),
+    ),
     Program("reversed", reversed_tensor, [(f64([1.0, -2.0, 3.0]),), (f64([-1.0]),)]),
-    Program("zip, enumerate, reversed", zip_enumerate_reversed, [(wild(3), wild(3, seed=1))],
-            second_order=True),
-    Program("append then stack", append_then_stack, [(wild(4),), (wild(1),)], second_order=True,
-            reference=np.cumsum),
-    Program("append in while", append_in_while, [(f64(30.0),), (f64(0.5),)]),
-    Program("comprehensions", comprehension, [(wild(3), (1, 2, -1)), (-2 + wild(3), (-1, 1))]),
-    Program("comprehension over a tensor", comprehension_over_tensor,
-            [(f64([1.0, -2.0]),), (f64([0.5, 1.5, -1.0]),)],
-            reference=lambda x: np.where(x > 0, x * 2, -x)),
-    Program("nested comprehension", nested_comprehension, [(wild(2), wild(3)), (2 + wild(2), wild(3))]),
-    Program("tuple as state", tuple_state, [(f64([1.0, 2.0]),), (f64([0.1, 0.1]),)],
-            second_order=True),
-    Program("dict as state", dict_state, [(f64([1.0, 2.0]),), (f64([0.1, 0.1]),)]),
-    Program("list as state", list_state, [(f64([1.0, 2.0]),), (f64([30.0, 2.0]),)], second_order=True),
+    Program(
+        "zip, enumerate, reversed",
+        zip_enumerate_reversed,
+        [(wild(3), wild(3, seed=1))],
+        second_order=True,
+    ),
     Program("zero iterations", zero_iterations, [(f64(2.0), i64(0)), (f64(900.0), i64(2))]),
-    Program("subscript writes", subscript_writes, [(wild(4),), (wild(1),)], second_order=True,
-            reference=np.cumsum),
-    Program("slices in a loop", slices_in_loop, [(f64([2.0, 1.0, 3.0, 4.0, 5.0]),)]),
-    Program("loop names afterwards", loop_variable_after,
-            [(f64([0.5, 2.0, 3.0]),), (f64([0.1, 0.2]),)]),
+    Program(
+        "loop names afterwards", loop_variable_after, [(f64([0.5, 2.0, 3.0]),), (f64([0.1, 0.2]),)]
+    ),
     Program("two exits", two_exits, [(f64(1.1),), (f64(3.0),), (f64(0.3),)]),
-    Program("loop of functions", python_loop_of_functions,
-            [(wild(2), [("double", 2), ("sin", 1)]), (3 + wild(2), [("double", 1), ("norm", 2)])]),
+    Program(
+        "loop of functions",
+        python_loop_of_functions,
+        [(wild(2), [("double", 2), ("sin", 1)]), (3 + wild(2), [("double", 1), ("norm", 2)])],
+    ),
     Program("product of ranges", product_of_ranges, [(wild(2),)], second_order=True),
-    Program("prints", prints, [(f64(9.0),), (f64(0.5),)]),
-    Program("prints values", prints_values, [(f64([1.0, -1.0, 0.25]),), (f64([-1.0]),)]),
-    Program("shrinking", shrinking, [(f64([1.0, 2.0, 3.0]),), (f64([9.0]),)],
-            supports=frozenset({"trace"}), why="the shape of the loop's state changes"),
-    Program("weak float", weak_float, [(f64(2.0),), (f64(0.1),)]),
 ]

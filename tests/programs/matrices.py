@@ -1,11 +1,13 @@
 """Linear algebra by hand: iterations to convergence, pivoting, rotations."""
 
+# ruff: noqa: SIM108 - both ways to write a choice are meant
+
 from __future__ import annotations
 
 import numpy as np
-from programs.table import Program, f64, i64, wild
 
 import weft
+from programs.table import Program, f64, i64, wild
 
 
 def power_iteration(a, x):
@@ -273,46 +275,115 @@ DIAGONAL = f64([[2.0, 0.0], [0.0, 1.0]])
 LINKS = f64([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
 
 PROGRAMS = [
-    Program("power iteration", power_iteration,
-            [(SYMMETRIC, f64([1.0, 0.5, 0.2])), (DIAGONAL, f64([1.0, 0.0]))], rtol=1e-4, kinks=(1,)),
-    Program("conjugate gradient", conjugate_gradient,
-            [(SYMMETRIC, f64([1.0, 2.0, 3.0])), (DIAGONAL, f64([0.0, 0.0])),
-             (DIAGONAL, f64([1.0, 0.0]))],
-            smooth=False, reference=np.linalg.solve),
-    Program("gram schmidt", gram_schmidt,
-            [(f64([[1.0, 2.0, 0.5], [0.3, -1.0, 1.0]]),),
-             (f64([[1.0, 2.0], [0.0, 0.0], [3.0, 1.0]]),)],
-            second_order=True, kinks=(1,), reference=gram_schmidt_reference),
-    Program("jacobi eigenvalues", jacobi_eigenvalues, [(SYMMETRIC,), (DIAGONAL,), (SPARSE,)],
-            smooth=False, reference=np.linalg.eigvalsh),
-    Program("qr iteration", qr_iteration, [(SYMMETRIC,), (DIAGONAL,)],
-            smooth=False, reference=np.linalg.eigvalsh),
-    Program("matrix exponential", expm,
-            [(f64([[0.1, 0.2], [0.0, -0.1]]),), (f64([[2.0, 3.0], [1.0, -4.0]]),)],
-            second_order=True, reference=expm_reference),
-    Program("gauss elimination", gauss_solve,
-            [(SYMMETRIC, f64([1.0, 2.0, 3.0])), (f64([[0.0, 1.0], [2.0, 1.0]]), f64([1.0, 2.0])),
-             (f64([[1.0, 2.0], [2.0, 4.0]]), f64([1.0, 2.0]))],
-            reference=np.linalg.solve, raises={2: ZeroDivisionError}),
-    Program("cholesky by hand", cholesky_by_hand,
-            [(SYMMETRIC,), (f64([[1.0, 2.0], [2.0, 1.0]]),)],
-            reference=np.linalg.cholesky, raises={1: ValueError}),
-    Program("matrix power", matrix_power,
-            [(f64([[1.0, 1.0], [1.0, 0.0]]), i64(10)), (DIAGONAL, i64(0)), (DIAGONAL, i64(7))],
-            second_order=True, reference=lambda a, n: np.linalg.matrix_power(a, int(n))),
-    Program("sinkhorn", sinkhorn,
-            [(wild(3, 2, low=0), f64([0.2, 0.3, 0.5]), f64([0.6, 0.4])),
-             (f64([[1.0]]), f64([1.0]), f64([1.0])),
-             (9 * wild(3, 2, low=0), f64([0.2, 0.3, 0.5]), f64([0.6, 0.4]))],
-            second_order=True, rtol=1e-4),
-    Program("pagerank", pagerank, [(LINKS, f64(0.85)), (LINKS.T, f64(0.0))],
-            gradients=(1,), reference=pagerank_reference, rtol=1e-5),
-    Program("gauss seidel", gauss_seidel, [(SYMMETRIC, f64([1.0, 2.0, 3.0])),
-                                           (DIAGONAL, f64([0.0, 0.0]))],
-            reference=np.linalg.solve, rtol=1e-5),
-    Program("newton schulz inverse", newton_schulz,
-            [(SYMMETRIC,), (f64([[1.0, 1.0], [1.0, 1.0]]),)], smooth=False),
-    Program("rank by elimination", rank_by_elimination,
-            [(SYMMETRIC,), (f64([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]),), (f64([[0.0, 0.0]]),)],
-            gradients=False, reference=lambda a: int(np.linalg.matrix_rank(a))),
+    Program(
+        "power iteration",
+        power_iteration,
+        [(SYMMETRIC, f64([1.0, 0.5, 0.2])), (DIAGONAL, f64([1.0, 0.0]))],
+        rtol=1e-4,
+        kinks=(1,),
+    ),
+    Program(
+        "conjugate gradient",
+        conjugate_gradient,
+        [
+            (SYMMETRIC, f64([1.0, 2.0, 3.0])),
+            (DIAGONAL, f64([0.0, 0.0])),
+            (DIAGONAL, f64([1.0, 0.0])),
+        ],
+        smooth=False,
+        reference=np.linalg.solve,
+    ),
+    Program(
+        "gram schmidt",
+        gram_schmidt,
+        [(f64([[1.0, 2.0, 0.5], [0.3, -1.0, 1.0]]),), (f64([[1.0, 2.0], [0.0, 0.0], [3.0, 1.0]]),)],
+        second_order=True,
+        kinks=(1,),
+        reference=gram_schmidt_reference,
+    ),
+    Program(
+        "jacobi eigenvalues",
+        jacobi_eigenvalues,
+        [(SYMMETRIC,), (DIAGONAL,), (SPARSE,)],
+        smooth=False,
+        reference=np.linalg.eigvalsh,
+    ),
+    Program(
+        "qr iteration",
+        qr_iteration,
+        [(SYMMETRIC,), (DIAGONAL,)],
+        smooth=False,
+        reference=np.linalg.eigvalsh,
+    ),
+    Program(
+        "matrix exponential",
+        expm,
+        [(f64([[0.1, 0.2], [0.0, -0.1]]),), (f64([[2.0, 3.0], [1.0, -4.0]]),)],
+        second_order=True,
+        reference=expm_reference,
+    ),
+    Program(
+        "gauss elimination",
+        gauss_solve,
+        [
+            (SYMMETRIC, f64([1.0, 2.0, 3.0])),
+            (f64([[0.0, 1.0], [2.0, 1.0]]), f64([1.0, 2.0])),
+            (f64([[1.0, 2.0], [2.0, 4.0]]), f64([1.0, 2.0])),
+        ],
+        reference=np.linalg.solve,
+        raises={2: ZeroDivisionError},
+    ),
+    Program(
+        "cholesky by hand",
+        cholesky_by_hand,
+        [(SYMMETRIC,), (f64([[1.0, 2.0], [2.0, 1.0]]),)],
+        reference=np.linalg.cholesky,
+        raises={1: ValueError},
+    ),
+    Program(
+        "matrix power",
+        matrix_power,
+        [(f64([[1.0, 1.0], [1.0, 0.0]]), i64(10)), (DIAGONAL, i64(0)), (DIAGONAL, i64(7))],
+        second_order=True,
+        reference=lambda a, n: np.linalg.matrix_power(a, int(n)),
+    ),
+    Program(
+        "sinkhorn",
+        sinkhorn,
+        [
+            (wild(3, 2, low=0), f64([0.2, 0.3, 0.5]), f64([0.6, 0.4])),
+            (f64([[1.0]]), f64([1.0]), f64([1.0])),
+            (9 * wild(3, 2, low=0), f64([0.2, 0.3, 0.5]), f64([0.6, 0.4])),
+        ],
+        second_order=True,
+        rtol=1e-4,
+    ),
+    Program(
+        "pagerank",
+        pagerank,
+        [(LINKS, f64(0.85)), (LINKS.T, f64(0.0))],
+        gradients=(1,),
+        reference=pagerank_reference,
+        rtol=1e-5,
+    ),
+    Program(
+        "gauss seidel",
+        gauss_seidel,
+        [(SYMMETRIC, f64([1.0, 2.0, 3.0])), (DIAGONAL, f64([0.0, 0.0]))],
+        reference=np.linalg.solve,
+        rtol=1e-5,
+    ),
+    Program(
+        "newton schulz inverse",
+        newton_schulz,
+        [(SYMMETRIC,), (f64([[1.0, 1.0], [1.0, 1.0]]),)],
+        smooth=False,
+    ),
+    Program(
+        "rank by elimination",
+        rank_by_elimination,
+        [(SYMMETRIC,), (f64([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]),), (f64([[0.0, 0.0]]),)],
+        gradients=False,
+        reference=lambda a: int(np.linalg.matrix_rank(a)),
+    ),
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from programs.table import Program, f64, i64
 
 import weft
+from programs.table import Program, f64, i64
 
 
 def newton_sqrt(a):
@@ -21,7 +21,7 @@ def newton_sqrt(a):
 def newton_kepler(mean, eccentricity):
     """Kepler's equation by Newton's method; gives up after 50 steps."""
     x = mean
-    for step in range(50):
+    for step in range(50):  # noqa: B007
         f = x - eccentricity * weft.sin(x) - mean
         if abs(f) < 1e-10:
             break
@@ -262,9 +262,7 @@ def vector_newton(p):
         f = weft.stack([x[0] ** 2 + x[1] ** 2 - p[0], x[0] * x[1] - p[1]])
         if (weft.abs(f) < 1e-10).all():
             break
-        jacobian = weft.stack(
-            [weft.stack([2 * x[0], 2 * x[1]]), weft.stack([x[1], x[0] + 1e-3])]
-        )
+        jacobian = weft.stack([weft.stack([2 * x[0], 2 * x[1]]), weft.stack([x[1], x[0] + 1e-3])])
         x = x - weft.linalg.solve(jacobian, f)
     return x
 
@@ -280,42 +278,114 @@ def digits_of_sqrt(n, places):
 
 
 PROGRAMS = [
-    Program("newton sqrt", newton_sqrt, [(f64(2.0),), (f64(0.09),), (f64(1.0),), (f64(150.0),)],
-            second_order=True, kinks=(2,), reference=math.sqrt),
-    Program("newton kepler", newton_kepler,
-            [(f64(0.5), f64(0.3)), (f64(3.0), f64(0.9)), (f64(0.0), f64(0.5)),
-             (f64(weft.nan), f64(0.5))],
-            second_order=True, kinks=(2, 3), reference=kepler_reference),
-    Program("bisection", bisection,
-            [(f64(1.0), f64(1.0), f64(2.0)), (f64(0.0), f64(0.5), f64(1.5)),
-             (f64(-0.2), f64(-1.0), f64(0.9))],
-            kinks=(1,), reference=bisection_reference),
-    Program("implicit root", implicit_root, [(f64(1.0),), (f64(3.0),)],
-            reference=lambda c: max(np.roots([1, 0, -1, -c]).real)),
-    Program("secant", secant,
-            [(f64(2.0), f64(1.0), f64(4.0)), (f64(3.0), f64(2.0), f64(2.5)),
-             (f64(2.0), f64(150.0), f64(201.0))],
-            reference=None),
-    Program("cosine fixed point", cosine_fixed_point, [(f64(0.7),), (f64(0.0),), (f64(1.5),)],
-            second_order=True, reference=fixed_point_reference),
-    Program("aitken", aitken, [(f64(0.7),), (f64(0.0),), (f64(0.9),)],
-            reference=fixed_point_reference),
-    Program("continued fraction", continued_fraction, [(f64(0.5),), (f64(1.2),), (f64(-1e-30),)], kinks=(2,),
-            reference=math.tan),
-    Program("exp series", exp_series, [(f64(0.2),), (f64(-3.0),), (f64(5.0),), (f64(0.0),)],
-            second_order=True, kinks=(3,), reference=math.exp),
-    Program("horner", horner, [(f64([1.0, -2.0, 3.0]), f64(0.5)), (f64([2.0]), f64(3.0))],
-            second_order=True, reference=lambda c, x: (np.polyval(c, x), np.polyval(np.polyder(c), x))),
+    Program(
+        "newton sqrt",
+        newton_sqrt,
+        [(f64(2.0),), (f64(0.09),), (f64(1.0),), (f64(150.0),)],
+        second_order=True,
+        kinks=(2,),
+        reference=math.sqrt,
+    ),
+    Program(
+        "newton kepler",
+        newton_kepler,
+        [
+            (f64(0.5), f64(0.3)),
+            (f64(3.0), f64(0.9)),
+            (f64(0.0), f64(0.5)),
+            (f64(weft.nan), f64(0.5)),
+        ],
+        second_order=True,
+        kinks=(2, 3),
+        reference=kepler_reference,
+    ),
+    Program(
+        "bisection",
+        bisection,
+        [
+            (f64(1.0), f64(1.0), f64(2.0)),
+            (f64(0.0), f64(0.5), f64(1.5)),
+            (f64(-0.2), f64(-1.0), f64(0.9)),
+        ],
+        kinks=(1,),
+        reference=bisection_reference,
+    ),
+    Program(
+        "implicit root",
+        implicit_root,
+        [(f64(1.0),), (f64(3.0),)],
+        reference=lambda c: max(np.roots([1, 0, -1, -c]).real),
+    ),
+    Program(
+        "secant",
+        secant,
+        [
+            (f64(2.0), f64(1.0), f64(4.0)),
+            (f64(3.0), f64(2.0), f64(2.5)),
+            (f64(2.0), f64(150.0), f64(201.0)),
+        ],
+        reference=None,
+    ),
+    Program(
+        "cosine fixed point",
+        cosine_fixed_point,
+        [(f64(0.7),), (f64(0.0),), (f64(1.5),)],
+        second_order=True,
+        reference=fixed_point_reference,
+    ),
+    Program(
+        "aitken", aitken, [(f64(0.7),), (f64(0.0),), (f64(0.9),)], reference=fixed_point_reference
+    ),
+    Program(
+        "continued fraction",
+        continued_fraction,
+        [(f64(0.5),), (f64(1.2),), (f64(-1e-30),)],
+        kinks=(2,),
+        reference=math.tan,
+    ),
+    Program(
+        "exp series",
+        exp_series,
+        [(f64(0.2),), (f64(-3.0),), (f64(5.0),), (f64(0.0),)],
+        second_order=True,
+        kinks=(3,),
+        reference=math.exp,
+    ),
+    Program(
+        "horner",
+        horner,
+        [(f64([1.0, -2.0, 3.0]), f64(0.5)), (f64([2.0]), f64(3.0))],
+        second_order=True,
+        reference=lambda c, x: (np.polyval(c, x), np.polyval(np.polyder(c), x)),
+    ),
     Program("golden section", golden_section, [(f64(1.0),), (f64(-1.5),)]),
-    Program("arithmetic-geometric mean", agm, [(f64(1.0), f64(2.0)), (f64(3.0), f64(3.0))],
-            second_order=True, kinks=(1,), reference=agm_reference),
-    Program("lambert w", lambert_w, [(f64(5.0),), (f64(0.3),), (f64(-0.3),), (f64(-0.1),)],
-            second_order=True),
-    Program("romberg", romberg,
-            [(f64(0.0), f64(1.0)), (f64(-2.0), f64(2.0)), (f64(0.0), f64(1e-4), 3)],
-            reference=lambda a, b, levels=5: (math.erf(b) - math.erf(a)) * math.sqrt(math.pi) / 2,
-            rtol=1e-3),
+    Program(
+        "arithmetic-geometric mean",
+        agm,
+        [(f64(1.0), f64(2.0)), (f64(3.0), f64(3.0))],
+        second_order=True,
+        kinks=(1,),
+        reference=agm_reference,
+    ),
+    Program(
+        "lambert w",
+        lambert_w,
+        [(f64(5.0),), (f64(0.3),), (f64(-0.3),), (f64(-0.1),)],
+        second_order=True,
+    ),
+    Program(
+        "romberg",
+        romberg,
+        [(f64(0.0), f64(1.0)), (f64(-2.0), f64(2.0)), (f64(0.0), f64(1e-4), 3)],
+        reference=lambda a, b, levels=5: (math.erf(b) - math.erf(a)) * math.sqrt(math.pi) / 2,
+        rtol=1e-3,
+    ),
     Program("vector newton", vector_newton, [(f64([5.0, 2.0]),), (f64([2.5, 0.1]),)]),
-    Program("digits of sqrt", digits_of_sqrt, [(i64(2), 3), (i64(10), 0), (i64(0), 2), (i64(1), 1)],
-            gradients=False, reference=lambda n, places: math.isqrt(int(n) * 100**places)),
+    Program(
+        "digits of sqrt",
+        digits_of_sqrt,
+        [(i64(2), 3), (i64(10), 0), (i64(0), 2), (i64(1), 1)],
+        gradients=False,
+        reference=lambda n, places: math.isqrt(int(n) * 100**places),
+    ),
 ]

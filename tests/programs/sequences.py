@@ -1,13 +1,15 @@
 """Dynamic programming and decoding over sequences."""
 
+# ruff: noqa: SIM108 - both ways to write a choice are meant
+
 from __future__ import annotations
 
 import itertools
 
 import numpy as np
-from programs.table import Program, f64, i64, wild
 
 import weft
+from programs.table import Program, f64, i64, wild
 
 
 def levenshtein(a, b):
@@ -295,41 +297,96 @@ MOVE = f64([[0.7, 0.3], [0.4, 0.6]])
 LOGP = f64(np.log(np.array([[0.2, 0.5, 0.3], [0.4, 0.3, 0.3], [0.3, 0.3, 0.4], [0.5, 0.2, 0.3]])))
 
 PROGRAMS = [
-    Program("levenshtein", levenshtein,
-            [(i64([1, 2, 3, 4]), i64([2, 3, 5])), (i64([1, 2]), i64([1, 2])), (i64([7]), i64([8, 9]))],
-            gradients=False, reference=levenshtein_reference),
-    Program("longest common subsequence", longest_common_subsequence,
-            [(i64([1, 3, 4, 1]), i64([3, 1, 4])), (i64([1, 2]), i64([3, 4]))],
-            gradients=False, reference=lcs_reference),
-    Program("time warping", time_warping,
-            [(f64([1.0, 2.0, 3.5]), f64([1.1, 1.2, 3.0, 3.3])), (f64([0.0]), f64([2.0, 1.0]))],
-            second_order=True, reference=warping_reference),
-    Program("viterbi", viterbi, [(wild(4, 3), wild(3, 3, seed=1)), (wild(1, 2), wild(2, 2))],
-            reference=viterbi_reference),
-    Program("hmm forward", hmm_forward,
-            [(f64([0.6, 0.4]), MOVE, EMIT, i64([0, 1, 2])), (f64([0.6, 0.4]), MOVE, EMIT, i64([1])),
-             (f64([1.0, 0.0]), f64([[1.0, 0.0], [0.0, 1.0]]), EMIT, i64([0, 2, 0]))],
-            gradients=(0, 1), reference=hmm_reference, smooth=False),
-    Program("ctc forward", ctc_forward,
-            [(LOGP, i64([1, 2])), (LOGP, i64([1, 1])), (LOGP, i64(np.zeros(0, int)))],
-            second_order=True, reference=ctc_reference),
-    Program("beam search", beam_search, [(wild(4, 4), 2), (wild(4, 4, seed=3), 3),
-                                         (f64([[0.0, -5.0], [0.0, -5.0]]), 1)]),
-    Program("greedy decode", greedy_decode,
-            [(wild(4, 4, seed=1), i64(3)), (wild(4, 4, seed=1), i64(0)), (wild(4, 4, seed=5), i64(2))],
-            second_order=True),
-    Program("knapsack", knapsack,
-            [(i64([1, 3, 4]), f64([1.5, 4.0, 5.0]), 7), (i64([5, 9]), f64([1.0, 2.0]), 4)],
-            reference=knapsack_reference),
-    Program("matrix chain", matrix_chain, [(i64([10, 30, 5, 60]),), (i64([3, 4]),),
-                                           (i64([4, 3, 2, 5, 2]),)],
-            gradients=False, reference=matrix_chain_reference),
-    Program("maximum subarray", maximum_subarray,
-            [(f64([1.0, -3.0, 2.0, 3.0, -1.0]),), (f64([-2.0, -1.0]),), (f64([4.0]),)],
-            second_order=True,
-            reference=lambda x: max(x[i:j].sum() for i in range(len(x)) for j in range(i + 1, len(x) + 1))),
-    Program("run lengths", run_lengths, [(i64([3, 3, 1, 1, 1, 2]),), (i64([5]),), (i64([1, 2, 1]),)],
-            gradients=False, reference=run_lengths_reference),
-    Program("increasing subsequence", increasing_subsequence,
-            [(f64([3.0, 1.0, 2.0, 5.0, 4.0]),), (f64([3.0, 2.0, 1.0]),)], gradients=False),
+    Program(
+        "levenshtein",
+        levenshtein,
+        [(i64([1, 2, 3, 4]), i64([2, 3, 5])), (i64([1, 2]), i64([1, 2])), (i64([7]), i64([8, 9]))],
+        gradients=False,
+        reference=levenshtein_reference,
+    ),
+    Program(
+        "longest common subsequence",
+        longest_common_subsequence,
+        [(i64([1, 3, 4, 1]), i64([3, 1, 4])), (i64([1, 2]), i64([3, 4]))],
+        gradients=False,
+        reference=lcs_reference,
+    ),
+    Program(
+        "time warping",
+        time_warping,
+        [(f64([1.0, 2.0, 3.5]), f64([1.1, 1.2, 3.0, 3.3])), (f64([0.0]), f64([2.0, 1.0]))],
+        second_order=True,
+        reference=warping_reference,
+    ),
+    Program(
+        "viterbi",
+        viterbi,
+        [(wild(4, 3), wild(3, 3, seed=1)), (wild(1, 2), wild(2, 2))],
+        reference=viterbi_reference,
+    ),
+    Program(
+        "hmm forward",
+        hmm_forward,
+        [
+            (f64([0.6, 0.4]), MOVE, EMIT, i64([0, 1, 2])),
+            (f64([0.6, 0.4]), MOVE, EMIT, i64([1])),
+            (f64([1.0, 0.0]), f64([[1.0, 0.0], [0.0, 1.0]]), EMIT, i64([0, 2, 0])),
+        ],
+        gradients=(0, 1),
+        reference=hmm_reference,
+        smooth=False,
+    ),
+    Program(
+        "ctc forward",
+        ctc_forward,
+        [(LOGP, i64([1, 2])), (LOGP, i64([1, 1])), (LOGP, i64(np.zeros(0, int)))],
+        second_order=True,
+        reference=ctc_reference,
+    ),
+    Program(
+        "beam search",
+        beam_search,
+        [(wild(4, 4), 2), (wild(4, 4, seed=3), 3), (f64([[0.0, -5.0], [0.0, -5.0]]), 1)],
+    ),
+    Program(
+        "greedy decode",
+        greedy_decode,
+        [(wild(4, 4, seed=1), i64(3)), (wild(4, 4, seed=1), i64(0)), (wild(4, 4, seed=5), i64(2))],
+        second_order=True,
+    ),
+    Program(
+        "knapsack",
+        knapsack,
+        [(i64([1, 3, 4]), f64([1.5, 4.0, 5.0]), 7), (i64([5, 9]), f64([1.0, 2.0]), 4)],
+        reference=knapsack_reference,
+    ),
+    Program(
+        "matrix chain",
+        matrix_chain,
+        [(i64([10, 30, 5, 60]),), (i64([3, 4]),), (i64([4, 3, 2, 5, 2]),)],
+        gradients=False,
+        reference=matrix_chain_reference,
+    ),
+    Program(
+        "maximum subarray",
+        maximum_subarray,
+        [(f64([1.0, -3.0, 2.0, 3.0, -1.0]),), (f64([-2.0, -1.0]),), (f64([4.0]),)],
+        second_order=True,
+        reference=lambda x: max(
+            x[i:j].sum() for i in range(len(x)) for j in range(i + 1, len(x) + 1)
+        ),
+    ),
+    Program(
+        "run lengths",
+        run_lengths,
+        [(i64([3, 3, 1, 1, 1, 2]),), (i64([5]),), (i64([1, 2, 1]),)],
+        gradients=False,
+        reference=run_lengths_reference,
+    ),
+    Program(
+        "increasing subsequence",
+        increasing_subsequence,
+        [(f64([3.0, 1.0, 2.0, 5.0, 4.0]),), (f64([3.0, 2.0, 1.0]),)],
+        gradients=False,
+    ),
 ]

@@ -1,4 +1,4 @@
-"""What a row of the program suite is: a function in plain Python, and calls that take every path."""
+"""What a row of the program suite is: a function in plain Python, and calls that take all paths."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff import engine
+from weft.autodiff.doubt import Doubts
 from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle
 from weft.autodiff.tape import anomaly
 from weft.base.errors import DTypeError, GradientError, ShapeError
-from weft.core.bind import get_grad, rebind, recorder, set_grad, written
+from weft.core.bind import decide, get_grad, rebind, recorder, set_grad, written
 from weft.core.operands import cast
 from weft.core.public import attach, attach_properties, public
 from weft.core.structure import changed
@@ -83,7 +84,7 @@ def backward(
         engine.run(roots, keep=keep, create=create_graph)
         return
     chosen = _many(inputs)
-    found = _gradients(roots, chosen, keep, create_graph)
+    found = _gradients(roots, chosen, keep, create_graph, False)
     for tensor, g in zip(chosen, found, strict=True):
         if g is not None:
             _accumulate(tensor, g)
@@ -112,7 +113,7 @@ def grad(
     starts = _many(grad_outputs) if grad_outputs is not None else [None] * len(results)
     keep = create_graph if retain_graph is None else retain_graph
     roots = [_start(t, g, create_graph) for t, g in zip(results, starts, strict=True)]
-    found = _gradients(roots, asked, keep, create_graph)
+    found = _gradients(roots, asked, keep, create_graph, materialize_grads)
     for number, (tensor, g) in enumerate(zip(asked, found, strict=True)):
         if g is not None:
             continue
@@ -129,7 +130,11 @@ def grad(
 
 
 def _gradients(
-    roots: list[tuple[Node, Any]], inputs: list[Tensor], keep: bool, create: bool
+    roots: list[tuple[Node, Any]],
+    inputs: list[Tensor],
+    keep: bool,
+    create: bool,
+    zeros_do: bool,
 ) -> list[Any]:
     for number, tensor in enumerate(inputs):
         if tensor._node is None:
@@ -140,7 +145,11 @@ def _gradients(
                 hint="set requires_grad before it is used",
             )
     targets = [tensor._node for tensor in inputs]
-    caught = engine.run(roots, keep=keep, create=create, targets=targets)
+    doubts: Doubts | None = None if zeros_do else {}
+    caught = engine.run(roots, keep=keep, create=create, targets=targets, doubts=doubts)
+    for node, doubt in (doubts or {}).items():
+        if not decide(doubt):
+            del caught[node]
     found = [caught.get(node) for node in targets]
     return [g if g is None or isinstance(g, Tensor) else engine._as_tensor(g) for g in found]
 

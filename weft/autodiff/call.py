@@ -20,13 +20,16 @@ class CallNode(Node):
 
     backward        computes the gradients of what the forward run kept
     differentiable  computes the same by ops on the tape, for gradients of gradients
+    release         the last backward, which lets go of what was kept while it runs; None: the
+                    same as `backward`
     """
 
-    __slots__ = ("backward", "differentiable", "label", "types")
+    __slots__ = ("backward", "differentiable", "label", "release", "types")
 
     backward: Backward
     differentiable: Backward
     label: str
+    release: Backward | None
     types: tuple[TensorType, ...]
 
     @property
@@ -42,11 +45,13 @@ class CallNode(Node):
         if self.backward is FREED:
             raise freed(self.name())
         run = self.differentiable if create else self.backward
+        if not keep and not create and self.release is not None:
+            run, self.backward = self.release, FREED
         given = g if isinstance(g, tuple) else (g,)
         with enable_grad() if create else no_grad():
             grads = run([_tensor(part, kind) for part, kind in zip(given, self.types, strict=True)])
         if not keep:
-            self.backward = self.differentiable = FREED
+            self.backward = self.differentiable = self.release = FREED
         return [part if create else data_of(part) for part in grads]
 
 
@@ -62,13 +67,15 @@ def link(
     results: Sequence[Tensor],
     backward: Backward,
     differentiable: Backward,
+    release: Backward | None = None,
 ) -> None:
-    """Give results the history of one call that made them of inputs."""
+    """Give results the history of one call that made them of inputs; see CallNode."""
     node = CallNode()
     node.edges = tuple([x._node for x in inputs])
     node.backward = backward
     node.differentiable = differentiable
     node.label = label
+    node.release = release
     node.types = tuple([result.type for result in results])
     node.extra = None
     node.shape = results[0].shape if len(results) == 1 else ()

@@ -7,12 +7,12 @@ take theirs from that run. So whatever autograd can do, it can do through a chec
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft.autodiff.node import Dropped, Node, OpNode, PartNode, count
+from weft.autodiff.transforms.trees import transformed
 from weft.base.errors import DTypeError, GradientError
 from weft.core.bind import Recorder, bind, computes_again, recording, taped
 from weft.core.grad_mode import enable_grad, mode
@@ -44,13 +44,12 @@ def checkpoint(function: Callable[..., Any], *, save: Any = "nothing") -> Callab
     """
     policy = _policy(save)
 
-    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not mode.enabled:
             return function(*args, **kwargs)
         return Region(function, args, kwargs, policy).run()
 
-    return call
+    return transformed(call, function, "checkpoint", lambda f: checkpoint(f, save=save))
 
 
 def checkpoint_name(x: Tensor, name: str, /) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.autodiff.doubt import Doubts, decides, pass_on, pass_to_whole
 from weft.autodiff.node import (
     Node,
     OpNode,
@@ -24,7 +25,7 @@ from weft.autodiff.node import (
 )
 from weft.autodiff.tape import anomaly
 from weft.base.errors import GradientError
-from weft.core.bind import quietly, recorder
+from weft.core.bind import decide, quietly, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ops.identity import detached
@@ -49,6 +50,7 @@ def run(
     create: bool,
     targets: Sequence[Node] | None = None,
     cut: bool = False,
+    doubts: Doubts | None = None,
 ) -> Gradients:
     """Pass the gradients of `roots` back; those of `targets`, if given, are returned.
 
@@ -56,12 +58,16 @@ def run(
     create    compute with tensors, so that the gradients can be differentiated again
     targets   only what leads to these is computed, and no `.grad` is touched
     cut       do not go on behind a target to others: the targets are taken as independent
+    doubts    gets the conditions under which gradients of targets are there at all, where a graph
+              is recorded that chooses (`weft.autodiff.doubt`)
     """
     passes.count += 1
     here = recorder()
     keep = keep or (here is not None and here.keeps_histories)
     context = contextvars.copy_context()  # hooks run as the user set things up
-    found: Gradients = quietly(_run, list(roots), keep, create, targets, context, cut)
+    found: Gradients = quietly(
+        _run, list(roots), keep, create, targets, context, cut, doubts
+    )
     return found
 
 
@@ -72,6 +78,7 @@ def _run(
     targets: Sequence[Node] | None,
     context: contextvars.Context,
     cut: bool,
+    of_targets: Doubts | None,
 ) -> Gradients:
     waiting: Gradients = {}
     heap: list[tuple[int, Node]] = []
@@ -83,6 +90,8 @@ def _run(
     caught: Gradients = {}
     wanted: tuple[bool, ...] | None = None
     watch = anomaly.on
+    doubts: Doubts | None = None if recorder() is None else {}
+    doubt: Tensor | None = None
     following: Node | None = None  # a node that nothing on the heap comes before, and its gradient
     g: Any = None
     while heap or following is not None:
@@ -94,6 +103,15 @@ def _run(
         if g.__class__ is Patch:
             g = g.array()
         extra = node.extra
+        if doubts is not None:
+            doubt = doubts.pop(node, None)
+            if doubt is not None:
+                if (extra is not None or (needed is None and node.is_leaf)) and decides(node):
+                    if not decide(doubt):
+                        continue
+                    doubt = None
+                elif node in asked and of_targets is not None:
+                    of_targets[node] = doubt
         if extra is not None and extra.prehooks:
             g = _hooked(extra.prehooks, g, create, context)
         if needed is not None:
@@ -105,6 +123,8 @@ def _run(
             if True not in wanted:
                 continue
         if node.__class__ is PartNode:
+            if doubts is not None:
+                pass_to_whole(doubts, node, doubt, node.parent in waiting)
             _add_part(waiting, heap, node, g)
             continue
         grads = node.apply(g, create, keep, wanted)
@@ -114,6 +134,8 @@ def _run(
             grads = _after(extra.hooks, grads, g, create, context)
         if watch:
             _check(node, grads, g)
+        if doubts is not None and (doubts or doubt is not None or node.doubts is not None):
+            pass_on(doubts, node, grads, doubt, waiting)
         first: Any = None
         for edge, part in zip(node.edges, grads, strict=False):
             if edge is None or part is None:

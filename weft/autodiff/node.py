@@ -90,6 +90,8 @@ class Node:
 
     is_leaf = False
     outputs = 1
+    #: Of nodes that choose, after `apply`: for each edge when its gradient is there; None: always.
+    doubts: Any = None
     edges: tuple[Node | None, ...]
     number: int
     shape: Shape  # of the result

@@ -10,65 +10,74 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from weft.base.dims import dims_in
+from weft.autodiff.budget import within
+from weft.autodiff.pair import Outcome, Pair, flops, may_repeat
 from weft.ir.graph import Node, Value
-from weft.ir.op import Op, Trait
-from weft.ir.types import TensorType
+from weft.ir.liveness import nbytes
+from weft.ir.op import Trait
 
-#: Ops that are cheap to repeat, besides elementwise ones and views.
+#: Ops that cost nothing to repeat, besides elementwise ones and views.
 CHEAP = frozenset(
     {"astype", "where", "broadcast_to", "concat", "full", "constant", "arange", "eye"}
 )
-#: A size that is not known counts as this many.
-USUAL_SIZE = 256
-#: What is computed for other reasons, or held by the caller anyway, costs little to keep.
-HELD = 0.01
-#: The bytes of what is no array: a stack, whose size is not known.
-STACK_BYTES = 1 << 24
+#: Ops that go over their input a few times: worth it where that saves more than PASS of its bytes.
+PASSES = frozenset({"softmax", "log_softmax", "standardize"})
+PASS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """How a joint graph was split.
 
-    saved           values of the forward part that the backward part is given
+    saved           values of the forward part that the backward part is given, inputs aside
     recomputed      forward nodes that the backward part runs once more, in order
+    nodes           the backward part with these, each right before its first use
     bytes_used      of all forward values that the backward part uses: what saving them would take
     bytes_saved     of those that are saved
     flops           of what is run once more
+    peak            the most bytes alive at once in both parts together, inputs aside
+    peak_used       the same if all that the backward part uses were saved: what a budget is of
+    budget          the part of `peak_used` that was asked for; None if nobody asked
     """
 
-    saved: tuple[Value, ...]
-    recomputed: tuple[Node, ...]
+    saved: tuple[Value, ...] = field(repr=False)
+    recomputed: tuple[Node, ...] = field(repr=False)
+    nodes: tuple[Node, ...] = field(repr=False)
     bytes_used: int
     bytes_saved: int
     flops: int
+    peak: int
+    peak_used: int
+    budget: float | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the peak is within the budget."""
+        return self.budget is None or self.peak <= self.budget * self.peak_used
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"{len(self.saved)} values saved, {self.bytes_saved} bytes instead of "
-            f"{self.bytes_used}; {len(self.recomputed)} ops run once more, {self.flops} flops"
+            f"{self.bytes_used}; {len(self.recomputed)} ops run once more, {self.flops} flops; "
+            f"peak {self.peak} bytes instead of {self.peak_used}"
         )
+        if self.budget is None:
+            return text
+        return f"{text}, budget {self.budget:g} {'' if self.reached else 'not '}reached"
 
 
-def is_cheap(op: Op) -> bool:
-    """Whether an op is repeated rather than its result kept."""
-    if op.nested or op.traits & (Trait.RANDOM | Trait.EFFECT | Trait.DATA_SHAPE | Trait.STACK):
-        return False
-    cheap = Trait.ELEMENTWISE | Trait.VIEW | Trait.CREATION
-    return bool(op.traits & cheap) or op.name in CHEAP
-
-
-def nbytes(value: Value) -> int:
-    kind = value.type
-    if not isinstance(kind, TensorType):
-        return STACK_BYTES
-    size = kind.dtype.itemsize
-    for axis in kind.shape:
-        size *= axis if isinstance(axis, int) else USUAL_SIZE
-    return size
+def price(node: Node) -> int | None:
+    """What repeating a node costs, in bytes that one would save for it; None: it is not done."""
+    op = node.op
+    if not may_repeat(node) or Trait.RANDOM in op.traits:
+        return None
+    if op.traits & (Trait.ELEMENTWISE | Trait.VIEW | Trait.CREATION) or op.name in CHEAP:
+        return 0
+    if op.name in PASSES or Trait.REDUCTION in op.traits:
+        return int(PASS * sum(map(nbytes, node.inputs)))
+    return None
 
 
 def split(
@@ -76,89 +85,86 @@ def split(
     forward: Sequence[Node],
     backward: Sequence[Node],
     gradients: Iterable[Value | None],
+    *,
+    lasting: Iterable[Value] = (),
+    crossing: Iterable[Value] = (),
+    budget: float | None = None,
 ) -> Split:
-    """Choose what the forward part saves for the backward part."""
-    made_later = {value for node in backward for value in node.outputs}
-    known = set(inputs)
-    makers = {value: node for node in forward for value in node.outputs}
-    used: dict[Value, None] = {}
-    for node in backward:
-        used.update(dict.fromkeys(node.inputs))
-    used.update(dict.fromkeys(value for value in gradients if value is not None))
-    needed = [v for v in used if v not in made_later and (v in makers or v in known)]
-    chosen = _cut(needed, known, makers)
-    recomputed = _recomputed(needed, chosen, makers, forward)
+    """Choose what the forward part saves for the backward part; for the values see `Pair`.
+
+    With a budget, what else is needed is done to keep the peak of memory below that part of what
+    it is if everything is saved: also matrix products are repeated then.
+    """
+    pair = Pair(
+        inputs, forward, backward, lasting=lasting, gradients=gradients, crossing=crossing
+    )
+    reference = pair.outcome(pair.needed)
+    outcome = pair.outcome(cut(pair))
+    if budget is not None:
+        outcome = within(pair, outcome, budget * reference.peak)
+    return described(pair, outcome, reference, budget)
+
+
+def described(pair: Pair, outcome: Outcome, reference: Outcome, budget: float | None) -> Split:
+    again = [step.node for step in outcome.again]
     return Split(
-        tuple(chosen),
-        tuple(recomputed),
-        sum(nbytes(value) for value in needed if value not in known),
-        sum(nbytes(value) for value in chosen if value not in known),
-        sum(_flops(node) for node in recomputed),
+        tuple([pair.values[value] for value in outcome.saved]),
+        tuple(again),
+        tuple([step.node for step, _ in outcome.order]),
+        pair.bytes_of(pair.needed),
+        pair.bytes_of(outcome.saved),
+        sum(map(flops, again)),
+        outcome.peak,
+        reference.peak,
+        budget,
     )
 
 
-def _flops(node: Node) -> int:
-    types = tuple(value.type for value in (*node.inputs, *node.outputs))
-    if any(not isinstance(kind, TensorType) or any(dims_in(kind.shape)) for kind in types):
-        return 0
-    given = tuple(value.tensor_type for value in node.inputs)
-    results = tuple(value.tensor_type for value in node.outputs)
-    return node.op.estimate(given, results, **node.attrs).flops
-
-
-def _recomputed(
-    needed: Sequence[Value],
-    saved: dict[Value, None],
-    makers: dict[Value, Node],
-    forward: Sequence[Node],
-) -> list[Node]:
-    """The nodes that lead from what is saved to what is needed."""
-    wanted: set[Node] = set()
-    stack = [value for value in needed if value not in saved]
-    while stack:
-        node = makers.get(stack.pop())
-        if node is not None and node not in wanted:
-            wanted.add(node)
-            stack.extend(value for value in node.inputs if value not in saved)
-    return [node for node in forward if node in wanted]
-
-
-def _cut(
-    needed: Sequence[Value], known: set[Value], makers: dict[Value, Node]
-) -> dict[Value, None]:
+def cut(pair: Pair) -> set[int]:
     """The cheapest set of values from which all needed ones can be computed by cheap ops.
 
     In the flow network each value is an edge whose capacity is what saving it costs. From the
-    source, flow enters at values that cannot be computed anew; it leaves at the needed ones.
+    source, flow enters at values that are not to be computed anew, or at what that costs; it
+    leaves at the needed ones.
     """
     network = _Network()
     source, sink = network.node(), network.node()
-    enter: dict[Value, int] = {}
-    leave: dict[Value, int] = {}
-    edge_of: dict[Value, int] = {}
-    stack = list(needed)
+    enter: dict[int, int] = {}
+    leave: dict[int, int] = {}
+    stack = list(pair.needed)
     while stack:
         value = stack.pop()
         if value in enter:
             continue
         enter[value], leave[value] = network.node(), network.node()
-        cost = nbytes(value) * (HELD if value in known else 1) + 1
-        edge_of[value] = network.edge(enter[value], leave[value], cost)
-        node = makers.get(value)
-        if value not in known and node is not None and is_cheap(node.op):
-            stack.extend(node.inputs)
-    for value in enter:
-        node = makers.get(value)
-        if value in known or node is None or not is_cheap(node.op):
+        network.edge(enter[value], leave[value], saving(pair, value))
+        step = pair.maker[value]
+        assert step is not None
+        cost = price(step.node)
+        if cost is None:
             network.edge(source, enter[value], _ENDLESS)
-        elif node.inputs:
-            for given in node.inputs:
-                network.edge(leave[given], enter[value], _ENDLESS)
-        # What is made of nothing (a constant) has no way in: it is made anew.
-    for value in needed:
+        else:
+            if cost:
+                network.edge(source, enter[value], cost // len(step.outputs) + 1)
+            # The inputs are held by others, and so are constants: nothing flows in from there.
+            stack.extend(v for v in step.inputs if v >= pair.held)
+    for value in enter:
+        step = pair.maker[value]
+        assert step is not None
+        if price(step.node) is not None:
+            for given in step.inputs:
+                if given >= pair.held:
+                    network.edge(leave[given], enter[value], _ENDLESS)
+    for value in pair.needed:
         network.edge(leave[value], sink, _ENDLESS)
-    reached = network.reached_after_flow(source, sink)
-    return {v: None for v in enter if enter[v] in reached and leave[v] not in reached}
+    late = network.last_cut(source, sink)
+    return {v for v in enter if enter[v] not in late and leave[v] in late}
+
+
+def saving(pair: Pair, value: int) -> int:
+    """What saving a value costs: a view holds all of what it is a view of."""
+    own = nbytes(pair.values[value])
+    return max(own, pair.size[pair.root[value]]) + 1
 
 
 _ENDLESS = float("inf")
@@ -184,13 +190,25 @@ class _Network:
         self.at[b].append(number + 1)
         return number
 
-    def reached_after_flow(self, source: int, sink: int) -> set[int]:
-        """The nodes that the source still reaches when no more can flow: one side of the cut."""
+    def last_cut(self, source: int, sink: int) -> set[int]:
+        """The nodes behind the minimum cut; of several such cuts the one closest to the sink."""
         while True:
             levels = self._levels(source)
             if sink not in levels:
-                return set(levels)
+                return self._leading_to(sink)
             self._fill(source, sink, levels)
+
+    def _leading_to(self, sink: int) -> set[int]:
+        """The nodes from which more could flow to the sink."""
+        found = {sink}
+        stack = [sink]
+        while stack:
+            for number in self.at[stack.pop()]:
+                a = self.to[number]
+                if self.left[number ^ 1] > 0 and a not in found:
+                    found.add(a)
+                    stack.append(a)
+        return found
 
     def _levels(self, source: int) -> dict[int, int]:
         levels = {source: 0}

@@ -30,6 +30,7 @@ class Attempt:
         self.token = tokens.get(here)
         self.journal = Journal(hooks.watch)
         self.tensors: dict[int, tuple[Tensor, Any, Any, Any]] = {}
+        self.grads_set = set(here.grads_set)
         self._write = here.write
 
     def __enter__(self) -> Attempt:
@@ -58,6 +59,7 @@ class Attempt:
             if getattr(tensor, "_grad", None) is not grad:
                 tensor._grad = grad
         here = self.here
+        here.grads_set = set(self.grads_set)
         if self.token is None:
             tokens.pop(here, None)
         else:

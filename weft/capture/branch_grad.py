@@ -14,6 +14,7 @@ from weft.capture.joint import (
     boxed,
     copy_nodes,
     differentiate,
+    flag_value,
     unboxed,
     zero_value,
 )
@@ -85,13 +86,25 @@ def branches_backward(
         part = g[i]
         assert part is not None
         tensors.append(part)
+    doubtful = call.owner.doubtful
+    open_ = [i for i in wanted if doubtful and any(_is_open(each, i) for each in halves)]
     graphs = [
-        _backward(branch, operands, results, arriving, wanted, node.graphs[0].inputs)
+        _backward(branch, operands, results, arriving, wanted, open_, node.graphs[0].inputs)
         for branch in branches
     ]
-    for i, made in zip(wanted, emit(here, node.op, tensors, graphs, {}), strict=True):
-        found[i + 1] = made
+    made = emit(here, node.op, tensors, graphs, {})
+    doubts: list[Tensor | None] = [None] * len(asked)
+    for i, gradient in zip(wanted, made, strict=False):
+        found[i + 1] = gradient
+    for i, flag in zip(open_, made[len(wanted) :], strict=True):
+        doubts[i + 1] = flag
+    call.doubts = doubts
     return found
+
+
+def _is_open(halves: Halves, i: int) -> bool:
+    """Whether a branch may give no gradient for an operand."""
+    return halves.gradients[i] is None or halves.doubts[i] is not None
 
 
 def _backward(
@@ -100,9 +113,10 @@ def _backward(
     results: list[int],
     arriving: list[int],
     wanted: list[int],
+    open_: list[int],
     inputs: tuple[Value, ...],
 ) -> Graph:
-    """The backward of one branch as a graph."""
+    """The backward of one branch as a graph; it also says which of the open gradients it has."""
     halves = branch.halves
     outputs = branch.forward.outputs
     graph = Graph(f"{branch.forward.name}_backward")
@@ -122,10 +136,13 @@ def _backward(
             known[cotangent] = value
     copy_nodes(graph, [*branch.residuals.again, *halves.nodes], known)
     gradients = [halves.gradients[i] for i in wanted]
-    graph.outputs = tuple(
-        [
-            zero_value(graph, inputs[i].type) if value is None else known[value]
-            for i, value in zip(wanted, gradients, strict=True)
-        ]
-    )
+    outs = [
+        zero_value(graph, inputs[i].type) if value is None else known[value]
+        for i, value in zip(wanted, gradients, strict=True)
+    ]
+    for i in open_:
+        doubt = halves.doubts[i]
+        there = halves.gradients[i] is not None
+        outs.append(flag_value(graph, there) if doubt is None else known[doubt])
+    graph.outputs = tuple(outs)
     return graph

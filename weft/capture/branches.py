@@ -17,7 +17,7 @@ from weft.capture.origin import MISSING
 from weft.capture.recorder import GraphRecorder
 from weft.capture.source_flow import Unreachable, is_own
 from weft.capture.tokens import last_token, tokens
-from weft.core.bind import recording
+from weft.core.bind import decide, recording
 from weft.core.tensor import Tensor
 from weft.ir.types import TOKEN
 from weft.ops.control import IF
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 Function = Callable[[], Any]
 MOST_LISTS = 16  # that one `if` may append to
 WORDS = ("where the condition holds", "where the condition does not hold")
+
+
+class OneSided(CaptureError):
+    """Something is a tensor after one side, and None after the other."""
 
 
 class Branch:
@@ -99,6 +103,11 @@ def record_if(
             return _record_if(hooks, predicate, functions, live, cells, words)
         except Regrow as found:
             grow(hooks, found.items, found.sample)
+        except OneSided:
+            if isinstance(graph_recorder(), NestedRecorder):
+                raise
+            # A graph has no None. So the condition is asked, and this way is a path of its own.
+            return functions[0]() if decide(predicate) else functions[1]()
     raise CaptureError("the lengths of lists do not settle", op="if")
 
 
@@ -279,7 +288,7 @@ def _states(branches: Sequence[Branch]) -> list[State]:
                 state.tensor.grad = None
             continue
         if any(missing):
-            raise CaptureError(
+            raise OneSided(
                 f"{state.title()} is there after one side and None after the other",
                 op="if",
                 hint="set the gradient before, x.grad = weft.zeros_like(x), or on both sides",

@@ -97,7 +97,7 @@ def _settle_lists(tree: Any, seen: set[int]) -> None:
 _OWN = frozenset(
     {
         *("function", "recordings", "limit", "fallback", "recorder_class"),
-        *("_prepare", "_roots", "_lock", "_uncacheable", "_warned"),
+        *("_budget", "_told_of_budget", "_prepare", "_roots", "_lock", "_uncacheable", "_warned"),
     }
 )
 
@@ -109,9 +109,14 @@ class Compiled(Traced):
     strict = True
 
     def __init__(
-        self, function: Any, prepare: Prepare, limit: int = 64, fallback: str = "error"
+        self,
+        function: Any,
+        prepare: Prepare,
+        limit: int = 64,
+        fallback: str = "error",
+        budget: float | None = None,
     ) -> None:
-        super().__init__(function, prepare, limit)
+        super().__init__(function, prepare, limit, budget)
         self.fallback = fallback
         self.recorder_class = functools.partial(SourceRecorder, fallback=fallback)  # type: ignore[assignment]
         if not isinstance(function, (types.FunctionType, types.MethodType)):

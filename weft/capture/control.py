@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.node import tensor_of
+from weft.autodiff.transforms.control import is_mapped, mapped_cond, mapped_switch
 from weft.base import dtypes
 from weft.base.errors import CaptureError, DTypeError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -72,6 +73,8 @@ def cond(
     >>> weft.cond(weft.asarray(2.0) > 1, lambda x: x + 1, lambda x: x - 1, weft.asarray(2.0))
     tensor(3.)
     """
+    if is_mapped(pred):
+        return mapped_cond(pred, true_fn, false_fn, operands)
     here = graph_recorder()
     if here is None or not isinstance(pred, Tensor):
         return (true_fn if pred else false_fn)(*operands)
@@ -87,6 +90,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if not branches:
         raise ShapeError("there is no branch to choose", op="switch")
+    if is_mapped(index):
+        return mapped_switch(index, branches, operands)
     here = graph_recorder()
     if here is None or not isinstance(index, Tensor):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)

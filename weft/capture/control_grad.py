@@ -51,7 +51,7 @@ BACKWARD: dict[str, Backward] = {}
 class ControlNode(HistoryNode):
     """What made the results of a node of control flow."""
 
-    __slots__ = ("create", "node", "opaque", "operands", "owner", "pinned")
+    __slots__ = ("create", "doubts", "node", "opaque", "operands", "owner", "pinned")
 
     node: Node
     operands: Any  # the tensors that it was given, in the graph of `owner`
@@ -59,6 +59,7 @@ class ControlNode(HistoryNode):
     pinned: frozenset[int]  # operands that are leaves which the nested graphs write to
     opaque: str  # why gradients cannot pass, if they cannot
     create: bool
+    doubts: list[Tensor | None] | None
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -83,6 +84,7 @@ class ControlNode(HistoryNode):
         self._check(asked)
         parts = [*g, *[None] * (self.outputs - len(g))]
         self.create = create
+        self.doubts = None
         with enable_grad() if create else no_grad():
             given = [
                 part if part is None or isinstance(part, Tensor) else wrap(as_array(part))
@@ -155,6 +157,7 @@ def attach(
     history.pinned = pinned
     history.opaque = opaque
     history.create = False
+    history.doubts = None
     history.extra = None
     history.shape = ()
     history.number = next(count)

@@ -25,7 +25,7 @@ WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, t
 #: Modules whose functions call the user's functions and record them as nested graphs.
 CONTROL = ("weft.capture.control", "weft.capture.loops")
 #: Modules whose functions take a function and run it on tensors of their own.
-TRANSFORMS = "weft.autodiff.transforms"
+TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
 #: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.
 PURE_WEFT = ("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd")
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.autodiff import engine
+from weft.autodiff.doubt import Doubts
+from weft.base import dtypes
+from weft.base.device import CPU
 from weft.capture.control_grad import replay, replay_node
 from weft.capture.flow import is_smooth
 from weft.capture.nested import Border, NestedRecorder, set_inputs
@@ -35,19 +38,21 @@ class Halves:
     nodes        the backward half: it uses values of the forward half and the cotangents
     cotangents   for each output a value, or None where it has none
     gradients    for each input a value, or None where none arrives
+    doubts       for each input a condition under which its gradient is there, or None: it is
     """
 
     forward: Graph
     nodes: list[Node]
     cotangents: list[Value | None]
     gradients: list[Value | None]
+    doubts: list[Value | None]
 
     def needed(self) -> list[Value]:
         """What the backward half uses of the forward half, in order."""
         made = {value for node in self.nodes for value in node.outputs}
         made.update(value for value in self.cotangents if value is not None)
         used = [value for node in self.nodes for value in node.inputs]
-        used += [value for value in self.gradients if value is not None]
+        used += [value for value in (*self.gradients, *self.doubts) if value is not None]
         return [value for value in dict.fromkeys(used) if value not in made]
 
 
@@ -67,6 +72,8 @@ def differentiate(
     roots: list[tuple[Any, Any]] = []
     cotangents: list[Value | None] = [None] * len(outputs)
     gradients: list[Value | None] = []
+    conditions: Doubts = {}
+    doubts: list[Value | None] = []
     with recording(nested), enable_grad():
         results = replay(nested, graph, given)
         split = len(nested.graph.nodes)
@@ -74,8 +81,12 @@ def differentiate(
             if on and result._node is not None:
                 start = cotangents[i] = Value(nested.value_of(result).type)
                 roots.append((result._node, symbolic(start, nested)._data))
-        caught = engine.run(roots, keep=True, create=False, targets=targets, cut=True)
+        caught = engine.run(
+            roots, keep=True, create=False, targets=targets, cut=True, doubts=conditions
+        )
         for x in given:
+            doubt = None if x._node is None else conditions.get(x._node)
+            doubts.append(None if doubt is None else nested.value_of(doubt))
             g = None if x._node is None else caught.get(x._node)
             gradients.append(None if g is None else nested.value_of(cast(wrap(g), x.dtype)))
     assert not nested.captured, "a nested graph is closed"
@@ -83,8 +94,8 @@ def differentiate(
     set_inputs(forward, nested.inputs)
     forward.nodes = nested.graph.nodes[:split]
     forward.outputs = tuple([nested.value_of(x) for x in results])
-    backward = live_nodes(nested.graph.nodes[split:], gradients)
-    return Halves(forward, backward, cotangents, gradients)
+    backward = live_nodes(nested.graph.nodes[split:], [*gradients, *doubts])
+    return Halves(forward, backward, cotangents, gradients, doubts)
 
 
 def live_nodes(nodes: Sequence[Node], wanted: Iterable[Value | None]) -> list[Node]:
@@ -222,6 +233,11 @@ def zero_value(graph: Graph, kind: Type, *, forever: bool = True) -> Value:
     full = OPS["full"]
     made = graph.add(full, shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device)
     return made.out
+
+
+def flag_value(graph: Graph, flag: bool) -> Value:
+    full = OPS["full"]
+    return graph.add(full, shape=(), value=flag, dtype=dtypes.bool, device=CPU).out
 
 
 def boxed(graph: Graph, value: Value) -> Value:

@@ -34,7 +34,11 @@ from weft.ir.graph import Graph, Value
 from weft.ir.op import OPS
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.control import SCAN, WHILE
+from weft.ops.creation import full
+from weft.ops.elementwise import greater, logical_not
 from weft.ops.stacks import STACK_ADD, STACK_POP, zero_of
+
+BOOL = TensorType(dtypes.bool, ())
 
 
 class _Backward:
@@ -73,6 +77,12 @@ class _Backward:
         gradients = self.halves.gradients
         self.consts = [i for i in range(consts) if asked[i] and gradients[i] is not None]
         self.fixed = set(self.forward.inputs[:consts])
+        #: Inputs of the body that have a gradient in some iterations only.
+        numbers = [*self._numbers(), *self.consts]
+        self.open = [i for i in numbers if self.halves.doubts[i] is not None]
+
+    def _numbers(self) -> list[int]:
+        return [self.first + j for j in self.carried]
 
     def residuals(self, free: set[Value]) -> Residuals:
         invariant = invariant_values(self.forward, self.fixed)
@@ -84,7 +94,9 @@ class _Backward:
         for j in self.carried:
             part = g[j]
             found.append(self._zero(self.first + j) if part is None else part)
-        return [*found, *[self._zero(i) for i in self.consts]]
+        given = [i >= self.first and g[i - self.first] is not None for i in self.open]
+        flags = [full((), flag) for flag in given]
+        return [*found, *[self._zero(i) for i in self.consts], *flags]
 
     def _zero(self, i: int) -> Tensor:
         kind = self.forward.inputs[i].type
@@ -93,8 +105,8 @@ class _Backward:
 
     def kinds(self) -> list[Type]:
         """The types of what `start` gives."""
-        numbers = [self.first + j for j in self.carried] + self.consts
-        return [self.forward.inputs[i].type for i in numbers]
+        numbers = self._numbers() + self.consts
+        return [self.forward.inputs[i].type for i in numbers] + [BOOL] * len(self.open)
 
     def enter(self, known: dict[Value, Value], values: Sequence[Value]) -> None:
         """Let the cotangents of the carries be these inputs of the backward body."""
@@ -111,11 +123,17 @@ class _Backward:
             value = gradients[self.first + j]
             kind = self.forward.inputs[self.first + j].type
             found.append(zero_value(graph, kind) if value is None else known[value])
-        for i, total in zip(self.consts, values[len(self.carried) :], strict=True):
+        for i, total in zip(self.consts, values[len(self.carried) :], strict=False):
             value = gradients[i]
             assert value is not None
             add = STACK_ADD if isinstance(total.type, StackType) else OPS["add"]
             found.append(graph.add(add, total, known[value]).out)
+        for i, flag in zip(self.open, values[len(found) :], strict=True):
+            doubt = self.halves.doubts[i]
+            assert doubt is not None
+            is_sum = i < self.first
+            now = known[doubt]
+            found.append(graph.add(OPS["logical_or"], flag, now).out if is_sum else now)
         return found
 
     def constants(self, residuals: Residuals) -> tuple[list[Value], list[Tensor]]:
@@ -127,11 +145,32 @@ class _Backward:
             tensors += hoist(self.here, self.forward, operands, residuals.hoisted)
         return [*free, *residuals.hoisted], tensors
 
-    def place(self, found: list[Tensor | None], results: Sequence[Tensor]) -> None:
-        """Put the final cotangents and sums where the gradients of the operands stand."""
-        numbers = [self.first + j for j in self.carried] + self.consts
-        for i, made in zip(numbers, results, strict=True):
+    def place(
+        self,
+        found: list[Tensor | None],
+        results: Sequence[Tensor],
+        g: Sequence[Tensor | None],
+        entered: Tensor | None,
+    ) -> None:
+        """Put the final cotangents and sums where the gradients of the operands stand.
+
+        `entered` says whether there was an iteration; None: there was.
+        """
+        numbers = self._numbers() + self.consts
+        doubts: list[Tensor | None] = [None] * len(found)
+        for i, made in zip(numbers, results, strict=False):
             found[i] = made
+            if i >= self.first and self.halves.gradients[i] is None:  # the first one overwrites it
+                if entered is None:
+                    found[i] = None
+                else:
+                    doubts[i] = logical_not(entered)
+            elif i < self.first or g[i - self.first] is None:
+                doubts[i] = entered
+        for i, flag in zip(self.open, results[len(numbers) :], strict=True):
+            doubts[i] = flag
+        if self.call.owner.doubtful:
+            self.call.doubts = doubts
 
 
 def while_backward(
@@ -182,7 +221,8 @@ def while_backward(
     attrs = {"consts": len(fixed), "counted": False}
     graphs = [_more_to_come(kinds, len(fixed)), graph]
     results = emit(here, WHILE, [*tensors, *starts], graphs, attrs)
-    loop.place(found, results[1 + len(popped) :])
+    entered = greater(call.result(carries), 0) if call.owner.doubtful else None
+    loop.place(found, results[1 + len(popped) :], g, entered)
     return found
 
 
@@ -282,7 +322,7 @@ def scan_backward(
         "reverse": not node.attrs["reverse"],
     }
     results = emit(here, SCAN, [*tensors, *starts, *xs], [graph], attrs)
-    loop.place(found, results[: len(starts)])
+    loop.place(found, results[: len(starts)], g, None)
     for i, made in zip(wanted, results[len(starts) :], strict=True):
         found[i] = made
     return found

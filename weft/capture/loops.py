@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.autodiff.node import tensor_of
+from weft.autodiff.transforms.control import is_mapped, mapped_while
 from weft.base import dtypes
 from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
@@ -66,7 +67,10 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
     while True:
         if here is not None and isinstance(_probed(here, cond_fn, carry), Tensor):
             return record_while(here, cond_fn, body_fn, carry)
-        if not cond_fn(carry):
+        test = cond_fn(carry)
+        if is_mapped(test):
+            return _finished(mapped_while(cond_fn, body_fn, carry, test), "while_loop")
+        if not test:
             return _finished(carry, "while_loop")
         carry = body_fn(carry)
 

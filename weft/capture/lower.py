@@ -20,7 +20,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.capture.expressions import Unconvertible, load
-from weft.capture.jumps import BREAK, CONTINUE, RETURN, always_jumps, escaping, falls_through
+from weft.capture.jumps import (
+    BREAK,
+    CONTINUE,
+    RETURN,
+    always_jumps,
+    assigned,
+    escaping,
+    falls_through,
+)
 from weft.capture.liveness import NONE, Facts, Names, reads
 
 RESULT = "__weft_result__"
@@ -91,7 +99,9 @@ class Lowering:
             if isinstance(node, ast.If) and self._moves(node, rest, after, flags):
                 out.append(node)
                 return out
-            out += self.statement(node, None, flags)
+            # Where a jump was taken, what else they bind may be left without a value.
+            self.facts.maybe |= assigned([node, *rest])
+            out += self.statement(node, None, flags, after)
             out.append(self._unless([flags[kind] for kind in kinds], rest, after, flags))
             return out
         return out
@@ -112,7 +122,7 @@ class Lowering:
 
     def _where_jumps_lead(self, node: ast.stmt, after: Names) -> Names:
         """What is live after an `if` that jumps may leave: also what is live where they lead."""
-        leads = escaping([node]) & {BREAK, CONTINUE}
+        leads = escaping([node])
         live = self.facts.live[node] = after | self._around if leads else after
         return live
 
@@ -126,8 +136,15 @@ class Lowering:
 
     # --- statements ---------------------------------------------------------------------------
 
-    def statement(self, node: ast.stmt, after: Names | None, flags: Flags) -> Body:
-        """A statement with what is nested in it. `after` is live after it; None: as noted."""
+    def statement(
+        self, node: ast.stmt, after: Names | None, flags: Flags, skipped: Names = NONE
+    ) -> Body:
+        """A statement with what is nested in it. `after` is live after it; None: as noted.
+
+        What follows may be skipped, by a jump in it: then `skipped` is live.
+        """
+        if node in self.facts.live:
+            self.facts.live[node] |= skipped
         if isinstance(node, ast.If):
             live = self._where_jumps_lead(node, self.facts.live[node])
             node.body = self.block(node.body, live, flags)
@@ -135,9 +152,9 @@ class Lowering:
         elif isinstance(node, (ast.While, ast.For)):
             return self.loop(node, flags)
         elif isinstance(node, ast.With):
-            node.body = self.block(node.body, self._later(node, after), flags)
+            node.body = self.block(node.body, self._later(node, after) | skipped, flags)
         elif isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-            self.guarded(node, self._later(node, after), flags)  # type: ignore[arg-type]
+            self.guarded(node, self._later(node, after) | skipped, flags)  # type: ignore[arg-type]
         elif isinstance(node, ast.Match):
             live = self._where_jumps_lead(node, self.facts.live[node])
             for case in node.cases:

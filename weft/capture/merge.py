@@ -195,7 +195,11 @@ class Merge:
         side = 0 if values[1] is MISSING else 1
         value = values[side]
         if isinstance(value, Maybe):
-            return lambda results: value
+            if value.value is MISSING:
+                return lambda results: Maybe(MISSING, value.why)
+            inside = [value.value, MISSING] if side == 0 else [MISSING, value.value]
+            inner = self.filled(inside)
+            return lambda results: maybe(inner(results), value.why)
         pair = (value, MISSING) if side == 0 else (MISSING, value)
         if isinstance(value, Number):
             made = self.result(pair[0], pair[1], kind_of_tensor(value))

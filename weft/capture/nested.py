@@ -89,6 +89,7 @@ class NestedRecorder(GraphRecorder):
     def __init__(self, parent: GraphRecorder, name: str) -> None:
         super().__init__(Graph(name))
         self.parent = parent
+        self.doubtful = parent.doubtful
         self._unknown = parent._unknown  # sizes that depend on values are named apart everywhere
         self.inputs: list[Value] = []  # its own: carries, slices
         #: By value outside and its history: what stands for it outside and inside.
@@ -210,11 +211,29 @@ class NestedRecorder(GraphRecorder):
             )
         return binding._tell("ask", tensor, question)
 
+    def decide(self, condition: Tensor) -> bool:
+        data = condition._data
+        if data.__class__ is SymbolicArray and data.recorder is self:
+            raise CaptureError(
+                "a gradient arrives only if a condition holds that is known inside of a loop or "
+                "branch of the graph: is there a gradient, or none?",
+                op="backward",
+                hint="go backward outside of it, or set the gradient before: "
+                "x.grad = weft.zeros_like(x)",
+            )
+        return binding.decide(condition)
+
     def read_grad(self, tensor: Tensor) -> None:
-        if id(tensor) not in self.written and id(tensor) not in self._own:
-            data = tensor._data
-            if not (data.__class__ is SymbolicArray and data.recorder is self):
-                binding._tell("read_grad", tensor)
+        if (id(tensor), True) in self._held or id(tensor) in self.grads_set:
+            return
+        data = tensor._data
+        inside = data.__class__ is SymbolicArray and data.recorder is self
+        if id(tensor) in self.written or not (inside or id(tensor) in self._own):
+            binding._tell("read_grad", tensor)
+
+    def wrote_grad(self, tensor: Tensor) -> None:
+        self.read_grad(tensor)  # what both ways leave behind depends on what was there
+        super().wrote_grad(tensor)
 
     def python_effects(self) -> int:
         return self.parent.python_effects()

@@ -53,10 +53,13 @@ class GraphRecorder(Recorder):
 
     #: What a symbolic tensor of this recorder is said to be of, where it is used by another.
     title = "another recording"
+    #: Whether it matters to anybody if a gradient is zeros or not there at all.
+    doubtful = False
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.written: dict[int, Written] = {}  # by id of the tensor, which the entry keeps alive
+        self.grads_set: set[int] = set()  # of those in `written`: whose gradient was set
         self._lifted: dict[int, tuple[Tensor, Value]] = {}  # tensors from outside, by id
         self._stopped: dict[Value, Value] = {}
         self._unknown = itertools.count()
@@ -207,10 +210,16 @@ class GraphRecorder(Recorder):
             "the graph; here, keep to tensors (weft.where instead of if)",
         )
 
+    def decide(self, condition: Tensor) -> bool:
+        return True
+
     def write(self, target: Tensor) -> None:
         outside = target._data.__class__ is not SymbolicArray or id(target) in self.written
         if outside and id(target) not in self.written:
             self.written[id(target)] = Written(target)
+
+    def wrote_grad(self, tensor: Tensor) -> None:
+        self.grads_set.add(id(tensor))
 
     def python_effects(self) -> int:
         """How many writes to Python objects were noted: a nested graph cannot hold them."""

@@ -75,6 +75,8 @@ class Ending:
     writes            tensors from outside with what they hold afterwards
     effects           writes to Python objects
     backward          the nodes that compute gradients, or None where no result has a history
+    backward_at       the number of the first node of a backward pass inside of the path
+    split             what is computed anew for such a pass, where a memory budget is asked for
     """
 
     result: TreeSpec
@@ -86,6 +88,8 @@ class Ending:
     places: dict[int, int | Origin]  # of tensors in effects, by id: in `made`, or from outside
     keep: list[Tensor]  # those tensors: their ids stay theirs
     backward: Backward | None
+    backward_at: int | None = None
+    split: Split | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +129,14 @@ class Backward:
     sources     the inputs that want gradients
     cotangents  one value per tracked result
     gradients   one value per source; None where none arrives
+    there       one condition per source, under which its gradient arrives; None: it always does
     """
 
-    nodes: list[Node]  # with those of the forward part that are run once more, first
+    nodes: list[Node]  # with those of the forward part that are run once more
     sources: list[Value]
     cotangents: list[Value]
     gradients: list[Value | None]
+    there: list[Value | None]
     freed: bool = False  # the function itself went backward, and freed what that needs
     split: Split | None = None  # what is saved for it, and what is computed anew
     ready: Any = None  # the executable form

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
+from weft.autodiff.transforms.levels import innermost_level
 from weft.base.errors import CaptureError
 from weft.capture import control, loops, make_graph, repeat, tokens
 from weft.capture.control import truth
@@ -221,6 +222,8 @@ def _with_functions(function: Any) -> Handler:
 
 
 def _cond(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if innermost_level() is not None:  # in vmap, say: elements may go different ways
+        return _with_functions(control.cond)(hooks, args, kwargs)
     predicate, yes, no, *operands = args
     return hooks.choose(
         predicate,
@@ -230,6 +233,8 @@ def _cond(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _while_loop(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if innermost_level() is not None:
+        return _with_functions(loops.while_loop)(hooks, args, kwargs)
     condition, step, init = args
     carry = CellType(init)
 

@@ -72,7 +72,7 @@ class SourceHooks(Access):
 
     # --- names --------------------------------------------------------------------------------
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: Any, _name: str = "") -> Any:
         """A name is read that has a value for certain."""
         if value.__class__ is Maybe:
             if value.value is MISSING:

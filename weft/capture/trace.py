@@ -20,6 +20,7 @@ from weft.autodiff.split import Split
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_unflatten
 from weft.capture.effects import replay
+from weft.capture.parting import budget_trouble, split_of
 from weft.capture.segments import Ending, Given, Made, Segment, acts, answer_key
 from weft.capture.trace_recorder import TraceRecorder, array_tensor
 from weft.capture.tree import backward_inputs, describe, insert
@@ -78,12 +79,20 @@ class Traced:
     recorder_class: type[TraceRecorder] = TraceRecorder
     strict = False  # is it an error if the function cannot be recorded?
 
-    def __init__(self, function: Callable[..., Any], prepare: Prepare, limit: int = 64) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        prepare: Prepare,
+        limit: int = 64,
+        budget: float | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.recordings: list[Recording] = []
         self.limit = limit
         self._prepare = prepare
+        self._budget = budget
+        self._told_of_budget = False
         self._roots: list[Segment] = []
         self._lock = threading.RLock()
         self._uncacheable = 0
@@ -229,12 +238,16 @@ class Traced:
         saved = backward_inputs(backward)
         kept = [_plain(numbers[value]) for value in saved]
         places = [i for i, value in enumerate(backward.gradients) if value is not None]
-        wanted = [backward.gradients[i] for i in places]
+        open_ = [i for i in places if backward.there[i] is not None]
+        wanted = [backward.gradients[i] for i in places] + [backward.there[i] for i in open_]
 
         def spread(found: Sequence[Tensor]) -> list[Tensor | None]:
             grads: list[Tensor | None] = [None] * len(sources)
-            for i, g in zip(places, found, strict=True):
+            for i, g in zip(places, found, strict=False):
                 grads[i] = g
+            for i, there in zip(open_, found[len(places) :], strict=True):
+                if not there:
+                    grads[i] = None
             return grads
 
         if backward.freed:
@@ -245,7 +258,9 @@ class Traced:
             link(self._name().capitalize(), sources, [made[i] for i in ending.tracked], gone, gone)
             return
 
-        def run_backward(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        def run_backward(
+            cotangents: Sequence[Tensor], release: bool = False
+        ) -> Sequence[Tensor | None]:
             if backward.ready is None:
                 graph = extract(
                     f"{self._name()}_backward",
@@ -255,7 +270,7 @@ class Traced:
                 )
                 backward.ready = Program(self._prepare(graph))
             program: Program = backward.ready
-            slots = program.run([*kept, *cotangents], bind)
+            slots = program.run(_given(kept, cotangents, release), bind)
             return spread([slots[i] for i in program.outputs])
 
         inputs = [value for segment in path for value, _ in segment.inputs]
@@ -263,8 +278,9 @@ class Traced:
         given = [(numbers[value]._data, edges.get(value)) for value in inputs]
 
         def differentiable(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
-            again = len(backward.split.recomputed) if backward.split is not None else 0
-            nodes = [node for segment in path for node in segment.nodes] + backward.nodes[again:]
+            again = set() if backward.split is None else set(backward.split.recomputed)
+            nodes = [node for segment in path for node in segment.nodes]
+            nodes += [node for node in backward.nodes if node not in again]
             graph = extract(self._name(), [*inputs, *backward.cotangents], nodes, wanted)  # type: ignore[arg-type]
             program = Program(graph)
             tensors = [tensor_of(data, node) for data, node in given]
@@ -272,7 +288,8 @@ class Traced:
             return spread([slots[i] for i in program.outputs])
 
         results = [made[i] for i in ending.tracked]
-        link(self._name().capitalize(), sources, results, run_backward, differentiable)
+        release = functools.partial(run_backward, release=True)
+        link(self._name().capitalize(), sources, results, run_backward, differentiable, release)
 
     # --- recording ----------------------------------------------------------------------------
 
@@ -313,7 +330,8 @@ class Traced:
             watch.rollback()
         trouble += [*watch.uncacheable, *recorded.refusals]
         if ending is not None and not trouble:
-            insert(self._roots, miss.taken, recorded.segments, ending)
+            path = insert(self._roots, miss.taken, recorded.segments, ending, self._budget)
+            self._warn_of_budget(path)
         seconds = time.perf_counter() - start
         outcome = f"not kept: {trouble[0]}" if trouble else f"{len(recorded.graph.nodes)} ops"
         self.recordings.append(Recording(len(self.recordings), miss.reason, seconds, outcome))
@@ -331,11 +349,19 @@ class Traced:
         if ending is None or not recorded.usable:
             return miss
         # This call has been made already: what it read from a clock or a file is not read twice.
-        path = insert([], [], recorded.segments, ending)
+        path = insert([], [], recorded.segments, ending, self._budget)
         numbers: Numbers = {}
         for segment in path:
             self._run(segment, numbers, args, kwargs)
         return self._end(path[-1], path, numbers, args, kwargs)
+
+    def _warn_of_budget(self, path: list[Segment]) -> None:
+        if self._budget is None or self._told_of_budget:
+            return
+        trouble = budget_trouble(path)
+        if trouble:
+            self._told_of_budget = True
+            warnings.warn(f"{self._name()}: {trouble}", CaptureWarning, stacklevel=5)
 
     def _why(
         self,
@@ -380,9 +406,9 @@ class Traced:
         return graphs
 
     def splits(self) -> list[Split]:
-        """For each path with a backward of its own: what is saved, and what is run once more."""
+        """For each path with a backward: what is saved for it, and what is run once more."""
         endings = [segment.ending for segment in self._segments() if segment.ending is not None]
-        found = [ending.backward.split for ending in endings if ending.backward is not None]
+        found = [split_of(ending) for ending in endings]
         return [split for split in found if split is not None]
 
     def _segments(self) -> Iterator[Segment]:
@@ -396,6 +422,14 @@ class Traced:
     def guards(self) -> list[str]:
         """All guards of all recordings, as text."""
         return [guard.description for part in self._segments() for guard in part.guards]
+
+
+def _given(kept: list[Any], cotangents: Sequence[Tensor], release: bool) -> list[Any]:
+    """The inputs of a backward; with `release` nobody else holds on to what was kept."""
+    given = [*kept, *cotangents]
+    if release:
+        kept.clear()
+    return given
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff import engine
+from weft.autodiff.doubt import Doubts
 from weft.autodiff.node import FreedError
 from weft.base.device import Device
 from weft.base.dims import dims_in
@@ -37,7 +38,7 @@ from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import run_node
-from weft.ir.op import Trait
+from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.identity import ASSUME_SHAPE
 
@@ -62,6 +63,7 @@ class RawSegment:
 
 class TraceRecorder(GraphRecorder):
     watch_class: type[Watch] = Watch
+    doubtful = True
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__(Graph("trace"))
@@ -78,6 +80,13 @@ class TraceRecorder(GraphRecorder):
         self._computed = 0  # up to this node
         self._answers: dict[tuple[Value, str], Any] = {}
         self._arrays: dict[int, tuple[Any, Tensor]] = {}
+        self._passes = engine.passes.count
+        self._backward_at: int | None = None  # the first node of a backward pass
+
+    def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
+        if self._backward_at is None and engine.passes.count != self._passes:
+            self._backward_at = len(self.graph.nodes)
+        return super().emit(op, values, attrs)
 
     # --- tensors from outside -----------------------------------------------------------------
 
@@ -111,15 +120,12 @@ class TraceRecorder(GraphRecorder):
         return known[1]
 
     def read_grad(self, tensor: Tensor) -> None:
-        if tensor._data.__class__ is SymbolicArray and id(tensor) not in self.written:
-            return  # made by the run itself
-        entry = self.written.get(id(tensor))
-        if entry is not None and entry.grad is not getattr(tensor, "_grad", None):
+        if id(tensor) in self.grads_set:
             return  # the run itself set it
         origin = self.watch.origin_of(tensor)
         if origin is not None:
             self.watch.note(getattr(tensor, "_grad", None), origin.attr("grad"))
-        else:
+        elif tensor._data.__class__ is not SymbolicArray or id(tensor) in self.written:
             self.refuse("the gradient was read of a tensor that was not reached from outside")
 
     def refuse(self, reason: str) -> None:
@@ -133,6 +139,9 @@ class TraceRecorder(GraphRecorder):
 
     def ask(self, tensor: Tensor, question: str) -> Any:
         return self._ask(self.value_of(tensor), "numpy" if question == "repr" else question)
+
+    def decide(self, condition: Tensor) -> bool:
+        return bool(self._ask(self.value_of(condition), "bool"))
 
     def _ask(self, value: Value, kind: str) -> Any:
         known = self._answers.get((value, kind))
@@ -218,6 +227,7 @@ class TraceRecorder(GraphRecorder):
             keep_alive.append(tensor)
         tracked = [i for i, tensor in enumerate(keep) if tensor._node is not None]
         forward = len(self.graph.nodes)
+        backward_at = self._backward_at
         backward = self._backward([keep[i] for i in tracked], forward) if tracked else None
         if backward is None:
             tracked = []
@@ -233,6 +243,7 @@ class TraceRecorder(GraphRecorder):
             places,
             keep_alive,
             backward,
+            backward_at,
         )
 
     def _in_effects(self) -> list[Tensor]:
@@ -276,13 +287,14 @@ class TraceRecorder(GraphRecorder):
         if tensor._data is not entry.data:
             # What it holds is a tensor of its own here: the target is only told at the end.
             held = wrap(tensor._data)
-            held._node = tensor._node
+            if tensor._node is not entry.node:  # a leaf stays one: what it holds has no history
+                held._node = tensor._node
             value = place(held)
         elif tensor._node is not entry.node:
             self.refuse("requires_grad was set on a tensor from outside")
         now = getattr(tensor, "_grad", None)
         grad: Any = "same"
-        if now is not entry.grad:
+        if now is not entry.grad or id(tensor) in self.grads_set:
             found = None if now is None else self._outside(now)
             grad = "none" if now is None else found if found is not None else place(now)
         history = value is not None and tensor._node is not entry.node
@@ -301,15 +313,22 @@ class TraceRecorder(GraphRecorder):
         starts = [symbolic(value, self) for value in cotangents]
         roots = [(r._node, g) for r, g in zip(results, starts, strict=True)]
         targets = [self._node_of(tensor) for tensor, _ in lifted]
+        doubts: Doubts = {}
         try:
-            caught = engine.run(roots, keep=True, create=True, targets=targets, cut=True)
+            caught = engine.run(
+                roots, keep=True, create=True, targets=targets, cut=True, doubts=doubts
+            )
         except FreedError:
             sources = [value for _, value in lifted]
-            return Backward([], sources, cotangents, [None] * len(sources), freed=True)
+            nothing: list[Value | None] = [None] * len(sources)
+            return Backward([], sources, cotangents, nothing, nothing, freed=True)
         found = [caught.get(node) for node in targets]
         gradients = [None if g is None else self.value_of(g) for g in found]
+        conditions = [doubts.get(node) for node in targets]
+        there = [None if c is None else self.value_of(c) for c in conditions]
         nodes = self.graph.nodes[forward:]
-        return Backward(nodes, [value for _, value in lifted], cotangents, gradients)
+        sources = [value for _, value in lifted]
+        return Backward(nodes, sources, cotangents, gradients, there)
 
     def _node_of(self, tensor: Tensor) -> Any:
         entry = self.written.get(id(tensor))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.autodiff.split import split
 from weft.capture.guards import compile_guards
+from weft.capture.parting import split_path
 from weft.capture.segments import Backward, Ending, Question, Segment, answer_key
 from weft.capture.trace_recorder import RawSegment
 from weft.ir.attributes import attrs_key
@@ -16,11 +16,15 @@ Owners = dict[Value, Segment]
 
 
 def insert(
-    roots: list[Segment], taken: Sequence[Segment], raw: Sequence[RawSegment], ending: Ending
+    roots: list[Segment],
+    taken: Sequence[Segment],
+    raw: Sequence[RawSegment],
+    ending: Ending,
+    budget: float | None = None,
 ) -> list[Segment]:
     """Add a recorded path to the tree; `taken` are the segments that this call already went along.
 
-    The segments of the whole path are returned.
+    The segments of the whole path are returned. `budget` is that of memory, see `split`.
     """
     shared = list(taken)
     renamed: dict[Value, Value] = {}
@@ -28,7 +32,7 @@ def insert(
         shared, renamed = [], {}  # the run did not repeat itself: a path of its own
     path = [*shared, *[_segment(part, renamed) for part in raw[len(shared) :]]]
     path[-1].ending = _renamed_ending(ending, renamed)
-    _split(path, ending.backward)
+    split_path(path, len(shared), budget)
     for i in range(len(shared), len(path)):
         if i == 0:
             roots.append(path[0])
@@ -71,16 +75,6 @@ def _segment(raw: RawSegment, renamed: dict[Value, Value]) -> Segment:
     return Segment(raw.guards, compile_guards(raw.guards), raw.inputs, raw.nodes, question)
 
 
-def _split(path: Sequence[Segment], backward: Backward | None) -> None:
-    """Choose what the path saves for its backward; cheap ops are run once more there."""
-    if backward is None or backward.freed:
-        return
-    inputs = [value for segment in path for value, _ in segment.inputs]
-    forward = [node for segment in path for node in segment.nodes]
-    backward.split = split(inputs, forward, backward.nodes, backward.gradients)
-    backward.nodes = [*backward.split.recomputed, *backward.nodes]
-
-
 def _rename(nodes: Iterable[Node], renamed: dict[Value, Value]) -> None:
     if renamed:
         for node in nodes:
@@ -97,6 +91,7 @@ def _renamed_ending(ending: Ending, renamed: dict[Value, Value]) -> Ending:
             [renamed.get(value, value) for value in b.sources],
             b.cotangents,
             [None if value is None else renamed.get(value, value) for value in b.gradients],
+            [None if value is None else renamed.get(value, value) for value in b.there],
             b.freed,
         )
     return ending
@@ -127,7 +122,7 @@ def backward_inputs(backward: Backward | None) -> list[Value]:
     used: dict[Value, None] = {}
     for node in backward.nodes:
         used.update(dict.fromkeys(value for value in node.inputs if value not in mine))
-    for value in backward.gradients:
+    for value in (*backward.gradients, *backward.there):
         if value is not None and value not in mine:
             used[value] = None
     return list(used)

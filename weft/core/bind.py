@@ -64,6 +64,10 @@ class Recorder:
         """A tensor is about to be given another value, history or gradient."""
         _tell_outer("write", target)
 
+    def wrote_grad(self, tensor: Tensor) -> None:
+        """The gradient of a tensor is about to be set, perhaps to what it is."""
+        _tell_outer("wrote_grad", tensor)
+
     def read_grad(self, tensor: Tensor) -> None:
         """The gradient of a tensor is about to be read."""
         _tell_outer("read_grad", tensor)
@@ -80,6 +84,11 @@ class Recorder:
     def taped(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
         """Put a call on the tape whose result is known already."""
         return taped(op, inputs, attrs, out)
+
+    def decide(self, condition: Tensor) -> bool:
+        """Whether something that the graph computes under a condition is to be seen as there."""
+        found = _tell_outer("decide", condition)
+        return found is None or bool(found)
 
     def again(self, begins: bool) -> None:
         """What was computed before is from now on computed again on purpose; or that ends."""
@@ -382,6 +391,14 @@ def taped(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -
     return tape(op, inputs, attrs, out)
 
 
+def decide(condition: Tensor) -> bool:
+    """Whether something that a recorded graph computes under a condition is to be seen as there.
+
+    A graph by itself computes both cases: what is not there is zeros in it.
+    """
+    return bool(_tell("decide", condition)) if _recording and _thread.recorders else True
+
+
 def computes_again(begins: bool) -> None:
     """Say that what follows repeats what was computed before, and is not to be merged with it."""
     if _recording and _thread.recorders:
@@ -400,6 +417,8 @@ def get_grad(tensor: Tensor) -> Tensor | None:
 
 def set_grad(tensor: Tensor, value: Tensor | None) -> None:
     written(tensor)
+    if _recording and _thread.recorders:
+        _tell("wrote_grad", tensor)
     tensor._grad = value
 
 

@@ -24,6 +24,7 @@ from weft.ir.attribute_text import Table
 from weft.ir.dot import graph_dot
 from weft.ir.equal import same_graph
 from weft.ir.infer import infer_types
+from weft.ir.liveness import MemoryPlan, memory_plan
 from weft.ir.op import Op
 from weft.ir.order import graph_levels
 from weft.ir.replace import replace_value
@@ -200,6 +201,17 @@ class Graph:
     def verify(self) -> None:
         """Check the rules of graphs; a GraphError says which one is broken, and where."""
         verify_graph(self)
+
+    def memory(self, **sizes: int) -> MemoryPlan:
+        """The bytes that are alive at each node, and their peak; `sizes` are of symbolic axes.
+
+        >>> graph = weft.make_graph(lambda x: (x * 2 + 1).sum(), weft.spec("n"))
+        >>> print(graph.memory(n=1000))
+        peak 8000 bytes at node 3, add ...; the inputs have 4000
+                  4000  %1: f32[n]  multiply at ...
+                  4000  %3: f32[n]  add at ...
+        """
+        return memory_plan(self, sizes)
 
     # --- printing -----------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The reference interpreter: runs a graph node by node, through the cards.
 
 It is the oracle of every other executor, so it is plain: no reordering, no fusion, no reuse of
-memory. What an op does is what its card says. Who calls an op is the caller's choice (`call`): the
+memory; but a value is let go after its last use, as `Graph.memory` counts it. What an op does is what its card says. Who calls an op is the caller's choice (`call`): the
 one `bind` of `weft.core` makes the interpreter take and give tensors. Two kinds of ops are not
 called: control flow, whose evaluation runs the nested graphs, and ops on stacks, which are no
 arrays.
@@ -48,7 +48,8 @@ class Runner:
 class Program:
     """A graph made ready to be run often: where each value stands is found once.
 
-    Values live in one list of slots: the inputs first, then the results of the nodes.
+    Values live in one list of slots: the inputs first, then the results of the nodes. A slot is
+    emptied after its last use, unless an output of the graph lies there.
     """
 
     __slots__ = ("count", "graph", "outputs", "steps", "symbolic")
@@ -57,6 +58,8 @@ class Program:
         self.graph = graph
         place: dict[Value, int] = {value: i for i, value in enumerate(graph.values())}
         self.count = len(place)
+        self.outputs = tuple([place[value] for value in graph.outputs])
+        dying = _last_uses(graph, place, self.outputs)
         self.steps = [
             (
                 node,
@@ -66,10 +69,10 @@ class Program:
                 any(_is_symbolic(value) for value in node.outputs),
                 tuple([Program(nested) for nested in node.graphs]) if node.graphs else (),
                 Trait.STACK in node.op.traits,
+                dies,
             )
-            for node in graph.nodes
+            for node, dies in zip(graph.nodes, dying, strict=True)
         ]
-        self.outputs = tuple([place[value] for value in graph.outputs])
         self.symbolic = any(map(_is_symbolic, graph.inputs))
 
     def run(
@@ -79,16 +82,16 @@ class Program:
         bindings: Bindings | None = None,
         control: Control | None = None,
     ) -> list[Any]:
-        """All values of the graph, in the order of its slots.
+        """The slots after the run: those of `outputs` hold the outputs, others may be empty.
 
         With `control`, nodes with nested graphs are given to it, and ops on stacks are called.
         """
         sizes = {} if bindings is None else bindings
         if self.symbolic:
-            for value, given in zip(self.graph.inputs, inputs, strict=True):
-                _fit(value, given, sizes)
+            _fit_all(self.graph.inputs, inputs, sizes)
         slots = list(inputs)
-        for node, op, places, has_dims, symbolic, nested, stacks in self.steps:
+        del inputs  # a list that only this call was given is gone now, and holds nothing any more
+        for node, op, places, has_dims, symbolic, nested, stacks, dies in self.steps:
             attrs: Mapping[str, Any] = node.attrs
             try:
                 evaluate: Any = op.eval
@@ -100,6 +103,7 @@ class Program:
                         out = evaluate(Runner(call, sizes), *given, graphs=nested, **attrs)
                     else:
                         out = control(node, given, attrs)
+                    del given
                 elif stacks and control is None:
                     out = evaluate(Runner(call, sizes), *[slots[i] for i in places], **attrs)
                 elif len(places) == 1:
@@ -115,8 +119,9 @@ class Program:
             else:
                 slots.extend(out)
             if symbolic:
-                for value, part in zip(node.outputs, slots[-len(node.outputs) :], strict=True):
-                    _fit(value, part, sizes)
+                _fit_all(node.outputs, slots[-len(node.outputs) :], sizes)
+            for i in dies:
+                slots[i] = None
         return slots
 
 
@@ -157,6 +162,19 @@ def located(error: WeftError, node: Node) -> WeftError:
     return error
 
 
+def _last_uses(
+    graph: Graph, place: Mapping[Value, int], outputs: tuple[int, ...]
+) -> list[tuple[int, ...]]:
+    """For each node the slots that nobody looks at after it."""
+    known = set(outputs)
+    dying: list[tuple[int, ...]] = []
+    for node in reversed(graph.nodes):
+        seen = {place[value] for value in (*node.outputs, *node.inputs)} - known
+        known |= seen
+        dying.append(tuple(sorted(seen)))
+    return dying[::-1]
+
+
 def _is_symbolic(value: Value) -> bool:
     kind = value.type
     return isinstance(kind, TensorType) and any(isinstance(size, Dim) for size in kind.shape)
@@ -170,6 +188,11 @@ def _has_dims(tree: Any) -> bool:
     if isinstance(tree, dict):
         return any(map(_has_dims, tree.values()))
     return isinstance(tree, slice) and _has_dims((tree.start, tree.stop, tree.step))
+
+
+def _fit_all(values: Sequence[Value], given: Sequence[Any], sizes: Bindings) -> None:
+    for value, part in zip(values, given, strict=True):
+        _fit(value, part, sizes)
 
 
 def _fit(value: Value, given: Any, sizes: Bindings) -> None:

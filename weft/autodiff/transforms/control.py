@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.autodiff.transforms.levels import innermost_level
-from weft.autodiff.transforms.vmap import Journal, Mapping, is_mapped
+from weft.autodiff.transforms.history import twin
+from weft.autodiff.transforms.levels import Journal, Level, all_elements, innermost_level
+from weft.autodiff.transforms.vmap import is_mapped
 from weft.base.errors import DTypeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.core.bind import rebind
 from weft.core.operands import as_tensor, number_kind
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor
 from weft.ops.elementwise import equal, logical_and, not_equal
 from weft.ops.reduce import any as any_of
 from weft.ops.select import clip, where
@@ -30,9 +31,9 @@ __all__ = ["is_mapped", "mapped_cond", "mapped_switch", "mapped_while"]
 Branch = Callable[..., Any]
 
 
-def _level() -> Mapping:
+def _level() -> Level:
     level = innermost_level()
-    assert isinstance(level, Mapping)
+    assert level is not None  # what is mapped is a tensor of a level
     return level
 
 
@@ -49,11 +50,10 @@ def mapped_switch(index: Tensor, branches: Sequence[Branch], operands: Sequence[
     return _chosen(tests, [_run(f, operands) for f in branches], "switch")
 
 
-def mapped_while(cond_fn: Branch, body_fn: Branch, carry: Any) -> Any:
-    """`weft.while_loop` from a carry for which the condition is mapped."""
-    level = _level()
-    going = _truth(cond_fn(carry))
-    while bool(any_of(level.below(going))):
+def mapped_while(cond_fn: Branch, body_fn: Branch, carry: Any, test: Tensor) -> Any:
+    """`weft.while_loop` from a carry for which the condition is mapped: `test`."""
+    going = _truth(test)
+    while bool(any_of(all_elements(going))):
         leaves, spec = tree_flatten(carry)
         stay = _Ran([_twin(leaf) for leaf in leaves], spec, {})
         carry = _chosen([going], [_run(body_fn, (carry,)), stay], "while_loop")
@@ -91,11 +91,7 @@ def _run(branch: Branch, operands: Sequence[Any]) -> _Ran:
 
 def _twin(leaf: Any) -> Any:
     """A tensor as it is now, whatever is written to it later."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    made = wrap(leaf._data)
-    made._node = leaf._node
-    return made
+    return twin(leaf) if isinstance(leaf, Tensor) else leaf
 
 
 def _chosen(tests: Sequence[Tensor], ran: Sequence[_Ran], op: str) -> Any:

@@ -68,6 +68,8 @@ class Forward(Level):
     def dual(self, tensor: Tensor, tangent: Any = None) -> Tensor:
         return wrap(DualArray(tensor, tangent, self))
 
+    lifted = dual
+
     def tangent(self, tensor: Tensor) -> Any:
         data = tensor._data
         return data.tangent if data.__class__ is DualArray and data.level is self else None
@@ -170,8 +172,8 @@ def jvp(fn: Function, primals: Any, tangents: Any, has_aux: bool = False) -> Any
     dtypes of its primal. With `has_aux`, `fn` returns (value, aux), and the result is (value,
     tangent, aux).
 
-    >>> weft.jvp(weft.sin, (weft.tensor([0.0, 1.0]),), (weft.tensor([1.0, 1.0]),))
-    (tensor([0.       , 0.8414709]), tensor([1.        , 0.54030234]))
+    >>> weft.jvp(lambda x, y: x * y, (weft.tensor([1.0, 2.0]), 3.0), (weft.tensor([1.0, 0.0]), 1.0))
+    (tensor([3., 6.]), tensor([4., 2.]))
     """
     check_callable(fn, "jvp")
     for what, tree in (("primals", primals), ("tangents", tangents)):

@@ -107,6 +107,17 @@ class Held:
             self.tensor._grad = self.grad
 
 
+class Journal:
+    """What tensors held before they were written to, by their id."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Held] = {}
+
+    def restore(self) -> None:
+        for held in self.entries.values():
+            held.restore()
+
+
 class Stays(Exception):
     """A value that cannot leave its level."""
 
@@ -121,6 +132,7 @@ class Level(Recorder):
         self.linked = mode.enabled
         self.refusal = ""  # why a write outside could not be kept
         self._held: dict[int, Held] = {}  # by id of the tensor, which the entry keeps alive
+        self._journals: list[Journal] = []
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -138,7 +150,21 @@ class Level(Recorder):
             out = self.compute(op, inputs, attrs, enabled)
         finally:
             mode.enabled = enabled
-        return binding.tape(op, inputs, attrs, out)
+        if not enabled or all(x._node is None for x in inputs):
+            return out
+        return binding.tape(op, tuple(map(self._kept, inputs)), attrs, out)
+
+    def _kept(self, tensor: Tensor) -> Tensor:
+        """What the tape keeps of an input: one from outside as a tensor of this level."""
+        if self.has(tensor):
+            return tensor
+        made = self.lifted(tensor)
+        made._node = tensor._node
+        return made
+
+    def lifted(self, tensor: Tensor) -> Tensor:
+        """A tensor from outside as one of this level."""
+        raise NotImplementedError
 
     def compute(
         self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], enabled: bool
@@ -166,7 +192,18 @@ class Level(Recorder):
 
     # --- writes -------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def journal(self, journal: Journal) -> Iterator[None]:
+        """Have a journal note what is written to."""
+        self._journals.append(journal)
+        try:
+            yield
+        finally:
+            self._journals.remove(journal)
+
     def write(self, target: Tensor) -> None:
+        for journal in self._journals:
+            journal.entries.setdefault(id(target), Held(target))
         if id(target) not in self._held and not self.has(target):
             self._held[id(target)] = Held(target)
             super().write(target)

@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.autodiff import engine
 from weft.autodiff.node import as_array, weft_namespace
 from weft.autodiff.transforms.history import seed
 from weft.base.errors import GradientError
-from weft.core.bind import bind, recorder
+from weft.core.bind import bind, quietly, recorder
 from weft.core.grad_mode import enable_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import OPS, DerivativeRule, Op, Trait
@@ -108,13 +110,34 @@ def _diagonal(
     attrs: dict[str, Any],
     out: Tensor,
 ) -> Tensor:
-    xp = weft_namespace()
-    parts = []
+    if _is_plain((*inputs, *tangents, out)):  # by NumPy itself: with a third of the work
+        arrays = [x._data for x in inputs]
+        directions = [None if t is None else t._data for t in tangents]
+        made = quietly(_by_rules, np, op, out._data, arrays, directions, attrs)
+        return wrap(as_array(made))
+    total: Tensor = _by_rules(weft_namespace(), op, out, inputs, tangents, attrs)
+    return total
+
+
+def _by_rules(
+    xp: Any, op: Op, out: Any, inputs: Sequence[Any], tangents: Sequence[Any], attrs: dict[str, Any]
+) -> Any:
+    total: Any = None
     for i, t in enumerate(tangents):
         rule, _ = rule_of(op, i)
         if t is not None and rule is not None:
-            parts.append(rule(xp, _spread(t, out.shape), out, *inputs, **attrs))
-    return _total(parts)
+            g = xp.broadcast_to(t, out.shape) if t.shape != out.shape else t
+            part = rule(xp, g, out, *inputs, **attrs)
+            total = part if total is None else total + part
+    return total
+
+
+def _is_plain(tensors: Sequence[Tangent]) -> bool:
+    """Whether NumPy can compute with tensors: dense on the CPU, not narrow, and nobody looks."""
+    return recorder() is None and all(
+        t is None or (t._node is None and t._data.__class__ is np.ndarray and t._data.itemsize > 2)
+        for t in tensors
+    )
 
 
 def _jointly(

@@ -7,21 +7,13 @@ the batching rule of its card (`weft.ops.batching`).
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft.autodiff.transforms.axes import axes_of, checked_axis, mapped_size
 from weft.autodiff.transforms.custom import CustomCall, MaybeTensors, Tensors, call_custom
-from weft.autodiff.transforms.levels import (
-    Held,
-    Level,
-    LevelArray,
-    Stays,
-    innermost_level,
-    register_level,
-)
+from weft.autodiff.transforms.levels import Level, LevelArray, Stays, register_level
 from weft.autodiff.transforms.trees import (
     Function,
     check_callable,
@@ -67,17 +59,6 @@ class MappedArray(LevelArray):
 register_level(MappedArray, "vmap")
 
 
-class Journal:
-    """What tensors held before they were written to, by their id."""
-
-    def __init__(self) -> None:
-        self.entries: dict[int, Held] = {}
-
-    def restore(self) -> None:
-        for held in self.entries.values():
-            held.restore()
-
-
 class Mapping(Level):
     """Does each op call for all elements of an axis at once."""
 
@@ -86,21 +67,6 @@ class Mapping(Level):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
-        self._journals: list[Journal] = []
-
-    def write(self, target: Tensor) -> None:
-        for journal in self._journals:
-            journal.entries.setdefault(id(target), Held(target))
-        super().write(target)
-
-    @contextlib.contextmanager
-    def journal(self, journal: Journal) -> Iterator[None]:
-        """Have a journal note what is written to."""
-        self._journals.append(journal)
-        try:
-            yield
-        finally:
-            self._journals.remove(journal)
 
     def mapped(self, tensor: Tensor) -> bool:
         """Whether a tensor differs from element to element."""
@@ -110,6 +76,9 @@ class Mapping(Level):
     def element(self, tensor: Tensor, mapped: bool) -> Tensor:
         """A tensor of this level."""
         return wrap(MappedArray(tensor, mapped, self))
+
+    def lifted(self, tensor: Tensor) -> Tensor:
+        return self.element(tensor, False)
 
     def whole(self, tensor: Tensor) -> Tensor:
         """What a tensor of this level is for all elements, with the mapped axis in front."""
@@ -336,9 +305,15 @@ def _result(level: Mapping, out: Tensor, axis: Any, path: str) -> Tensor:
 
 
 def is_mapped(value: Any) -> bool:
-    """Whether a value differs from element to element of the innermost `vmap`.
+    """Whether a value differs from element to element of a `vmap` that is running.
 
     For control flow: on such a condition, both branches run, and a loop runs until all are done.
     """
-    level = innermost_level()
-    return isinstance(level, Mapping) and isinstance(value, Tensor) and level.mapped(value)
+    while isinstance(value, Tensor):
+        data = value._data
+        if not isinstance(data, LevelArray):
+            break
+        if data.__class__ is MappedArray and data.mapped:
+            return True
+        value = data.tensor
+    return False

@@ -1,0 +1,215 @@
+"""What to save so that the peak of memory stays below a budget, for as little work as possible.
+
+Nothing is estimated: each choice is judged by the peak of the whole sequence (`Pair.outcome`). The
+search begins with checkpoints: the forward part is cut into stretches, what leads from one to the
+next is saved, and everything inside is computed anew when the backward part gets there. As what is
+saved adds up from stretch to stretch, the stretches get shorter. On a chain of n equal layers that
+takes a multiple of √n of the memory of one. Then, as far as the budget allows, results are saved
+after all, those first that are the most work for their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.autodiff.pair import Outcome, Pair, flops
+
+#: How much less each bound is than the one before.
+_FINER = 0.92
+#: How often the whole sequence is gone through at most, and how many steps that may be in all.
+MOST_TRIES = 150
+MOST_STEPS = 300_000
+
+
+def within(pair: Pair, start: Outcome, limit: float) -> Outcome:
+    """What to save for a peak of at most `limit`; the lowest peak that was found, if none is."""
+    if start.peak <= limit:
+        return start
+    search = _Search(pair, limit)
+    found = search.best(start)
+    return search.saved_after_all(found) if found.peak <= limit else search.dropped(found)
+
+
+class _Search:
+    def __init__(self, pair: Pair, limit: float) -> None:
+        self.pair = pair
+        self.limit = limit
+        steps = len(pair.forward) + len(pair.backward)
+        self.tries = min(MOST_TRIES, max(30, MOST_STEPS // max(steps, 1)))
+        self.work = {id(step): flops(step.node) for step in pair.forward}
+
+    def outcome(self, saved: Iterable[int]) -> Outcome:
+        self.tries -= 1
+        return self.pair.outcome(set(saved))
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def best(self, start: Outcome) -> Outcome:
+        """By checkpoints: the first that keeps the limit, from large bounds to small ones."""
+        stretches = _Stretches(self.pair)
+        best = start
+        bound = float(max(start.peak, stretches.reference.peak))
+        tried: set[frozenset[int]] = set()
+        while bound > self.limit / 8 and self.tries > 30:
+            chosen = frozenset(stretches.checkpoints(bound))
+            bound *= _FINER
+            if chosen in tried:
+                continue
+            tried.add(chosen)
+            found = self.outcome(chosen)
+            if found.peak < best.peak:
+                best = found
+            if found.peak <= self.limit:
+                break
+        return best
+
+    # --- refinement ---------------------------------------------------------------------------
+
+    def saved_after_all(self, found: Outcome) -> Outcome:
+        """Save what is the most work for its bytes, as long as the peak allows it."""
+        size = self.pair.size
+        offers = [
+            (self.work[id(step)] / size[value], value)
+            for step in found.again
+            for value in step.outputs
+            if size[value]
+        ]
+        waiting = [value for _, value in sorted(offers, reverse=True)]
+        while waiting and self.tries > 0:
+            # As many as possible at once: halve until they fit, then go on behind them.
+            count = len(waiting)
+            while count and self.tries > 0:
+                more = self.outcome([*found.saved, *waiting[:count]])
+                if more.peak <= self.limit:
+                    found = more
+                    break
+                count //= 2
+            waiting = waiting[max(count, 1) :]
+        return found
+
+    def dropped(self, found: Outcome) -> Outcome:
+        """Compute anew, of what is alive at the peak, whatever lowers it."""
+        pair = self.pair
+        while self.tries > 0:
+            alive = [v for v in found.saved if found.last[pair.root[v]] >= found.place]
+            makers = {v: pair.maker[v] for v in alive}
+            offers = [
+                (pair.size[pair.root[v]] / (1 + self.work[id(step)]), v)
+                for v, step in makers.items()
+                if step is not None and step.repeats
+            ]
+            for _, value in sorted(offers, reverse=True)[:8]:
+                less = self.outcome(v for v in found.saved if v != value)
+                if less.peak < found.peak:
+                    break
+            else:
+                return found
+            found = less
+            if found.peak <= self.limit:
+                return found
+        return found
+
+
+class _Stretches:
+    """Where the forward part can be cut, and what that costs."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.reference = pair.outcome(pair.needed)
+        needed = set(pair.needed)
+        wanted = set(needed)
+        useful = []
+        for step in reversed(pair.forward):
+            if not wanted.isdisjoint(step.outputs):
+                useful.append(step)
+                wanted.update(step.inputs)
+        self.useful = useful[::-1]
+        root, size = pair.root, pair.size
+        self.made: list[list[int]] = []  # what each step makes
+        self.last_use: dict[int, int] = {}
+        storage_made: dict[int, int] = {}
+        storage_last: dict[int, int] = {}
+        self.weight: list[int] = []  # bytes made by a step that the backward part uses
+        counted: set[int] = set()
+        for place, step in enumerate(self.useful):
+            for value in step.inputs:
+                self.last_use[value] = place
+                storage_last[root[value]] = place
+            for value in step.outputs:
+                storage_made.setdefault(root[value], place)
+            new = {root[v] for v in step.outputs if v in needed} - counted
+            counted |= new
+            self.weight.append(sum(size[storage] for storage in new))
+            self.made.append([v for v in step.outputs if size[root[v]]])
+        change = [0] * (len(self.useful) + 1)
+        for storage, place in storage_made.items():
+            end = storage_last.get(storage, place)
+            change[place] += size[storage]
+            change[end] -= size[storage]
+        self.open: list[int] = []  # bytes that lead from up to a step to behind it
+        now = 0
+        for place in range(len(self.useful)):
+            now += change[place]
+            self.open.append(now)
+        self.beside = self._beside()
+
+    def _beside(self) -> list[int]:
+        """For each step the bytes that the backward part has of its own when it gets there."""
+        pair, reference = self.pair, self.reference
+        begin = len(reference.runs)
+        steps = begin + len(reference.order)
+        change = [0] * (steps + 1)
+        first: dict[int, int] = {}
+        for i, (step, _) in enumerate(reference.order, begin):
+            for value in step.inputs:
+                first.setdefault(value, i)
+            for value in step.outputs:
+                end = reference.last[pair.root[value]]
+                if pair.size[value]:
+                    change[i] += pair.size[value]
+                    change[min(end + 1, steps)] -= pair.size[value]
+        level = [0] * (steps + 1)
+        for i in range(begin, steps):
+            level[i] = level[i - 1] + change[i]
+        held = pair.bytes_of(pair.lasting)
+        beside: list[int] = []
+        for step in self.useful:
+            seen = [first[value] for value in step.outputs if value in first]
+            before = beside[-1] if beside else 0
+            beside.append(held + max(level[i] for i in seen) if seen else before)
+        return beside
+
+    def checkpoints(self, bound: float) -> set[int]:
+        """What to save so that no stretch, with what is saved before it, is above the bound."""
+        pair = self.pair
+        saved: set[int] = set()
+        storages: set[int] = set()
+        leads_on: list[int] = []  # values made before the last cut and used behind it
+        total = 0  # bytes of what is saved
+        start = place = inside = 0
+        while place < len(self.useful):
+            inside += self.weight[place]
+            if total + inside + self.beside[place] <= bound or place == start:
+                place += 1
+                continue
+            cut = self._best_cut(start, place)
+            made = [value for each in self.made[start : cut + 1] for value in each]
+            leads_on = [v for v in (*leads_on, *made) if self.last_use.get(v, -1) > cut]
+            saved.update(leads_on)
+            for storage in {pair.root[value] for value in leads_on} - storages:
+                storages.add(storage)
+                total += pair.size[storage]
+            start = place = cut + 1
+            inside = 0
+        return saved
+
+    def _best_cut(self, start: int, stop: int) -> int:
+        """The place in a stretch where the least is saved for what it covers."""
+        best, least = start, float("inf")
+        covered = 0
+        for place in range(start, stop):
+            covered += self.weight[place]
+            price = (self.open[place] + 1) / (covered + 1)
+            if price <= least:
+                best, least = place, price
+        return best

@@ -1,0 +1,76 @@
+"""Gradients that are there or not: what a recorded branch or loop leaves open.
+
+Where a graph chooses between branches, the backward of the choice gives zeros for what the branch
+that was taken did not use. Eagerly there is no gradient at all: `.grad` stays None, an optimizer
+passes the parameter by, a hook is not called. So while a graph is recorded, the engine carries
+along under which condition a gradient is there, a `bool[]` tensor of the graph, and has the
+recorder decide where that makes a difference. A gradient without a doubt is there for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+from weft.autodiff.node import AccumulateGrad, Node, PartNode
+from weft.core.grad_mode import no_grad
+from weft.core.tensor import Tensor
+from weft.ops.elementwise import logical_and, logical_or
+
+Doubts = dict[Node, Tensor]
+
+
+def decides(node: Node) -> bool:
+    """Whether it makes a difference if a node gets zeros, or nothing."""
+    if node.extra is not None and (node.extra.prehooks or node.extra.hooks):
+        return True
+    if not isinstance(node, AccumulateGrad):
+        return False
+    tensor = node.variable
+    return bool(node.after) or (tensor is not None and tensor.grad is None)
+
+
+def pass_on(
+    doubts: Doubts,
+    node: Node,
+    grads: Sequence[Any],
+    doubt: Tensor | None,
+    waiting: Container[Node],
+) -> None:
+    """Note the doubts about what a node gives to those before it."""
+    own = node.doubts or [None] * len(grads)
+    certain: set[Node] = set()
+    for edge, part, more in zip(node.edges, grads, own, strict=False):
+        if edge is None or part is None:
+            continue
+        here = _both(doubt, more)
+        if here is None or edge in certain:
+            certain.add(edge)
+            doubts.pop(edge, None)
+        elif edge in doubts:
+            doubts[edge] = _either(doubts[edge], here)
+        elif edge not in waiting:
+            doubts[edge] = here
+
+
+def pass_to_whole(doubts: Doubts, part: PartNode, doubt: Tensor | None, known: bool) -> None:
+    """Note the doubt about one of several results: one that is certain makes all of them so."""
+    whole = part.parent
+    if doubt is None:
+        doubts.pop(whole, None)
+    elif not known:
+        doubts[whole] = doubt
+    elif whole in doubts:
+        doubts[whole] = _either(doubts[whole], doubt)
+
+
+def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    if a is None or b is None:
+        return b if a is None else a
+    with no_grad():
+        return logical_and(a, b)
+
+
+def _either(a: Tensor, b: Tensor) -> Tensor:
+    with no_grad():
+        return a if a is b else logical_or(a, b)
