@@ -215,8 +215,10 @@ def main() -> None:
     if options.json:
         print(json.dumps({"torch": torch.__version__, "rows": rows}))
         return
-    print(f"kept between forward and backward, without parameters and inputs; torch "
-          f"{torch.__version__}\n")
+    print(
+        f"kept between forward and backward, without parameters and inputs; torch "
+        f"{torch.__version__}\n"
+    )
     print(table(rows))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -102,8 +102,8 @@ def test_gradients_are_those_without(program: Any, save: Any, mode: str) -> None
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
 
 
-def kept_bytes(root: Node) -> int:
-    """What the nodes behind a result hold on to."""
+def kept_bytes(root: Node, without: Collection[int] = ()) -> int:
+    """What the nodes behind a result hold on to, without arrays of these ids."""
     seen: set[Any] = set()
     stack: list[Any] = [root]
     arrays: dict[int, int] = {}
@@ -116,7 +116,8 @@ def kept_bytes(root: Node) -> int:
         if isinstance(node, PartNode):
             stack.append(node.parent)
         if isinstance(node, OpNode) and node.kept.__class__ is not Dropped:
-            arrays |= {id(a): a.nbytes for a in node.kept if isinstance(a, np.ndarray)}
+            kept = [a if a.base is None else a.base for a in node.kept if isinstance(a, np.ndarray)]
+            arrays |= {id(a): a.nbytes for a in kept if id(a) not in without}
     return sum(arrays.values())
 
 
@@ -134,6 +135,26 @@ def test_less_is_kept() -> None:
     assert dropped == 0
     some = weft.checkpoint(deep, save="nothing")(x)
     assert some.requires_grad
+
+
+@pytest.mark.parametrize("wrap", [weft.trace, weft.compile])
+def test_blocks_of_a_transformer(wrap: Any) -> None:
+    """Compiled, a block saves at most 60 % of what the tape does, and in a checkpoint 15 %."""
+    block = weft.nn.TransformerEncoderLayer(16, 2, 64, batch_first=True, norm_first=True)
+    x = weft.randn(4, 16, 16).requires_grad_()
+    arguments = {id(t._data) for t in (x, *block.parameters())}
+    eager = kept_bytes(block(x)._node, arguments)
+    for call, part in ((block, 0.6), (weft.checkpoint(block), 0.15)):
+        compiled = wrap(call)
+        for _ in range(2):
+            weft.manual_seed(1)
+            (got,) = weft.autograd.grad((compiled(x) ** 2).sum(), x)
+        weft.manual_seed(1)
+        (want,) = weft.autograd.grad((block(x) ** 2).sum(), x)
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+        (split,) = compiled.splits()
+        assert split.bytes_saved <= part * eager
+        assert len(compiled.recordings) == 1
 
 
 def test_random_numbers_are_the_same_the_second_time() -> None:

@@ -112,9 +112,6 @@ def call(
     try:
         with contextlib.redirect_stdout(printed):
             result = function(*given, **named)
-    except Exception as error:
-        out.error, out.message = type(error), str(error)
-    else:
         found, out.spec = weft.tree_flatten(result)
         out.leaves = [x.numpy(copy=True) if isinstance(x, Tensor) else x for x in found]
         if wanted:
@@ -124,6 +121,8 @@ def call(
             if second:
                 twice = derivatives(weighted(grads, 0.5), at, False)
                 out.second = [g.numpy(copy=True) for g in twice]
+    except Exception as error:  # also of the backward
+        out.error, out.message = type(error), str(error)
     out.printed = printed.getvalue()
     out.arguments = [x.numpy(copy=True) for x in tensors]
     if module is not None:

@@ -165,6 +165,19 @@ def iterate_while_writing(x):
     return total
 
 
+def reversed_while_writing(x):
+    """The same from the end, with the places counted."""
+    w = x * 1.0
+    total = x.sum()
+    for element in reversed(w):
+        total = total + element
+        w[0] += 1.0
+    for i, (element, other) in enumerate(zip(w, x, strict=True)):
+        total = total + i * element * other
+        w[1] *= 2.0
+    return total, w
+
+
 def write_then_rebind_in_loop(x):
     a = x.sum()
     while True:
@@ -261,6 +274,7 @@ PROGRAMS = [
     Program("write then return", write_then_return, PAIR),
     Program("swap then write", swap_then_write, [(f64([1.0, 2.0]), i64(n)) for n in (0, 2, 3)]),
     Program("iterate while writing", iterate_while_writing, PAIR),
+    Program("reversed while writing", reversed_while_writing, PAIR, second_order=True),
     Program(
         "write then rebind in a loop", write_then_rebind_in_loop, [*PAIR, (f64([5.0]),)], kinks=(0,)
     ),

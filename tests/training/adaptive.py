@@ -85,7 +85,9 @@ def cell_by_hand(library: Any) -> Setup:
 
 
 CASES = [
-    Case("implicit", implicit, torch=True),
-    Case("early exit", early_exit, torch=True),
-    Case("cell by hand", cell_by_hand, torch=True),
+    Case("implicit", implicit, True, (15, 2), (20, 2), "a trace has a path for each depth"),
+    Case(
+        "early exit", early_exit, True, (3, 3), (17, 17), "the way out has no gradients behind it"
+    ),
+    Case("cell by hand", cell_by_hand, True, (3, 2), (3, 2), "a trace has a path for each length"),
 ]

@@ -75,9 +75,9 @@ def gru(library: Any) -> Setup:
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embed = nn.Embedding(7, 4, padding_idx=0)
-            self.body = nn.GRU(4, 5, num_layers=2, bidirectional=True, batch_first=True)
-            self.head = nn.Linear(20, 3)
+            self.embed = nn.Embedding(7, 3, padding_idx=0)
+            self.body = nn.GRU(3, 3, num_layers=2, bidirectional=True, batch_first=True)
+            self.head = nn.Linear(12, 3)
 
         def forward(self, x, lengths):
             states = run_gru(self.body, self.embed(x), lengths)
@@ -101,10 +101,10 @@ def transformer(library: Any, p: float = 0.0) -> Setup:
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embed = nn.Embedding(9, 8)
-            layer = nn.TransformerEncoderLayer(8, 2, 16, p, batch_first=True, norm_first=True)
-            self.body = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8))
-            self.head = nn.Linear(8, 3)
+            self.embed = nn.Embedding(9, 4)
+            layer = nn.TransformerEncoderLayer(4, 2, 6, p, batch_first=True, norm_first=True)
+            self.body = nn.TransformerEncoder(layer, 2, nn.LayerNorm(4))
+            self.head = nn.Linear(4, 3)
 
         def forward(self, x, lengths):
             padding = library.all.arange(x.shape[1])[None, :] >= lengths[:, None]
@@ -121,10 +121,10 @@ def transformer(library: Any, p: float = 0.0) -> Setup:
 
 
 CASES = [
-    Case("mlp", mlp, torch=True),
-    Case("cnn", cnn, torch=True),
+    Case("mlp", mlp, True),
+    Case("cnn", cnn, True),
     Case("cnn with dropout", lambda library: cnn(library, 0.25)),
-    Case("gru", gru, torch=True, recordings={"trace": 4, "source": 4}, settled=4),
-    Case("transformer", transformer, torch=True),
+    Case("gru", gru, True, (3, 3), (3, 3), "two widths of batches"),
+    Case("transformer", transformer, True),
     Case("transformer with dropout", lambda library: transformer(library, 0.1)),
 ]

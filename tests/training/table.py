@@ -76,15 +76,17 @@ class Case:
 
     make        makes the setup of a library: `of_weft()`, or `of_torch(torch)`
     torch       whether PyTorch can do the same
-    recordings  how many recordings each way of capture makes
-    settled     from which step on nothing is recorded any more
+    recordings  how many recordings it takes: in a trace, and from the source
+    settled     after which step nothing is recorded any more, where that is not the second
+    why         why it takes more than two recordings
     """
 
     name: str
     make: Callable[[Any], Setup]
     torch: bool = False
-    recordings: dict[str, int] = field(default_factory=lambda: {"trace": 2, "source": 2})
-    settled: int = 2
+    recordings: tuple[int, int] = (2, 2)
+    settled: tuple[int, int] = (2, 2)
+    why: str = ""
     rtol: float = 1e-9
     atol: float = 1e-11
 

@@ -14,11 +14,9 @@ from collections.abc import Iterable
 
 from weft.autodiff.pair import Outcome, Pair, flops
 
-#: How much less each bound is than the one before.
-_FINER = 0.92
 #: How often the whole sequence is gone through at most, and how many steps that may be in all.
-MOST_TRIES = 150
-MOST_STEPS = 300_000
+MOST_TRIES = 100
+MOST_STEPS = 150_000
 
 
 def within(pair: Pair, start: Outcome, limit: float) -> Outcome:
@@ -27,7 +25,9 @@ def within(pair: Pair, start: Outcome, limit: float) -> Outcome:
         return start
     search = _Search(pair, limit)
     found = search.best(start)
-    return search.saved_after_all(found) if found.peak <= limit else search.dropped(found)
+    if found.peak > limit:
+        found = min(search.dropped(found), search.dropped(start), key=lambda each: each.peak)
+    return search.saved_after_all(found) if found.peak <= limit else found
 
 
 class _Search:
@@ -45,21 +45,39 @@ class _Search:
     # --- checkpoints --------------------------------------------------------------------------
 
     def best(self, start: Outcome) -> Outcome:
-        """By checkpoints: the first that keeps the limit, from large bounds to small ones."""
+        """By checkpoints: those of the largest bound that keeps the limit, or of the lowest peak.
+
+        The bounds fall by a tenth, or a fifth in large graphs; between the last two, or around the
+        best, they are finer.
+        """
         stretches = _Stretches(self.pair)
-        best = start
-        bound = float(max(start.peak, stretches.reference.peak))
+        best, at = start, 1.0
+        top = float(max(start.peak, stretches.reference.peak))
         tried: set[frozenset[int]] = set()
-        while bound > self.limit / 8 and self.tries > 30:
-            chosen = frozenset(stretches.checkpoints(bound))
-            bound *= _FINER
-            if chosen in tried:
-                continue
-            tried.add(chosen)
-            found = self.outcome(chosen)
-            if found.peak < best.peak:
-                best = found
-            if found.peak <= self.limit:
+
+        def attempt(share: float) -> bool:
+            nonlocal best, at
+            chosen = frozenset(stretches.checkpoints(top * share))
+            if chosen not in tried:
+                tried.add(chosen)
+                found = self.outcome(chosen)
+                if found.peak < best.peak:
+                    best, at = found, share
+            return best.peak <= self.limit
+
+        finer = 0.9 if self.tries == MOST_TRIES else 0.8
+        share = finer
+        while share > 0.005 and self.tries > 8 and not attempt(share):
+            share *= finer
+        if best.peak <= self.limit:  # a larger bound, and so less to repeat, may do as well
+            for finer in (1.17, 1.08, 1.04):
+                found = self.outcome(stretches.checkpoints(top * at * finer))
+                if found.peak <= self.limit:
+                    return found
+            return best
+        around = at
+        for finer in (1.16, 1.12, 1.08, 1.04, 0.96, 0.92, 0.88, 0.84):
+            if self.tries < 1 or attempt(around * finer):
                 break
         return best
 
@@ -68,8 +86,9 @@ class _Search:
     def saved_after_all(self, found: Outcome) -> Outcome:
         """Save what is the most work for its bytes, as long as the peak allows it."""
         size = self.pair.size
+        spared = self._spared(found)
         offers = [
-            (self.work[id(step)] / size[value], value)
+            (spared[id(step)] / size[value], value)
             for step in found.again
             for value in step.outputs
             if size[value]
@@ -86,6 +105,26 @@ class _Search:
                 count //= 2
             waiting = waiting[max(count, 1) :]
         return found
+
+    def _spared(self, found: Outcome) -> dict[int, int]:
+        """The work that is spared by saving the results of a step: its own, and what only it uses.
+
+        The number of users counts those that are run once more, and the backward part as one.
+        """
+        users: dict[int, int] = dict.fromkeys(self.pair.needed, 1)
+        for step in found.again:
+            for value in step.inputs:
+                users[value] = users.get(value, 0) + 1
+        again = {id(step) for step in found.again}
+        spared: dict[int, int] = {}
+        for step in found.again:  # in an order in which they can be run
+            total = self.work[id(step)]
+            for value in step.inputs:
+                made = self.pair.maker[value] if value >= self.pair.held else None
+                if made is not None and id(made) in again and users[value] == 1:
+                    total += spared[id(made)]
+            spared[id(step)] = total
+        return spared
 
     def dropped(self, found: Outcome) -> Outcome:
         """Compute anew, of what is alive at the peak, whatever lowers it."""

@@ -140,12 +140,33 @@ class Pair:
 
     def outcome(self, saved: Collection[int]) -> Outcome:
         """The sequence that comes of saving these values, and its memory."""
-        kept = set(saved)
-        order, read = self._late(kept)
+        order, read = self._late(self._settled(set(saved)))
         wanted = [*self.lasting, *self.crossing, *read]
         runs = _leading_to(wanted, self.forward)
         peak, place, last = self._memory(runs, order)
         return Outcome(tuple(read), tuple(order), tuple(runs), peak, place, last)
+
+    def _settled(self, saved: set[int]) -> set[int]:
+        """Of a step with several results, either what is needed of them is saved, or nothing."""
+        if not any(len(self._step(value).outputs) > 1 for value in saved):
+            return saved
+        stack = [value for value in self.needed if value not in saved]
+        seen: set[int] = set()
+        while stack:
+            value = stack.pop()
+            if value in seen or value < self.held:
+                continue
+            seen.add(value)
+            step = self._step(value)
+            if step.repeats:
+                saved.difference_update(step.outputs)
+                stack += [v for v in step.inputs if v not in saved]
+        return saved
+
+    def _step(self, value: int) -> Step:
+        step = self.maker[value]
+        assert step is not None
+        return step
 
     def _late(self, saved: set[int]) -> tuple[list[tuple[Step, bool]], dict[int, None]]:
         """The backward part with what is run once more, each right before its first use."""
@@ -162,8 +183,7 @@ class Pair:
                 if there[value]:
                     stack.pop()
                     continue
-                step = self.maker[value]
-                assert step is not None
+                step = self._step(value)
                 if value in saved or not step.repeats:
                     there[value] = 1
                     read[value] = None
@@ -175,8 +195,6 @@ class Pair:
                     continue
                 order.append((step, True))
                 for out in step.outputs:
-                    if out in saved and not there[out]:
-                        saved.discard(out)  # it is there anyway, and so not read
                     there[out] = 1
                 stack.pop()
 

@@ -95,9 +95,7 @@ def split(
     With a budget, what else is needed is done to keep the peak of memory below that part of what
     it is if everything is saved: also matrix products are repeated then.
     """
-    pair = Pair(
-        inputs, forward, backward, lasting=lasting, gradients=gradients, crossing=crossing
-    )
+    pair = Pair(inputs, forward, backward, lasting=lasting, gradients=gradients, crossing=crossing)
     reference = pair.outcome(pair.needed)
     outcome = pair.outcome(cut(pair))
     if budget is not None:

@@ -15,9 +15,11 @@ from weft.capture.merge import Build, Maybe, Merge, typed_as
 from weft.capture.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.origin import MISSING
 from weft.capture.recorder import GraphRecorder
-from weft.capture.source_flow import Unreachable, is_own
+from weft.capture.source_flow import OneSided, Unreachable, is_own
 from weft.capture.tokens import last_token, tokens
 from weft.core.bind import decide, recording
+from weft.core.number import Number
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.types import TOKEN
 from weft.ops.control import IF
@@ -30,10 +32,6 @@ MOST_LISTS = 16  # that one `if` may append to
 WORDS = ("where the condition holds", "where the condition does not hold")
 
 
-class OneSided(CaptureError):
-    """Something is a tensor after one side, and None after the other."""
-
-
 class Branch:
     """One recorded side: what it returned, what it wrote, and the tensors it changed."""
 
@@ -41,7 +39,7 @@ class Branch:
         self, hooks: SourceHooks, here: GraphRecorder, function: Function, name: str
     ) -> None:
         self.function = function
-        self.nested = NestedRecorder(here, name)
+        self.nested = hooks.flow.nested(here, name)
         self.states: dict[tuple[int, bool], tuple[State, Tensor | None, bool]] = {}
         self.error: BaseException | None = None
         flow = hooks.flow
@@ -81,6 +79,19 @@ class Branch:
         self.value = MISSING
         hooks.flow.fail(error)
 
+    def is_old(self, value: Any) -> bool:
+        """Whether a tensor was there before this side."""
+        if not isinstance(value, Tensor) or isinstance(value, Number):
+            return False
+        data = value._data
+        inside = data.__class__ is SymbolicArray and data.recorder is self.nested
+        return not inside or (id(value), False) in self.states
+
+    def at_end(self, value: Any) -> Any:
+        """What a tensor held at the end of this side, which may have written to it."""
+        found = self.states.get((id(value), False)) if isinstance(value, Tensor) else None
+        return value if found is None or found[1] is None else found[1]
+
     def end_of(self, state: State) -> Tensor | None:
         found = self.states.get(state.key)
         return state.now() if found is None else found[1]
@@ -106,7 +117,7 @@ def record_if(
         except OneSided:
             if isinstance(graph_recorder(), NestedRecorder):
                 raise
-            # A graph has no None. So the condition is asked, and this way is a path of its own.
+            # A graph cannot hold that. So the condition is asked: each side is a path of its own.
             return functions[0]() if decide(predicate) else functions[1]()
     raise CaptureError("the lengths of lists do not settle", op="if")
 
@@ -133,6 +144,7 @@ def _record_if(
     else:
         build = merge.value("the value", branches[0].value, branches[1].value)
     gives = _merged_entries(hooks, branches, merge, live, cells)
+    names_end = len(merge.pairs)  # what follows is only what tensors hold, not which they are
     states = _states(branches)
     state_builds = []
     for state in states:
@@ -145,7 +157,8 @@ def _record_if(
     opaque = ""
     for number, branch in enumerate(branches):
         with recording(branch.nested):
-            given = [typed_as(pair.values[number], pair.kind) for pair in merge.pairs]
+            ends = [branch.at_end(pair.values[number]) for pair in merge.pairs]
+            given = [typed_as(x, pair.kind) for x, pair in zip(ends, merge.pairs, strict=True)]
         branch.nested.graph.outputs = tuple([branch.nested.value_of(x) for x in given])
         opaque = opaque or unfollowed(given, branch.nested.start)
     results: list[Tensor] = []
@@ -153,6 +166,12 @@ def _record_if(
         captured = close([branch.nested for branch in branches])
         graphs = [branch.nested.graph for branch in branches]
         results = emit(here, IF, [predicate, *captured], graphs, {}, opaque=opaque)
+    hooks.flow.mixed.add(
+        [
+            (result, [v if b.is_old(v) else None for v, b in zip(p.values, branches, strict=True)])
+            for result, p in zip(results, merge.pairs[:names_end], strict=False)
+        ]
+    )
     if effects:
         tokens[here] = token_build(results)
     for give in gives:
@@ -237,12 +256,16 @@ def _merge_entry(
             build = merge.filled([MISSING if n else value for n in gone])
         elif not variable and MISSING in pair:
             why = merge.words[pair.index(MISSING)]
+            if entry.known(hooks.watch) is not None:
+                raise OneSided(f"{entry.title(key)} is not there {why}")
             build = _constant(Maybe(MISSING, why))
         else:
             try:
                 build = merge.value(entry.title(key), *pair)
             except CaptureError as error:
-                if variable or entry.known(hooks.watch) is not None:
+                if entry.known(hooks.watch) is not None:
+                    raise OneSided(error.message, op=error.op, hint=error.hint) from None
+                if variable:
                     raise
                 hooks.flow.unmergeable(entry, error.message)
                 return []

@@ -77,7 +77,7 @@ def _shallow(function: Any) -> Handler:
     """A function that goes through its iterables and hands the elements on."""
 
     def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        values = [hooks.iter(value) if not callable(value) else value for value in args]
+        values = [hooks.iter(value) if _is_iterable(value) else value for value in args]
         return function(*values, **kwargs)
 
     return handle
@@ -97,6 +97,11 @@ def _with_callback(function: Any, place: int = 0, name: str = "") -> Handler:
         return function(*values, **named)
 
     return handle
+
+
+def _is_iterable(value: Any) -> bool:
+    """Whether a value is gone through: modules that hold others are callable, too."""
+    return not callable(value) or hasattr(type(value), "__iter__")
 
 
 def _callable(hooks: Hooks, function: Any) -> Any:

@@ -11,18 +11,13 @@ from weft.base.errors import CaptureError
 from weft.capture.convert import NoSource, Unconvertible, transformed
 from weft.capture.grown import settle
 from weft.capture.merge import Maybe, one_level, undefined
-from weft.capture.segments import Ending, Write
+from weft.capture.segments import Ending
 from weft.capture.source_hooks import SourceWatch
 from weft.capture.structured import Structured
 from weft.capture.trace import Prepare, Traced
 from weft.capture.trace_recorder import TraceRecorder
-from weft.core.bind import bind
-from weft.core.grad_mode import no_grad
-from weft.core.tensor import StateTensor, Tensor
+from weft.core.tensor import Tensor
 from weft.ir.graph import Value
-from weft.ir.interpret import Program, Runner
-from weft.ir.literal import CONSTANT, constant_attrs
-from weft.ir.op import Trait
 from weft.ops.effects import muted
 
 
@@ -39,41 +34,15 @@ class SourceRecorder(TraceRecorder):
         self.watch.flow.fallback = fallback
 
     def _compute(self, value: Value) -> Tensor:
-        numbers = self._numbers
-        nodes = self.graph.nodes
-        before, muted.on = muted.on, True
+        before, muted.on = muted.on, True  # what it prints is printed when it is replayed
         try:
-            with no_grad():
-                while self._computed < len(nodes):
-                    node = nodes[self._computed]
-                    given = [numbers[v] for v in node.inputs]
-                    if node.graphs:
-                        programs = tuple([Program(graph) for graph in node.graphs])
-                        evaluate: Any = node.op.eval
-                        out = evaluate(Runner(bind, {}), *given, graphs=programs, **node.attrs)
-                    elif Trait.STACK in node.op.traits:
-                        evaluate = node.op.eval
-                        out = evaluate(Runner(bind, {}), *given, **node.attrs)
-                    else:
-                        out = bind(node.op, *given, **node.attrs)
-                    parts = out if isinstance(out, (tuple, list)) else (out,)
-                    numbers.update(zip(node.outputs, parts, strict=True))
-                    self._computed += 1
+            return super()._compute(value)
         finally:
             muted.on = before
-        return numbers[value]
 
-    def lift(self, tensor: Tensor) -> Value:
-        if isinstance(tensor, StateTensor) and self.watch.origin_of(tensor) is None:
-            # The state of a generator that the function makes: the same in each call.
-            attrs = constant_attrs(tensor.numpy(), tensor.device)
-            return self.value_of(self.emit(CONSTANT, [], attrs)[0])
-        return super().lift(tensor)
-
-    def _writes(self, entry: Any, place: Any) -> list[Write]:
-        if isinstance(entry.tensor, StateTensor) and self.watch.origin_of(entry.tensor) is None:
-            return []
-        return super()._writes(entry, place)
+    def write(self, target: Tensor) -> None:
+        self.watch.flow.mixed.check(target, self.watch.flow.journals)
+        super().write(target)
 
     def finish(self, result: Any) -> Ending:
         if isinstance(result, Maybe):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,7 @@ TESTS: dict[str, Test] = {
     "missing": lambda g, v, o, pool: f"{v} is not {pool.name(MISSING)}",
     "present": lambda g, v, o, pool: f"{v} is {pool.name(MISSING)}",
     "tensor": _tensor,
+    "bare": lambda g, v, o, pool: f"{v}._node is not None",
     "array": _array,
     "content": lambda g, v, o, pool: f"{pool.name(content_of)}({v}) != {pool.name(g.expected)}",
     "length": lambda g, v, o, pool: f"len({v}) != {g.expected}",
@@ -195,6 +197,7 @@ DESCRIPTIONS: dict[str, Describe] = {
     "missing": lambda g: f"there is no {g.text}",
     "present": lambda g: f"there is {g.text}",
     "tensor": lambda g: f"{g.text} is {g.expected}",
+    "bare": lambda g: f"{g.text} has no history",
     "array": lambda g: f"{g.text} is an array {g.expected[1]}{list(g.expected[2])}",
     "content": lambda g: f"the elements of {g.text} are the same",
     "length": lambda g: f"len({g.text}) == {g.expected}",
@@ -223,6 +226,8 @@ def _was(guard: Guard) -> str:
         return f"an array {expected[1]}{list(expected[2])}"
     if guard.kind == "missing":
         return "missing"
+    if guard.kind == "bare":
+        return "without a history"
     if guard.kind == "present":
         return "there"
     return shown(list(expected) if guard.kind in ("keys", "order") else expected)
@@ -242,6 +247,8 @@ def _is(guard: Guard, now: Any) -> str:
             return f"an array {now.dtype}{list(now.shape)}"
         if guard.kind == "content":
             return "not"
+        if guard.kind == "bare":
+            return "one with"
         if guard.kind in ("keys", "order"):
             return shown(list(now))
     except (AttributeError, TypeError):
@@ -316,17 +323,32 @@ def compile_guards(guards: Sequence[Guard]) -> Check:
         for number, guard in grouped:
             group.test(guard, number, "        ")
         pool.namespace["group"] = _built(group, pool)
-        _add_group(main, [guard for _, guard in grouped], grouped[0][0])
+        bare = [(i, g) for i, g in grouped if g.kind == "bare"]
+        if bare:
+            pool.namespace["bare"] = _built(_listed(pool, bare), pool)
+            pool.namespace["history"] = attrgetter("_node")
+        _add_group(main, [guard for _, guard in grouped], grouped[0][0], [i for i, _ in bare])
     for number, guard in rest:
         main.test(guard, number, "        ")
     return _built(main, pool)
 
 
-def _add_group(code: _Code, guards: list[Guard], first: int) -> None:
-    """Check what modules hold, unless no module has changed since it last held."""
+def _listed(pool: Pool, guards: list[tuple[int, Guard]]) -> _Code:
+    """A function that gives what some places hold."""
+    code = _Code(pool)
+    places = [code.place(g.origin, i, "        ") for i, g in guards if g.origin is not None]
+    code.add(f"        return ({', '.join(places)},)", guards[0][0])
+    return code
+
+
+def _add_group(code: _Code, guards: list[Guard], first: int, bare: list[int]) -> None:
+    """Check what modules hold, unless no module has changed since it last held.
+
+    The tensors among it that have no history are known then, and looked at in one go.
+    """
     roots = {id(g.root): g.root for g in guards if g.root is not None}
     # One tuple, exchanged as a whole: other threads may check at the same time.
-    stamp: list[Any] = [(-1, *[None] * len(roots))]
+    stamp: list[Any] = [(-1, *[None] * len(roots), ())]
     name = code.pool.name(stamp)
     places = [code.place(root, first, "        ") for root in roots.values()]
     unlike = [f"seen[{i}] is not {place}" for i, place in enumerate(places, 1)]
@@ -335,7 +357,10 @@ def _add_group(code: _Code, guards: list[Guard], first: int) -> None:
     code.add("            version = structure.version", first)
     code.add("            failed = group(args, kwargs)", first)
     code.add("            if failed >= 0: return failed", first)
-    code.add(f"            {name}[0] = ({', '.join(['version', *places])},)", first)
+    held = ["bare(args, kwargs)"] if bare else []
+    code.add(f"            seen = {name}[0] = ({', '.join(['version', *places, *held])},)", first)
+    if bare:
+        code.add("        if any(map(history, seen[-1])): return group(args, kwargs)", bare[0])
 
 
 def _built(code: _Code, pool: Pool) -> Check:

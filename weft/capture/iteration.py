@@ -89,17 +89,18 @@ class Steps(Stream):
 
 
 class Along(Stream):
-    """The rows of a tensor."""
+    """The rows of a tensor, which are read when their turn comes."""
 
-    def __init__(self, rows: Tensor) -> None:
+    def __init__(self, rows: Tensor, turned: bool = False) -> None:
         self.rows = rows
+        self.turned = turned  # from the last to the first
         self.count = rows.shape[0]
 
     def tensor(self) -> Tensor:
-        return self.rows
+        return flip(self.rows, axis=0) if self.turned else self.rows
 
     def at(self, index: Any) -> Any:
-        return self.rows[index]
+        return self.rows[self.count - 1 - index if self.turned else index]
 
 
 def _integer(value: Any) -> Tensor:
@@ -161,7 +162,7 @@ def _least(counts: Sequence[Any]) -> Any:
 
 def _turned(stream: Stream) -> Stream:
     if isinstance(stream, Along):
-        return Along(flip(stream.rows, axis=0))
+        return Along(stream.rows, not stream.turned)
     assert isinstance(stream, Steps)
     last = stream.at(stream.count - 1)
     return Steps(last, stream.start - stream.step, -stream.step)

@@ -25,6 +25,7 @@ from weft.capture.follow import CONTROL, INERT, PURE_WEFT, SHOWS, WARN, why_impu
 from weft.capture.origin import MISSING, static_lookup
 from weft.capture.showing import is_logging, show, warn
 from weft.capture.values import CONTAINERS, is_plain
+from weft.core.outside import number_in
 from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
 
@@ -258,6 +259,8 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     """A function of Weft's own that is not followed."""
     if function in SHOWS:
         return show(hooks, function, args, kwargs)
+    if function is number_in:
+        return _number_in(hooks, *args)
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")
@@ -283,6 +286,19 @@ def _callbacks(hooks: Hooks, value: Any) -> Any:
     if type(value) in (list, tuple) and value and all(map(callable, value)):
         return [hooks.callback(part) for part in value]
     return hooks.callback(value)
+
+
+def _number_in(hooks: Hooks, holder: Any, key: str) -> Any:
+    """A number in a dict from outside as an input of the graph: no guard, but that it is one."""
+    watch = hooks.watch
+    known = watch.known(holder)
+    if known is None or watch.tensors is None or type(holder) is not dict:
+        return hooks.item(holder, key)
+    if stores.held(known) is not holder or type(holder.get(key)) is not float:
+        return hooks.item(holder, key)  # written by the run itself, or something else
+    origin = stores.element_origin(known, key)
+    watch.guard("class", origin, float, holder=known)
+    return watch.tensors.number(origin, holder[key])
 
 
 def taken(hooks: Hooks, known: Known, function: Any) -> bool:

@@ -34,6 +34,10 @@ class Aliased(CaptureError):
     """A loop writes to a tensor from before it through a name that it gives other tensors."""
 
 
+class AlwaysFails(CaptureError):
+    """The body of a loop ends in an error, whenever it is run."""
+
+
 class Leaf:
     """One leaf of a place. `kind` is None while it is not carried: then it stays `fixed`."""
 

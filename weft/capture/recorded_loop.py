@@ -12,7 +12,7 @@ from weft.capture.carry import Loop
 from weft.capture.control_grad import emit, unfollowed
 from weft.capture.grown import Regrow, grow
 from weft.capture.journal import Journal
-from weft.capture.loop_state import LoopState
+from weft.capture.loop_state import AlwaysFails, LoopState
 from weft.capture.nested import NestedRecorder, close, graph_recorder, stand_in
 from weft.capture.recorder import GraphRecorder
 from weft.capture.source_flow import Unreachable
@@ -49,8 +49,8 @@ class RecordedLoop:
         self.body = body
         self.python = LoopState(hooks, here, state, frozenset((*head, *after)), body, name)
         self.tensors = Loop(here, name, (), body)  # of those that are written in place
-        self.nested = NestedRecorder(here, "body")
-        self.condition = NestedRecorder(here, "condition")
+        self.nested: NestedRecorder = hooks.flow.nested(here, "body")
+        self.condition: NestedRecorder = self.nested
         self.has_effects = False
         self.opaque = ""
 
@@ -69,7 +69,7 @@ class RecordedLoop:
         """Record the body until it gives what it is given."""
         flow = self.hooks.flow
         for _ in range(MOST_RECORDINGS):
-            nested = NestedRecorder(self.here, "body")
+            nested = flow.nested(self.here, "body")
             journal = self.open(nested)
             regrow: Regrow | None = None
             try:
@@ -84,7 +84,7 @@ class RecordedLoop:
                     if steady:
                         self._set_outputs(nested)
             except Unreachable:
-                raise CaptureError(
+                raise AlwaysFails(
                     f"the body of a loop always ends in an error{line_of(None, self.body)}",
                     op=self.name,
                     hint="raise on some condition",
@@ -117,8 +117,8 @@ class RecordedLoop:
 
     def record_condition(self, test: Callable[[], Any]) -> bool:
         """Record when to go on; False where that writes something."""
-        nested = self.condition = NestedRecorder(self.here, "condition")
         flow = self.hooks.flow
+        nested = self.condition = flow.nested(self.here, "condition")
         journal = self.open(nested)
         try:
             with nested.opened():

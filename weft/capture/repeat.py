@@ -16,7 +16,7 @@ from weft.capture.agree import line_of
 from weft.capture.attempt import Attempt, State
 from weft.capture.branches import record_if
 from weft.capture.iteration import Rows, Unrolled, rows_of
-from weft.capture.loop_state import Aliased
+from weft.capture.loop_state import Aliased, AlwaysFails
 from weft.capture.lower import is_flag
 from weft.capture.nested import NestedRecorder, graph_recorder
 from weft.capture.recorded_loop import RecordedLoop, unchanged
@@ -65,13 +65,11 @@ def while_(
         attempt.undo()
         try:
             record_while(hooks, test, body, state, head, after, entered, pure)
-        except Aliased:
+        except (Aliased, AlwaysFails) as reason:
             # The first iteration by itself: after it, the loop has tensors of its own.
-            sides = [hooks._side(body, list(state)), hooks._side(lambda: None, list(state))]
-            cells = frozenset(id(cell) for _, cell, _ in state)
-            live = tuple({*head, *after})
-            record_if(hooks, hooks.predicate(test()), sides, live, cells, FOR_WORDS)
-            record_while(hooks, test, body, state, head, after, entered, pure, fresh=True)
+            _once(hooks, test(), body, state, (*head, *after))
+            if isinstance(reason, Aliased):
+                record_while(hooks, test, body, state, head, after, entered, pure, fresh=True)
         return
 
 
@@ -112,6 +110,19 @@ def record_while(
     rotated.emit_while(entered)
 
 
+def _once(
+    hooks: SourceHooks, going: Any, body: Callable[[], Any], state: State, live: Sequence[str]
+) -> None:
+    """if going: body()"""
+    if not hooks.asks(going):
+        if hooks.test(going):
+            body()
+        return
+    sides = [hooks._side(body, list(state)), hooks._side(lambda: None, list(state))]
+    cells = frozenset(id(cell) for _, cell, _ in state)
+    record_if(hooks, hooks.predicate(going), sides, tuple({*live}), cells, FOR_WORDS)
+
+
 def _as_flag(hooks: SourceHooks, value: Any) -> Any:
     return hooks.predicate(value) if hooks.asks(value) else hooks.test(value)
 
@@ -131,7 +142,14 @@ def for_(
     rows = None if graph_recorder() is None else rows_of(hooks, iterable)
     if rows is not None and not rows.is_short:
         if isinstance(rows.count, Tensor):
-            _for_as_while(hooks, rows, body, going, state, head, after)
+            try:
+                _for_as_while(hooks, rows, body, going, state, head, after)
+            except (Aliased, AlwaysFails) as reason:
+                # The first iteration by itself: after it, the loop has tensors of its own.
+                first = standing_for(lambda: body(rows.at(0)), body)
+                _once(hooks, rows.count > 0, first, state, (*head, *after))
+                if isinstance(reason, Aliased):
+                    _for_as_while(hooks, rows, body, going, state, head, after, first=1)
             return
         try:
             with Attempt(hooks, state) as attempt:
@@ -166,14 +184,7 @@ def _guarded(
     live: Sequence[str],
 ) -> None:
     """One more iteration in Python, if the graph has not stopped before."""
-
-    def run() -> None:
-        body(item)
-
-    standing_for(run, body)
-    sides = [hooks._side(run, list(state)), hooks._side(lambda: None, list(state))]
-    cells = frozenset(id(cell) for _, cell, _ in state)
-    record_if(hooks, hooks.predicate(still), sides, live, cells, FOR_WORDS)
+    _once(hooks, still, standing_for(lambda: body(item), body), state, live)
 
 
 def _for_as_scan(
@@ -198,6 +209,9 @@ def _for_as_scan(
         body(rows.item(parts))
 
     recorded.settle(step)
+    written = {id(state.tensor) for state in recorded.tensors.states}
+    if any(id(getattr(stream, "rows", None)) in written for stream in rows.streams):
+        raise CaptureError("a loop goes over a tensor that its body writes to", op="for")
     recorded.emit_scan(streams, rows.count)
 
 
@@ -209,8 +223,9 @@ def _for_as_while(
     state: State,
     head: Sequence[str],
     after: Sequence[str],
+    first: int = 0,
 ) -> None:
-    counter = CellType(0)
+    counter = CellType(first)
     name = "__weft_step__"
     with_counter = [*state, (name, counter, None)]
     count = rows.count_number()
@@ -228,6 +243,7 @@ def _for_as_while(
             return more if hooks.test(still) else False
         return logical_and(hooks.predicate(more), hooks.predicate(still))  # type: ignore[arg-type]
 
+    recorded.python.fresh = first > 0
     recorded.settle(step)
     if not recorded.record_condition(test):
         raise CaptureError("the condition of a loop writes something", op="for")

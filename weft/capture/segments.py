@@ -21,6 +21,7 @@ import numpy as np
 from weft.autodiff.split import Split
 from weft.base.pytree import TreeSpec
 from weft.base.source import SourceLocation
+from weft.capture.new_leaves import NewLeaf
 from weft.capture.origin import Origin
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Node, Value, extract
@@ -76,6 +77,7 @@ class Ending:
     effects           writes to Python objects
     backward          the nodes that compute gradients, or None where no result has a history
     backward_at       the number of the first node of a backward pass inside of the path
+    new_leaves        those of `made` that are leaves of the dynamic graph
     split             what is computed anew for such a pass, where a memory budget is asked for
     """
 
@@ -89,6 +91,7 @@ class Ending:
     keep: list[Tensor]  # those tensors: their ids stay theirs
     backward: Backward | None
     backward_at: int | None = None
+    new_leaves: list[NewLeaf] = field(default_factory=list)
     split: Split | None = None
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE
 from weft.capture.journal import Entry, Journal, Variable, entry_for
+from weft.capture.mixed import Mixed, SourceNested
+from weft.capture.recorder import GraphRecorder
 from weft.capture.tokens import effect
 from weft.ops.effects import FAIL, Raised
 
@@ -38,6 +40,10 @@ def is_own(error: Exception) -> bool:
     return os.path.dirname(file) == CAPTURE and os.path.basename(file) not in ACTING_FOR_USERS
 
 
+class OneSided(CaptureError):
+    """What is outside has another structure after one side of an `if` than after the other."""
+
+
 class Unreachable(BaseException):
     """Both sides of an `if` raise: nothing after it is ever run."""
 
@@ -52,6 +58,7 @@ class Flow:
         self.poisoned: dict[int, tuple[Any, str]] = {}
         self.iterators: dict[int, tuple[Any, int]] = {}
         self.unrolled: list[tuple[str, Exception]] = []  # loops that Python ran, and why
+        self.mixed = Mixed(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
         self._tries: list[int] = []
 
@@ -64,6 +71,10 @@ class Flow:
     def close(self) -> None:
         self.journals.pop()
         self.tries = self._tries.pop()
+
+    def nested(self, here: GraphRecorder, name: str) -> SourceNested:
+        """A recorder for a branch or body."""
+        return SourceNested(here, name, self.mixed, self.journals)
 
     @property
     def depth(self) -> int:
@@ -91,7 +102,7 @@ class Flow:
     def unmergeable(self, entry: Entry, message: str) -> None:
         """An object is not the same on two ways. It matters if it is used once more."""
         if entry.known(self.watch) is not None:
-            raise CaptureError(message, hint=HINT)
+            raise OneSided(message, hint=HINT)
         self.poisoned[id(entry.obj)] = (entry.obj, message)
 
     def check(self, obj: Any) -> None:

@@ -20,12 +20,14 @@ from weft.autodiff.split import Split
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_unflatten
 from weft.capture.effects import replay
+from weft.capture.new_leaves import make_leaves
 from weft.capture.parting import budget_trouble, split_of
 from weft.capture.segments import Ending, Given, Made, Segment, acts, answer_key
 from weft.capture.trace_recorder import TraceRecorder, array_tensor
 from weft.capture.tree import backward_inputs, describe, insert
 from weft.core.bind import bind, recorder, recording
 from weft.core.grad_mode import mode
+from weft.core.number import Number
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Value, extract
 from weft.ir.interpret import Program
@@ -188,6 +190,7 @@ class Traced:
         ending = segment.ending
         assert ending is not None
         made = [wrap(numbers[value]._data) for value in ending.made]
+        make_leaves(ending.new_leaves, made, args, kwargs)
         if ending.backward is not None:
             self._link(ending, path, numbers, made)
         leaves: list[Any] = []
@@ -221,10 +224,10 @@ class Traced:
                     None if grad == "none" else made[grad] if isinstance(grad, int) else grad
                 )
 
-        def this_call(tensor: Tensor) -> Tensor:
+        def this_call(tensor: Tensor) -> Any:
             place = ending.places[id(tensor)]
-            found: Tensor = made[place] if isinstance(place, int) else place.evaluate(args, kwargs)
-            return found
+            found = made[place] if isinstance(place, int) else place.evaluate(args, kwargs)
+            return found.numpy().item() if tensor.__class__ is Number else found
 
         replay(ending.effects, args, kwargs, this_call)
 
@@ -234,7 +237,9 @@ class Traced:
         """Make the call one node of the dynamic graph."""
         backward = ending.backward
         assert backward is not None
-        sources = [numbers[value] for value in backward.sources]
+        own = [made[leaf.place] for leaf in ending.new_leaves if leaf.learns]
+        inner = backward.sources[: len(backward.sources) - len(own)]
+        sources = [numbers[value] for value in inner] + own
         saved = backward_inputs(backward)
         kept = [_plain(numbers[value]) for value in saved]
         places = [i for i, value in enumerate(backward.gradients) if value is not None]
@@ -274,7 +279,7 @@ class Traced:
             return spread([slots[i] for i in program.outputs])
 
         inputs = [value for segment in path for value, _ in segment.inputs]
-        edges = dict(zip(backward.sources, [x._node for x in sources], strict=True))
+        edges = dict(zip(inner, [x._node for x in sources], strict=False))
         given = [(numbers[value]._data, edges.get(value)) for value in inputs]
 
         def differentiable(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:

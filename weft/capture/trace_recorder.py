@@ -6,6 +6,7 @@ where Python asks a tensor for its value are the nodes so far computed, on this 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -20,6 +21,7 @@ from weft.base.dtypes import DType, dtype_of_numpy
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.effects import Now
+from weft.capture.new_leaves import new_leaves
 from weft.capture.origin import Origin, pinned
 from weft.capture.recorder import GraphRecorder
 from weft.capture.segments import (
@@ -38,6 +40,7 @@ from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import run_node
+from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.identity import ASSUME_SHAPE
@@ -80,6 +83,7 @@ class TraceRecorder(GraphRecorder):
         self._computed = 0  # up to this node
         self._answers: dict[tuple[Value, str], Any] = {}
         self._arrays: dict[int, tuple[Any, Tensor]] = {}
+        self._inputs_of_numbers: dict[int, Tensor] = {}  # by id of the origin, which is kept alive
         self._passes = engine.passes.count
         self._backward_at: int | None = None  # the first node of a backward pass
 
@@ -92,13 +96,16 @@ class TraceRecorder(GraphRecorder):
 
     def lift(self, tensor: Tensor) -> Value:
         origin = self.watch.origin_of(tensor)
+        if origin is None and isinstance(tensor, StateTensor):
+            # The state of a generator that the function makes: the same in each call.
+            attrs = constant_attrs(tensor.numpy(), tensor.device)
+            return self.value_of(self.emit(CONSTANT, [], attrs)[0])
         if origin is None:
-            if not isinstance(tensor, StateTensor):
-                self.refuse(
-                    f"a tensor ({tensor.type}) was used that was not reached through arguments, "
-                    "closures, globals or attributes"
-                )
-            origin = pinned(tensor, "the random state" if _is_random(tensor) else "a tensor")
+            self.refuse(
+                f"a tensor ({tensor.type}) was used that was not reached through arguments, "
+                "closures, globals or attributes"
+            )
+            origin = pinned(tensor, "a tensor")
         return self._input(type_of(tensor), origin, wrap(tensor._data))
 
     def _input(self, kind: TensorType, origin: Origin, numbers: Tensor) -> Value:
@@ -118,6 +125,15 @@ class TraceRecorder(GraphRecorder):
             value = self._input(type_of(numbers), origin, numbers)
             known = self._arrays[id(array)] = (array, symbolic(value, self))
         return known[1]
+
+    def number(self, origin: Origin, value: float) -> Tensor:
+        """An input for a Python number: any later call may have another one."""
+        found = self._inputs_of_numbers.get(id(origin))
+        if found is None:
+            numbers = wrap(np.asarray(value))
+            found = symbolic(self._input(type_of(numbers), origin, numbers), self)
+            self._inputs_of_numbers[id(origin)] = found
+        return found
 
     def read_grad(self, tensor: Tensor) -> None:
         if id(tensor) in self.grads_set:
@@ -225,10 +241,16 @@ class TraceRecorder(GraphRecorder):
             origin = self._outside(tensor)
             places[id(tensor)] = place(tensor) if origin is None else origin
             keep_alive.append(tensor)
-        tracked = [i for i, tensor in enumerate(keep) if tensor._node is not None]
+        leaves_made = new_leaves(keep, place, self._outside)
+        own = {made[leaf.place]: leaf.place for leaf in leaves_made if leaf.learns}
+        tracked = [
+            i for i, tensor in enumerate(keep) if tensor._node is not None and made[i] not in own
+        ]
         forward = len(self.graph.nodes)
         backward_at = self._backward_at
-        backward = self._backward([keep[i] for i in tracked], forward) if tracked else None
+        leaves_kept = [keep[i] for i in own.values()]
+        results = [keep[i] for i in tracked]
+        backward = self._backward(results, forward, leaves_kept) if tracked else None
         if backward is None:
             tracked = []
         del self.graph.nodes[forward:]
@@ -244,6 +266,7 @@ class TraceRecorder(GraphRecorder):
             keep_alive,
             backward,
             backward_at,
+            leaves_made,
         )
 
     def _in_effects(self) -> list[Tensor]:
@@ -280,9 +303,10 @@ class TraceRecorder(GraphRecorder):
         tensor = entry.tensor
         origin = self.watch.origin_of(tensor)
         if origin is None:
-            if not isinstance(tensor, StateTensor):
-                self.refuse(f"a tensor ({tensor.type}) was written that was not found outside")
-            origin = pinned(tensor, "the random state")
+            if isinstance(tensor, StateTensor):
+                return []  # of a generator that the function makes
+            self.refuse(f"a tensor ({tensor.type}) was written that was not found outside")
+            origin = pinned(tensor, "a tensor")
         value = None
         if tensor._data is not entry.data:
             # What it holds is a tensor of its own here: the target is only told at the end.
@@ -300,13 +324,16 @@ class TraceRecorder(GraphRecorder):
         history = value is not None and tensor._node is not entry.node
         return [] if value is None and grad == "same" else [Write(origin, value, history, grad)]
 
-    def _backward(self, results: list[Tensor], forward: int) -> Backward | None:
+    def _backward(
+        self, results: list[Tensor], forward: int, own: Sequence[Tensor] = ()
+    ) -> Backward | None:
         """Run autograd on the symbolic results: what it leaves behind is the backward."""
         lifted = [
             (tensor, value)
             for tensor, value in self._lifted.values()
             if self._wants_gradient(tensor)
         ]
+        lifted += [(leaf, self.value_of(leaf)) for leaf in own]
         if not lifted:
             return None
         cotangents = [Value(type_of(result), f"g{i}") for i, result in enumerate(results)]
@@ -338,12 +365,9 @@ class TraceRecorder(GraphRecorder):
         return self._node_of(tensor) is not None
 
 
-def _is_random(tensor: Tensor) -> bool:
-    return isinstance(tensor, StateTensor)
-
-
-def array_tensor(array: np.ndarray[Any, Any]) -> Tensor:
+def array_tensor(given: np.ndarray[Any, Any] | float) -> Tensor:
     """A tensor with the numbers of an array that somebody else may write to."""
+    array = np.asarray(given)
     dtype = dtype_of_numpy(array.dtype)
     return wrap(array.astype(dtype.numpy, copy=True))
 

@@ -164,7 +164,7 @@ def shown(value: Any) -> str:
         return f"an array {value.dtype}{list(value.shape)}"
     if is_plain(value) or isinstance(value, CONTAINERS):
         try:
-            text = repr(value)
+            text = " ".join(line.strip() for line in repr(value).splitlines())
         except Exception:
             return f"a {type(value).__name__}"
         return text if len(text) <= 80 else f"{text[:77]}..."

@@ -42,6 +42,9 @@ class TensorWatcher(Protocol):
     def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
         """Whether an outside array becomes an input of the graph, so that its values are free."""
 
+    def number(self, origin: Origin, value: float) -> Any:
+        """What stands for an outside number that becomes an input of the graph."""
+
 
 class Known:
     """An object from outside that the run has met."""
@@ -299,10 +302,12 @@ class Watch:
 
     def _note_tensor(self, value: Tensor, origin: Origin, holder: Known | None) -> None:
         facts = tensor_facts(value)
-        # A tensor that requires no gradient may get a history by an in-place write, of which no
-        # version tells; parameters that learn refuse such writes.
-        grouped = holder if type(value) is not Tensor and facts.leaf else None
+        grouped = holder if facts.leaf is not False else None
         self.guard("tensor", origin, facts, holder=grouped)
+        if facts.leaf is None and holder is not None and holder.grouped:
+            # It may get a history by an in-place write, of which no version tells; parameters
+            # that learn refuse such writes.
+            self.guard("bare", origin, None, holder=holder)
         known = self._remember(value, origin, False)
         known.in_group = grouped is not None and grouped.grouped
         known.root = grouped.root if known.in_group and grouped is not None else None
@@ -315,7 +320,7 @@ class Watch:
         # changes with their structure.
         fixed = type(value) is tuple or origin.key == "_member_kinds"
         if holder is not None and holder.grouped and fixed:
-            known.grouped, known.root = True, holder.root
+            known.grouped, known.in_group, known.root = True, True, holder.root
         if not isinstance(value, (tuple, frozenset)):
             self._tell_apart(type(value), known)
 

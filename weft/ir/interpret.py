@@ -1,10 +1,10 @@
 """The reference interpreter: runs a graph node by node, through the cards.
 
 It is the oracle of every other executor, so it is plain: no reordering, no fusion, no reuse of
-memory; but a value is let go after its last use, as `Graph.memory` counts it. What an op does is what its card says. Who calls an op is the caller's choice (`call`): the
-one `bind` of `weft.core` makes the interpreter take and give tensors. Two kinds of ops are not
-called: control flow, whose evaluation runs the nested graphs, and ops on stacks, which are no
-arrays.
+memory; but a value is let go after its last use, as `Graph.memory` counts it. What an op does is
+what its card says. Who calls an op is the caller's choice (`call`): the one `bind` of `weft.core`
+makes the interpreter take and give tensors. Two kinds of ops are not called: control flow, whose
+evaluation runs the nested graphs, and ops on stacks, which are no arrays.
 """
 
 from __future__ import annotations

@@ -66,7 +66,6 @@ CONSTANT = Op(
     "constant",
     _constant_type,
     _constant,
-    vjp=(),
     traits=Trait.CREATION | Trait.ANYWHERE,
 )
 

@@ -11,18 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft.base.dim_algebra import Dim
 from weft.base.source import SourceLocation
 from weft.ir.op import Trait
 from weft.ir.text import value_names
-from weft.ir.types import StackType, TensorType
+from weft.ir.types import StackType, TokenType
 
 if TYPE_CHECKING:
     from weft.ir.graph import Graph, Node, Value
 
-#: A size that is not known counts as this many.
+#: A size that is not known counts as this many; so does the length of a stack.
 USUAL_SIZE = 256
-#: The bytes of a stack, whose size is not known.
-STACK_BYTES = 1 << 24
 
 Sizes = Mapping[str, int]
 
@@ -30,18 +29,32 @@ Sizes = Mapping[str, int]
 def nbytes(value: Value, sizes: Sizes | None = None) -> int:
     """The bytes of a value; symbolic sizes are those given, else usual ones."""
     kind = value.type
-    if not isinstance(kind, TensorType):
-        return STACK_BYTES if isinstance(kind, StackType) else 0
-    size = kind.dtype.itemsize
-    for axis in kind.shape:
-        if not isinstance(axis, int):
-            axis = axis.evaluate({name: (sizes or {}).get(name, USUAL_SIZE) for name in axis.names})
-        size *= axis
+    if isinstance(kind, TokenType):
+        return 0
+    tensor = kind.innermost if isinstance(kind, StackType) else kind
+    size = tensor.dtype.itemsize * (USUAL_SIZE**kind.depth if isinstance(kind, StackType) else 1)
+    for axis in tensor.shape:
+        size *= _known(axis, sizes or {})
     return size
 
 
-#: Views whose elements do not lie in order: a reshape of one has to copy it.
-_SCATTERED = frozenset({"permute_dims", "broadcast_to", "getitem"})
+def _known(size: int | Dim, sizes: Sizes) -> int:
+    if not isinstance(size, Dim):
+        return size
+    return size.evaluate({name: sizes.get(name, USUAL_SIZE) for name in size.names})
+
+
+def _scatters(node: Node) -> bool:
+    """Whether the elements of a view no longer lie in order: a reshape of it has to copy them."""
+    name, attrs = node.op.name, node.attrs
+    if name == "permute_dims":
+        return list(attrs["axes"]) != sorted(attrs["axes"])
+    if name == "getitem":
+        index = attrs["index"]
+        parts = index if isinstance(index, tuple) else (index,)
+        first = parts[0] if parts else None
+        return len(parts) > 1 or (isinstance(first, slice) and first.step not in (None, 1))
+    return name == "broadcast_to"
 
 
 class Storages:
@@ -61,7 +74,7 @@ class Storages:
         source, in_order = self._of.get(node.inputs[0], (node.inputs[0], True))
         if node.op.name == "reshape" and not in_order:
             return False
-        self._of[node.outputs[0]] = (source, in_order and node.op.name not in _SCATTERED)
+        self._of[node.outputs[0]] = (source, in_order and not _scatters(node))
         return True
 
 

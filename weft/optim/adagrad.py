@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import full_like, zeros, zeros_like
-from weft.optim.apply import Array, apply, chunks, number_like, rule
+from weft.optim.apply import Array, apply, chunks, rate_of, rule
 from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
 
 # --- Adagrad -----------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Adagrad(Optimizer):
             state["sum"],
             state["step"],
             grad,
-            number_like(p, group["lr"]),
+            rate_of(p, group),
             lr_decay=group["lr_decay"],
             eps=group["eps"],
             weight_decay=group["weight_decay"],
@@ -251,7 +251,7 @@ class Adadelta(Optimizer):
             state["acc_delta"],
             state["step"],
             grad,
-            number_like(p, group["lr"]),
+            rate_of(p, group),
             rho=group["rho"],
             eps=group["eps"],
             weight_decay=group["weight_decay"],

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
-from weft.optim.apply import Array, apply, chunks, number_like, rule
+from weft.optim.apply import Array, apply, chunks, rate_of, rule
 from weft.optim.optimizer import Group, Optimizer, Params
 
 # --- the rule ----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Adam(Optimizer):
             *moments,
             state["step"],
             grad,
-            number_like(p, group["lr"]),
+            rate_of(p, group),
             betas=group["betas"],
             eps=group["eps"],
             weight_decay=group["weight_decay"],

@@ -18,6 +18,7 @@ from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import ShapeError, WeftError
 from weft.core.bind import bind, update
 from weft.core.operands import assign, cast, paired
+from weft.core.outside import number_in
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
 from weft.ir.types import TensorType
@@ -128,8 +129,9 @@ def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
         raise error.about(op.name, types) from None
 
 
-def number_like(p: Tensor, number: Any) -> Tensor:
+def rate_of(p: Tensor, group: dict[str, Any]) -> Tensor:
     """A learning rate as a 0-d tensor of a parameter's dtype: an operand of the rule."""
+    number = number_in(group, "lr")
     if isinstance(number, Tensor):
         return cast(number, p.dtype).to_device(p.device)
     found = paired(p, number)

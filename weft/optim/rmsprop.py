@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
-from weft.optim.apply import Array, apply, chunks, number_like, rule
+from weft.optim.apply import Array, apply, chunks, rate_of, rule
 from weft.optim.optimizer import Group, Optimizer, Params
 
 # --- the rule ----------------------------------------------------------------------------------
@@ -160,6 +160,6 @@ class RMSprop(Optimizer):
             *(state[name] for name in names),
             state["step"],
             grad,
-            number_like(p, group["lr"]),
+            rate_of(p, group),
             **{attr: group[attr] for attr in ATTRS.split()},
         )

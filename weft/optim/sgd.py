@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros_like
-from weft.optim.apply import Array, apply, number_like, rule
+from weft.optim.apply import Array, apply, rate_of, rule
 from weft.optim.blas import add_scaled, scale
 from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
 
@@ -143,7 +143,7 @@ class SGD(Optimizer):
             )
 
     def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        lr = number_like(p, group["lr"])
+        lr = rate_of(p, group)
         if group["momentum"] == 0:
             apply(
                 sgd_update,

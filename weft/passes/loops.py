@@ -115,7 +115,7 @@ class Plan:
             results += [len(loop.carries)] if self.keeps_count else []
         results += [loop.y_result(y) for y in self.ys]
         replaced_node(builder, node, [given[i] for i in order], graphs, results, **attrs)
-        fixed = [i for i in self.consts if i >= first_carry]
+        fixed = _fixed_carries(loop)  # also those that nobody needs inside
         builder.forward([node.outputs[i - first_carry] for i in fixed], [given[i] for i in fixed])
         counted(notes, "carries that never change", len(fixed))
         dropped = len(loop.carries) - len(self.carries) - len(fixed)
@@ -129,12 +129,21 @@ class Plan:
         return before - after - 2 * (len(loop.carries) - len(self.carries))
 
 
+def _fixed_carries(loop: Loop) -> list[int]:
+    """Carries that the body gives as it is given them."""
+    body = loop.body
+    return [
+        i
+        for i in loop.carries
+        if body.outputs[i - loop.carries[0]] is body.inputs[i] and body.inputs[i].type is not TOKEN
+    ]
+
+
 def _plan(loop: Loop, used: set[Value]) -> Plan | None:
     """What a loop needs; None where it needs all it has."""
     node, body, condition = loop.node, loop.body, loop.condition
     inside = {value: i for i, value in enumerate(body.inputs)}
-    fixed = [i for i in loop.carries if body.outputs[i - loop.carries[0]] is body.inputs[i]]
-    fixed = [i for i in fixed if node.inputs[i].type is not TOKEN]
+    fixed = _fixed_carries(loop)
     changing = [i for i in loop.carries if i not in set(fixed)]
     ys = list(range(len(body.outputs) - loop.first_y))
     kept_ys = [y for y in ys if node.outputs[loop.y_result(y)] in used]

@@ -39,7 +39,6 @@ from weft.core.operands import cast, number_kind
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op
 from weft.ops.creation import zeros, zeros_like
-from weft.ops.identity import STOP_GRADIENT
 
 __all__ = ["jvp", "linearize"]
 
@@ -91,7 +90,7 @@ class Forward(Level):
         out = bind(op, *values, **attrs)
         results = out if isinstance(out, tuple) else (out,)
         moved: Sequence[Any] = (None,) * len(results)
-        if enabled and not self._paused and op is not STOP_GRADIENT:
+        if enabled and not self._paused:
             tangents = [self.tangent(x) for x in inputs]
             if active(op, values, [t is not None for t in tangents], out):
                 moved = self.push(op, values, tangents, attrs, out)

@@ -1,0 +1,61 @@
+"""Twenty steps of training: traced = compiled = eager, and = PyTorch where that has the same."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from nn_samples.table import quiet_figures
+from training import CASES
+from training.table import STEPS, Case, compare, of_torch, of_weft, train
+
+import weft
+
+CAPTURES = {"trace": weft.trace, "source": weft.compile}
+
+by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@pytest.mark.parametrize("mode", CAPTURES)
+@by_case
+def test_captured_steps_are_eager_steps(case: Case, mode: str) -> None:
+    """Losses, parameters, gradients, moments, buffers, random state; and how often it records."""
+    want, _ = train(case, of_weft())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is kept as a graph
+        got, counts = train(case, of_weft(), CAPTURES[mode])
+    compare(got, want, case.rtol, case.atol)
+    place = list(CAPTURES).index(mode)
+    settled = case.settled[place]
+    assert counts[-1] == case.recordings[place], counts
+    assert counts[settled - 1 :] == [counts[-1]] * (STEPS - settled + 1), counts
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.torch], ids=lambda c: c.name)
+def test_steps_are_those_of_pytorch(case: Case) -> None:
+    """From the same start: losses, parameters, gradients, buffers and the optimizer's state."""
+
+    def work(torch: Any) -> dict[str, Any]:
+        found, _ = train(case, of_torch(torch))
+        losses = [found.pop(f"loss{i}") for i in range(STEPS)]
+        # An array has no None: what has no gradient is left out.
+        return {k: v for k, v in found.items() if v is not None} | {"losses": losses}
+
+    want = quiet_figures(f"training_{case.name.replace(' ', '_')}", work)
+    got, _ = train(case, of_weft())
+    del got["random state"]
+    got["losses"] = [got.pop(f"loss{i}") for i in range(STEPS)]
+    compare({k: _array(v) for k, v in got.items() if v is not None}, want, 1e-7, 1e-9)
+
+
+def _array(value: Any) -> Any:
+    return np.asarray(value)
+
+
+def test_rows() -> None:
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+    for case in CASES:
+        assert case.recordings == (2, 2) or case.why, case.name
