@@ -195,9 +195,9 @@ OPS_TESTED_ELSEWHERE = {
     *(name for name in OPS if name.endswith("_update")),  # test_optim.py
     *(name for name in OPS if name.startswith("random_")),  # test_random*.py
     *(name for name, op in OPS.items() if op.nested),  # test_control*.py
-    *(name for name in OPS if name.startswith("stack_")),  # test_control_grad.py
+    *(name for name in OPS if name.startswith(("stack_", "list_"))),  # test_source.py
     *(name for name, op in OPS.items() if Trait.EFFECT in op.traits),  # test_source.py
-    *("token", "stop_gradient", "assume_shape"),  # test_source.py, test_make_graph.py, test_trace.py
+    *("token", "stop_gradient", "assume_shape"),  # test_source.py, test_make_graph.py
     *("fence", "named"),  # test_checkpoint.py
     *("constant", "function_1"),  # test_make_graph.py
 }

@@ -35,10 +35,7 @@ def graphs(name: str) -> list[tuple[Graph, list[list[weft.Tensor]]]]:
             return ()
         return weft.autograd.grad(total, floats, materialize_grads=True, allow_unused=True)
 
-    made = []
-    for call in (function, gradients):
-        made.append((weft.make_graph(call, *specs), given))
-    return made
+    return [(weft.make_graph(call, *specs), given) for call in (function, gradients)]
 
 
 def check(before: Graph, after: Graph, inputs: list[list[weft.Tensor]]) -> None:

@@ -28,14 +28,14 @@ from weft.base.dims import *
 from weft.base.dtypes import *
 from weft.base.promotion import *
 from weft.base.pytree import *
+from weft.capture.control import *
 from weft.capture.declared import *
 from weft.capture.graph_rewrite import *
-from weft.capture.control import *
-from weft.capture.loops import *
 from weft.capture.iteration import *
+from weft.capture.loops import *
 from weft.capture.make_graph import *
-from weft.capture.trace import *
 from weft.capture.tokens import *
+from weft.capture.trace import *
 from weft.compile import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from state.table import BOTH, World, row, vectors
-
 import weft
+from state.table import BOTH, World, row, vectors
 
 f64 = weft.float64
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from state.table import BOTH, World, row
-
 import weft
+from state.table import BOTH, World, row
 
 f64 = weft.float64
 

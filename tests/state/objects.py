@@ -7,9 +7,9 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
 import numpy as np
-from state.table import World, row
 
 import weft
+from state.table import World, row
 
 TOTAL: Any = None
 CALLS = 0

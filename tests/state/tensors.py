@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from state.table import World, row, vectors
-
 import weft
+from state.table import World, row, vectors
 from weft import nn
 
 f64 = weft.float64

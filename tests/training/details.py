@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from nn_samples.table import values
-from training.table import Case, Setup, fill
 
 import weft
+from training.table import Case, Setup, fill
 from weft import nn
 from weft.nn import functional as F
 from weft.optim import lr_scheduler
@@ -322,7 +322,7 @@ def careful(_library: Any) -> Setup:
 
 
 def inner_loop(_library: Any) -> Setup:
-    """Descends on the input first, as long as that helps: gradients inside of a loop on a tensor."""
+    """Descends on the input first, while that helps: gradients inside of a loop on a tensor."""
     model = net()
     optimizer = sgd(model)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from nn_samples.table import values
-from training.table import Case, Setup, fill
 
 import weft
+from training.table import Case, Setup, fill
 from weft.nn import functional as F
 
 

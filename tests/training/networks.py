@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nn_samples.table import indices, values
+
 from training.table import Case, Setup, fill
 
 

@@ -65,9 +65,7 @@ def run(
     here = recorder()
     keep = keep or (here is not None and here.keeps_histories)
     context = contextvars.copy_context()  # hooks run as the user set things up
-    found: Gradients = quietly(
-        _run, list(roots), keep, create, targets, context, cut, doubts
-    )
+    found: Gradients = quietly(_run, list(roots), keep, create, targets, context, cut, doubts)
     return found
 
 

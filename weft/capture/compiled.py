@@ -115,4 +115,3 @@ class Compiled(Traced):
     def __repr__(self) -> str:
         name = getattr(self, "__qualname__", self.function)
         return f"<compiled {name}: {len(self.recordings)} recordings>"
-

@@ -386,4 +386,3 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype
 def is_plain(value: Any) -> bool:
     """Whether a leaf is a constant under the guards: a number, a string, a class."""
     return isinstance(value, (*_PLAIN, type, DType, Device, BuiltinFunctionType))
-
