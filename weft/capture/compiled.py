@@ -41,7 +41,7 @@ class SourceRecorder(TraceRecorder):
             muted.on = before
 
     def write(self, target: Tensor) -> None:
-        self.watch.flow.mixed.check(target, self.watch.flow.journals)
+        self.watch.flow.mixed.check(target)
         super().write(target)
 
     def finish(self, result: Any) -> Ending:

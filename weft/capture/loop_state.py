@@ -21,6 +21,7 @@ from weft.capture.nested import NestedRecorder, stand_in
 from weft.capture.origin import MISSING
 from weft.capture.recorder import GraphRecorder
 from weft.core.number import HELD_AS, Number, joint_kind, kind_of, number
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.types import TensorType, Type
 
@@ -247,6 +248,17 @@ class LoopState:
             hint=HINT,
         )
 
+    def begin(self, fresh: bool) -> None:
+        """With `fresh`, all tensors that names hold are the loop's own from the beginning."""
+        self.fresh = fresh
+        for variable in self.variables if fresh else ():
+            for key, value in variable.parts().items():
+                if self._matters(variable) and isinstance(value, Tensor):
+                    place = Place(variable, key, value)
+                    place.leaves[0].kind = kind_of_tensor(value)
+                    place.leaves[0].is_number = isinstance(value, Number)
+                    self.places[id(variable.obj), key] = place
+
     def again(self) -> None:
         """Something outside has changed: what the body writes to is to be found anew."""
         self._seen = None
@@ -371,8 +383,11 @@ class LoopState:
             if leaf.kind is not None
         ]
 
-    def finish(self, results: Sequence[Tensor], at_least_once: bool) -> None:
+    def finish(
+        self, results: Sequence[Tensor], at_least_once: bool, nested: NestedRecorder
+    ) -> None:
         """Let all places hold what the loop gives."""
+        self._note_mixed(results, nested)
         at = 0
         for place in self.places.values():
             count = sum(leaf.kind is not None for leaf in place.all_leaves())
@@ -385,6 +400,19 @@ class LoopState:
         for variable in self.variables:
             if not self._matters(variable):
                 variable.put({})
+
+    def _note_mixed(self, results: Sequence[Tensor], nested: NestedRecorder) -> None:
+        """After the loop a name holds the tensor from before, or one of the last iteration."""
+        merged: list[tuple[Tensor, list[Tensor | None]]] = []
+        for leaf, result in zip(self.carried(), results, strict=True):
+            if leaf.is_number or not isinstance(leaf.out, Tensor):
+                continue
+            data = leaf.out._data
+            made = data.__class__ is SymbolicArray and data.recorder is nested
+            old = None if made and leaf.out is not leaf.entered else leaf.out
+            first = leaf.initial if isinstance(leaf.initial, Tensor) else None
+            merged.append((result, [first, None if old is leaf.entered else old]))
+        self.hooks.flow.mixed.add(merged)
 
 
 def sample_of(before: Parts, now: Parts) -> Any:

@@ -7,15 +7,16 @@ else can see the tensor that would have been written.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
+from types import CellType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
-from weft.capture.journal import Journal
+from weft.base.source import PACKAGE
 from weft.capture.nested import NestedRecorder
-from weft.capture.recorder import Written
+from weft.capture.stores import instance_dict
+from weft.capture.values import CONTAINERS
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -41,16 +42,16 @@ class Mixed:
             if any(side is not None for side in sides):
                 self._known[id(tensor)] = (tensor, sides, self._ifs)
 
-    def check(self, target: Tensor, journals: list[Journal]) -> None:
+    def check(self, target: Tensor) -> None:
         """A tensor is about to be written."""
         found = self._known.get(id(target))
         if found is None:
             return
         _, sides, number = found
-        for place in range(len(sides)):
-            if sides[place] is not None and (
-                self._has_twin(target, sides, place, number)
-                or self._is_seen(sides, place, journals)
+        values = _variables()
+        for place, side in enumerate(sides):
+            if side is not None and (
+                self._has_twin(target, sides, place, number) or self._is_seen(side, values)
             ):
                 raise CaptureError(
                     f"a tensor ({target.type}) is written to that is one of several, by a "
@@ -67,41 +68,63 @@ class Mixed:
             if its == number
         )
 
-    def _is_seen(self, sides: Sides, place: int, journals: list[Journal]) -> bool:
-        """Whether anybody but this run's own notes holds a tensor."""
-        tensor: Any = sides[place]
+    def _is_seen(self, tensor: Tensor, values: list[Any]) -> bool:
+        """Whether a tensor comes from outside, or a variable of running code leads to it."""
         if self.watch.known(tensor) is not None:
             return True
-        nested = self._known.get(id(tensor))
-        if nested is not None and any(
-            side is not None and self._is_seen(nested[1], i, journals)
-            for i, side in enumerate(nested[1])
-        ):
+        found = self._known.get(id(tensor))
+        inner = [] if found is None else [side for side in found[1] if side is not None]
+        if any(self._is_seen(side, values) for side in inner):
             return True
-        del nested
-        ours = {id(before) for journal in journals for _, before in journal.entries.values()}
-        ours.update(id(theirs) for _, theirs, _ in self._known.values())
-        ours.update(id(entry) for entry in self._known.values())
-        holders = gc.get_referrers(tensor)
-        foreign = sum(not _is_note(holder, ours) for holder in holders)
-        # Beside them, only variables of running functions count: `tensor` here, and the argument.
-        return foreign > 0 or sys.getrefcount(tensor) - len(holders) > 2
+        return any(_leads_to(value, tensor, DEPTH) for value in values)
 
 
-def _is_note(holder: Any, ours: set[int]) -> bool:
-    if id(holder) in ours or isinstance(holder, Written):
+#: How deep in the containers and objects that variables hold a tensor is looked for.
+DEPTH = 4
+
+
+def _variables() -> list[Any]:
+    """What the variables of the running functions that are not Weft's own hold."""
+    values: list[Any] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            values += list(frame.f_locals.values())
+        frame = frame.f_back
+    return values
+
+
+def _leads_to(value: Any, tensor: Tensor, depth: int) -> bool:
+    if value is tensor:
         return True
-    return type(holder).__module__ in ("weft.capture.loop_state", "weft.capture.nested")
+    if isinstance(value, (Tensor, str, bytes, int, float, type, ModuleType)) or not depth:
+        return False
+    if isinstance(value, FunctionType):
+        cells = value.__closure__ or ()
+        return any(_leads_to(part, tensor, depth - 1) for cell in cells for part in _held(cell))
+    if isinstance(value, dict):
+        parts: Any = value.values()
+    elif isinstance(value, CONTAINERS):
+        parts = value
+    else:
+        parts = (instance_dict(value) or {}).values()
+    return any(_leads_to(part, tensor, depth - 1) for part in list(parts))
+
+
+def _held(cell: CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []
 
 
 class SourceNested(NestedRecorder):
     """A branch or body whose writes are looked at before they are done."""
 
-    def __init__(self, parent: Any, name: str, mixed: Mixed, journals: list[Journal]) -> None:
+    def __init__(self, parent: Any, name: str, mixed: Mixed) -> None:
         super().__init__(parent, name)
         self.mixed = mixed
-        self.journals = journals
 
     def write(self, target: Tensor) -> None:
-        self.mixed.check(target, self.journals)
+        self.mixed.check(target)
         super().write(target)

@@ -203,8 +203,8 @@ class NestedRecorder(GraphRecorder):
             if question == "repr":
                 return super().ask(tensor, question)
             raise CaptureError(
-                f"Python asks a tensor ({tensor.type}) for its value ({question}) inside a loop "
-                "or branch of the graph, where it has none yet",
+                f"Python asks a tensor ({tensor.type}) for its value ({question}), "
+                "inside of a loop or branch of the graph, where it has none yet",
                 op=question,
                 hint="keep to tensors there, or ask before; to run a loop of the graph in Python, "
                 "write weft.unroll(range(n))",

@@ -170,7 +170,7 @@ class RecordedLoop:
 
     def finish(self, results: list[Tensor], at_least_once: bool) -> None:
         count = len(self.python.carried())
-        self.python.finish(results[:count], at_least_once)
+        self.python.finish(results[:count], at_least_once, self.nested)
         if self.has_effects:
             tokens[self.here] = results[count]
             count += 1

@@ -8,6 +8,7 @@ all that the attempt did is undone, and the loop runs in Python: it is unrolled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,12 @@ def while_(
                     continue
                 # Whether the loop goes on is a tensor by now: then all of it belongs in the graph.
         attempt.undo()
-        try:
-            record_while(hooks, test, body, state, head, after, entered, pure)
-        except (Aliased, AlwaysFails) as reason:
+        given = (hooks, test, body, state, head, after, entered, pure)
+        trouble = _trouble(partial(record_while, *given))
+        if trouble is not None:
             # The first iteration by itself: after it, the loop has tensors of its own.
             _once(hooks, test(), body, state, (*head, *after))
-            if isinstance(reason, Aliased):
+            if trouble is Aliased:
                 record_while(hooks, test, body, state, head, after, entered, pure, fresh=True)
         return
 
@@ -87,7 +88,7 @@ def record_while(
     """`entered`: the body is run once at least. `pure`: the condition writes no variables."""
     if pure:
         recorded = RecordedLoop(hooks, state, head, after, body, "while")
-        recorded.python.fresh = fresh
+        recorded.python.begin(fresh)
         recorded.settle(lambda nested: body())
         if recorded.record_condition(test):
             recorded.emit_while(entered)
@@ -103,11 +104,23 @@ def record_while(
 
     live = ("__weft_go__",)
     rotated = RecordedLoop(hooks, with_go, [*head, *live], after, body, "while")
-    rotated.python.fresh = fresh
+    rotated.python.begin(fresh)
     rotated.settle(step)
     if not rotated.record_condition(lambda: go.cell_contents):
         raise CaptureError("the condition of a loop writes to what it reads", op="while")
     rotated.emit_while(entered)
+
+
+def _trouble(record: Callable[[], None]) -> type[CaptureError] | None:
+    """Try to record a loop; what is special about it where its first iteration must be apart.
+
+    The error itself is let go of: its traceback would hold on to all that was tried.
+    """
+    try:
+        record()
+    except (Aliased, AlwaysFails) as reason:
+        return type(reason)
+    return None
 
 
 def _once(
@@ -142,13 +155,14 @@ def for_(
     rows = None if graph_recorder() is None else rows_of(hooks, iterable)
     if rows is not None and not rows.is_short:
         if isinstance(rows.count, Tensor):
-            try:
-                _for_as_while(hooks, rows, body, going, state, head, after)
-            except (Aliased, AlwaysFails) as reason:
+            trouble = _trouble(
+                lambda: _for_as_while(hooks, rows, body, going, state, head, after)
+            )
+            if trouble is not None:
                 # The first iteration by itself: after it, the loop has tensors of its own.
                 first = standing_for(lambda: body(rows.at(0)), body)
                 _once(hooks, rows.count > 0, first, state, (*head, *after))
-                if isinstance(reason, Aliased):
+                if trouble is Aliased:
                     _for_as_while(hooks, rows, body, going, state, head, after, first=1)
             return
         try:
@@ -160,7 +174,7 @@ def for_(
             return
         except Exception as error:
             attempt.undo()
-            hooks.flow.unrolled.append((line_of(None, body), error))
+            hooks.flow.unrolled.append((line_of(None, body), str(error)))
     if isinstance(iterable, Unrolled):
         iterable = iterable.iterable
     live = tuple({*head, *after})
@@ -243,7 +257,7 @@ def _for_as_while(
             return more if hooks.test(still) else False
         return logical_and(hooks.predicate(more), hooks.predicate(still))  # type: ignore[arg-type]
 
-    recorded.python.fresh = first > 0
+    recorded.python.begin(first > 0)
     recorded.settle(step)
     if not recorded.record_condition(test):
         raise CaptureError("the condition of a loop writes something", op="for")

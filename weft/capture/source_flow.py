@@ -57,7 +57,7 @@ class Flow:
         self.tries = 0  # how many `try` statements are open outside of the innermost branch
         self.poisoned: dict[int, tuple[Any, str]] = {}
         self.iterators: dict[int, tuple[Any, int]] = {}
-        self.unrolled: list[tuple[str, Exception]] = []  # loops that Python ran, and why
+        self.unrolled: list[tuple[str, str]] = []  # loops that Python ran, and why
         self.mixed = Mixed(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
         self._tries: list[int] = []
@@ -74,7 +74,7 @@ class Flow:
 
     def nested(self, here: GraphRecorder, name: str) -> SourceNested:
         """A recorder for a branch or body."""
-        return SourceNested(here, name, self.mixed, self.journals)
+        return SourceNested(here, name, self.mixed)
 
     @property
     def depth(self) -> int:
