@@ -447,7 +447,7 @@ ERRORS: list[tuple[str, Callable[[Any], Any], type, str]] = [
         "question",
         lambda x: weft.scan(lambda c, y: (c, y if y > 0 else c), x[0], x),
         CaptureError,
-        "asks a symbolic tensor",
+        "asks a tensor .* inside of a loop",
     ),
     (
         "no pair",

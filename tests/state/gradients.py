@@ -222,6 +222,24 @@ def overwritten_in_a_loop(w: World):
 
 
 @row(BOTH)
+def singular_where_it_is_not_used(w: World):
+    """The slope of the root is infinite at 0; where the root is not used, that is nobody's."""
+    w.p = leaf(0, 0)
+
+    def f(x):
+        w.p.grad = None
+        y = w.p * 2
+        length = weft.sqrt((y * y).sum())
+        z = y / length * x if length > 0 else y * x
+        z.sum().backward()
+        with weft.no_grad():
+            w.p += weft.clip(x, -1, 0)  # from the first negative x on, it is somewhere else
+        return z.detach()
+
+    return f
+
+
+@row(BOTH)
 def hook_on_one_side(w: World):
     """A hook is called where its tensor was used, and nowhere else."""
     w.p, w.q, w.calls = leaf(1, 2), leaf(3, 4), weft.zeros((), dtype=f64)
@@ -293,6 +311,7 @@ ROWS = [
     used_in_a_loop_that_may_not_be_entered,
     used_in_some_iterations,
     overwritten_in_a_loop,
+    singular_where_it_is_not_used,
     hook_on_one_side,
     unused_in_grad,
     backward_outside,

@@ -4,7 +4,8 @@ Where a graph chooses between branches, the backward of the choice gives zeros f
 that was taken did not use. Eagerly there is no gradient at all: `.grad` stays None, an optimizer
 passes the parameter by, a hook is not called. So while a graph is recorded, the engine carries
 along under which condition a gradient is there, a `bool[]` tensor of the graph, and has the
-recorder decide where that makes a difference. A gradient without a doubt is there for certain.
+recorder decide where that makes a difference. A gradient without a doubt is there for certain. The
+zeros themselves stay zeros, whatever they pass through.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
-from weft.autodiff.node import AccumulateGrad, Node, PartNode
-from weft.core.grad_mode import no_grad
-from weft.core.tensor import Tensor
+from weft.autodiff.node import AccumulateGrad, Node, OpNode, PartNode, data_of
+from weft.core.grad_mode import enable_grad, no_grad
+from weft.core.tensor import Tensor, wrap
+from weft.ir.graph import Value
+from weft.ir.types import TensorType
 from weft.ops.elementwise import logical_and, logical_or
+from weft.ops.select import where
 
 Doubts = dict[Node, Tensor]
 
@@ -28,6 +32,25 @@ def decides(node: Node) -> bool:
         return False
     tensor = node.variable
     return bool(node.after) or (tensor is not None and tensor.grad is None)
+
+
+def masked(node: Node, grads: Sequence[Any], doubt: Tensor, create: bool) -> Sequence[Any]:
+    """Zeros where there is no gradient: 0 times the infinite slope of a root would not be zero."""
+    if isinstance(node, OpNode) and not node.plan.keeps:
+        return grads  # it computes with nothing but the gradient
+    return [part if _is_other(part) else _masked(part, doubt, create) for part in grads]
+
+
+def _masked(part: Any, doubt: Tensor, create: bool) -> Any:
+    with enable_grad() if create else no_grad():
+        found = where(doubt, part if isinstance(part, Tensor) else wrap(part), 0)
+    return found if create else found._data
+
+
+def _is_other(part: Any) -> bool:
+    """Whether a gradient is none, or a stack of gradients."""
+    value = getattr(data_of(part), "value", None)
+    return part is None or (isinstance(value, Value) and not isinstance(value.type, TensorType))
 
 
 def pass_on(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.doubt import Doubts, decides, pass_on, pass_to_whole
+from weft.autodiff.doubt import Doubts, decides, masked, pass_on, pass_to_whole
 from weft.autodiff.node import (
     Node,
     OpNode,
@@ -133,6 +133,8 @@ def _run(
         if watch:
             _check(node, grads, g)
         if doubts is not None and (doubts or doubt is not None or node.doubts is not None):
+            if doubt is not None:
+                grads = masked(node, grads, doubt, create)
             pass_on(doubts, node, grads, doubt, waiting)
         first: Any = None
         for edge, part in zip(node.edges, grads, strict=False):
