@@ -461,7 +461,7 @@ def undefined_name(x):
 
 
 def types_differ(x):
-    if x.sum() > 0:  # noqa: SIM108
+    if x.sum() > 0:
         y = x
     else:
         y = x[:1]

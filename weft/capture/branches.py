@@ -214,8 +214,7 @@ def _merged_entries(
 
 def same_parts(a: Parts, b: Parts) -> bool:
     return len(a) == len(b) and all(
-        x == y and a[x] is b[y] if type(x) is type(y) else False
-        for x, y in zip(a, b, strict=True)
+        x == y and a[x] is b[y] if type(x) is type(y) else False for x, y in zip(a, b, strict=True)
     )
 
 

@@ -31,9 +31,7 @@ def _both(a: Defined, b: Defined) -> Defined:
 
 def walruses(node: ast.AST) -> Names:
     """Names that `:=` binds somewhere in an expression."""
-    return frozenset(
-        part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)
-    )
+    return frozenset(part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
 
 
 def _if_true(test: ast.expr) -> Names:

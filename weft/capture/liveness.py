@@ -17,9 +17,7 @@ from typing import Any
 Names = frozenset[str]
 NONE: Names = frozenset()
 #: Code that runs at another time than where it stands.
-DEFERRED = (
-    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef),
-)
+DEFERRED = (*(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef),)
 
 
 @dataclass

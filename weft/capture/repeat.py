@@ -155,9 +155,7 @@ def for_(
     rows = None if graph_recorder() is None else rows_of(hooks, iterable)
     if rows is not None and not rows.is_short:
         if isinstance(rows.count, Tensor):
-            trouble = _trouble(
-                lambda: _for_as_while(hooks, rows, body, going, state, head, after)
-            )
+            trouble = _trouble(lambda: _for_as_while(hooks, rows, body, going, state, head, after))
             if trouble is not None:
                 # The first iteration by itself: after it, the loop has tensors of its own.
                 first = standing_for(lambda: body(rows.at(0)), body)

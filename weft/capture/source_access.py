@@ -168,7 +168,6 @@ class Access(Hooks):
             return self.foreign(function, args, kwargs)
         return super().call(function, *args, **kwargs)
 
-
     def foreign(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Other people's code is called on tensors."""
         if self.flow.fallback == "python":

@@ -320,4 +320,3 @@ def _bool(value: Any) -> Tensor:
         return as_held(bool(value), HELD_AS["bool"])
     made: Tensor = truth(as_held(value, value.dtype) if isinstance(value, Number) else value, "in")
     return made
-

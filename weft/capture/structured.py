@@ -135,9 +135,7 @@ class Structured(Statements):
         test = self.lazy(node.test, condition=True)
         body, name = self.made("body", node.body, state, node)
         head, after = self.facts.head[node], self.facts.live[node]
-        call = self.hook(
-            node, "while_", test, self.place(name, node), *self.cells(state, node)
-        )
+        call = self.hook(node, "while_", test, self.place(name, node), *self.cells(state, node))
         call.args += [_strings(self.live(state, n, loop=node), node) for n in (head, after)]
         return [body, self.statement(node, call)]
 

@@ -155,8 +155,7 @@ def common(values: Iterable[Any], op: str, *, at_least: str = "") -> list[Tensor
         dtype = promote_weak(dtype, "float")
     place = device or as_device(None)
     return [
-        cast(value, dtype) if is_strong(value) else constant(value, dtype, place)
-        for value in given
+        cast(value, dtype) if is_strong(value) else constant(value, dtype, place) for value in given
     ]
 
 

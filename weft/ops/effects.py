@@ -165,9 +165,7 @@ class Called:
             known = isinstance(leaf, (Tensor, np.ndarray, np.generic))
             tensor = self.asarray(leaf) if known else self.asarray(leaf, dtype=kind.dtype)
             if tensor.type != kind:
-                raise DTypeError(
-                    f"{self!r} gave {tensor.type}, and {kind} was said", op="py_call"
-                )
+                raise DTypeError(f"{self!r} gave {tensor.type}, and {kind} was said", op="py_call")
             made.append(wrap(tensor._data))
         return made
 
