@@ -39,15 +39,9 @@ def test_eager(make: Maker) -> None:
     assert changed
 
 
-#: What is known not to work yet, with the reason.
-GAPS = {("operator_overloads", "source"): "objects that both branches make anew are not merged"}
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", STYLES, ids=lambda make: make.__name__)
 def test_captured(make: Maker, mode: str) -> None:
-    if (make.__name__, mode) in GAPS:
-        pytest.xfail(GAPS[make.__name__, mode])
     function, script = make()
     original, other = make()
     captured = capture(mode, original)

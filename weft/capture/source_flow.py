@@ -54,6 +54,7 @@ class Flow:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.journals: list[Journal] = []
+        self.births: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
         self.tries = 0  # how many `try` statements are open outside of the innermost branch
         self.poisoned: dict[int, tuple[Any, str]] = {}
         self.iterators: dict[int, tuple[Any, int]] = {}
@@ -83,15 +84,20 @@ class Flow:
     def touch(self, obj: Any) -> None:
         """An object is about to be written: let all open journals know what it holds."""
         if self.journals and id(obj) not in self.journals[-1].entries:
-            self.note(entry_for(obj))
+            self.note(entry_for(obj), self.births.get(id(obj), (obj, 0))[1])
+
+    def born(self, obj: Any) -> None:
+        """An object was made: journals that were opened before know nothing of it."""
+        if self.journals:
+            self.births[id(obj)] = (obj, len(self.journals))
 
     def touch_entry(self, entry: Entry) -> None:
         if self.journals and id(entry.obj) not in self.journals[-1].entries:
             self.note(entry)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: Entry, first: int = 0) -> None:
         before = entry.parts()
-        for journal in reversed(self.journals):
+        for journal in reversed(self.journals[first:]):
             if id(entry.obj) in journal.entries:
                 break
             journal.add(entry, before)

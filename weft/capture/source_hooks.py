@@ -64,6 +64,9 @@ class SourceWatch(Watch):
         if not isinstance(obj, (Tensor, type, types.ModuleType)):
             self.flow.touch(obj)
 
+    def born(self, obj: Any) -> None:
+        self.flow.born(obj)
+
 
 class SourceHooks(Access):
     """The hooks of one function in one run."""

@@ -362,6 +362,9 @@ class Watch:
     def touch(self, obj: Any) -> None:
         """The attributes of an object are about to change."""
 
+    def born(self, obj: Any) -> None:
+        """An object was made by the run."""
+
     def undo(self, action: Callable[[], None]) -> None:
         if self.active:
             self._undo.append(action)
