@@ -10,17 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import CellType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE
 from weft.capture.nested import NestedRecorder
 from weft.capture.stores import instance_dict
 from weft.capture.values import CONTAINERS
+from weft.capture.watch import Watch
 from weft.core.tensor import Tensor
-
-if TYPE_CHECKING:
-    from weft.capture.watch import Watch
 
 #: What a merged tensor is on each side of its `if`: a tensor from before, or None for a new one.
 Sides = list[Tensor | None]
@@ -84,10 +82,13 @@ DEPTH = 4
 
 
 def _variables() -> list[Any]:
-    """What the variables of the running functions that are not Weft's own hold."""
+    """What the variables of the functions that the watched run is in hold.
+
+    Who called it is of no concern: what they hold and the run can reach is known as from outside.
+    """
     values: list[Any] = []
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    while frame is not None and frame.f_code is not Watch.run.__code__:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             values += list(frame.f_locals.values())
         frame = frame.f_back
