@@ -92,7 +92,7 @@ def same_bits(a: Array, b: Array) -> bool:
         return same_bits(a.real.copy(), b.real.copy()) and same_bits(a.imag.copy(), b.imag.copy())
     if a.dtype.kind in "iub":
         return bool(np.array_equal(a, b))
-    unsigned = {2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize]
+    unsigned = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize]
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     equal = a.view(unsigned) == b.view(unsigned)
     return bool(np.all(equal | (np.isnan(a) & np.isnan(b))))

@@ -24,6 +24,9 @@ from weft.passes.facts import NOT_QUITE_COMMUTATIVE, SHAPE_MATTERS, commutes_exa
 from weft.passes.patterns import Call, Letter, Number, Pattern, Rule, letters, read
 from weft.passes.strength import Strength
 
+#: Before tests register dtypes of their own.
+STANDARD = tuple(DTYPES.values())
+
 FORMS = ("0-d", "full", "swapped")
 
 
@@ -94,7 +97,7 @@ def _points(name: str, dtype: DType) -> Array:
 
 
 def _instances(rule: Rule, form: str) -> Iterator[Instance]:
-    for dtype in DTYPES.values():
+    for dtype in STANDARD:
         if dtype.name in STANDARD_NAMES and dtype.kind in KINDS[rule.kinds]:
             try:
                 yield Instance(rule, dtype, form)
@@ -256,7 +259,7 @@ def test_casts_of_casts(source: DType) -> None:
     """Every chain of two casts, exact where it is made one; and the chains are really different
     where it is not."""
     x = _all_points(source)
-    for through, target in itertools.product(DTYPES.values(), repeat=2):
+    for through, target in itertools.product(STANDARD, repeat=2):
         graph = Graph()
         value = graph.add_input(TensorType(source, x.shape))
         try:
@@ -280,7 +283,7 @@ ELEMENTWISE = [op for op in OPS.values() if op.elementwise and not op.attrs]
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
 def test_elementwise_kernels_see_elements_only(op: Op) -> None:
     """What `sink` relies on: repeated or alone, an element has the same result."""
-    for dtype in DTYPES.values():
+    for dtype in STANDARD:
         if dtype.kind not in KINDS[op.kinds] or (op.name, dtype.kind) in SHAPE_MATTERS:
             continue
         kinds = [dtype] * len(op.inputs)
@@ -308,7 +311,7 @@ COMMUTATIVE = [
 @pytest.mark.parametrize("op", COMMUTATIVE, ids=lambda op: op.name)
 def test_commutative_kernels(op: Op) -> None:
     """What `canonical` and `cse` rely on."""
-    for dtype in DTYPES.values():
+    for dtype in STANDARD:
         if dtype.kind not in KINDS[op.kinds] or not commutes_exactly(op, dtype):
             continue
         x, y = (np.ascontiguousarray(a).reshape(-1) for a in np.meshgrid(*[special(dtype)] * 2))
