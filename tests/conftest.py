@@ -1,6 +1,20 @@
 """Settings for all tests."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from weft.ir.op import OPS
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True)
+def own_cards() -> Iterator[None]:
+    """Cards that a test makes are gone after it: others go over all that there are."""
+    before = dict(OPS)
+    yield
+    OPS.clear()
+    OPS.update(before)

@@ -15,7 +15,7 @@ from weft.base.errors import ShapeError
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
-from weft.ir.op import Op, Trait
+from weft.ir.op import OPS, Op, Trait
 from weft.ops.batching import looped
 from weft.ops.creation import zeros
 
@@ -123,22 +123,18 @@ def _types(*values: Any, call: FunctionCall) -> Any:
     return _evaluate(None, *values, call=call)
 
 
-_cards: dict[int, Op] = {}
-
-
 def _card(results: int) -> Op:
     """One card for each number of results."""
-    if results not in _cards:
-        _cards[results] = Op(
-            f"function_{results}",
-            _types,
-            _evaluate,
-            outputs=results,
-            vjp=(_rule,),
-            batch=looped,
-            traits=Trait.ANYWHERE,
-        )
-    return _cards[results]
+    name = f"function_{results}"
+    return OPS.get(name) or Op(
+        name,
+        _types,
+        _evaluate,
+        outputs=results,
+        vjp=(_rule,),
+        batch=looped,
+        traits=Trait.ANYWHERE,
+    )
 
 
 _card(1)
