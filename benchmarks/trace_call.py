@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 import weft
-from weft.capture.trace import Traced
+from weft.capture.trace.traced import Traced
 from weft.core.bind import bind
 from weft.ir.interpret import Program
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from weft.capture.convert import NoSource, convert
-from weft.capture.watch import Watch
+from weft.capture.convert.convert import NoSource, convert
+from weft.capture.watch.watch import Watch
 
 SCALE = 3
 NAMES = ["a", "b", "c"]

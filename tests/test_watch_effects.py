@@ -24,9 +24,9 @@ import pytest
 
 import weft
 from weft import nn
-from weft.capture.effects import replay
-from weft.capture.guards import compile_guards
-from weft.capture.watch import Watch
+from weft.capture.watch.effects import replay
+from weft.capture.watch.guards import compile_guards
+from weft.capture.watch.watch import Watch
 
 TOTAL = 0
 LOG: list[Any] = []

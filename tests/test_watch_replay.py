@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 import weft
-from weft.capture.effects import Now, replay, template_of
-from weft.capture.guards import compile_guards
-from weft.capture.watch import Watch
+from weft.capture.watch.effects import Now, replay, template_of
+from weft.capture.watch.guards import compile_guards
+from weft.capture.watch.watch import Watch
 
 
 class Recorded:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.errors import RangeError
-from weft.capture.compiled import Compiled
-from weft.capture.trace import Traced
+from weft.capture.from_source.compiled import Compiled
+from weft.capture.trace.traced import Traced
 from weft.ir.graph import Graph
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient

@@ -13,8 +13,8 @@ from weft.base.dims import as_dim
 from weft.base.dtypes import as_dtype, default_float, dtype_of_numpy
 from weft.base.errors import CaptureError, DTypeError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
-from weft.capture.control_grad import call_node
-from weft.capture.nested import graph_recorder
+from weft.capture.control.nested import graph_recorder
+from weft.capture.control.node import call_node
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import bind, new_tensor, recording
 from weft.core.bind import written as announce_write

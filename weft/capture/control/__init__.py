@@ -1,0 +1,1 @@
+"""Control flow as nodes, and its derivatives."""

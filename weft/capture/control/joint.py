@@ -1,0 +1,251 @@
+"""A nested graph together with its backward, and how the two are put apart.
+
+The nodes of the graph are recorded anew on inputs that want gradients, and autograd is run on the
+results: what it leaves behind is the backward half. What that half uses of the forward half has to
+be kept from one to the other, unless it is there anyway or cheap to have again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.autodiff import engine
+from weft.autodiff.doubt import Doubts
+from weft.base import dtypes
+from weft.base.device import CPU
+from weft.capture.control.gradient_flow import is_smooth
+from weft.capture.control.nested import Border, NestedRecorder, set_inputs
+from weft.capture.control.node import replay, replay_node
+from weft.capture.recorder import GraphRecorder
+from weft.core.bind import recording
+from weft.core.grad_mode import enable_grad
+from weft.core.operands import cast
+from weft.core.symbolic import symbolic
+from weft.core.tensor import Tensor, wrap
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import OPS, Trait
+from weft.ir.types import StackType, TensorType, Type
+from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
+
+
+@dataclass(slots=True)
+class Halves:
+    """The two halves of a graph.
+
+    forward      the graph anew: its inputs and outputs are those of the old one
+    nodes        the backward half: it uses values of the forward half and the cotangents
+    cotangents   for each output a value, or None where it has none
+    gradients    for each input a value, or None where none arrives
+    doubts       for each input a condition under which its gradient is there, or None: it is
+    """
+
+    forward: Graph
+    nodes: list[Node]
+    cotangents: list[Value | None]
+    gradients: list[Value | None]
+    doubts: list[Value | None]
+
+    def needed(self) -> list[Value]:
+        """What the backward half uses of the forward half, in order."""
+        made = {value for node in self.nodes for value in node.outputs}
+        made.update(value for value in self.cotangents if value is not None)
+        used = [value for node in self.nodes for value in node.inputs]
+        used += [value for value in (*self.gradients, *self.doubts) if value is not None]
+        return [value for value in dict.fromkeys(used) if value not in made]
+
+
+def differentiate(
+    owner: GraphRecorder, graph: Graph, inputs: Sequence[bool], outputs: Sequence[bool]
+) -> Halves:
+    """Both halves, for gradients of these inputs out of those of these outputs."""
+    nested = NestedRecorder(owner, graph.name)
+    given: list[Tensor] = []
+    for value, wanted in zip(graph.inputs, inputs, strict=True):
+        tensor = nested.input(value.type)
+        nested.inputs[-1].name = value.name
+        if wanted and is_smooth(value.type):
+            tensor._node = Border(tensor.shape)
+        given.append(tensor)
+    targets = [x._node for x in given if x._node is not None]
+    roots: list[tuple[Any, Any]] = []
+    cotangents: list[Value | None] = [None] * len(outputs)
+    gradients: list[Value | None] = []
+    conditions: Doubts = {}
+    doubts: list[Value | None] = []
+    with recording(nested), enable_grad():
+        results = replay(nested, graph, given)
+        split = len(nested.graph.nodes)
+        for i, (result, on) in enumerate(zip(results, outputs, strict=True)):
+            if on and result._node is not None:
+                start = cotangents[i] = Value(nested.value_of(result).type)
+                roots.append((result._node, symbolic(start, nested)._data))
+        caught = engine.run(
+            roots, keep=True, create=False, targets=targets, cut=True, doubts=conditions
+        )
+        for x in given:
+            doubt = None if x._node is None else conditions.get(x._node)
+            doubts.append(None if doubt is None else nested.value_of(doubt))
+            g = None if x._node is None else caught.get(x._node)
+            gradients.append(None if g is None else nested.value_of(cast(wrap(g), x.dtype)))
+    assert not nested.captured, "a nested graph is closed"
+    forward = Graph(graph.name)
+    set_inputs(forward, nested.inputs)
+    forward.nodes = nested.graph.nodes[:split]
+    forward.outputs = tuple([nested.value_of(x) for x in results])
+    backward = live_nodes(nested.graph.nodes[split:], [*gradients, *doubts])
+    return Halves(forward, backward, cotangents, gradients, doubts)
+
+
+def live_nodes(nodes: Sequence[Node], wanted: Iterable[Value | None]) -> list[Node]:
+    """Those of the nodes that lead to wanted values, in order."""
+    needed = {value for value in wanted if value is not None}
+    kept = []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+            kept.append(node)
+    return kept[::-1]
+
+
+# --- what is kept ------------------------------------------------------------------------------
+
+#: Ops that cost no more than reading what was kept.
+_CHEAP = frozenset(
+    {"astype", "negative", "logical_not", "equal", "not_equal"}
+    | {"less", "less_equal", "greater", "greater_equal"}
+)
+_DEEPEST = 20  # of a chain of cheap ops
+
+
+class Residuals:
+    """How the backward half gets what it needs of the forward half.
+
+    free      what it has anyway: inputs of the forward half that it is given, too
+    hoisted   what is the same in all iterations of a loop, computed once outside of it
+    again     cheap nodes, computed again
+    saved     all else: kept from the one to the other
+    """
+
+    def __init__(self, halves: Halves, free: set[Value], invariant: set[Value]) -> None:
+        self.forward = halves.forward
+        self.free: dict[Value, None] = {}
+        self.hoisted: dict[Value, None] = {}
+        self.saved: dict[Value, None] = {}
+        self._again: set[Node] = set()
+        self._free, self._invariant = free, invariant
+        needed = halves.needed()
+        self._needed = set(needed)
+        for value in needed:
+            self._resolve(value, 0)
+
+    @property
+    def again(self) -> list[Node]:
+        return [node for node in self.forward.nodes if node in self._again]
+
+    def _resolve(self, value: Value, depth: int) -> None:
+        node = value.node
+        if value in self._free:
+            self.free[value] = None
+        elif node is not None and depth < _DEEPEST and self._is_cheap(node):
+            if node not in self._again:
+                self._again.add(node)
+                for used in node.inputs:
+                    self._resolve(used, depth + 1)
+        elif value in self._invariant:
+            self.hoisted[value] = None
+        else:
+            self.saved[value] = None
+
+    def _is_cheap(self, node: Node) -> bool:
+        """Whether a node costs less to do again than its result to keep."""
+        if Trait.CREATION in node.op.traits:
+            return True
+        if node.op.name not in _CHEAP and Trait.VIEW not in node.op.traits:
+            return False
+        return all(self._is_there(value, node) for value in node.inputs)
+
+    def _is_there(self, value: Value, user: Node) -> bool:
+        known = self._free | self._invariant
+        if value in known or value in self._needed or value in self.saved:
+            return True
+        made = value.node
+        if made is not None and Trait.CREATION in made.op.traits:
+            return True
+        return len(user.inputs) == 1 and _no_larger(value.type, user.outputs[0].type)
+
+
+def _no_larger(one: Type, two: Type) -> bool:
+    if not isinstance(one, TensorType) or not isinstance(two, TensorType):
+        return False
+    if one.shape == two.shape:
+        return one.dtype.itemsize <= two.dtype.itemsize
+    sizes = (one.nbytes, two.nbytes)
+    return all(type(n) is int for n in sizes) and sizes[0] <= sizes[1]
+
+
+def invariant_values(graph: Graph, consts: set[Value]) -> set[Value]:
+    """What depends on constants of a loop only: it is the same in all iterations."""
+    found = set(consts)
+    for node in graph.nodes:
+        if all(value in found for value in node.inputs) and Trait.EFFECT not in node.op.traits:
+            found.update(node.outputs)
+    return found
+
+
+def hoist(
+    here: GraphRecorder, graph: Graph, known: dict[Value, Tensor], wanted: Iterable[Value]
+) -> list[Tensor]:
+    """Values of a loop body that are the same in all iterations, computed outside of it."""
+    values = list(wanted)
+    made = dict(known)
+    for node in live_nodes(graph.nodes, values):
+        results = replay_node(here, node, [made[value] for value in node.inputs])
+        made.update(zip(node.outputs, results, strict=True))
+    return [made[value] for value in values]
+
+
+# --- putting graphs together -------------------------------------------------------------------
+
+
+def copy_nodes(graph: Graph, nodes: Iterable[Node], known: dict[Value, Value]) -> None:
+    """Put nodes into another graph; `known` says what their values are there, and learns more."""
+    for node in nodes:
+        made = Node(
+            node.op,
+            [known[value] for value in node.inputs],
+            node.attrs,
+            [value.type for value in node.outputs],
+            node.graphs,
+            node.location,
+        )
+        graph.nodes.append(made)
+        known.update(zip(node.outputs, made.outputs, strict=True))
+
+
+def zero_value(graph: Graph, kind: Type, *, forever: bool = True) -> Value:
+    """A zero of a type; of a stack, one that pops zeros forever, or an empty one."""
+    if isinstance(kind, StackType):
+        op = OPS["stack_zeros"] if forever else STACK_NEW
+        return graph.add(op, **stack_attrs(kind)).out
+    assert isinstance(kind, TensorType)
+    full = OPS["full"]
+    made = graph.add(full, shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device)
+    return made.out
+
+
+def flag_value(graph: Graph, flag: bool) -> Value:
+    full = OPS["full"]
+    return graph.add(full, shape=(), value=flag, dtype=dtypes.bool, device=CPU).out
+
+
+def boxed(graph: Graph, value: Value) -> Value:
+    """A value alone on a stack: for one whose shape nobody outside knows."""
+    assert isinstance(value.type, (TensorType, StackType))
+    empty = zero_value(graph, StackType(value.type), forever=False)
+    return graph.add(STACK_PUSH, empty, value).out
+
+
+def unboxed(graph: Graph, value: Value) -> Value:
+    return graph.add(STACK_POP, value).outputs[1]

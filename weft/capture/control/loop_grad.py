@@ -1,0 +1,341 @@
+"""Backward through `while` and `scan`: a loop over the iterations from the last to the first.
+
+It carries the cotangents of what the forward loop carries, and adds up those of its constants. The
+forward loop leaves for each iteration what the backward needs of it: a scan among its ys, a while
+on stacks, together with the number of iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base import dtypes
+from weft.capture.control.gradient_flow import (
+    active_values,
+    carried_active,
+    needs_box,
+    reached_inputs,
+)
+from weft.capture.control.joint import (
+    Halves,
+    Residuals,
+    boxed,
+    copy_nodes,
+    differentiate,
+    hoist,
+    invariant_values,
+    unboxed,
+    zero_value,
+)
+from weft.capture.control.node import ControlNode, emit
+from weft.capture.recorder import GraphRecorder
+from weft.core.tensor import Tensor
+from weft.ir.graph import Graph, Value
+from weft.ir.op import OPS
+from weft.ir.types import StackType, TensorType, Type
+from weft.ops.control import SCAN, WHILE
+from weft.ops.creation import full
+from weft.ops.elementwise import greater, logical_not
+from weft.ops.stacks import STACK_ADD, STACK_POP, zero_of
+
+BOOL = TensorType(dtypes.bool, ())
+
+
+class _Backward:
+    """What both kinds of loop have in common: the halves of the body, and what flows.
+
+    carried     the carries that have a cotangent
+    consts      the constants whose gradient is asked for and arrives
+    """
+
+    def __init__(
+        self,
+        call: ControlNode,
+        here: GraphRecorder,
+        body: Graph,
+        consts: int,
+        carries: int,
+        g: Sequence[Tensor | None],
+        asked: list[bool],
+    ) -> None:
+        """`g` are the cotangents of what the body gives: carries, then ys."""
+        self.call, self.here, self.first, self.last = call, here, consts, consts + carries
+        inner = carried_active(body, asked, consts, carries)
+        inputs = [*asked[:consts], *inner, *asked[self.last :]]
+        active = active_values(body, inputs)
+        given = [part is not None for part in g]
+        flowing = [on and given[i] for i, on in enumerate(inner)]
+        while True:  # a cotangent of one carry may reach others
+            reached = reached_inputs(body, active, [*flowing, *given[carries:]])[consts : self.last]
+            after = [a or (b and on) for a, b, on in zip(flowing, reached, inner, strict=True)]
+            if after == flowing:
+                break
+            flowing = after
+        self.halves: Halves = differentiate(call.owner, body, inputs, [*flowing, *given[carries:]])
+        self.forward = self.halves.forward
+        self.carried = [j for j, on in enumerate(flowing) if on]
+        gradients = self.halves.gradients
+        self.consts = [i for i in range(consts) if asked[i] and gradients[i] is not None]
+        self.fixed = set(self.forward.inputs[:consts])
+        #: Inputs of the body that have a gradient in some iterations only.
+        numbers = [*self._numbers(), *self.consts]
+        self.open = [i for i in numbers if self.halves.doubts[i] is not None]
+
+    def _numbers(self) -> list[int]:
+        return [self.first + j for j in self.carried]
+
+    def residuals(self, free: set[Value]) -> Residuals:
+        invariant = invariant_values(self.forward, self.fixed)
+        return Residuals(self.halves, self.fixed | free, invariant)
+
+    def start(self, g: Sequence[Tensor | None]) -> list[Tensor]:
+        """What the carried cotangents and the sums start with."""
+        found = []
+        for j in self.carried:
+            part = g[j]
+            found.append(self._zero(self.first + j) if part is None else part)
+        given = [i >= self.first and g[i - self.first] is not None for i in self.open]
+        flags = [full((), flag) for flag in given]
+        return [*found, *[self._zero(i) for i in self.consts], *flags]
+
+    def _zero(self, i: int) -> Tensor:
+        kind = self.forward.inputs[i].type
+        assert isinstance(kind, (TensorType, StackType))
+        return zero_of(kind)
+
+    def kinds(self) -> list[Type]:
+        """The types of what `start` gives."""
+        numbers = self._numbers() + self.consts
+        return [self.forward.inputs[i].type for i in numbers] + [BOOL] * len(self.open)
+
+    def enter(self, known: dict[Value, Value], values: Sequence[Value]) -> None:
+        """Let the cotangents of the carries be these inputs of the backward body."""
+        for j, value in zip(self.carried, values, strict=False):
+            cotangent = self.halves.cotangents[j]
+            if cotangent is not None:
+                known[cotangent] = value
+
+    def ends(self, graph: Graph, known: dict[Value, Value], values: Sequence[Value]) -> list[Value]:
+        """What the backward body gives for them: the next cotangents, and larger sums."""
+        gradients = self.halves.gradients
+        found = []
+        for j in self.carried:
+            value = gradients[self.first + j]
+            kind = self.forward.inputs[self.first + j].type
+            found.append(zero_value(graph, kind) if value is None else known[value])
+        for i, total in zip(self.consts, values[len(self.carried) :], strict=False):
+            value = gradients[i]
+            assert value is not None
+            add = STACK_ADD if isinstance(total.type, StackType) else OPS["add"]
+            found.append(graph.add(add, total, known[value]).out)
+        for i, flag in zip(self.open, values[len(found) :], strict=True):
+            doubt = self.halves.doubts[i]
+            assert doubt is not None
+            is_sum = i < self.first
+            now = known[doubt]
+            found.append(graph.add(OPS["logical_or"], flag, now).out if is_sum else now)
+        return found
+
+    def constants(self, residuals: Residuals) -> tuple[list[Value], list[Tensor]]:
+        """What the backward body is given in all iterations: as values of the forward half."""
+        free = [value for value in residuals.free if value in self.fixed]
+        tensors = [self.call.operand(value.index) for value in free]
+        if residuals.hoisted:
+            operands = {v: self.call.operand(v.index) for v in self.forward.inputs[: self.first]}
+            tensors += hoist(self.here, self.forward, operands, residuals.hoisted)
+        return [*free, *residuals.hoisted], tensors
+
+    def place(
+        self,
+        found: list[Tensor | None],
+        results: Sequence[Tensor],
+        g: Sequence[Tensor | None],
+        entered: Tensor | None,
+    ) -> None:
+        """Put the final cotangents and sums where the gradients of the operands stand.
+
+        `entered` says whether there was an iteration; None: there was.
+        """
+        numbers = self._numbers() + self.consts
+        doubts: list[Tensor | None] = [None] * len(found)
+        for i, made in zip(numbers, results, strict=False):
+            found[i] = made
+            if i >= self.first and self.halves.gradients[i] is None:  # the first one overwrites it
+                if entered is None:
+                    found[i] = None
+                else:
+                    doubts[i] = logical_not(entered)
+            elif i < self.first or g[i - self.first] is None:
+                doubts[i] = entered
+        for i, flag in zip(self.open, results[len(numbers) :], strict=True):
+            doubts[i] = flag
+        if self.call.owner.doubtful:
+            self.call.doubts = doubts
+
+
+def while_backward(
+    call: ControlNode, here: GraphRecorder, g: list[Tensor | None], asked: list[bool]
+) -> list[Tensor | None]:
+    node = call.node
+    consts = node.attrs["consts"]
+    condition, body = node.graphs
+    carries = len(asked) - consts
+    loop = _Backward(call, here, body, consts, carries, [*g[:carries], *g[carries + 1 :]], asked)
+    found: list[Tensor | None] = [None] * len(asked)
+    if not loop.carried and not loop.consts:
+        return found
+    residuals = loop.residuals(set())
+    pushed = list(loop.forward.outputs[carries:])
+    more = [value for value in residuals.saved if value not in pushed]
+    _extend_while(call, condition, loop.forward, more)
+    pushed += more
+    fixed, tensors = loop.constants(residuals)
+    stacks = [carries + 1 + pushed.index(value) for value in residuals.saved]
+    arriving = [k for k, v in enumerate(loop.halves.cotangents[carries:]) if v is not None]
+    starts = [call.result(carries), *[call.result(i) for i in stacks]]
+    for k in arriving:
+        part = g[carries + 1 + k]
+        assert part is not None
+        starts.append(part)
+    starts += loop.start(g)
+
+    graph = Graph(f"{body.name}_backward")
+    kinds: list[Type] = [value.type for value in fixed]
+    kinds += [node.outputs[i].type for i in (carries, *stacks)]
+    kinds += [node.outputs[carries + 1 + k].type for k in arriving]
+    kinds += loop.kinds()
+    graph.set_inputs(kinds)
+    known = dict(zip(fixed, graph.inputs, strict=False))
+    number, *rest = graph.inputs[len(fixed) :]
+    outputs = [_less_one(graph, number)]
+    popped = [*residuals.saved, *[loop.halves.cotangents[carries + k] for k in arriving]]
+    for value, stack in zip(popped, rest, strict=False):
+        below, top = graph.add(STACK_POP, stack).outputs
+        assert value is not None
+        known[value] = top
+        outputs.append(below)
+    flowing = rest[len(popped) :]
+    loop.enter(known, flowing)
+    copy_nodes(graph, [*residuals.again, *loop.halves.nodes], known)
+    graph.outputs = (*outputs, *loop.ends(graph, known, flowing))
+    attrs = {"consts": len(fixed), "counted": False}
+    graphs = [_more_to_come(kinds, len(fixed)), graph]
+    results = emit(here, WHILE, [*tensors, *starts], graphs, attrs)
+    entered = greater(call.result(carries), 0) if call.owner.doubtful else None
+    loop.place(found, results[1 + len(popped) :], g, entered)
+    return found
+
+
+def _extend_while(
+    call: ControlNode, condition: Graph, forward: Graph, more: Sequence[Value]
+) -> None:
+    """Let a while also give the number of its iterations, and more on stacks."""
+    forward.outputs = (*forward.outputs, *more)
+    kinds: list[Type] = []
+    if not call.node.attrs["counted"]:
+        kinds.append(condition.outputs[0].tensor_type.like(dtype=dtypes.int64))
+    for value in more:
+        assert isinstance(value.type, (TensorType, StackType))
+        kinds.append(StackType(value.type))
+    call.extend([condition, forward], kinds, counted=True)
+
+
+def _number(graph: Graph, like: Value, value: int) -> Value:
+    kind = like.tensor_type
+    full = OPS["full"]
+    return graph.add(full, shape=(), value=value, dtype=kind.dtype, device=kind.device).out
+
+
+def _less_one(graph: Graph, number: Value) -> Value:
+    return graph.add(OPS["subtract"], number, _number(graph, number, 1)).out
+
+
+def _more_to_come(kinds: Sequence[Type], place: int) -> Graph:
+    """The condition of a loop that counts down."""
+    graph = Graph("condition")
+    graph.set_inputs(kinds)
+    number = graph.inputs[place]
+    graph.outputs = (graph.add(OPS["greater"], number, _number(graph, number, 0)).out,)
+    return graph
+
+
+def scan_backward(
+    call: ControlNode, here: GraphRecorder, g: list[Tensor | None], asked: list[bool]
+) -> list[Tensor | None]:
+    node = call.node
+    consts, carries = node.attrs["consts"], node.attrs["carries"]
+    (body,) = node.graphs
+    last = consts + carries
+    loop = _Backward(call, here, body, consts, carries, g, asked)
+    gradients = loop.halves.gradients
+    wanted = [i for i in range(last, len(asked)) if asked[i] and gradients[i] is not None]
+    found: list[Tensor | None] = [None] * len(asked)
+    if not loop.carried and not loop.consts and not wanted:
+        return found
+    forward = loop.forward
+    # A slice of an array is there again; what a stack gave was popped, and is gone.
+    slices = {v for v in forward.inputs[last:] if isinstance(node.inputs[v.index].type, TensorType)}
+    residuals = loop.residuals(slices)
+    boxes = {value for value in residuals.saved if needs_box(value, node.inputs)}
+    ys = {v: boxed(forward, v) if v in boxes else v for v in residuals.saved}
+    kept = list(forward.outputs[carries:])
+    more = [value for value in ys.values() if value not in kept]
+    _extend_scan(call, forward, more)
+    kept += more
+    fixed, tensors = loop.constants(residuals)
+    again = [value for value in residuals.free if value in slices]
+    arriving = [k for k, v in enumerate(loop.halves.cotangents[carries:]) if v is not None]
+    places = [carries + kept.index(ys[value]) for value in ys]
+    xs = [call.operand(value.index) for value in again] + [call.result(i) for i in places]
+    for k in arriving:
+        part = g[carries + k]
+        assert part is not None
+        xs.append(part)
+    starts = loop.start(g)
+
+    graph = Graph(f"{body.name}_backward")
+    kinds = [value.type for value in fixed] + loop.kinds()
+    kinds += [value.type for value in [*again, *ys.values()]]
+    kinds += [forward.outputs[carries + k].type for k in arriving]
+    graph.set_inputs(kinds)
+    known = dict(zip(fixed, graph.inputs, strict=False))
+    flowing = graph.inputs[len(fixed) : len(fixed) + len(starts)]
+    loop.enter(known, flowing)
+    taken = iter(graph.inputs[len(fixed) + len(starts) :])
+    for value in again:
+        known[value] = next(taken)
+    for value in ys:
+        held = next(taken)
+        known[value] = unboxed(graph, held) if value in boxes else held
+    for k in arriving:
+        cotangent = loop.halves.cotangents[carries + k]
+        assert cotangent is not None
+        known[cotangent] = next(taken)
+    copy_nodes(graph, [*residuals.again, *loop.halves.nodes], known)
+    parts = [gradients[i] for i in wanted]
+    of_xs = [known[value] for value in parts if value is not None]
+    graph.outputs = (*loop.ends(graph, known, flowing), *of_xs)
+    attrs = {
+        "consts": len(fixed),
+        "carries": len(starts),
+        "length": node.attrs["length"],
+        "reverse": not node.attrs["reverse"],
+    }
+    results = emit(here, SCAN, [*tensors, *starts, *xs], [graph], attrs)
+    loop.place(found, results[: len(starts)], g, None)
+    for i, made in zip(wanted, results[len(starts) :], strict=True):
+        found[i] = made
+    return found
+
+
+def _extend_scan(call: ControlNode, forward: Graph, more: Sequence[Value]) -> None:
+    """Let a scan give further ys."""
+    forward.outputs = (*forward.outputs, *more)
+    length = call.node.attrs["length"]
+    kinds: list[Type] = []
+    for value in more:
+        kind = value.type
+        assert isinstance(kind, (TensorType, StackType))
+        stacked = isinstance(kind, StackType)
+        kinds.append(StackType(kind) if stacked else kind.like(shape=(length, *kind.shape)))  # type: ignore[union-attr]
+    call.extend([forward], kinds)

@@ -1,0 +1,243 @@
+"""Loops as functions: `while_loop`, `fori_loop`, `scan`, `map`.
+
+Eagerly, they run as Python. Where a graph is recorded, a scan is always a node; `while_loop` is one
+when its condition gives a tensor, and `fori_loop` is a scan where its bounds are known. In the
+body, what is carried counts as having a history (`requires_grad`) if it is floating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.autodiff.node import tensor_of
+from weft.autodiff.transforms.control import is_mapped, mapped_while
+from weft.base import dtypes
+from weft.base.dim_algebra import Dim, dim_max
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.pytree import tree_flatten, tree_map, tree_unflatten
+from weft.capture.control.agree import as_leaf, is_number
+from weft.capture.control.carry import record_scan, record_while
+from weft.capture.control.nested import NestedRecorder, graph_recorder, stand_in
+from weft.capture.make_graph import OnceRecorder
+from weft.capture.recorder import GraphRecorder
+from weft.core.bind import recording
+from weft.core.operands import as_tensor, cast, constant
+from weft.core.symbolic import symbolic
+from weft.core.tensor import Tensor
+from weft.ir.graph import Graph
+from weft.ops.creation import arange, zeros
+from weft.ops.shape import concat, reshape, stack
+
+__all__ = ["fori_loop", "map", "scan", "while_loop"]
+
+Function = Callable[..., Any]
+
+
+def _own(here: GraphRecorder | None, tree: Any) -> Any:
+    """The tree with tensors of its own: a write to a carried value is no write to its start."""
+
+    def copied(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return tensor_of(x._data, x._node) if here is None else stand_in(here, x)
+
+    return tree_map(copied, tree)
+
+
+def _finished(tree: Any, op: str) -> Any:
+    """Carried Python numbers as tensors: what they are in a recorded loop."""
+    return tree_map(lambda x: as_tensor(x, op) if is_number(x) else x, tree)
+
+
+# --- while -------------------------------------------------------------------------------------
+
+
+def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
+    """Carry `body_fn(carry)` on, from `init`, as long as `cond_fn(carry)` holds.
+
+    In a recorded function the carry keeps its structure, dtypes and shapes; Python numbers in it
+    take the dtype that the body gives them. Gradients pass through any number of iterations.
+
+    >>> weft.while_loop(lambda x: x < 100, lambda x: x * 2, weft.asarray(3.0))
+    tensor(192.)
+    """
+    here = graph_recorder()
+    carry = _own(here, init)
+    while True:
+        if here is not None and isinstance(_probed(here, cond_fn, carry), Tensor):
+            return record_while(here, cond_fn, body_fn, carry)
+        test = cond_fn(carry)
+        if is_mapped(test):
+            return _finished(mapped_while(cond_fn, body_fn, carry, test), "while_loop")
+        if not test:
+            return _finished(carry, "while_loop")
+        carry = body_fn(carry)
+
+
+def _probed(here: GraphRecorder, cond_fn: Function, carry: Any) -> Any:
+    """What a condition gives: a Python value, as which the loop runs in Python, or a tensor."""
+    nested = NestedRecorder(here, "condition")
+    with nested.opened():
+        return cond_fn(carry)
+
+
+# --- for ---------------------------------------------------------------------------------------
+
+
+def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
+    """Carry `body_fn(i, carry)` on for each i from `lower` up to, and without, `upper`.
+
+    i is a tensor, `int64[]`. Bounds are ints, or integer tensors.
+
+    >>> weft.fori_loop(0, 4, lambda i, total: total + i, 0)
+    tensor(6)
+    """
+    here = graph_recorder()
+    device = next((b.device for b in (lower, upper) if isinstance(b, Tensor)), None)
+    if here is None:
+        carry = _own(here, init)
+        for i in range(int(lower), int(upper)):
+            carry = body_fn(as_tensor(i, "fori_loop"), carry)
+        return _finished(carry, "fori_loop")
+    if not isinstance(lower, Tensor) and not isinstance(upper, Tensor):
+        length = dim_max(upper - lower, 0)
+        steps = arange(lower, lower + length, dtype=dtypes.int64)
+        return scan(lambda carry, i: (body_fn(i, carry), None), init, steps, length)[0]
+    first, last = (_bound(bound, device) for bound in (lower, upper))
+    _, out = record_while(
+        here,
+        lambda carry: carry[0] < last,
+        lambda carry: (carry[0] + 1, body_fn(carry[0], carry[1])),
+        (first, _own(here, init)),
+        name="fori_loop",
+        body=body_fn,
+    )
+    return out
+
+
+def _bound(bound: Any, device: Any) -> Tensor:
+    if not isinstance(bound, Tensor):
+        return constant(bound, dtypes.int64, device)
+    if bound.dtype.kind not in ("int", "uint") or bound.size != 1:
+        raise DTypeError(f"a bound must be one integer, not {bound.type}", op="fori_loop")
+    return cast(bound if bound.shape == () else reshape(bound, ()), dtypes.int64)
+
+
+# --- scan --------------------------------------------------------------------------------------
+
+
+def scan(
+    f: Function,
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """Carry on along the first axis of `xs`: `f(carry, x)` gives the next carry, and a y.
+
+    Gives the last carry, and all ys along a new first axis. `xs` is a tree of tensors of one
+    length; with None, `length` says how often. `reverse` goes from the end to the beginning, and
+    the ys lie where their xs do. `unroll` iterations are written out in one step of the graph; True
+    unrolls all.
+
+    >>> weft.scan(lambda total, x: (total + x, total), weft.asarray(0.0), weft.ones(3))
+    (tensor(3.), tensor([0., 1., 2.]))
+    """
+    leaves, structure = tree_flatten(xs)
+    tensors = [as_leaf(leaf, "scan") for leaf in leaves]
+    count = _length(tensors, structure.paths(), length)
+    here = graph_recorder()
+    known = not isinstance(count, Dim)
+    if here is None or (known and count > 0 and (unroll is True or unroll >= count)):
+        return _run_scan(f, init, tensors, structure, count, reverse)
+    if known and unroll > 1:
+        return _chunked(f, init, tensors, structure, count, reverse, int(unroll))
+    return record_scan(here, f, _own(here, init), tensors, structure, count, reverse)
+
+
+def map(f: Function, xs: Any) -> Any:
+    """`f(x)` for each x along the first axis of `xs`, one after the other, side by side.
+
+    >>> weft.map(lambda x: x.sum(), weft.ones((3, 2)))
+    tensor([2., 2., 2.])
+    """
+    return scan(lambda carry, x: (carry, f(x)), None, xs)[1]
+
+
+def _length(tensors: list[Any], paths: list[str], length: Any) -> Any:
+    """The number of iterations, on which xs and `length` agree."""
+    found = length
+    named = "length"
+    for x, path in zip(tensors, paths, strict=True):
+        if not isinstance(x, Tensor) or not x.ndim:
+            what = x.type if isinstance(x, Tensor) else repr(x)
+            raise ShapeError(f"xs{path} is {what}, which has no axis to go along", op="scan")
+        if found is None:
+            found, named = x.shape[0], f"xs{path}"
+        elif x.shape[0] != found:
+            raise ShapeError(
+                f"xs{path} is {x.type}, of length {x.shape[0]}, and {named} says {found}", op="scan"
+            )
+    if found is None:
+        raise ShapeError("nothing says how often", op="scan", hint="give xs, or length=...")
+    return found
+
+
+def _run_scan(
+    f: Function, init: Any, tensors: list[Any], structure: Any, count: int, reverse: bool
+) -> tuple[Any, Any]:
+    """A scan as Python."""
+    carry = _own(graph_recorder(), init)
+    rows: list[list[Any]] = []
+    shape: Any = None
+    for i in reversed(range(count)) if reverse else range(count):
+        carry, y = f(carry, tree_unflatten(structure, [x[i] for x in tensors]))
+        leaves, shape = tree_flatten(y)
+        rows.append(leaves)
+    if not count:
+        return _finished(carry, "scan"), _no_rows(f, init, tensors, structure)
+    if reverse:
+        rows.reverse()
+    columns = [[as_tensor(y, "scan") for y in column] for column in zip(*rows, strict=True)]
+    return _finished(carry, "scan"), tree_unflatten(shape, [stack(c) for c in columns])
+
+
+def _no_rows(f: Function, init: Any, tensors: list[Any], structure: Any) -> Any:
+    """The ys of a scan of no iterations: their types are those of a body that is only recorded."""
+    root = OnceRecorder(Graph("scan"))
+    try:
+        with recording(root):
+            kinds = [x.type.like(shape=x.shape[1:]) for x in tensors]
+            slices = [symbolic(root.graph.add_input(kind), root) for kind in kinds]
+            _, y = f(_own(root, init), tree_unflatten(structure, slices))
+            leaves, shape = tree_flatten(y)
+            made = [as_tensor(leaf, "scan").type for leaf in leaves]
+    finally:
+        root.restore()
+    rows = [zeros((0, *k.shape), dtype=k.dtype, device=k.device) for k in made]
+    return tree_unflatten(shape, rows)
+
+
+def _chunked(
+    f: Function, init: Any, tensors: list[Any], structure: Any, count: int, reverse: bool, size: int
+) -> tuple[Any, Any]:
+    """A scan of which each iteration does `size` steps; those left over are done by themselves."""
+    chunks, rest = divmod(count, size)
+    cut = rest if reverse else chunks * size  # the rest is done last
+    order = slice(cut, None) if reverse else slice(0, cut)
+    left = slice(0, cut) if reverse else slice(cut, None)
+
+    def chunk(carry: Any, xs: Any) -> tuple[Any, Any]:
+        parts, _ = tree_flatten(xs)
+        return _run_scan(f, carry, parts, structure, size, reverse)
+
+    folded = [reshape(x[order], (chunks, size, *x.shape[1:])) for x in tensors]
+    carry, ys = scan(chunk, init, folded, chunks, reverse)
+    ys = tree_map(lambda y: reshape(y, (chunks * size, *y.shape[2:])), ys)
+    if not rest:
+        return carry, ys
+    parts = [x[left] for x in tensors]
+    carry, last = _run_scan(f, carry, parts, structure, rest, reverse)
+    return carry, tree_map(lambda a, b: concat([b, a] if reverse else [a, b]), ys, last)

@@ -1,0 +1,1 @@
+"""From a function's source to code that tells what it does."""

@@ -1,0 +1,258 @@
+"""From a user's function to one that tells what it reads, writes and calls.
+
+The source of a function is rewritten once per code object and compiled with the user's own file
+name and lines. For each run the new code is put together with the hooks of that run and with the
+original's globals, defaults and closure cells: variables stay shared with everything else that
+uses them.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dis
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from weft.capture.convert import scopes, source
+from weft.capture.convert.expressions import HOOKS, Unconvertible
+from weft.capture.convert.source import Definition, NoSource
+from weft.capture.convert.statements import Statements
+
+__all__ = ["HOOKS", "NoSource", "Unconvertible", "convert", "is_converted", "rebuild"]
+
+FACTORY = "__weft_factory__"
+INNER = "__weft_function__"
+MOST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    original: CodeType  # kept alive: the table goes by its id
+    code: CodeType
+
+
+_converted: dict[tuple[int, type], Converted | Exception] = {}
+_originals: dict[tuple[int, type], CodeType] = {}
+
+
+def convert(function: FunctionType, transformer: type[Statements] = Statements) -> CodeType:
+    """The rewritten code of a function. It raises NoSource or Unconvertible, with the reason."""
+    original = function.__code__
+    name = (id(original), transformer)
+    found = _converted.get(name)
+    if found is None:
+        try:
+            found = Converted(original, _convert(function, transformer))
+        except (NoSource, Unconvertible) as error:
+            found = error
+        if len(_converted) >= MOST:
+            _converted.clear()
+            _originals.clear()
+        _converted[name] = found
+        _originals[name] = original
+    if isinstance(found, Exception):
+        raise found
+    return found.code
+
+
+def _convert(function: FunctionType, transformer: type[Statements]) -> CodeType:
+    return _compiled(transformed(function, transformer), function.__code__)
+
+
+def transformed(function: FunctionType, transformer: type[Statements]) -> Definition:
+    """The rewritten definition of a function."""
+    original = function.__code__
+    found = source.find(function)
+    _check_fresh(found, original)
+    node = _mangled(found)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise Unconvertible("an asynchronous function", node)
+    scope = scopes.of_function(node, None, original.co_freevars)
+    work = transformer(scope)
+    if isinstance(node, ast.Lambda):
+        node.body = work.expr(node.body)
+    else:
+        node.body = work.function(node.body)
+    return node
+
+
+def _mangled(found: source.Found) -> Definition:
+    """A copy of the definition with private names as the class in which it stands spells them."""
+    node: Definition = _Mangle(found.class_name).visit(copy.deepcopy(found.node))
+    return node
+
+
+def _compiled(node: Definition, original: CodeType) -> CodeType:
+    """The code of a definition that stands in a function with the original's free variables."""
+    args = node.args
+    args.defaults = [ast.Constant(None) for _ in args.defaults]  # the original's own are used
+    args.kw_defaults = [None if d is None else ast.Constant(None) for d in args.kw_defaults]
+    inner: ast.stmt
+    if isinstance(node, ast.Lambda):
+        inner = ast.Expr(node)
+    else:
+        node.name = INNER  # not its own: a function that calls itself means the global name
+        node.decorator_list = []
+        node.returns = None
+        for parameter in ast.walk(args):
+            if isinstance(parameter, ast.arg):
+                parameter.annotation = None
+        inner = node
+    names = [HOOKS, *original.co_freevars]
+    parameters = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
+    factory = ast.FunctionDef(FACTORY, parameters, [inner], [], None, None)
+    factory.type_params = []  # type: ignore[attr-defined]
+    ast.copy_location(factory, node)
+    module = ast.fix_missing_locations(ast.Module([factory], []))
+    flags = original.co_flags & source.FUTURE
+    compiled = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
+    outer = next(c for c in compiled.co_consts if isinstance(c, CodeType))
+    inner_code = _inner_code(outer)
+    named = _renamed(inner_code, inner_code.co_qualname, original.co_qualname)
+    return named.replace(co_name=original.co_name)
+
+
+def _inner_code(outer: CodeType) -> CodeType:
+    # Type parameters (3.12) put a function of their own around the one we want.
+    for constant in outer.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_name in (INNER, "<lambda>"):
+                return constant
+            if constant.co_name.startswith("<generic"):
+                return _inner_code(constant)
+    raise NoSource("its source makes no function")
+
+
+def _renamed(code: CodeType, old: str, new: str) -> CodeType:
+    """Code with another qualified name, and so for the functions and classes in it."""
+
+    def constant(value: Any) -> Any:
+        if isinstance(value, CodeType):
+            return _renamed(value, old, new)
+        if isinstance(value, str) and value.startswith(f"{old}.<locals>."):  # of a class
+            return new + value.removeprefix(old)
+        return value
+
+    name = new + code.co_qualname.removeprefix(old)
+    constants = tuple(map(constant, code.co_consts))
+    # Functions that were put in for branches and loops go by the name of the one they stand in.
+    shown = code.co_name
+    if shown.startswith("__weft_") and shown != INNER:
+        shown = name.split(".<locals>.__weft_")[0].rpartition(".")[2]
+    return code.replace(co_qualname=name, co_consts=constants, co_name=shown)
+
+
+def _check_fresh(found: source.Found, original: CodeType) -> None:
+    """The file may have been edited since it was imported: then its text is not what runs."""
+    if any(name.startswith("@py") for name in original.co_varnames + original.co_names):
+        return  # rewritten by pytest: the same text, another code
+    try:
+        natural = _compiled(_mangled(found), original)
+    except SyntaxError:
+        raise NoSource(f"{original.co_filename} has changed since it was imported") from None
+    if not _same_code(natural, original):
+        raise NoSource(f"{original.co_filename} has changed since it was imported")
+
+
+def _same_code(a: CodeType, b: CodeType) -> bool:
+    if a.co_names != b.co_names or a.co_varnames != b.co_varnames:
+        return False
+    if len(a.co_consts) != len(b.co_consts) or _steps(a) != _steps(b):
+        return False
+    for mine, theirs in zip(a.co_consts, b.co_consts, strict=True):
+        if isinstance(mine, CodeType) and isinstance(theirs, CodeType):
+            if not _same_code(mine, theirs):
+                return False
+        elif type(mine) is not type(theirs) or (mine != theirs and repr(mine) != repr(theirs)):
+            return False
+    return True
+
+
+#: Instructions that must agree. Calls of attributes and jumps are left out: the compiler writes
+#: those in one of two ways, by what it knows of the module around.
+_COMPARED = frozenset(
+    number
+    for name, number in dis.opmap.items()
+    if name.startswith(("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "UNARY_", "LOAD_CONST"))
+    or name in ("LOAD_FAST", "STORE_FAST", "RETURN_VALUE")
+)
+
+
+def _steps(code: CodeType) -> list[tuple[int, int]]:
+    text = code.co_code
+    # The names of many keywords are loaded as a constant in one of the two ways to write a call.
+    names = {i for i, value in enumerate(code.co_consts) if _is_names(value)}
+    return [
+        (op, arg)
+        for op, arg in zip(text[::2], text[1::2], strict=True)
+        if op in _COMPARED and not (op == _LOAD_CONST and arg in names)
+    ]
+
+
+_LOAD_CONST = dis.opmap["LOAD_CONST"]
+
+
+def _is_names(constant: Any) -> bool:
+    return isinstance(constant, tuple) and all(isinstance(name, str) for name in constant)
+
+
+class _Mangle(ast.NodeTransformer):
+    """Writes `__name` as `_Class__name`, as the compiler does in a class body."""
+
+    def __init__(self, class_name: str) -> None:
+        self.class_name = class_name
+
+    def mangle(self, name: str) -> str:
+        stripped = self.class_name.lstrip("_")
+        if not name.startswith("__") or name.endswith("__") or "." in name or not stripped:
+            return name
+        return f"_{stripped}{name}"
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        outer = self.class_name
+        node.name = self.mangle(node.name)
+        node.decorator_list = [self.visit(d) for d in node.decorator_list]
+        node.bases = [self.visit(base) for base in node.bases]
+        node.keywords = [self.visit(entry) for entry in node.keywords]
+        self.class_name = node.name
+        node.body = [self.visit(statement) for statement in node.body]
+        self.class_name = outer
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for field in ("id", "attr", "arg", "name", "asname", "rest"):
+            value = getattr(node, field, None)
+            if isinstance(value, str) and not isinstance(node, (ast.alias, ast.MatchClass)):
+                setattr(node, field, self.mangle(value))
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            node.names = [self.mangle(name) for name in node.names]
+        return super().generic_visit(node)
+
+
+# --- putting it together -------------------------------------------------------------------------
+
+
+def is_converted(function: FunctionType) -> bool:
+    """Whether a function was defined by rewritten code: it has the hooks of that run."""
+    return HOOKS in function.__code__.co_freevars
+
+
+def rebuild(
+    function: FunctionType, code: CodeType, hooks: Callable[..., Any] | Any
+) -> FunctionType:
+    """`function` with rewritten code: the same globals, defaults and cells, and the hooks."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells[HOOKS] = CellType(hooks)
+    closure = tuple(cells[name] for name in code.co_freevars)
+    new = types.FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, closure
+    )
+    new.__kwdefaults__ = function.__kwdefaults__
+    new.__qualname__ = function.__qualname__
+    new.__module__ = function.__module__
+    new.__dict__.update(function.__dict__)
+    return new

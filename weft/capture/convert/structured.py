@@ -1,0 +1,318 @@
+"""Control flow as calls: branches and bodies become functions that share the variables around.
+
+    if x.sum() > 0:                     def then():
+        y = x                               nonlocal y
+    else:                                   y = x
+        y = -x                   ->     def otherwise():
+                                            nonlocal y
+                                            y = -x
+                                        __weft__.if_(x.sum() > 0, then, otherwise, lambda: (y,), …)
+
+The last lambda is never called: its cells are the variables. What a condition is decides, when the
+code runs, whether the call does what Python does or records both sides (see `flow.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.capture.convert.definedness import analyse
+from weft.capture.convert.expressions import COMPARE
+from weft.capture.convert.jumps import assigned, binds_inside, looks_at_frame, yields
+from weft.capture.convert.liveness import Facts, Names
+from weft.capture.convert.lower import RESULT, Lowering, is_internal, not_any
+from weft.capture.convert.scopes import GLOBAL, LOCAL, Scope
+from weft.capture.convert.statements import Statement, Statements
+
+NO_ARGUMENTS = ast.arguments([], [], None, [], [], None, [])
+
+
+class Structured(Statements):
+    """Rewrites a function so that its control flow can become part of a graph."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self.facts = Facts()
+        self.stops: dict[ast.For, list[str]] = {}
+        self.maybe: frozenset[str] = frozenset()
+        self.natural = False  # control flow stays Python's: a generator, or one that asks locals()
+        self.declared: set[str] = set()  # variables that generated functions share
+        self.before: list[ast.stmt] | None = None  # definitions that the statement needs
+        self._functions = 0
+
+    # --- functions ----------------------------------------------------------------------------
+
+    def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        kept = (self.facts, self.stops, self.maybe, self.natural, self.declared, self.before)
+        scope = self.scope
+        self.natural = yields(body) or looks_at_frame(body)
+        self.declared, self.before = set(), []
+        if not self.natural:
+            own = scope.bound - scope.globals - scope.nonlocals
+            self.facts = analyse(body, scope.parameters, own)
+            lowering = Lowering(self.facts)
+            body = lowering.function(body)
+            scope.bound |= lowering.names
+            self.stops = lowering.stops
+            self.maybe = (self.maybe - own) | self.facts.maybe | {RESULT}
+        new = self.body(body)
+        shared = sorted(self.declared - scope.parameters - scope.nonlocals)
+        new = [*(_declared(name, new[0]) for name in shared if scope.meaning(name) == LOCAL), *new]
+        self.facts, self.stops, self.maybe, self.natural, self.declared, self.before = kept
+        return new
+
+    def body(self, statements: Iterable[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        outer = self.before
+        for statement in statements:
+            self.before = []
+            new = super().body([statement])
+            out += [*self.before, *new]
+        self.before = outer
+        return out
+
+    def is_natural(self, target: ast.expr) -> bool:
+        if any(isinstance(p, ast.Name) and self.is_shared(p.id) for p in ast.walk(target)):
+            return False
+        return super().is_natural(target)
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a name is a variable of a converted function around, declared nonlocal here."""
+        return name in self.scope.nonlocals and self.scope.meaning(name) == LOCAL
+
+    def assign(self, target: ast.expr, value: ast.expr, at: ast.AST) -> list[ast.stmt]:
+        if isinstance(target, ast.Name) and self.is_shared(target.id):
+            cell = self.lambda_(self.place(target.id, at), at)
+            return [self.store(target.id, self.hook(target, "setcell", value, cell), at)]
+        return super().assign(target, value, at)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        if isinstance(node.ctx, ast.Load) and node.id in self.maybe:
+            if is_internal(node.id) or node in self.facts.sure:
+                return self.hook(node, "value", node)
+            if self.scope.meaning(node.id) == LOCAL:
+                return self.hook(node, "defined", node, node.id)
+        return node if is_internal(node.id) else super().visit_Name(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Statement:
+        sure = node.target in self.facts.sure
+        new = super().visit_AugAssign(node)
+        if sure and isinstance(node.target, ast.Name) and node.target.id in self.maybe:
+            for part in ast.walk(new if isinstance(new, ast.stmt) else new[0]):
+                if isinstance(part, ast.Attribute) and part.attr == "defined":
+                    part.attr = "value"
+        return new
+
+    # --- control flow -------------------------------------------------------------------------
+
+    @property
+    def keeps_python(self) -> bool:
+        return self.natural or self.scope.kind != "function"
+
+    def visit_If(self, node: ast.If) -> Statement:
+        if self.keeps_python:
+            return super().visit_If(node)
+        test = self.condition(node.test)
+        state = self.state([*node.body, *node.orelse])
+        then, name = self.made("then", node.body, state, node)
+        functions = [then]
+        other: ast.expr | None = None
+        if node.orelse:
+            orelse, other_name = self.made("else", node.orelse, state, node)
+            functions.append(orelse)
+            other = self.place(other_name, node)
+        live = self.live(state, self.facts.live[node])
+        call = self.hook(node, "if_", test, self.place(name, node), other, *self.cells(state, node))
+        call.args.append(_strings(live, node))
+        return [*functions, self.statement(node, call)]
+
+    def visit_While(self, node: ast.While) -> Statement:
+        if self.keeps_python:
+            return super().visit_While(node)
+        state = self.state([node.test, *node.body])
+        test = self.lazy(node.test, condition=True)
+        body, name = self.made("body", node.body, state, node)
+        head, after = self.facts.head[node], self.facts.live[node]
+        call = self.hook(node, "while_", test, self.place(name, node), *self.cells(state, node))
+        call.args += [_strings(self.live(state, n, loop=node), node) for n in (head, after)]
+        return [body, self.statement(node, call)]
+
+    def visit_For(self, node: ast.For) -> Statement:
+        if self.keeps_python:
+            return super().visit_For(node)
+        state = self.state([node.target, *node.body])
+        iterable = self.expr(node.iter)
+        item = "__weft_item__"
+        value = self.unpacked(node.target, self.place(item, node.target))
+        first = self.assign(node.target, value, node.target)
+        body, name = self.made("body", node.body, state, node, first=first, parameter=item)
+        stops = self.stops.get(node)
+        going = None if stops is None else self.lambda_(self.expr(not_any(stops, node)), node)
+        head, after = self.facts.head[node], self.facts.live[node]
+        call = self.hook(
+            node, "for_", iterable, self.place(name, node), going, *self.cells(state, node)
+        )
+        call.args += [_strings(self.live(state, n, loop=node), node) for n in (head, after)]
+        return [body, self.statement(node, call)]
+
+    def visit_Assert(self, node: ast.Assert) -> Statement:
+        test = self.condition(node.test)
+        message = None if node.msg is None else self.lazy(node.msg)
+        return self.statement(node, self.hook(node, "assert_", test, message))
+
+    def visit_Try(self, node: ast.Try) -> Statement:
+        super().visit_Try(node)
+        if node.handlers and not self.keeps_python:
+            context = ast.withitem(self.hook(node, "trying"), None)
+            node.body = [ast.copy_location(ast.With([context], node.body), node.body[0])]
+        return node
+
+    # --- expressions that are evaluated or not ------------------------------------------------
+
+    def condition(self, node: ast.expr) -> ast.expr:
+        """What is asked for its truth only."""
+        if isinstance(node, ast.BoolOp) and all(map(self.can_wait, node.values[1:])):
+            name = "all_of" if isinstance(node.op, ast.And) else "any_of"
+            first = self.condition(node.values[0])
+            rest = [self.lazy(value, condition=True) for value in node.values[1:]]
+            return self.hook(node, name, first, *rest)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return self.hook(node, "not_", self.condition(node.operand))
+        return self.expr(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        if not all(map(self.can_wait, node.values[1:])):
+            return super().visit_BoolOp(node)
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        first = self.expr(node.values[0])
+        return self.hook(node, name, first, *[self.lazy(value) for value in node.values[1:]])
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        if not (self.can_wait(node.body) and self.can_wait(node.orelse)):
+            return super().visit_IfExp(node)
+        test = self.condition(node.test)
+        return self.hook(node, "choose", test, self.lazy(node.body), self.lazy(node.orelse))
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        if len(node.ops) == 1 or not all(map(self.can_wait, node.comparators[1:])):
+            return super().visit_Compare(node)
+        symbols = [COMPARE[type(op)] for op in node.ops]
+        first = [self.expr(node.left), self.expr(node.comparators[0])]
+        rest = [self.lazy(value) for value in node.comparators[1:]]
+        return self.hook(node, "chain", _strings(symbols, node), *first, *rest)
+
+    def can_wait(self, node: ast.expr) -> bool:
+        """Whether an expression can be put into a function of its own."""
+        return self.before is not None or not binds_inside(node)
+
+    def lazy(self, node: ast.expr, *, condition: bool = False) -> ast.expr:
+        """A function that evaluates an expression; one with `:=` in it is defined before."""
+        bound = assigned([node])
+        evaluate = self.condition if condition else self.argument
+        if not bound:
+            outer, self.before = self.before, None
+            made = self.lambda_(evaluate(node), node)
+            self.before = outer
+            return made
+        assert self.before is not None
+        given = ast.copy_location(ast.Return(evaluate(node)), node)
+        definition, name = self.wrapped("part", [given], self.state([node]), node)
+        self.before.append(definition)
+        return self.place(name, node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        outer, self.before = self.before, None
+        new = super().visit_Lambda(node)
+        self.before = outer
+        return new
+
+    def comprehension(self, node: Any) -> ast.expr:
+        outer, self.before = self.before, None
+        new = super().comprehension(node)
+        self.before = outer
+        return new
+
+    # --- generated functions ------------------------------------------------------------------
+
+    def state(self, nodes: Iterable[ast.AST]) -> list[str]:
+        """The variables that some statements bind; globals go through hooks of their own."""
+        names = {name for name in assigned(nodes) if self.scope.meaning(name) != GLOBAL}
+        self.declared |= names
+        return sorted(names)
+
+    def live(
+        self, state: Sequence[str], live: Names, loop: ast.stmt | None = None
+    ) -> tuple[str, ...]:
+        """Those of the state that are used afterwards. Flags of inner loops are not, in a loop."""
+        own = (*self._own_flags(loop), RESULT, "__weft_returned__") if loop is not None else None
+        return tuple(
+            name
+            for name in state
+            if (own is None or name in own if is_internal(name) else self.stays(name, live))
+        )
+
+    def stays(self, name: str, live: Names) -> bool:
+        """Whether a variable may be read later: those of other functions always may."""
+        return name in live or name in self.scope.nonlocals or name not in self.scope.bound
+
+    def _own_flags(self, loop: ast.stmt) -> list[str]:
+        if isinstance(loop, ast.For):
+            return self.stops.get(loop, [])
+        assert isinstance(loop, ast.While)
+        return [part.id for part in ast.walk(loop.test) if isinstance(part, ast.Name)]
+
+    def made(
+        self,
+        kind: str,
+        body: list[ast.stmt],
+        state: Sequence[str],
+        at: ast.AST,
+        first: Sequence[ast.stmt] = (),
+        parameter: str = "",
+    ) -> tuple[ast.stmt, str]:
+        """A function of some statements, and its name."""
+        return self.wrapped(kind, [*first, *self.body(body)], state, at, parameter)
+
+    def wrapped(
+        self,
+        kind: str,
+        body: list[ast.stmt],
+        state: Sequence[str],
+        at: ast.AST,
+        parameter: str = "",
+    ) -> tuple[ast.stmt, str]:
+        self._functions += 1
+        name = f"__weft_{kind}_{self._functions}__"
+        if state:
+            body = [ast.copy_location(ast.Nonlocal(list(state)), body[0]), *body]
+        parameters = [ast.copy_location(ast.arg(parameter), at)] if parameter else []
+        arguments = ast.arguments([], parameters, None, [], [], None, [])
+        definition = ast.FunctionDef(name, arguments, body, [], None, None)
+        definition.type_params = []  # type: ignore[attr-defined]
+        # Errors that have no better line name the first one of what is inside.
+        first = body[1] if state and len(body) > 1 else body[0]
+        return ast.copy_location(definition, first), name
+
+    def cells(self, state: Sequence[str], at: ast.AST) -> list[ast.expr | None]:
+        """A function whose cells are the variables, in case there are any."""
+        if not state:
+            return [None]
+        places = [self.place(name, at) for name in state]
+        return [self.lambda_(ast.copy_location(ast.Tuple(places, ast.Load()), at), at)]
+
+    def lambda_(self, value: ast.expr, at: ast.AST) -> ast.expr:
+        return ast.copy_location(ast.Lambda(NO_ARGUMENTS, value), at)
+
+
+def _strings(names: Iterable[str], at: ast.AST) -> ast.expr:
+    made = ast.Tuple([ast.copy_location(ast.Constant(n), at) for n in names], ast.Load())
+    return ast.copy_location(made, at)
+
+
+def _declared(name: str, at: ast.AST) -> ast.stmt:
+    """`name: None`, which makes it a variable of this function and does nothing else."""
+    target = ast.copy_location(ast.Name(name, ast.Store()), at)
+    note = ast.copy_location(ast.Constant(None), at)
+    return ast.copy_location(ast.AnnAssign(target, note, None, 1), at)

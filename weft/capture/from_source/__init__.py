@@ -1,0 +1,1 @@
+"""Control flow captured from the source."""

@@ -1,0 +1,72 @@
+"""Something done for now: a part of a recorded run that can be undone as if it had never been."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.capture.control.nested import graph_recorder
+from weft.capture.from_source.journal import Journal
+from weft.capture.from_source.tokens import tokens
+from weft.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.hooks import SourceHooks
+
+#: Variables that generated functions share: name, cell, and the hooks for which it is from outside.
+State = Sequence[tuple[str, Any, Any]]
+
+
+class Attempt:
+    """As a context: what is done in it can be undone afterwards."""
+
+    def __init__(self, hooks: SourceHooks, state: State) -> None:
+        self.hooks = hooks
+        self.state = state
+        here = graph_recorder()
+        assert here is not None
+        self.here = here
+        self.mark = len(here.graph.nodes)
+        self.token = tokens.get(here)
+        self.journal = Journal(hooks.watch)
+        self.tensors: dict[int, tuple[Tensor, Any, Any, Any]] = {}
+        self.grads_set = set(here.grads_set)
+        self._write = here.write
+
+    def __enter__(self) -> Attempt:
+        self.hooks.flow.open(self.journal)
+        for name, cell, outside in self.state:
+            self.hooks.flow.touch_variable(cell, name, outside)
+        write = self._write
+
+        def noted(target: Tensor) -> None:
+            if id(target) not in self.tensors:
+                grad = getattr(target, "_grad", None)
+                self.tensors[id(target)] = (target, target._data, target._node, grad)
+            write(target)
+
+        self.here.write = noted  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.here.write = self._write  # type: ignore[method-assign]
+        self.hooks.flow.close()
+
+    def undo(self) -> None:
+        self.journal.undo()
+        for tensor, data, node, grad in self.tensors.values():
+            tensor._data, tensor._node = data, node
+            if getattr(tensor, "_grad", None) is not grad:
+                tensor._grad = grad
+        here = self.here
+        here.grads_set = set(self.grads_set)
+        if self.token is None:
+            tokens.pop(here, None)
+        else:
+            tokens[here] = self.token
+        if getattr(here, "_start", 0) > self.mark:  # Python has asked something meanwhile
+            return
+        gone = set(here.graph.nodes[self.mark :])
+        del here.graph.nodes[self.mark :]
+        here._stopped = {k: v for k, v in here._stopped.items() if v.node not in gone}
+        here._sized = {k: v for k, v in here._sized.items() if v not in gone}

@@ -1,0 +1,189 @@
+"""Lists whose length a graph decides: those that recorded loops and branches append to.
+
+The list of the user's then holds a single mark. What it stands for is a stack of the graph (one for
+each leaf of the elements) and a count. Where Python needs the list itself, outside of all loops and
+branches of the graph, its length is asked for and becomes a guard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.base.errors import CaptureError
+from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
+from weft.capture.control.nested import NestedRecorder, graph_recorder
+from weft.capture.from_source.merge import kind_of_tensor, shown
+from weft.core.bind import bind
+from weft.core.number import HELD_AS, Number, as_held, kind_of, number, plain
+from weft.core.tensor import Tensor
+from weft.ir.types import StackType, TensorType, Type
+from weft.ops.lists import LIST_ALL, LIST_ITEM, LIST_ROWS
+from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.hooks import SourceHooks
+
+
+class Regrow(CaptureError):
+    """A list turns out to be of unknown length: what was recorded is to be recorded anew."""
+
+    def __init__(self, items: list[Any], sample: Any) -> None:
+        super().__init__("the length of a list depends on tensors")
+        self.items = items
+        self.sample = sample
+
+
+class Mark:
+    """What a list holds that stands for a stack of the graph."""
+
+    __slots__ = ("grown",)
+
+    def __init__(self, grown: Grown) -> None:
+        self.grown = grown
+
+
+class Grown:
+    """A list of the graph. `stacks` and `count` change; journals keep them as attributes."""
+
+    def __init__(self, structure: TreeSpec, kinds: list[TensorType], numbers: list[bool]) -> None:
+        self.structure = structure
+        self.kinds = kinds
+        self.numbers = numbers
+        self.count: Any = 0
+        self.stacks: tuple[Tensor, ...] = tuple(
+            [bind(STACK_NEW, **stack_attrs(StackType(kind))) for kind in kinds]
+        )
+        self.counted = False  # has the code asked how many there are?
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def push(self, element: Any) -> None:
+        leaves, structure = _flat(element)
+        if structure != self.structure:
+            raise CaptureError(
+                f"a list that a loop of the graph appends to holds {self.structure}, and gets "
+                f"{structure}",
+                hint="append elements of one structure",
+            )
+        pushed = []
+        pairs = zip(leaves, self.kinds, self.numbers, self.stacks, strict=True)
+        for leaf, kind, is_number, stack in pairs:
+            pushed.append(bind(STACK_PUSH, stack, _fitting(leaf, kind, is_number)))
+        self.stacks = tuple(pushed)
+        self.count = self.count + 1
+
+    def pop(self) -> Any:
+        pairs = [bind(STACK_POP, stack) for stack in self.stacks]
+        self.stacks = tuple([below for below, _ in pairs])
+        self.count = self.count - 1
+        return self._element([top for _, top in pairs])
+
+    # --- reads --------------------------------------------------------------------------------
+
+    def length(self) -> Any:
+        self.counted = True
+        return self.count
+
+    def item(self, index: Any) -> Any:
+        if isinstance(index, int) and index < 0:
+            place: Any = -index - 1
+        elif isinstance(index, int):
+            place = self.length() - 1 - index
+        else:
+            at = index if isinstance(index, Number) else number(index)
+            negative = as_held(at < 0, HELD_AS["int"])
+            last = as_held(self.length() - 1 - at, HELD_AS["int"])
+            place = number(negative * as_held(-at - 1, HELD_AS["int"]) + (1 - negative) * last)
+        held = as_held(place, HELD_AS["int"])
+        return self._element([bind(LIST_ITEM, stack, held) for stack in self.stacks])
+
+    def tensors(self) -> list[Tensor]:
+        """All elements along a new first axis, leaf by leaf."""
+        count = self.length()
+        if isinstance(count, int):
+            return [bind(LIST_ROWS, stack, size=count) for stack in self.stacks]
+        held = as_held(count, HELD_AS["int"])
+        return [bind(LIST_ALL, stack, held) for stack in self.stacks]
+
+    def elements(self) -> list[Any]:
+        """The elements one by one: Python asks how many there are."""
+        count = self.length()
+        if not isinstance(count, int):
+            here = graph_recorder()
+            if isinstance(here, NestedRecorder):
+                raise CaptureError(
+                    "Python needs a list whose length is decided by tensors, inside of a loop or "
+                    "branch of the graph",
+                    hint="use weft.stack(items), items[i], len(items), or use it afterwards",
+                )
+            count = int(plain(count).item())
+        if not count:
+            return []
+        columns = [bind(LIST_ROWS, stack, size=count) for stack in self.stacks]
+        return [self._element([column[i] for column in columns]) for i in range(count)]
+
+    def _element(self, tensors: list[Tensor]) -> Any:
+        pairs = zip(tensors, self.numbers, strict=True)
+        leaves = [number(x) if is_number else x for x, is_number in pairs]
+        return tree_unflatten(self.structure, leaves)
+
+
+def _flat(value: Any) -> tuple[list[Any], TreeSpec]:
+    return tree_flatten(value, lambda part: isinstance(part, Tensor))
+
+
+def _fitting(leaf: Any, kind: TensorType, is_number: bool) -> Tensor:
+    weak = kind_of(leaf)
+    if weak is not None and (is_number or not kind.shape):
+        return as_held(leaf, kind.dtype, kind.device)
+    if not isinstance(leaf, Tensor) or kind_of_tensor(leaf) != kind:
+        raise CaptureError(
+            f"a list that a loop of the graph appends to holds {kind}, and gets {shown(leaf)}",
+            hint="append elements of one dtype and shape",
+        )
+    return leaf
+
+
+def grown_of(items: Any) -> Grown | None:
+    """What stands behind a list, if it is one of the graph."""
+    if items.__class__ is list and len(items) == 1 and items[0].__class__ is Mark:
+        grown: Grown = items[0].grown
+        return grown
+    return None
+
+
+def grow(hooks: SourceHooks, items: list[Any], sample: Any) -> None:
+    """Let a list be one of the graph. `sample` is an element that it gets later."""
+    known = grown_of(sample) if isinstance(sample, list) else None
+    if known is not None:
+        grown = Grown(known.structure, known.kinds, known.numbers)
+    else:
+        leaves, structure = _flat(sample)
+        kinds = [_leaf_kind(leaf) for leaf in leaves]
+        grown = Grown(structure, kinds, [kind_of(leaf) is not None for leaf in leaves])
+    for element in items:
+        grown.push(element)
+    hooks.flow.touch(items)
+    items[:] = [Mark(grown)]
+
+
+def _leaf_kind(leaf: Any) -> TensorType:
+    weak = kind_of(leaf)
+    kind: Type | None
+    if weak is not None:
+        kind = TensorType(HELD_AS[weak], ())
+    else:
+        kind = kind_of_tensor(leaf) if isinstance(leaf, Tensor) else None
+    if not isinstance(kind, TensorType):
+        raise CaptureError(
+            f"a list that a loop of the graph appends to gets {shown(leaf)}",
+            hint="append tensors or numbers",
+        )
+    return kind
+
+
+def settle(items: list[Any]) -> None:
+    """Let a list of the graph be a list of Python's again."""
+    grown = grown_of(items)
+    if grown is not None:
+        items[:] = grown.elements()

@@ -1,0 +1,195 @@
+"""What a `for` loop of a graph goes over: ranges, rows of tensors, and zips of those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.base import dtypes
+from weft.capture.control.nested import known_number
+from weft.capture.from_source.grown import grown_of
+from weft.core.bind import recorder
+from weft.core.number import HELD_AS, Number, as_held
+from weft.core.operands import cast
+from weft.core.tensor import Tensor, type_of
+from weft.ir.types import TensorType
+from weft.ops.creation import arange
+from weft.ops.elementwise import floor_divide, maximum
+from weft.ops.shape import flip, reshape
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.hooks import SourceHooks
+
+__all__ = ["unroll"]
+
+
+class Unrolled:
+    """What `weft.unroll` gives: a loop over it is always run by Python."""
+
+    def __init__(self, iterable: Any) -> None:
+        self.iterable = iterable
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.iterable)
+
+
+def unroll(iterable: Any) -> Any:
+    """Let a `for` loop over this be unrolled in a compiled function; eagerly it changes nothing.
+
+    >>> [i for i in weft.unroll(range(3))]
+    [0, 1, 2]
+    """
+    return iterable if recorder() is None else Unrolled(iterable)
+
+
+class Stream:
+    """One thing that is gone along."""
+
+    count: Any
+
+    def tensor(self) -> Tensor:
+        """All of it, along the first axis."""
+        raise NotImplementedError
+
+    def at(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def as_item(self, part: Tensor) -> Any:
+        return part
+
+
+class Steps(Stream):
+    """A range, whose bounds may be tensors."""
+
+    def __init__(self, start: Any, stop: Any, step: Any) -> None:
+        self.start, self.stop, self.step = start, stop, step
+        if all(isinstance(x, int) for x in (start, stop, step)):
+            self.count: Any = len(range(start, stop, step))
+        else:
+            self.count = self._length()
+
+    def _length(self) -> Number:
+        """max(0, ceil((stop - start) / step))"""
+        span = _integer(self.stop) - _integer(self.start)
+        step = _integer(self.step)
+        return known_number(maximum(-floor_divide(-span, step), as_held(0, dtypes.int64)))
+
+    def tensor(self) -> Tensor:
+        return arange(self.start, self.stop, self.step, dtype=dtypes.int64)
+
+    def at(self, index: Any) -> Any:
+        start = self.start if isinstance(self.start, int) else known_number(_integer(self.start))
+        step = self.step if isinstance(self.step, int) else known_number(_integer(self.step))
+        if type(step) is int and step == 1:
+            return index if type(start) is int and start == 0 else start + index
+        return start + index * step
+
+    def as_item(self, part: Tensor) -> Any:
+        return known_number(part)
+
+
+class Along(Stream):
+    """The rows of a tensor, which are read when their turn comes."""
+
+    def __init__(self, rows: Tensor, turned: bool = False) -> None:
+        self.rows = rows
+        self.turned = turned  # from the last to the first
+        self.count = rows.shape[0]
+
+    def tensor(self) -> Tensor:
+        return flip(self.rows, axis=0) if self.turned else self.rows
+
+    def at(self, index: Any) -> Any:
+        return self.rows[self.count - 1 - index if self.turned else index]
+
+
+def _integer(value: Any) -> Tensor:
+    if isinstance(value, Number) or not isinstance(value, Tensor):
+        return as_held(value, HELD_AS["int"])
+    one = value if value.shape == () else reshape(value, ())
+    return cast(one, dtypes.int64)
+
+
+class Rows:
+    """Streams side by side, and how an item is made of a part of each."""
+
+    def __init__(self, streams: Sequence[Stream], form: Any) -> None:
+        self.streams = list(streams)
+        self.form = form  # a number of a stream, or a tuple of forms
+        counts = [stream.count for stream in self.streams]
+        known = [count for count in counts if isinstance(count, int)]
+        self.count: Any = min(known) if len(known) == len(counts) else _least(counts)
+
+    @property
+    def is_short(self) -> bool:
+        return isinstance(self.count, int) and self.count < 2
+
+    def item(self, parts: Sequence[Any]) -> Any:
+        return _formed(self.form, parts)
+
+    def at(self, index: Any) -> Any:
+        return self.item([stream.at(index) for stream in self.streams])
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(int(self.count)):
+            yield self.at(index)
+
+    def tensors(self) -> list[Tensor]:
+        made = [stream.tensor() for stream in self.streams]
+        return [x if x.shape[0] == self.count else x[: self.count] for x in made]
+
+    def slice_kinds(self, tensors: Sequence[Tensor]) -> list[TensorType]:
+        return [type_of(x).like(shape=x.shape[1:]) for x in tensors]
+
+    def count_number(self) -> Any:
+        return self.count
+
+    def reversed(self) -> Rows:
+        return Rows([_turned(stream) for stream in self.streams], self.form)
+
+
+def _formed(form: Any, parts: Sequence[Any]) -> Any:
+    return tuple(_formed(f, parts) for f in form) if isinstance(form, tuple) else parts[form]
+
+
+def _least(counts: Sequence[Any]) -> Any:
+    least = counts[0]
+    for count in counts[1:]:
+        a, b = _integer(least), _integer(count)
+        least = known_number(-maximum(-a, -b))
+    return least
+
+
+def _turned(stream: Stream) -> Stream:
+    if isinstance(stream, Along):
+        return Along(stream.rows, not stream.turned)
+    assert isinstance(stream, Steps)
+    last = stream.at(stream.count - 1)
+    return Steps(last, stream.start - stream.step, -stream.step)
+
+
+def rows_of(hooks: SourceHooks, value: Any) -> Rows | None:
+    """What a loop over a value goes along, if it can be part of a graph."""
+    if isinstance(value, Rows):
+        return value
+    grown = grown_of(value)
+    if grown is not None and len(grown.kinds) == 1 and not grown.numbers[0]:
+        return rows_of(hooks, grown.tensors()[0])
+    if isinstance(value, range):
+        return Rows([Steps(value.start, value.stop, value.step)], 0)
+    if isinstance(value, Tensor) and value.ndim and isinstance(value.shape[0], int):
+        return Rows([Along(value)], 0)
+    return None
+
+
+def zipped(parts: Sequence[Rows]) -> Rows:
+    streams: list[Stream] = []
+    forms: list[Any] = []
+    for part in parts:
+        forms.append(_shifted(part.form, len(streams)))
+        streams += part.streams
+    return Rows(streams, tuple(forms))
+
+
+def _shifted(form: Any, by: int) -> Any:
+    return tuple(_shifted(f, by) for f in form) if isinstance(form, tuple) else form + by

@@ -1,0 +1,297 @@
+"""What recorded branches and loop bodies do to Python's own state, kept so that it can be undone.
+
+While a branch is recorded, a journal is open. Before anything is written for the first time (a
+variable, an attribute, an item, a list that is appended to) the journal notes what it held. When
+the branch is over, its state is taken down and everything put back, for the other branch to begin
+where the first one began.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.capture.watch import attributes, stores
+from weft.capture.watch.origin import MISSING
+from weft.capture.watch.stores import Store, base_of, instance_dict
+from weft.core.structure import changed
+
+if TYPE_CHECKING:
+    from weft.capture.watch.hooks import Hooks
+    from weft.capture.watch.watch import Known, Watch
+
+Parts = dict[Any, Any]
+
+
+class Entry:
+    """One thing that may be written: it has parts, each under a key."""
+
+    #: Whether all parts have to be there on both ways: an item cannot be undefined.
+    whole = True
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def parts(self) -> Parts:
+        """What it holds now."""
+        raise NotImplementedError
+
+    def put(self, parts: Parts) -> None:
+        """Let it hold this again, unwatched."""
+        raise NotImplementedError
+
+    def give(self, hooks: Hooks, key: Any, value: Any) -> None:
+        """Write a part as the recorded code itself would."""
+        raise NotImplementedError
+
+    def note(self, hooks: Hooks, key: Any) -> None:
+        """A part is relied upon as it is."""
+
+    def title(self, key: Any) -> str:
+        raise NotImplementedError
+
+    def known(self, watch: Watch) -> Known | None:
+        return watch.known(self.obj)
+
+
+class Variable(Entry):
+    """A variable that several functions share, by its cell."""
+
+    whole = False
+
+    def __init__(self, obj: CellType, name: str, outside: Hooks | None = None) -> None:
+        super().__init__(obj)
+        self.name = name
+        self.outside = outside  # the hooks of a function for which it is one from outside
+
+    def parts(self) -> Parts:
+        try:
+            return {self.name: self.obj.cell_contents}
+        except ValueError:
+            return {}
+
+    def put(self, parts: Parts) -> None:
+        if parts:
+            self.obj.cell_contents = parts[self.name]
+        elif self.parts():
+            del self.obj.cell_contents
+
+    def give(self, hooks: Hooks, key: Any, value: Any) -> None:
+        if self.outside is not None:
+            self.outside.setfree(self.name, value)
+        self.obj.cell_contents = value
+
+    def note(self, hooks: Hooks, key: Any) -> None:
+        if self.outside is not None:
+            self.outside.free(self.name, self.obj.cell_contents)
+
+    def title(self, key: Any) -> str:
+        if self.name.startswith("__weft_result"):
+            return "the result"
+        return f"the variable {self.name!r}"
+
+
+class Attributes(Entry):
+    """The attributes of an object: its dict and its slots."""
+
+    whole = False
+
+    def parts(self) -> Parts:
+        own = instance_dict(self.obj)
+        found = dict(own) if own is not None else {}
+        for name in stores_slots(type(self.obj)):
+            value = getattr(self.obj, name, MISSING)
+            if value is not MISSING:
+                found[name] = value
+        return found
+
+    def put(self, parts: Parts) -> None:
+        own = instance_dict(self.obj)
+        if own is not None:
+            stores.put_back(own, {k: v for k, v in parts.items() if k not in _slot_set(self.obj)})
+        for name in stores_slots(type(self.obj)):
+            if name in parts:
+                object.__setattr__(self.obj, name, parts[name])
+            elif hasattr(self.obj, name):
+                object.__delattr__(self.obj, name)
+        if own is not None and "_member_kinds" in own:
+            changed()
+
+    def give(self, hooks: Hooks, key: Any, value: Any) -> None:
+        attributes.store_as_object(hooks, self.obj, key, value)
+
+    def note(self, hooks: Hooks, key: Any) -> None:
+        attributes.load_as_object(hooks, self.obj, key)
+
+    def title(self, key: Any) -> str:
+        return f"the attribute {key!r} of a {type(self.obj).__name__}"
+
+    def known(self, watch: Watch) -> Known | None:
+        known = watch.known(self.obj)
+        return None if known is None else watch.attributes(known)
+
+
+class Items(Entry):
+    """A dict."""
+
+    def parts(self) -> Parts:
+        return dict(self.obj)
+
+    def put(self, parts: Parts) -> None:
+        stores.put_back(self.obj, parts)
+
+    def give(self, hooks: Hooks, key: Any, value: Any) -> None:
+        hooks.setitem(value, self.obj, key)
+
+    def note(self, hooks: Hooks, key: Any) -> None:
+        hooks.item(self.obj, key)
+
+    def title(self, key: Any) -> str:
+        return f"the item {key!r} of a {type(self.obj).__name__}"
+
+
+class Globals(Items):
+    """The global variables of a module."""
+
+    def __init__(self, obj: Any, hooks: Hooks) -> None:
+        super().__init__(obj)
+        self.hooks = hooks
+
+    def give(self, hooks: Hooks, key: Any, value: Any) -> None:
+        self.hooks.setglobal(key, value)
+
+    def note(self, hooks: Hooks, key: Any) -> None:
+        self.hooks.glob(key)
+
+    def title(self, key: Any) -> str:
+        return f"the global {key!r}"
+
+    def known(self, watch: Watch) -> Known | None:
+        return watch.namespace(self.obj, "global ")
+
+
+class Sequence(Items):
+    """A list or a deque."""
+
+    def parts(self) -> Parts:
+        return dict(enumerate(self.obj))
+
+    def put(self, parts: Parts) -> None:
+        stores.put_back(self.obj, list(parts.values()))
+
+
+class Set(Items):
+    """A set: its elements are its keys."""
+
+    def parts(self) -> Parts:
+        return dict.fromkeys(self.obj, True)
+
+    def put(self, parts: Parts) -> None:
+        stores.put_back(self.obj, list(parts))
+
+
+class Array(Items):
+    """A NumPy array: one part, by its bytes."""
+
+    def parts(self) -> Parts:
+        return {"the elements": Elements(self.obj.copy())}
+
+    def put(self, parts: Parts) -> None:
+        np.copyto(self.obj, parts["the elements"].array)
+
+    def give(self, hooks: Hooks, key: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def note(self, hooks: Hooks, key: Any) -> None:
+        known = hooks.watch.known(self.obj)
+        if known is not None:
+            hooks.watch.content(known)
+
+
+class Elements:
+    """The elements of an array, which are equal or not."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Elements) and self.array.tobytes() == other.array.tobytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self.array)
+
+
+def entry_for(obj: Any) -> Entry:
+    if isinstance(obj, np.ndarray):
+        return Array(obj)
+    if isinstance(obj, dict):
+        return Items(obj)
+    if isinstance(obj, (list, deque)):
+        return Sequence(obj)
+    if isinstance(obj, set):
+        return Set(obj)
+    return Attributes(obj)
+
+
+def stores_slots(cls: type) -> list[str]:
+    names: list[str] = []
+    for base in cls.__mro__:
+        found = base.__dict__.get("__slots__", ())
+        names += [found] if isinstance(found, str) else list(found)
+    return [name for name in names if not name.startswith("__")]
+
+
+def _slot_set(obj: Any) -> set[str]:
+    return set(stores_slots(type(obj)))
+
+
+def _store_state(store: Store) -> tuple[Any, ...]:
+    written = set(store.written)
+    return store.original, written, store.moved, store.complete, store.everything
+
+
+class Journal:
+    """What is written from a moment on."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.entries: dict[int, tuple[Entry, Parts]] = {}
+        self._stores: dict[int, tuple[Known, Any]] = {}
+        self._effects = len(watch._effects)
+        self._written = set(watch.written)
+
+    def add(self, entry: Entry, before: Parts | None = None) -> None:
+        """Note what a thing holds before it is written."""
+        if id(entry.obj) in self.entries:
+            return
+        self.entries[id(entry.obj)] = (entry, entry.parts() if before is None else before)
+        known = entry.known(self.watch)
+        if known is not None and id(known) not in self._stores:
+            store = known.store
+            self._stores[id(known)] = (known, None if store is None else _store_state(store))
+
+    def contents(self) -> dict[int, Parts]:
+        """What each thing that was written holds now."""
+        return {key: entry.parts() for key, (entry, _) in self.entries.items()}
+
+    def undo(self) -> None:
+        """Put everything back."""
+        for entry, before in self.entries.values():
+            entry.put(before)
+        for known, state in self._stores.values():
+            if state is None:
+                known.store = None
+            else:
+                store = stores.store_of(known)
+                store.original, store.written, store.moved, store.complete, store.everything = state
+        del self.watch._effects[self._effects :]
+        self.watch.written.clear()
+        self.watch.written.update(self._written)
+
+
+__all__ = ["MISSING", "Entry", "Journal", "Parts", "Variable", "base_of", "entry_for"]

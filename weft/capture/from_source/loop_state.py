@@ -1,0 +1,436 @@
+"""What a recorded loop carries of Python's state: variables, attributes, items.
+
+The body is recorded until this settles. A place whose value differs after the body from what it was
+before becomes carried: in the next recording it holds an input of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.base.device import as_device
+from weft.base.errors import CaptureError
+from weft.base.promotion import promote_weak
+from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
+from weft.capture.control.agree import line_of
+from weft.capture.control.nested import NestedRecorder, stand_in
+from weft.capture.from_source.grown import Grown, Mark, Regrow
+from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
+from weft.capture.from_source.merge import (
+    Maybe,
+    flag_of,
+    kind_of_tensor,
+    maybe,
+    same_python,
+    shown,
+    typed_as,
+)
+from weft.capture.recorder import GraphRecorder
+from weft.capture.watch.origin import MISSING
+from weft.core.number import HELD_AS, Number, joint_kind, kind_of, number
+from weft.core.symbolic import SymbolicArray
+from weft.core.tensor import Tensor
+from weft.ir.types import TensorType, Type
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.hooks import SourceHooks
+
+HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body gives"
+
+
+class Aliased(CaptureError):
+    """A loop writes to a tensor from before it through a name that it gives other tensors."""
+
+
+class AlwaysFails(CaptureError):
+    """The body of a loop ends in an error, whenever it is run."""
+
+
+class Leaf:
+    """One leaf of a place. `kind` is None while it is not carried: then it stays `fixed`."""
+
+    __slots__ = ("entered", "fixed", "historic", "initial", "is_number", "kind", "out")
+
+    def __init__(self, initial: Any) -> None:
+        self.initial = initial
+        self.fixed = initial
+        self.entered: Any = None
+        self.kind: Type | None = None
+        self.is_number = False
+        self.out: Any = initial
+        self.historic = isinstance(initial, Tensor) and initial._node is not None
+
+    def enter(self, nested: NestedRecorder) -> Any:
+        """What it is inside of the body."""
+        if self.kind is None:
+            return self.fixed
+        made = nested.carried(self.kind, self.historic)
+        self.entered = number(made) if self.is_number else made
+        return self.entered
+
+    def result(self, tensor: Tensor) -> Any:
+        return number(tensor) if self.is_number else tensor
+
+
+class Place:
+    """A place with the tree of values that it holds."""
+
+    def __init__(self, entry: Entry, key: Any, initial: Any) -> None:
+        self.entry = entry
+        self.key = key
+        self.why = ""  # which way leaves it without a value, if one does
+        given = initial
+        if isinstance(initial, Maybe):
+            self.why, initial = initial.why, initial.value
+        self.initial = initial
+        self.missing = initial is MISSING
+        self.entered: Any = initial
+        self.flag: Leaf | None = None  # whether it has one, if that is known
+        if isinstance(given, Maybe) and given.flag is not None:
+            self.flag = Leaf(given.flag)
+        self.sure = not self.why and not self.missing  # has the body given it a value for certain?
+        self.leaves: list[Leaf] = []
+        self.structure: TreeSpec | None = None
+        if not self.missing:
+            values, self.structure = _flat(initial)
+            self.leaves = [Leaf(value) for value in values]
+
+    @property
+    def carried(self) -> bool:
+        return any(leaf.kind is not None for leaf in self.all_leaves())
+
+    @property
+    def title(self) -> str:
+        return self.entry.title(self.key)
+
+    def enter(self, nested: NestedRecorder) -> Any:
+        assert self.structure is not None
+        tree = tree_unflatten(self.structure, [leaf.enter(nested) for leaf in self.leaves])
+        self.entered = tree
+        if not self.why:
+            return tree
+        return maybe(tree, self.why, None if self.flag is None else self.flag.enter(nested))
+
+    def leave(self, out: Any, loop: LoopState) -> bool:
+        """Note what the body gave; whether it was as assumed."""
+        sure = not isinstance(out, Maybe) and out is not MISSING
+        flag = flag_of(out)
+        if isinstance(out, Maybe):
+            self.why, out = self.why or out.why, out.value
+        if out is MISSING:  # deleted, or left without a value
+            if self.missing and self.structure is None:
+                return True
+            raise loop.error(self.title, self.initial, "nothing")
+        values, structure = _flat(out)
+        if self.structure is None:  # it begins in the loop
+            self.structure = structure
+            self.leaves = [Leaf(MISSING) for _ in values]
+            self.why = self.why or loop.missing_words
+            if flag is not None:
+                self.flag = Leaf(False)
+        self.sure = sure
+        if structure != self.structure:
+            raise loop.error(self.title, self.initial, out)
+        steady = self._leave_flag(flag, loop)
+        for leaf, value, path in zip(self.leaves, values, structure.paths(), strict=True):
+            leaf.out = value
+            steady &= _settle(leaf, value, loop.error(self.title + path, leaf.initial, value))
+            if isinstance(value, Tensor) and value._node is not None and not leaf.historic:
+                leaf.historic, steady = True, False
+        return steady
+
+    def _leave_flag(self, flag: Any, loop: LoopState) -> bool:
+        if self.flag is None:
+            return True
+        if flag is None:  # from now on nobody knows
+            self.flag = None
+            return False
+        self.flag.out = flag
+        return _settle(self.flag, flag, loop.error(self.title, False, flag))
+
+    def all_leaves(self) -> list[Leaf]:
+        return self.leaves if self.flag is None else [*self.leaves, self.flag]
+
+    def finish(self, results: Sequence[Tensor], at_least_once: bool) -> Any:
+        """What it holds after the loop."""
+        assert self.structure is not None
+        made = iter(results)
+        tree = tree_unflatten(
+            self.structure,
+            [leaf.fixed if leaf.kind is None else leaf.result(next(made)) for leaf in self.leaves],
+        )
+        if not self.why or (at_least_once and self.sure):
+            return tree
+        flag = self.flag
+        if flag is None:
+            return maybe(tree, self.why)
+        return maybe(tree, self.why, flag.fixed if flag.kind is None else flag.result(next(made)))
+
+
+def _flat(value: Any) -> tuple[list[Any], TreeSpec]:
+    return tree_flatten(value, lambda part: isinstance(part, (Tensor, Maybe)))
+
+
+def _settle(leaf: Leaf, out: Any, error: CaptureError) -> bool:
+    """Find the type of a leaf after the body gave `out`; whether it was that before."""
+    before = (leaf.kind, leaf.is_number)
+    kind, weak = leaf.kind, kind_of(out)
+    first = kind_of(leaf.initial)
+    if kind is None:
+        if leaf.fixed is out or (leaf.fixed is not MISSING and same_python(leaf.fixed, out)):
+            return True
+        if leaf.fixed is MISSING and weak is None and not isinstance(out, Tensor):
+            leaf.fixed = out  # a Python value that the first iteration gives
+            return False
+    if weak is not None and (first is not None or leaf.initial is MISSING):
+        together = weak if first is None else joint_kind(first, weak)
+        if kind is not None and leaf.is_number:
+            assert isinstance(kind, TensorType)
+            together = joint_kind(together, kind.dtype.kind)
+        if kind is None or leaf.is_number:
+            leaf.kind = TensorType(HELD_AS[together], (), as_device(None))
+            leaf.is_number = True
+            return before == (leaf.kind, True)
+    if isinstance(out, Tensor) and weak is None:
+        made = kind_of_tensor(out)
+        if first is not None and (kind is None or leaf.is_number or kind == made):
+            fits = isinstance(made, TensorType) and not made.shape
+            if not fits or promote_weak(made.dtype, first) is not made.dtype:  # type: ignore[union-attr]
+                raise error
+            leaf.kind, leaf.is_number = made, False
+            return before == (made, False)
+        if leaf.initial is MISSING and (kind is None or leaf.is_number):
+            leaf.kind, leaf.is_number = made, False
+            return False
+        start = kind if kind is not None else _kind(leaf.initial)
+        if start != made:
+            raise error
+        leaf.kind = made
+        return before[0] is not None
+    start = kind if kind is not None else _kind(leaf.initial)
+    fits = isinstance(start, TensorType) and not start.shape and weak is not None
+    if not fits or promote_weak(start.dtype, weak) is not start.dtype:  # type: ignore[union-attr, arg-type]
+        raise error
+    leaf.kind = start
+    return before[0] is not None
+
+
+def _kind(value: Any) -> Type | None:
+    return kind_of_tensor(value) if isinstance(value, Tensor) else None
+
+
+class LoopState:
+    """All places of one loop."""
+
+    def __init__(
+        self,
+        hooks: SourceHooks,
+        here: GraphRecorder,
+        state: Sequence[tuple[str, Any, Any]],
+        live: frozenset[str],
+        body: Callable[..., Any],
+        name: str,
+    ) -> None:
+        self.hooks = hooks
+        self.here = here
+        self.variables = [Variable(cell, title, outside) for title, cell, outside in state]
+        self._cells = {id(cell) for _, cell, _ in state}
+        self.live = live
+        self.body = body
+        self.name = name
+        self.length: int | None = None  # how many iterations there are, if that is known
+        self.missing_words = f"where the loop ends before{line_of(None, body)}"
+        self.places: dict[tuple[int, Any], Place] = {}
+        self.fresh = False  # are all tensors that it begins with its own?
+        self._even: dict[int, tuple[Entry, int]] = {}
+        self._seen: dict[int, Entry] | None = None  # objects that the recording before wrote to
+
+    def error(self, title: str, initial: Any, out: Any) -> CaptureError:
+        before = "without a value" if initial is MISSING else shown(initial)
+        after = out if isinstance(out, str) else shown(out)
+        return CaptureError(
+            f"{title} is {before} before the loop, and {after} after the body"
+            f"{line_of(out, self.body)}",
+            op=self.name,
+            hint=HINT,
+        )
+
+    def begin(self, fresh: bool) -> None:
+        """With `fresh`, all tensors that names hold are the loop's own from the beginning."""
+        self.fresh = fresh
+        for variable in self.variables if fresh else ():
+            for key, value in variable.parts().items():
+                if self._matters(variable) and isinstance(value, Tensor):
+                    place = Place(variable, key, value)
+                    place.leaves[0].kind = kind_of_tensor(value)
+                    place.leaves[0].is_number = isinstance(value, Number)
+                    self.places[id(variable.obj), key] = place
+
+    def again(self) -> None:
+        """Something outside has changed: what the body writes to is to be found anew."""
+        self._seen = None
+
+    def enter(self, nested: NestedRecorder) -> None:
+        """Let all places hold what they are inside of the body. The journal is open."""
+        flow = self.hooks.flow
+        for variable in self.variables:
+            flow.touch_entry(variable)
+        for place in self.places.values():
+            if place.carried or place.why:
+                flow.touch_entry(place.entry)
+                if place.structure is not None:
+                    place.entry.give(self.hooks, place.key, place.enter(nested))
+
+    def leave(self, journal: Journal, nested: NestedRecorder) -> bool:
+        """See what the body left behind; whether it was as assumed."""
+        self._check_writes(nested)
+        steady = True
+        changed: dict[int, Entry] = {}
+        for key, (entry, before) in journal.entries.items():
+            now = entry.parts()
+            if not self._matters(entry):
+                continue
+            if self._is_ours(entry):
+                steady &= self._compare(entry, before, now)
+            elif self._seen is not None:
+                if key in self._seen:  # not one that the body itself makes
+                    steady &= self._compare(entry, before, now)
+            elif any(now.get(k, MISSING) is not before.get(k, MISSING) for k in {**before, **now}):
+                changed[key] = entry
+        if self._seen is None:
+            self._seen = changed
+            steady &= not changed
+        return steady
+
+    def _check_writes(self, nested: NestedRecorder) -> None:
+        """A tensor from before must not be written through a name that later has another one."""
+        if self.fresh:
+            return
+        for place in self.places.values():
+            for leaf in place.leaves:
+                if id(leaf.entered) in nested._own and not leaf.is_number:
+                    raise Aliased(
+                        f"{place.title} holds a tensor from before the loop, which the body writes "
+                        f"to before it gives the name another one{line_of(None, self.body)}",
+                        op=self.name,
+                        hint="begin with a tensor of its own: x = x.clone()",
+                    )
+
+    def _matters(self, entry: Entry) -> bool:
+        """Locals that nobody reads, next time or afterwards, are not carried."""
+        if id(entry.obj) not in self._cells:
+            return True
+        assert isinstance(entry, Variable)
+        return entry.outside is not None or entry.name in self.live
+
+    def _is_ours(self, entry: Entry) -> bool:
+        """Whether a thing was there before the body; the body makes others, each time anew."""
+        if id(entry.obj) in self._cells or getattr(entry, "outside", None) is not None:
+            return True
+        return not isinstance(entry, Variable) and entry.known(self.hooks.watch) is not None
+
+    def _compare(self, entry: Entry, before: Parts, now: Parts) -> bool:
+        if entry.whole and list(before) != list(now):
+            if entry.obj.__class__ is list and entry.known(self.hooks.watch) is None:
+                raise Regrow(entry.obj, sample_of(before, now))
+            raise CaptureError(
+                f"a {type(entry.obj).__name__} holds {len(before)} items before and {len(now)} "
+                f"after the body of a loop{line_of(None, self.body)}",
+                op=self.name,
+                hint="keep its size, or loop over Python values: weft.unroll(...)",
+            )
+        steady = True
+        for key in {**before, **now}:
+            at = (id(entry.obj), key)
+            place = self.places.get(at)
+            first, out = before.get(key, MISSING), now.get(key, MISSING)
+            if place is None:
+                if first is out:
+                    continue
+                if isinstance(entry.obj, Grown) and self._grows_evenly(entry, key, first, out):
+                    continue
+                if out.__class__ is Mark:
+                    raise Regrow(entry.obj, [out])
+                place = self.places[at] = Place(entry, key, first)
+                if not place.missing:
+                    entry.note(self.hooks, key)
+                place.leave(out, self)
+                steady = False
+            else:
+                steady &= place.leave(out, self)
+        return steady
+
+    def _grows_evenly(self, entry: Entry, key: Any, first: Any, out: Any) -> bool:
+        """Whether a list gets as many elements in each of a known number of iterations."""
+        if key != "count" or self.length is None or entry.obj.counted:
+            return False
+        if not (isinstance(first, int) and isinstance(out, int)):
+            return False
+        self._even[id(entry.obj)] = (entry, first + self.length * (out - first))
+        return True
+
+    # --- the node -----------------------------------------------------------------------------
+
+    def carried(self) -> list[Leaf]:
+        return [
+            leaf
+            for place in self.places.values()
+            for leaf in place.all_leaves()
+            if leaf.kind is not None
+        ]
+
+    def outputs(self) -> list[Tensor]:
+        """What the body gives for the next iteration, while it is recorded."""
+        return [typed_as(leaf.out, leaf.kind) for leaf in self.carried() if leaf.kind is not None]
+
+    def starts(self) -> list[Tensor]:
+        return [
+            stand_in(self.here, typed_as(leaf.initial, leaf.kind))
+            for leaf in self.carried()
+            if leaf.kind is not None
+        ]
+
+    def finish(
+        self, results: Sequence[Tensor], at_least_once: bool, nested: NestedRecorder
+    ) -> None:
+        """Let all places hold what the loop gives."""
+        self._note_mixed(results, nested)
+        at = 0
+        for place in self.places.values():
+            count = sum(leaf.kind is not None for leaf in place.all_leaves())
+            if place.structure is not None:
+                value = place.finish(results[at : at + count], at_least_once)
+                place.entry.give(self.hooks, place.key, value)
+            at += count
+        for entry, count in self._even.values():
+            entry.give(self.hooks, "count", count)
+        for variable in self.variables:
+            if not self._matters(variable):
+                variable.put({})
+
+    def _note_mixed(self, results: Sequence[Tensor], nested: NestedRecorder) -> None:
+        """After the loop a name holds the tensor from before, or one of the last iteration."""
+        merged: list[tuple[Tensor, list[Tensor | None]]] = []
+        for leaf, result in zip(self.carried(), results, strict=True):
+            if leaf.is_number or not isinstance(leaf.out, Tensor):
+                continue
+            data = leaf.out._data
+            made = data.__class__ is SymbolicArray and data.recorder is nested
+            old = None if made and leaf.out is not leaf.entered else leaf.out
+            first = leaf.initial if isinstance(leaf.initial, Tensor) else None
+            merged.append((result, [first, None if old is leaf.entered else old]))
+        self.hooks.flow.mixed.add(merged)
+
+
+def sample_of(before: Parts, now: Parts) -> Any:
+    """An element of a list that grew or shrank."""
+    for value in (*before.values(), *now.values()):
+        if value.__class__ is Mark:
+            return [value]
+    longer = now if len(now) > len(before) else before
+    return list(longer.values())[-1]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, Number)

@@ -1,0 +1,280 @@
+"""One value out of what two ways give: where tensors or numbers differ, a result of the node.
+
+Also what stands for a variable that has no value on one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base.device import as_device
+from weft.base.errors import CaptureError
+from weft.base.promotion import promote_weak
+from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
+from weft.capture.control.agree import line_of
+from weft.capture.from_source.journal import Elements
+from weft.capture.watch.origin import MISSING
+from weft.capture.watch.values import is_plain, same_value
+from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of, number
+from weft.core.operands import as_tensor
+from weft.core.symbolic import SymbolicArray
+from weft.core.tensor import Tensor, type_of
+from weft.ir.types import StackType, TensorType, Type
+from weft.ops.stacks import zero_of
+
+Results = Sequence[Tensor]
+Build = Callable[[Results], Any]
+
+
+class Maybe:
+    """The value of a name that some ways leave without one.
+
+    value   what it is on the ways that give it one; MISSING: none of them is known
+    why     which way does not
+    flag    whether it has one, where the graph knows that; None: using it is an error
+    """
+
+    __slots__ = ("flag", "value", "why")
+
+    def __init__(self, value: Any, why: str, flag: Any = None) -> None:
+        self.value = value
+        self.why = why
+        self.flag = flag
+
+
+def maybe(value: Any, why: str, flag: Any = None) -> Maybe:
+    """The same, of what may be one already."""
+    return Maybe(value.value if isinstance(value, Maybe) else value, why, flag)
+
+
+def undefined(name: str, why: str) -> CaptureError:
+    return CaptureError(
+        f"{name} is used here, and it has no value {why}",
+        hint="give it a value on all ways, or before",
+    )
+
+
+def one_level(tree: Any) -> tuple[list[Any], TreeSpec] | None:
+    """The parts of a container; None for a leaf."""
+    if isinstance(tree, (Tensor, Maybe)):
+        return None
+    parts, structure = tree_flatten(tree, lambda part: part is not tree)
+    return None if structure.kind is None else (parts, structure)
+
+
+def kind_of_tensor(tensor: Tensor) -> Type:
+    """The type of a tensor, or of the stack or token that it stands for."""
+    data = tensor._data
+    if data.__class__ is SymbolicArray:
+        kind: Type = data.value.type
+        return kind
+    return type_of(tensor)
+
+
+def typed_as(value: Any, kind: Type) -> Tensor:
+    """A leaf as a tensor of the type that the node gives; MISSING as zeros."""
+    if value is MISSING:
+        assert isinstance(kind, (TensorType, StackType))
+        return zero_of(kind)
+    if isinstance(value, Number) or not isinstance(value, Tensor):
+        assert isinstance(kind, TensorType)
+        return as_held(value, kind.dtype, kind.device)
+    return value
+
+
+def same_python(a: Any, b: Any) -> bool:
+    """Whether two Python values are one and the same to the program."""
+    if a is b:
+        return True
+    if is_plain(a) and is_plain(b):
+        return same_value(a, b)
+    if isinstance(a, Elements) and isinstance(b, Elements):
+        return a == b
+    if type(a) is type(b) and isinstance(a, (frozenset, np.dtype)):
+        return bool(a == b)
+    return False
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, Number):
+        return f"a Python {value.kind}"
+    if isinstance(value, Tensor):
+        return str(kind_of_tensor(value))
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    return f"the {name} {value!r:.40}" if is_plain(value) else f"{article} {name}"
+
+
+@dataclass
+class Pair:
+    """A result of the node: what each way gives for it."""
+
+    values: tuple[Any, Any]
+    kind: Type
+
+
+class Merge:
+    """Merges pairs of values, and collects the results that the node must have for it."""
+
+    def __init__(
+        self, functions: Sequence[Callable[..., Any]], words: Sequence[str], op: str
+    ) -> None:
+        self.functions = functions
+        self.words = words
+        self.op = op
+        self.pairs: list[Pair] = []
+        self._known: dict[tuple[int, int], Build] = {}
+        self._kept: list[Any] = []
+
+    def value(self, title: str, a: Any, b: Any) -> Build:
+        """How to build the merged value out of the results of the node."""
+        if a is b:
+            return lambda results: a
+        key = (id(a), id(b))
+        found = None if is_plain(a) or is_plain(b) else self._known.get(key)
+        if found is None:
+            found = self._known[key] = _once(self._value(title, a, b))
+            self._kept += [a, b]
+        return found
+
+    def _value(self, title: str, a: Any, b: Any) -> Build:
+        if isinstance(a, Maybe) or isinstance(b, Maybe) or a is MISSING or b is MISSING:
+            return self._maybe(title, a, b)
+        ka, kb = kind_of(a), kind_of(b)
+        if ka is not None and kb is not None:
+            if not isinstance(a, Number) and not isinstance(b, Number) and same_value(a, b):
+                return lambda results: a
+            dtype = HELD_AS[joint_kind(ka, kb)]
+            made = self.result(a, b, TensorType(dtype, (), as_device(None)))
+            return lambda results: number(made(results))
+        if isinstance(a, Tensor) or isinstance(b, Tensor):
+            return self.result(a, b, self._tensor_kind(title, a, b))
+        parts, others = one_level(a), one_level(b)
+        if parts is not None and others is not None and parts[1] == others[1]:
+            structure = parts[1]
+            paths = structure.paths()
+            builds = [
+                self.value(f"{title}{path}" if path else title, x, y)
+                for path, x, y in zip(paths, parts[0], others[0], strict=True)
+            ]
+            return lambda results: tree_unflatten(structure, [build(results) for build in builds])
+        if same_python(a, b):
+            return lambda results: a
+        raise self.differ(title, a, b)
+
+    def _maybe(self, title: str, a: Any, b: Any) -> Build:
+        values, whys, flags = [], [], []
+        for i, value in enumerate((a, b)):
+            flags.append(flag_of(value))
+            if value is MISSING:
+                whys.append(f"{self.words[i]}{line_of(None, self.functions[i])}")
+            elif isinstance(value, Maybe):
+                whys.append(value.why)
+                value = value.value
+            values.append(value)
+        why = whys[0]
+        if values[0] is MISSING and values[1] is MISSING:
+            return lambda results: Maybe(MISSING, why)
+        if values[0] is MISSING or values[1] is MISSING:
+            build = self.filled(values)
+        else:
+            build = self.value(title, *values)
+        if None in flags:
+            return lambda results: maybe(build(results), why)
+        flag = self.value(title, *flags)
+        return lambda results: maybe(build(results), why, flag(results))
+
+    def filled(self, values: list[Any]) -> Build:
+        """One of two values is missing: its tensors are zeros on that way."""
+        side = 0 if values[1] is MISSING else 1
+        value = values[side]
+        if isinstance(value, Maybe):
+            if value.value is MISSING:
+                return lambda results: Maybe(MISSING, value.why)
+            inside = [value.value, MISSING] if side == 0 else [MISSING, value.value]
+            inner = self.filled(inside)
+            return lambda results: maybe(inner(results), value.why)
+        pair = (value, MISSING) if side == 0 else (MISSING, value)
+        if isinstance(value, Number):
+            made = self.result(pair[0], pair[1], kind_of_tensor(value))
+            return lambda results: number(made(results))
+        if isinstance(value, Tensor):
+            return self.result(pair[0], pair[1], kind_of_tensor(value))
+        parts = one_level(value)
+        if parts is None:
+            return lambda results: value
+        builds = [
+            self.filled([part, MISSING] if side == 0 else [MISSING, part]) for part in parts[0]
+        ]
+        structure = parts[1]
+        return lambda results: tree_unflatten(structure, [build(results) for build in builds])
+
+    def result(self, a: Any, b: Any, kind: Type) -> Build:
+        index = len(self.pairs)
+        self.pairs.append(Pair((a, b), kind))
+        return lambda results: results[index]
+
+    def _tensor_kind(self, title: str, a: Any, b: Any) -> Type:
+        strong = [v for v in (a, b) if isinstance(v, Tensor) and not isinstance(v, Number)]
+        kind = kind_of_tensor(strong[0])
+        for value in (a, b):
+            weak = kind_of(value)
+            if weak is not None:
+                fits = (
+                    isinstance(kind, TensorType)
+                    and not kind.shape
+                    and promote_weak(kind.dtype, weak) is kind.dtype
+                )
+            else:
+                fits = isinstance(value, Tensor) and kind_of_tensor(value) == kind
+            if not fits:
+                raise self.differ(title, a, b)
+        return kind
+
+    def differ(self, title: str, a: Any, b: Any) -> CaptureError:
+        one, two = (
+            f"{shown(v)} {self.words[i]}{line_of(v, self.functions[i])}"
+            for i, v in enumerate((a, b))
+        )
+        return CaptureError(
+            f"{title} is {one}, and {two}; a graph has one type for it",
+            op=self.op,
+            hint=_hint(a, b),
+        )
+
+
+def flag_of(value: Any) -> Any:
+    """Whether a value is there, if that is known."""
+    if value is MISSING:
+        return None
+    return value.flag if isinstance(value, Maybe) else True
+
+
+def _hint(a: Any, b: Any) -> str:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return "let both ways give one dtype and one shape: x.astype(...), x.expand(...)"
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return "let both ways give a tensor of one dtype and shape"
+    return "decide by a Python value, or keep what differs in tensors or numbers"
+
+
+def _once(build: Build) -> Build:
+    """Builds one object, however many names hold it."""
+    made: list[Any] = []
+
+    def built(results: Results) -> Any:
+        if not made:
+            made.append(build(results))
+        return made[0]
+
+    return built
+
+
+def settled_leaf(value: Any, op: str) -> Any:
+    return as_tensor(value, op) if isinstance(value, np.ndarray) else value

@@ -1,0 +1,190 @@
+"""A loop as a node: its body recorded until it settles, its condition, and what it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.base.errors import CaptureError
+from weft.capture.control.agree import line_of
+from weft.capture.control.carry import Loop
+from weft.capture.control.nested import NestedRecorder, close, graph_recorder, stand_in
+from weft.capture.control.node import emit, unfollowed
+from weft.capture.from_source.attempt import State
+from weft.capture.from_source.grown import Regrow, grow
+from weft.capture.from_source.journal import Journal
+from weft.capture.from_source.loop_state import AlwaysFails, LoopState
+from weft.capture.from_source.run import Unreachable
+from weft.capture.from_source.tokens import last_token, tokens
+from weft.capture.recorder import GraphRecorder
+from weft.core.number import HELD_AS, as_held
+from weft.core.tensor import Tensor
+from weft.ir.types import TOKEN
+from weft.ops.control import SCAN, WHILE
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.hooks import SourceHooks
+
+#: How often a body is recorded before its types count as not settling.
+MOST_RECORDINGS = 16
+
+
+class RecordedLoop:
+    """A loop whose body is recorded."""
+
+    def __init__(
+        self,
+        hooks: SourceHooks,
+        state: State,
+        head: Sequence[str],
+        after: Sequence[str],
+        body: Callable[..., Any],
+        name: str,
+    ) -> None:
+        here = graph_recorder()
+        assert here is not None
+        self.hooks = hooks
+        self.here: GraphRecorder = here
+        self.name = name
+        self.body = body
+        self.python = LoopState(hooks, here, state, frozenset((*head, *after)), body, name)
+        self.tensors = Loop(here, name, (), body)  # of those that are written in place
+        self.nested: NestedRecorder = hooks.flow.nested(here, "body")
+        self.condition: NestedRecorder = self.nested
+        self.has_effects = False
+        self.opaque = ""
+
+    def open(self, nested: NestedRecorder) -> Journal:
+        journal = Journal(self.hooks.watch)
+        self.hooks.flow.open(journal)
+        return journal
+
+    def enter(self, nested: NestedRecorder) -> None:
+        self.python.enter(nested)
+        if self.has_effects:
+            tokens[nested] = nested.input(TOKEN)
+        self.tensors.enter(nested)
+
+    def settle(self, step: Callable[[NestedRecorder], None]) -> None:
+        """Record the body until it gives what it is given."""
+        flow = self.hooks.flow
+        for _ in range(MOST_RECORDINGS):
+            nested = flow.nested(self.here, "body")
+            journal = self.open(nested)
+            regrow: Regrow | None = None
+            try:
+                with nested.opened():
+                    self.enter(nested)
+                    step(nested)
+                    steady = self.python.leave(journal, nested)
+                    steady &= self.tensors.leave(nested, ())
+                    effects = nested in tokens
+                    steady &= effects == self.has_effects
+                    self.has_effects = effects
+                    if steady:
+                        self._set_outputs(nested)
+            except Unreachable:
+                raise AlwaysFails(
+                    f"the body of a loop always ends in an error{line_of(None, self.body)}",
+                    op=self.name,
+                    hint="raise on some condition",
+                ) from None
+            except Regrow as found:
+                steady, regrow = False, found
+            finally:
+                flow.close()
+                journal.undo()
+            if steady:
+                self.nested = nested
+                return
+            if regrow is not None:
+                grow(self.hooks, regrow.items, regrow.sample)
+                self.python.again()
+        raise CaptureError(
+            f"what a loop carries does not settle{line_of(None, self.body)}",
+            op=self.name,
+            hint="start with tensors of the dtypes that the body gives",
+        )
+
+    def _set_outputs(self, nested: NestedRecorder) -> None:
+        carried = self.python.outputs()
+        if self.has_effects:
+            carried.append(tokens[nested])
+        self.opaque = unfollowed(carried, nested.start)
+        values = [nested.value_of(x) for x in carried]
+        nested.graph.outputs = (*values, *self.tensors.outputs(nested))
+        self.opaque = self.opaque or self.tensors.opaque
+
+    def record_condition(self, test: Callable[[], Any]) -> bool:
+        """Record when to go on; False where that writes something."""
+        flow = self.hooks.flow
+        nested = self.condition = flow.nested(self.here, "condition")
+        journal = self.open(nested)
+        try:
+            with nested.opened():
+                self.enter(nested)
+                entered = journal.contents()
+                token = tokens.get(nested)
+                going = test()
+                if self.hooks.asks(going):
+                    predicate = self.hooks.predicate(going)
+                else:
+                    predicate = as_held(self.hooks.test(going), HELD_AS["bool"])
+                nested.graph.outputs = (nested.value_of(predicate),)
+                held = {state.key for state in self.tensors.states}
+                pure = tokens.get(nested) is token and unchanged(journal, entered)
+                pure &= all(change.key in held for change in nested.changes())
+                pure &= all(_is_input(change) for change in nested.changes())
+        finally:
+            flow.close()
+            journal.undo()
+        return pure
+
+    def _operands(self) -> tuple[list[Tensor], frozenset[int], int]:
+        recorders = [self.nested] if self.name == "for" else [self.condition, self.nested]
+        captured = close(recorders)
+        starts = self.python.starts()
+        if self.has_effects:
+            starts.append(last_token(self.here))
+        first = len(captured) + len(starts)
+        starts += self.tensors.starts()
+        return [*captured, *starts], self.tensors.pinned(first), len(captured)
+
+    def emit_while(self, at_least_once: bool = False) -> None:
+        self.name = "while"
+        operands, pinned, consts = self._operands()
+        graphs = [self.condition.graph, self.nested.graph]
+        attrs = {"consts": consts, "counted": False}
+        results = emit(self.here, WHILE, operands, graphs, attrs, pinned, self.opaque)
+        self.finish(results, at_least_once)
+
+    def emit_scan(self, xs: list[Tensor], length: int) -> None:
+        self.name = "for"
+        operands, pinned, consts = self._operands()
+        carries = len(operands) - consts
+        attrs = {"consts": consts, "carries": carries, "length": length, "reverse": False}
+        operands += [stand_in(self.here, x) for x in xs]
+        graphs = [self.nested.graph]
+        results = emit(self.here, SCAN, operands, graphs, attrs, pinned, self.opaque)
+        self.finish(results, length > 0)
+
+    def finish(self, results: list[Tensor], at_least_once: bool) -> None:
+        count = len(self.python.carried())
+        self.python.finish(results[:count], at_least_once, self.nested)
+        if self.has_effects:
+            tokens[self.here] = results[count]
+            count += 1
+        self.tensors.finish(results[count:])
+
+
+def unchanged(journal: Journal, entered: dict[int, Any]) -> bool:
+    for key, parts in journal.contents().items():
+        before = entered.get(key, journal.entries[key][1])
+        if list(before) != list(parts) or any(parts[k] is not before[k] for k in parts):
+            return False
+    return True
+
+
+def _is_input(change: Any) -> bool:
+    held = change.now()
+    return held is None or held._data.value.node is None

@@ -1,0 +1,262 @@
+"""Loops: run by Python where Python knows how often, recorded as one node where tensors decide.
+
+A `for` over a range or over the rows of a tensor is recorded as one node, too, if its body allows
+it: if Python does not need the number of the iteration, and what is carried keeps its type. If not,
+all that the attempt did is undone, and the loop runs in Python: it is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+from weft.base.errors import CaptureError
+from weft.capture.control.agree import line_of
+from weft.capture.control.nested import NestedRecorder, graph_recorder
+from weft.capture.convert.lower import is_flag
+from weft.capture.from_source.attempt import Attempt, State
+from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.iteration import Rows, Unrolled, rows_of
+from weft.capture.from_source.loop_state import Aliased, AlwaysFails
+from weft.capture.from_source.recorded_loop import RecordedLoop, unchanged
+from weft.capture.from_source.run import standing_for
+from weft.core.number import Number
+from weft.core.tensor import Tensor
+from weft.ops.elementwise import logical_and
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.hooks import SourceHooks
+
+FOR_WORDS = ("where the loop goes on", "where it has ended")
+
+
+# --- while ---------------------------------------------------------------------------------------
+
+
+def while_(
+    hooks: SourceHooks,
+    test: Callable[[], Any],
+    body: Callable[[], Any],
+    state: State,
+    head: Sequence[str],
+    after: Sequence[str],
+) -> None:
+    flags = [cell for name, cell, _ in state if is_flag(name) and name in head]
+    entered = False
+    while True:
+        if graph_recorder() is None:
+            going = test()
+            if not hooks.test(going):
+                return
+            body()
+            continue
+        with Attempt(hooks, state) as attempt:
+            going = test()
+            pure = unchanged(attempt.journal, {})
+            entered = not hooks.asks(going)
+            if entered:
+                if not hooks.test(going):
+                    return
+                body()
+                if not any(isinstance(cell.cell_contents, Tensor) for cell in flags):
+                    continue
+                # Whether the loop goes on is a tensor by now: then all of it belongs in the graph.
+        attempt.undo()
+        given = (hooks, test, body, state, head, after, entered, pure)
+        trouble = _trouble(partial(record_while, *given))
+        if trouble is not None:
+            # The first iteration by itself: after it, the loop has tensors of its own.
+            _once(hooks, test(), body, state, (*head, *after))
+            if trouble is Aliased:
+                record_while(hooks, test, body, state, head, after, entered, pure, fresh=True)
+        return
+
+
+def record_while(
+    hooks: SourceHooks,
+    test: Callable[[], Any],
+    body: Callable[[], Any],
+    state: State,
+    head: Sequence[str],
+    after: Sequence[str],
+    entered: bool,
+    pure: bool,
+    fresh: bool = False,
+) -> None:
+    """`entered`: the body is run once at least. `pure`: the condition writes no variables."""
+    if pure:
+        recorded = RecordedLoop(hooks, state, head, after, body, "while")
+        recorded.python.begin(fresh)
+        recorded.settle(lambda nested: body())
+        if recorded.record_condition(test):
+            recorded.emit_while(entered)
+            return
+    # The condition itself writes something: then the body computes it, for the next time.
+    go = CellType(False)
+    with_go = [*state, ("__weft_go__", go, None)]
+    go.cell_contents = _as_flag(hooks, test())
+
+    def step(_nested: NestedRecorder) -> None:
+        body()
+        go.cell_contents = _as_flag(hooks, test())
+
+    live = ("__weft_go__",)
+    rotated = RecordedLoop(hooks, with_go, [*head, *live], after, body, "while")
+    rotated.python.begin(fresh)
+    rotated.settle(step)
+    if not rotated.record_condition(lambda: go.cell_contents):
+        raise CaptureError("the condition of a loop writes to what it reads", op="while")
+    rotated.emit_while(entered)
+
+
+def _trouble(record: Callable[[], None]) -> type[CaptureError] | None:
+    """Try to record a loop; what is special about it where its first iteration must be apart.
+
+    The error itself is let go of: its traceback would hold on to all that was tried.
+    """
+    try:
+        record()
+    except (Aliased, AlwaysFails) as reason:
+        return type(reason)
+    return None
+
+
+def _once(
+    hooks: SourceHooks, going: Any, body: Callable[[], Any], state: State, live: Sequence[str]
+) -> None:
+    """if going: body()"""
+    if not hooks.asks(going):
+        if hooks.test(going):
+            body()
+        return
+    sides = [hooks._side(body, list(state)), hooks._side(lambda: None, list(state))]
+    cells = frozenset(id(cell) for _, cell, _ in state)
+    record_if(hooks, hooks.predicate(going), sides, tuple({*live}), cells, FOR_WORDS)
+
+
+def _as_flag(hooks: SourceHooks, value: Any) -> Any:
+    return hooks.predicate(value) if hooks.asks(value) else hooks.test(value)
+
+
+# --- for -----------------------------------------------------------------------------------------
+
+
+def for_(
+    hooks: SourceHooks,
+    iterable: Any,
+    body: Callable[[Any], Any],
+    going: Callable[[], Any] | None,
+    state: State,
+    head: Sequence[str],
+    after: Sequence[str],
+) -> None:
+    rows = None if graph_recorder() is None else rows_of(hooks, iterable)
+    if rows is not None and not rows.is_short:
+        if isinstance(rows.count, Tensor):
+            trouble = _trouble(lambda: _for_as_while(hooks, rows, body, going, state, head, after))
+            if trouble is not None:
+                # The first iteration by itself: after it, the loop has tensors of its own.
+                first = standing_for(lambda: body(rows.at(0)), body)
+                _once(hooks, rows.count > 0, first, state, (*head, *after))
+                if trouble is Aliased:
+                    _for_as_while(hooks, rows, body, going, state, head, after, first=1)
+            return
+        try:
+            with Attempt(hooks, state) as attempt:
+                if going is None:
+                    _for_as_scan(hooks, rows, body, state, head, after)
+                else:
+                    _for_as_while(hooks, rows, body, going, state, head, after)
+            return
+        except Exception as error:
+            attempt.undo()
+            hooks.flow.unrolled.append((line_of(None, body), str(error)))
+    if isinstance(iterable, Unrolled):
+        iterable = iterable.iterable
+    live = tuple({*head, *after})
+    for item in hooks.iter(iterable if rows is None else rows):
+        if going is not None:
+            still = going()
+            if hooks.asks(still):
+                _guarded(hooks, still, body, item, state, live)
+                continue
+            if not still:
+                return
+        body(item)
+
+
+def _guarded(
+    hooks: SourceHooks,
+    still: Any,
+    body: Callable[[Any], Any],
+    item: Any,
+    state: State,
+    live: Sequence[str],
+) -> None:
+    """One more iteration in Python, if the graph has not stopped before."""
+    _once(hooks, still, standing_for(lambda: body(item), body), state, live)
+
+
+def _for_as_scan(
+    hooks: SourceHooks,
+    rows: Rows,
+    body: Callable[[Any], Any],
+    state: State,
+    head: Sequence[str],
+    after: Sequence[str],
+) -> None:
+    recorded = RecordedLoop(hooks, state, head, after, body, "for")
+    recorded.python.length = rows.count
+    streams = rows.tensors()
+
+    def step(nested: NestedRecorder) -> None:
+        kinds = rows.slice_kinds(streams)
+        slices = [
+            nested.carried(kind, x._node is not None)
+            for kind, x in zip(kinds, streams, strict=True)
+        ]
+        parts = [s.as_item(x) for s, x in zip(rows.streams, slices, strict=True)]
+        body(rows.item(parts))
+
+    recorded.settle(step)
+    written = {id(state.tensor) for state in recorded.tensors.states}
+    if any(id(getattr(stream, "rows", None)) in written for stream in rows.streams):
+        raise CaptureError("a loop goes over a tensor that its body writes to", op="for")
+    recorded.emit_scan(streams, rows.count)
+
+
+def _for_as_while(
+    hooks: SourceHooks,
+    rows: Rows,
+    body: Callable[[Any], Any],
+    going: Callable[[], Any] | None,
+    state: State,
+    head: Sequence[str],
+    after: Sequence[str],
+    first: int = 0,
+) -> None:
+    counter = CellType(first)
+    name = "__weft_step__"
+    with_counter = [*state, (name, counter, None)]
+    count = rows.count_number()
+    recorded = RecordedLoop(hooks, with_counter, [*head, name], after, body, "while")
+
+    def step(_nested: NestedRecorder) -> None:
+        at: Number = counter.cell_contents
+        body(rows.at(at))
+        counter.cell_contents = at + 1
+
+    def test() -> Any:
+        more = counter.cell_contents < count
+        still = True if going is None else going()
+        if not hooks.asks(still):
+            return more if hooks.test(still) else False
+        return logical_and(hooks.predicate(more), hooks.predicate(still))  # type: ignore[arg-type]
+
+    recorded.python.begin(first > 0)
+    recorded.settle(step)
+    if not recorded.record_condition(test):
+        raise CaptureError("the condition of a loop writes something", op="for")
+    recorded.emit_while(isinstance(rows.count, int) and rows.count > 0)

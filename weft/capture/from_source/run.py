@@ -1,0 +1,138 @@
+"""What all functions of one source-captured run share: open journals, tokens, what went wrong."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from weft.base.errors import CaptureError
+from weft.base.source import PACKAGE
+from weft.capture.from_source.journal import Entry, Journal, Variable, entry_for
+from weft.capture.from_source.mixed import Mixed, SourceNested
+from weft.capture.from_source.tokens import effect
+from weft.capture.recorder import GraphRecorder
+from weft.ops.effects import FAIL, Raised
+
+if TYPE_CHECKING:
+    from weft.capture.watch.watch import Watch
+
+
+HINT = "decide by a Python value, or do the same on both ways"
+
+
+#: Files of the capture in which the user's own reads, writes and calls are done.
+ACTING_FOR_USERS = frozenset(
+    {
+        *("hooks.py", "calls.py", "library.py", "builtin_calls.py", "attributes.py", "stores.py"),
+        *("operators.py", "methods.py", "deep.py", "showing.py", "source_hooks.py"),
+        *("source_access.py", "source_builtins.py"),
+    }
+)
+CAPTURE = os.path.join(PACKAGE, "capture")
+
+
+def is_own(error: Exception) -> bool:
+    """Whether an error comes from the capture itself, and not from the code that is captured."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    file = "" if place is None else place.tb_frame.f_code.co_filename
+    return os.path.dirname(file) == CAPTURE and os.path.basename(file) not in ACTING_FOR_USERS
+
+
+class OneSided(CaptureError):
+    """What is outside has another structure after one side of an `if` than after the other."""
+
+
+class Unreachable(BaseException):
+    """Both sides of an `if` raise: nothing after it is ever run."""
+
+
+class Flow:
+    """One run."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.journals: list[Journal] = []
+        self.births: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
+        self.tries = 0  # how many `try` statements are open outside of the innermost branch
+        self.poisoned: dict[int, tuple[Any, str]] = {}
+        self.iterators: dict[int, tuple[Any, int]] = {}
+        self.unrolled: list[tuple[str, str]] = []  # loops that Python ran, and why
+        self.mixed = Mixed(watch)
+        self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
+        self._tries: list[int] = []
+
+    # --- journals -----------------------------------------------------------------------------
+
+    def open(self, journal: Journal) -> None:
+        self.journals.append(journal)
+        self._tries.append(self.tries)
+
+    def close(self) -> None:
+        self.journals.pop()
+        self.tries = self._tries.pop()
+
+    def nested(self, here: GraphRecorder, name: str) -> SourceNested:
+        """A recorder for a branch or body."""
+        return SourceNested(here, name, self.mixed)
+
+    @property
+    def depth(self) -> int:
+        return len(self.journals)
+
+    def touch(self, obj: Any) -> None:
+        """An object is about to be written: let all open journals know what it holds."""
+        if self.journals and id(obj) not in self.journals[-1].entries:
+            self.note(entry_for(obj), self.births.get(id(obj), (obj, 0))[1])
+
+    def born(self, obj: Any) -> None:
+        """An object was made: journals that were opened before know nothing of it."""
+        if self.journals:
+            self.births[id(obj)] = (obj, len(self.journals))
+
+    def touch_entry(self, entry: Entry) -> None:
+        if self.journals and id(entry.obj) not in self.journals[-1].entries:
+            self.note(entry)
+
+    def note(self, entry: Entry, first: int = 0) -> None:
+        before = entry.parts()
+        for journal in reversed(self.journals[first:]):
+            if id(entry.obj) in journal.entries:
+                break
+            journal.add(entry, before)
+
+    def touch_variable(self, cell: Any, name: str, outside: Any = None) -> None:
+        self.touch_entry(Variable(cell, name, outside))
+
+    def unmergeable(self, entry: Entry, message: str) -> None:
+        """An object is not the same on two ways. It matters if it is used once more."""
+        if entry.known(self.watch) is not None:
+            raise OneSided(message, hint=HINT)
+        self.poisoned[id(entry.obj)] = (entry.obj, message)
+
+    def check(self, obj: Any) -> None:
+        found = self.poisoned.get(id(obj))
+        if found is not None:
+            raise CaptureError(found[1], hint=HINT)
+
+    # --- effects ---------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """The graph raises an error here."""
+        effect(FAIL, [], {"error": Raised(error)})
+
+
+def standing_for(function: Any, like: Any) -> Any:
+    """A function that errors take for another: they name its line, and the user's function."""
+    code = getattr(like, "__code__", None)
+    if code is None:
+        return function
+    owner = code.co_qualname.split(".<locals>.__weft")[0].rpartition(".")[2]
+    function.__code__ = function.__code__.replace(
+        co_firstlineno=code.co_firstlineno,
+        co_filename=code.co_filename,
+        co_name=owner,
+        co_qualname=code.co_qualname,
+    )
+    return function

@@ -1,0 +1,163 @@
+"""Effects in recorded graphs: each comes after the one before, by the token that it takes.
+
+`weft.print` and `weft.py_call` do what their names say: at once where nobody records, and each time
+the graph is run where a graph is made.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from weft.base.errors import CaptureError, DTypeError
+from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.base.source import user_location
+from weft.capture.control.nested import NestedRecorder, graph_recorder
+from weft.capture.recorder import GraphRecorder
+from weft.capture.watch.effects import TextPart, TextParts
+from weft.core.number import Number
+from weft.core.symbolic import symbolic
+from weft.core.tensor import Tensor, type_of
+from weft.ir.graph import Node
+from weft.ir.op import Op
+from weft.ir.types import TOKEN, TensorType
+from weft.ops.creation import asarray
+from weft.ops.effects import FIRST_TOKEN, PY_CALL, SHOW, Called, Shown
+
+__all__ = ["print", "py_call"]
+
+#: What the next effect in each graph comes after.
+tokens: WeakKeyDictionary[GraphRecorder, Tensor] = WeakKeyDictionary()
+
+
+def token_of(recorder: GraphRecorder) -> Tensor | None:
+    """The last token that a graph sees: its own, or one of the graphs around it."""
+    found = tokens.get(recorder)
+    if found is None and isinstance(recorder, NestedRecorder):
+        return token_of(recorder.parent)
+    return found
+
+
+def last_token(recorder: GraphRecorder) -> Tensor:
+    """The same, made where there is none yet."""
+    found = token_of(recorder)
+    if found is not None:
+        return found
+    root = recorder
+    while isinstance(root, NestedRecorder):
+        root = root.parent
+    node = Node(FIRST_TOKEN, [], {}, [TOKEN], (), user_location())
+    root.graph.nodes.append(node)
+    made = tokens[root] = symbolic(node.out, root)
+    return made
+
+
+def effect(op: Op, tensors: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]:
+    """Record an effect, after those before it. Gives its results without the token."""
+    here = graph_recorder()
+    assert here is not None
+    values = [here.value_of(x) for x in (last_token(here), *tensors)]
+    types = op.infer(*[value.type for value in values], **attrs)
+    kinds = types if isinstance(types, tuple) else (types,)
+    node = Node(op, values, attrs, kinds, (), user_location())
+    here.graph.nodes.append(node)
+    made = [symbolic(value, here) for value in node.outputs]
+    tokens[here] = made[0]
+    return made[1:]
+
+
+def templated(value: Any, tensors: list[Tensor]) -> Any:
+    """A function of the tensors' values that makes a Python value with them in it again."""
+    if isinstance(value, Tensor):
+        index = len(tensors)
+        tensors.append(value)
+        if isinstance(value, Number):
+            return lambda values: values[index].numpy().item()
+        return lambda values: values[index]
+    if isinstance(value, TextParts):
+        parts = [_text_part(part, tensors) for part in value.parts]
+        return lambda values: "".join([part(values) for part in parts])
+    if type(value) in (list, tuple):
+        made = [templated(part, tensors) for part in value]
+        kind = type(value)
+        return lambda values: kind([part(values) for part in made])
+    if type(value) is dict:
+        pairs = {key: templated(part, tensors) for key, part in value.items()}
+        return lambda values: {key: part(values) for key, part in pairs.items()}
+    return lambda values: value
+
+
+def _text_part(part: Any, tensors: list[Tensor]) -> Any:
+    if not isinstance(part, TextPart):
+        return lambda values: part
+    inner = templated(part.value, tensors)
+    return lambda values: part.text(inner(values))
+
+
+def print(*values: Any, **kwargs: Any) -> None:
+    """Python's print; in a graph, each time the graph comes there, in order with other effects.
+
+    >>> weft.print("x =", weft.asarray([1.0, 2.0]))
+    x = tensor([1., 2.])
+    """
+    if graph_recorder() is None:
+        builtins.print(*values, **kwargs)
+        return
+    tensors: list[Tensor] = []
+    build = templated(values, tensors)
+    effect(SHOW, tensors, {"show": Shown(builtins.print, build, kwargs)})
+
+
+def py_call(function: Callable[..., Any], result: Any, *args: Any) -> Any:
+    """`function(*args)`; in a graph a call back into Python, each time the graph comes there.
+
+    result   what it gives: a `weft.spec(shape, dtype)`, or a tree of those; None for nothing
+
+    The function gets tensors with numbers, and gives tensors, arrays or numbers of these types. No
+    gradient passes through it.
+
+    >>> weft.py_call(lambda x: np.sort(x.numpy()), weft.spec(3), weft.asarray([3.0, 1.0, 2.0]))
+    tensor([1., 2., 3.])
+    """
+    kinds, structure = tree_flatten(result)
+    for kind in kinds:
+        if not isinstance(kind, TensorType):
+            raise DTypeError(f"a result is described by weft.spec, not {kind!r:.60}", op="py_call")
+    tensors: list[Tensor] = []
+    build = templated(args, tensors)
+    called = Called(function, build, tuple(kinds), structure, asarray)
+    if graph_recorder() is None:
+        return tree_unflatten(structure, called(*tensors))
+    attrs = {"function": called, "results": tuple(kinds)}
+    return tree_unflatten(structure, effect(PY_CALL, tensors, attrs))
+
+
+def py_call_like(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A call of other people's code as a node: what it gives is found by calling it now."""
+    here = graph_recorder()
+    if here is None or isinstance(here, NestedRecorder):
+        name = getattr(function, "__name__", "a function")
+        raise CaptureError(
+            f"{name} is called on tensors inside of a loop or branch of the graph, and what it "
+            "gives is not known",
+            hint=f"say what it gives: weft.py_call({name}, weft.spec(...), x)",
+        )
+    tensors: list[Tensor] = []
+    build = templated((args, kwargs), tensors)
+    numbers = [asarray(x.numpy()) if isinstance(x, Tensor) else x for x in tensors]
+    given, named = build(numbers)
+    leaves, structure = tree_flatten(function(*given, **named))
+    kinds = [type_of(asarray(leaf)) for leaf in leaves]
+    called = Called(
+        lambda pair: function(*pair[0], **pair[1]),
+        lambda values: (build(values),),
+        tuple(kinds),
+        structure,
+        asarray,
+    )
+    made = effect(PY_CALL, tensors, {"function": called, "results": tuple(kinds)})
+    return tree_unflatten(structure, made)

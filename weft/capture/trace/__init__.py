@@ -1,0 +1,1 @@
+"""Functions recorded along each path they take."""

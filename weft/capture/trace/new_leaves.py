@@ -1,0 +1,68 @@
+"""Leaves that a run makes and leaves behind: `x.detach().requires_grad_()`, a new Parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.capture.watch.origin import Origin
+from weft.core.number import Number
+from weft.core.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class NewLeaf:
+    """A tensor that the run made, which is more than a value.
+
+    place      among the tensors that the run made
+    cls        its class
+    learns     whether it requires a gradient
+    grad       where its gradient is found; None: it has none
+    """
+
+    place: int
+    cls: type[Tensor]
+    learns: bool
+    grad: int | Origin | None
+
+
+def is_new_leaf(tensor: Tensor) -> bool:
+    return tensor._node is not None and tensor._node.is_leaf
+
+
+def new_leaves(
+    kept: list[Tensor],
+    place: Callable[[Tensor], int],
+    outside: Callable[[Tensor], Origin | None],
+) -> list[NewLeaf]:
+    """Those among the tensors that a run made; `kept` grows by their gradients."""
+    found: list[NewLeaf] = []
+    for number, tensor in enumerate(kept):
+        learns, cls = is_new_leaf(tensor), type(tensor)
+        if not learns and cls in (Tensor, Number):
+            continue
+        grad = getattr(tensor, "_grad", None)
+        origin = None if grad is None else outside(grad)
+        where = None if grad is None else place(grad) if origin is None else origin
+        found.append(NewLeaf(number, Tensor if cls is Number else cls, learns, where))
+    return found
+
+
+def make_leaves(
+    leaves: Sequence[NewLeaf], made: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Let tensors of a call be what those of the recorded run were."""
+    for leaf in leaves:
+        tensor = made[leaf.place]
+        if type(tensor) is not leaf.cls:
+            data = tensor._data
+            tensor = made[leaf.place] = Tensor.__new__(leaf.cls)
+            tensor._data, tensor._node = data, None
+        if leaf.learns:
+            tensor.requires_grad = True
+    for leaf in leaves:
+        grad = leaf.grad
+        if grad is not None:
+            found = made[grad] if isinstance(grad, int) else grad.evaluate(args, kwargs)
+            made[leaf.place]._grad = found

@@ -1,0 +1,133 @@
+"""What a recorded path saves for its backward, and what is computed anew for a memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.autodiff.split import Split, split
+from weft.capture.trace.segments import Ending, Segment
+from weft.ir.graph import Node, Value
+from weft.ops.identity import FENCE
+
+
+def split_path(path: Sequence[Segment], shared: int, budget: float | None) -> None:
+    """Choose what the path saves for its backward; cheap ops are run once more there.
+
+    The first `shared` segments are those of other paths, too, and stay as they are.
+    """
+    ending = path[-1].ending
+    assert ending is not None
+    backward = ending.backward
+    if backward is None or backward.freed:
+        if budget is not None and ending.backward_at is not None:
+            _split_step(path, shared, ending, ending.backward_at, budget)
+        return
+    inputs = [value for segment in path for value, _ in segment.inputs]
+    forward = [node for segment in path for node in segment.nodes]
+    backward.split = split(
+        [*inputs, *backward.cotangents],
+        forward,
+        backward.nodes,
+        [*backward.gradients, *backward.there],
+        lasting=[value for value in ending.made if value.node is not None],
+        crossing=_crossing(path),
+        budget=budget,
+    )
+    backward.nodes = list(backward.split.nodes)
+
+
+def _crossing(path: Sequence[Segment]) -> list[Value]:
+    """Values that a segment leaves to later ones: a call holds them until its end."""
+    found: dict[Value, None] = {}
+    made: set[Value] = set()  # by the segments before
+    for segment in path:
+        for node in segment.nodes:
+            found.update(dict.fromkeys(value for value in node.inputs if value in made))
+        made.update(value for node in segment.nodes for value in node.outputs)
+        if segment.question is not None and segment.question.value in made:
+            found[segment.question.value] = None
+    return list(found)
+
+
+# --- a backward inside of the path -------------------------------------------------------------
+
+
+def _split_step(
+    path: Sequence[Segment], shared: int, ending: Ending, start: int, budget: float
+) -> None:
+    """The same for a path that goes backward itself, such as a training step.
+
+    What comes before the node `start`, the first of a backward, is the forward part. Where Python
+    asked for a value on the way, the path stays as it is.
+    """
+    segment = path[-1]
+    if len(path) > 1 or shared:
+        return
+    inputs = [value for value, _ in segment.inputs]
+    made = [value for value in ending.made if value.node is not None]
+    forward, backward = segment.nodes[:start], segment.nodes[start:]
+    early = {value for node in forward for value in node.outputs}
+    found = split(
+        inputs,
+        forward,
+        backward,
+        [value for value in made if value not in early],
+        lasting=[value for value in made if value in early],
+        budget=budget,
+    )
+    ending.split = found
+    segment.nodes = [*forward, *_copied(found)]
+
+
+def _copied(found: Split) -> list[Node]:
+    """The backward part; what is run once more are copies, which fences keep apart from the first.
+
+    Equal calls would be merged again otherwise.
+    """
+    again = set(found.recomputed)
+    copies: dict[Value, Value] = {}
+    fences: dict[Value, Value] = {}
+    nodes: list[Node] = []
+    for node in found.nodes:
+        if node not in again:
+            node.inputs = tuple([copies.get(value, value) for value in node.inputs])
+            nodes.append(node)
+            continue
+        for value in node.inputs:
+            if value not in copies and value not in fences:
+                nodes.append(Node(FENCE, [value], {}, [value.type], (), node.location))
+                fences[value] = nodes[-1].out
+        inputs = [copies[v] if v in copies else fences[v] for v in node.inputs]
+        types = [value.type for value in node.outputs]
+        nodes.append(Node(node.op, inputs, node.attrs, types, node.graphs, node.location))
+        copies.update(zip(node.outputs, nodes[-1].outputs, strict=True))
+    return nodes
+
+
+# --- to tell of it -----------------------------------------------------------------------------
+
+
+def split_of(ending: Ending) -> Split | None:
+    """How the path of an ending was split, if it was."""
+    if ending.backward is not None and ending.backward.split is not None:
+        return ending.backward.split
+    return ending.split
+
+
+def budget_trouble(path: Sequence[Segment]) -> str:
+    """Why a path does not keep the budget that was asked for; empty if it does."""
+    ending = path[-1].ending
+    assert ending is not None
+    found = split_of(ending)
+    if found is not None and not found.reached:
+        return (
+            f"the memory budget {found.budget:g} was not reached: the planned peak is "
+            f"{found.peak} bytes, {found.peak / max(found.peak_used, 1):.2f} of the "
+            f"{found.peak_used} that it is with all saved"
+        )
+    if found is None and ending.backward_at is not None:
+        return (
+            "the memory budget is not applied: the function goes backward itself, and Python "
+            "asks for the value of a tensor on the way"
+        )
+    return ""

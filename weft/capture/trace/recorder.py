@@ -1,0 +1,388 @@
+"""Records one run of a function along one path, and answers what Python asks on the way.
+
+The function runs on the user's own objects, watched (`Watch`); its op calls become nodes. Only
+where Python asks a tensor for its value are the nodes so far computed, on this call's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import BuiltinFunctionType
+from typing import Any
+
+import numpy as np
+
+from weft.autodiff import engine
+from weft.autodiff.doubt import Doubts
+from weft.autodiff.node import FreedError
+from weft.base.device import Device
+from weft.base.dims import dims_in
+from weft.base.dtypes import DType, dtype_of_numpy
+from weft.base.pytree import tree_flatten
+from weft.base.source import user_location
+from weft.capture.recorder import GraphRecorder
+from weft.capture.trace.new_leaves import new_leaves
+from weft.capture.trace.segments import (
+    Backward,
+    Ending,
+    Given,
+    Made,
+    Question,
+    Write,
+)
+from weft.capture.watch.effects import Now
+from weft.capture.watch.origin import Origin, pinned
+from weft.capture.watch.watch import Watch
+from weft.core.bind import bind
+from weft.core.grad_mode import no_grad
+from weft.core.number import Number
+from weft.core.symbolic import SymbolicArray, symbolic
+from weft.core.tensor import StateTensor, Tensor, type_of, wrap
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.interpret import run_node
+from weft.ir.literal import CONSTANT, constant_attrs
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.identity import ASSUME_SHAPE
+
+
+class RawSegment:
+    """A stretch of the recorded run, up to a question or the end."""
+
+    def __init__(
+        self,
+        guards: list[Any],
+        inputs: list[tuple[Value, Origin]],
+        nodes: list[Node],
+        question: Question | None,
+        answer: Any,
+    ) -> None:
+        self.guards = guards
+        self.inputs = inputs
+        self.nodes = nodes
+        self.question = question
+        self.answer = answer
+
+
+class TraceRecorder(GraphRecorder):
+    watch_class: type[Watch] = Watch
+    doubtful = True
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__(Graph("trace"))
+        self.watch = self.watch_class(self)
+        self.args = args
+        self.kwargs = kwargs
+        self.segments: list[RawSegment] = []
+        self.refusals: list[str] = []
+        self.usable = True  # can this call be finished from the recording?
+        self._inputs: list[tuple[Value, Origin]] = []
+        self._origins: dict[Value, Origin] = {}
+        self._start = 0  # of the current segment, in the nodes of the graph
+        self._numbers: dict[Value, Tensor] = {}  # what is computed so far
+        self._computed = 0  # up to this node
+        self._answers: dict[tuple[Value, str], Any] = {}
+        self._arrays: dict[int, tuple[Any, Tensor]] = {}
+        self._inputs_of_numbers: dict[int, Tensor] = {}  # by id of the origin, which is kept alive
+        self._passes = engine.passes.count
+        self._backward_at: int | None = None  # the first node of a backward pass
+
+    def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
+        if self._backward_at is None and engine.passes.count != self._passes:
+            self._backward_at = len(self.graph.nodes)
+        return super().emit(op, values, attrs)
+
+    # --- tensors from outside -----------------------------------------------------------------
+
+    def lift(self, tensor: Tensor) -> Value:
+        origin = self.watch.origin_of(tensor)
+        if origin is None and isinstance(tensor, StateTensor):
+            # The state of a generator that the function makes: the same in each call.
+            attrs = constant_attrs(tensor.numpy(), tensor.device)
+            return self.value_of(self.emit(CONSTANT, [], attrs)[0])
+        if origin is None:
+            self.refuse(
+                f"a tensor ({tensor.type}) was used that was not reached through arguments, "
+                "closures, globals or attributes"
+            )
+            origin = pinned(tensor, "a tensor")
+        return self._input(type_of(tensor), origin, wrap(tensor._data))
+
+    def _input(self, kind: TensorType, origin: Origin, numbers: Tensor) -> Value:
+        value = Value(kind, input_name(origin))
+        self._inputs.append((value, origin))
+        self._origins[value] = origin
+        self._numbers[value] = numbers
+        return value
+
+    def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
+        known = self._arrays.get(id(array))
+        if known is None:
+            origin = self.watch.origin_of(array)
+            if origin is None:
+                return None
+            numbers = array_tensor(array)
+            value = self._input(type_of(numbers), origin, numbers)
+            known = self._arrays[id(array)] = (array, symbolic(value, self))
+        return known[1]
+
+    def number(self, origin: Origin, value: float) -> Tensor:
+        """An input for a Python number: any later call may have another one."""
+        found = self._inputs_of_numbers.get(id(origin))
+        if found is None:
+            numbers = wrap(np.asarray(value))
+            found = symbolic(self._input(type_of(numbers), origin, numbers), self)
+            self._inputs_of_numbers[id(origin)] = found
+        return found
+
+    def read_grad(self, tensor: Tensor) -> None:
+        if id(tensor) in self.grads_set:
+            return  # the run itself set it
+        origin = self.watch.origin_of(tensor)
+        if origin is not None:
+            self.watch.note(getattr(tensor, "_grad", None), origin.attr("grad"))
+        elif tensor._data.__class__ is not SymbolicArray or id(tensor) in self.written:
+            self.refuse("the gradient was read of a tensor that was not reached from outside")
+
+    def refuse(self, reason: str) -> None:
+        where = user_location()
+        self.refusals.append(f"{reason} at {where}" if where else reason)
+
+    def python_effects(self) -> int:
+        return len(self.watch.effects)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def ask(self, tensor: Tensor, question: str) -> Any:
+        return self._ask(self.value_of(tensor), "numpy" if question == "repr" else question)
+
+    def decide(self, condition: Tensor) -> bool:
+        return bool(self._ask(self.value_of(condition), "bool"))
+
+    def _ask(self, value: Value, kind: str) -> Any:
+        known = self._answers.get((value, kind))
+        if known is not None:
+            return known[0]
+        question = Question(value, kind, user_location())
+        answer = question.answer(self._compute(value))
+        self._answers[value, kind] = (answer,)
+        self._cut(question, answer)
+        return answer
+
+    def _compute(self, value: Value) -> Tensor:
+        """The number of a value in this call: all nodes up to now are computed."""
+        numbers = self._numbers
+        nodes = self.graph.nodes
+        with no_grad():
+            while self._computed < len(nodes):
+                node = nodes[self._computed]
+                for missing in [v.node for v in node.inputs if v not in numbers]:
+                    self._compute_node(missing)  # backward has extended it meanwhile
+                self._compute_node(node)
+                self._computed += 1
+        return numbers[value]
+
+    def _compute_node(self, node: Any) -> None:
+        parts = run_node(node, [self._numbers[v] for v in node.inputs], bind)
+        self._numbers.update(zip(node.outputs, parts, strict=True))
+
+    def _cut(self, question: Question | None, answer: Any) -> None:
+        nodes = self.graph.nodes[self._start :]
+        guards = self.watch.take_guards()
+        self.segments.append(RawSegment(guards, self._inputs, nodes, question, answer))
+        self._start = len(self.graph.nodes)
+        self._inputs = []
+
+    def settle(self, node: Node) -> tuple[Tensor, ...]:
+        if Trait.DATA_SHAPE not in node.op.traits:
+            return super().settle(node)
+        settled: list[Tensor] = []
+        for value in node.outputs:
+            if any(True for _ in dims_in(value.tensor_type.shape)):
+                shape = self._ask(value, "shape")
+                settled += self.emit(ASSUME_SHAPE, [value], {"shape": shape})
+            else:
+                settled.append(symbolic(value, self))
+        return tuple(settled)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def finish(self, result: Any) -> Ending:
+        """Cut the last segment and note what the run gives."""
+        made: list[Value] = []
+        numbers: dict[int, int] = {}
+        keep: list[Tensor] = []
+        keep_alive: list[Tensor] = []
+
+        def place(tensor: Tensor) -> int:
+            """The number of a tensor that the run made; equal objects have one number."""
+            if id(tensor) not in numbers:
+                numbers[id(tensor)] = len(made)
+                made.append(self.value_of(tensor))
+                keep.append(tensor)
+            return numbers[id(tensor)]
+
+        leaves, structure = tree_flatten(result)
+        stands: list[Any] = []
+        for leaf in leaves:
+            origin = None if is_plain(leaf) else self._outside(leaf)
+            if origin is not None:
+                stands.append(Given(origin))
+            elif isinstance(leaf, Tensor):
+                stands.append(Made(place(leaf), leaf.__class__ is Number))
+            else:
+                if not is_plain(leaf):
+                    self.refuse(f"the result holds a new {type(leaf).__name__}")
+                    self.usable = False
+                stands.append(leaf)
+        writes = [write for entry in self.written.values() for write in self._writes(entry, place)]
+        places: dict[int, int | Origin] = {}
+        for tensor in self._in_effects():
+            origin = self._outside(tensor)
+            places[id(tensor)] = place(tensor) if origin is None else origin
+            keep_alive.append(tensor)
+        leaves_made = new_leaves(keep, place, self._outside)
+        own = {made[leaf.place]: leaf.place for leaf in leaves_made if leaf.learns}
+        tracked = [
+            i for i, tensor in enumerate(keep) if tensor._node is not None and made[i] not in own
+        ]
+        forward = len(self.graph.nodes)
+        backward_at = self._backward_at
+        leaves_kept = [keep[i] for i in own.values()]
+        results = [keep[i] for i in tracked]
+        backward = self._backward(results, forward, leaves_kept) if tracked else None
+        if backward is None:
+            tracked = []
+        del self.graph.nodes[forward:]
+        self._cut(None, None)
+        return Ending(
+            structure,
+            stands,
+            made,
+            tracked,
+            writes,
+            list(self.watch.effects),
+            places,
+            keep_alive,
+            backward,
+            backward_at,
+            leaves_made,
+        )
+
+    def _in_effects(self) -> list[Tensor]:
+        """The tensors in what the run wrote to Python objects, or printed."""
+        found: list[Tensor] = []
+
+        def collect(tensor: Tensor) -> Tensor:
+            found.append(tensor)
+            return tensor
+
+        now = Now(self.args, self.kwargs, collect)
+        for effect in self.watch.effects:
+            if effect.templates is None:
+                self.usable = False
+            for template in effect.templates or ():
+                template(now)
+        return found
+
+    def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
+        """An array from outside that is handed to Weft becomes an input: its content is free."""
+        return True
+
+    def _outside(self, obj: Any) -> Origin | None:
+        """Where an object from outside is found; None for one that the run made."""
+        if isinstance(obj, Tensor) and obj._data.__class__ is SymbolicArray:
+            if id(obj) not in self.written:
+                return None
+        elif isinstance(obj, Tensor):
+            self.value_of(obj)  # a constant, or one that is refused, is known from now on
+        origin: Origin | None = self.watch.origin_of(obj)
+        return origin
+
+    def _writes(self, entry: Any, place: Any) -> list[Write]:
+        tensor = entry.tensor
+        origin = self.watch.origin_of(tensor)
+        if origin is None:
+            if isinstance(tensor, StateTensor):
+                return []  # of a generator that the function makes
+            self.refuse(f"a tensor ({tensor.type}) was written that was not found outside")
+            origin = pinned(tensor, "a tensor")
+        value = None
+        if tensor._data is not entry.data:
+            # What it holds is a tensor of its own here: the target is only told at the end.
+            held = wrap(tensor._data)
+            if tensor._node is not entry.node:  # a leaf stays one: what it holds has no history
+                held._node = tensor._node
+            value = place(held)
+        elif tensor._node is not entry.node:
+            self.refuse("requires_grad was set on a tensor from outside")
+        now = getattr(tensor, "_grad", None)
+        grad: Any = "same"
+        if now is not entry.grad or id(tensor) in self.grads_set:
+            found = None if now is None else self._outside(now)
+            grad = "none" if now is None else found if found is not None else place(now)
+        history = value is not None and tensor._node is not entry.node
+        return [] if value is None and grad == "same" else [Write(origin, value, history, grad)]
+
+    def _backward(
+        self, results: list[Tensor], forward: int, own: Sequence[Tensor] = ()
+    ) -> Backward | None:
+        """Run autograd on the symbolic results: what it leaves behind is the backward."""
+        lifted = [
+            (tensor, value)
+            for tensor, value in self._lifted.values()
+            if self._wants_gradient(tensor)
+        ]
+        lifted += [(leaf, self.value_of(leaf)) for leaf in own]
+        if not lifted:
+            return None
+        cotangents = [Value(type_of(result), f"g{i}") for i, result in enumerate(results)]
+        starts = [symbolic(value, self) for value in cotangents]
+        roots = [(r._node, g) for r, g in zip(results, starts, strict=True)]
+        targets = [self._node_of(tensor) for tensor, _ in lifted]
+        doubts: Doubts = {}
+        try:
+            caught = engine.run(
+                roots, keep=True, create=True, targets=targets, cut=True, doubts=doubts
+            )
+        except FreedError:
+            sources = [value for _, value in lifted]
+            nothing: list[Value | None] = [None] * len(sources)
+            return Backward([], sources, cotangents, nothing, nothing, freed=True)
+        found = [caught.get(node) for node in targets]
+        gradients = [None if g is None else self.value_of(g) for g in found]
+        conditions = [doubts.get(node) for node in targets]
+        there = [None if c is None else self.value_of(c) for c in conditions]
+        nodes = self.graph.nodes[forward:]
+        sources = [value for _, value in lifted]
+        return Backward(nodes, sources, cotangents, gradients, there)
+
+    def _node_of(self, tensor: Tensor) -> Any:
+        entry = self.written.get(id(tensor))
+        return tensor._node if entry is None else entry.node
+
+    def _wants_gradient(self, tensor: Tensor) -> bool:
+        return self._node_of(tensor) is not None
+
+
+def array_tensor(given: np.ndarray[Any, Any] | float) -> Tensor:
+    """A tensor with the numbers of an array that somebody else may write to."""
+    array = np.asarray(given)
+    dtype = dtype_of_numpy(array.dtype)
+    return wrap(array.astype(dtype.numpy, copy=True))
+
+
+def input_name(origin: Origin) -> str:
+    """args[0].scale -> args_0_scale"""
+    text = origin.text.removeprefix("global ")
+    kept = "".join(c if c.isalnum() or c == "_" else " " for c in text)
+    name = "_".join(kept.split())
+    return name if name and not name[0].isdigit() else f"x{name}"
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a leaf is a constant under the guards: a number, a string, a class."""
+    return isinstance(value, (*_PLAIN, type, DType, Device, BuiltinFunctionType))

@@ -1,0 +1,190 @@
+"""The tree of paths that a traced function has been recorded along.
+
+    root ── graph nodes ── question: is %3 true?
+                             ├─ True  ── graph nodes ── result
+                             └─ False ── graph nodes ── question …
+
+A path is a run from the root to an ending. Where Python asked for a value, the path goes on
+differently for each answer; what lies before the question is shared. Each segment carries the
+guards on the Python values that were read along it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.autodiff.split import Split
+from weft.base.pytree import TreeSpec
+from weft.base.source import SourceLocation
+from weft.capture.trace.new_leaves import NewLeaf
+from weft.capture.watch.origin import Origin
+from weft.core.tensor import Tensor
+from weft.ir.graph import Graph, Node, Value, extract
+from weft.ir.op import Trait
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What Python asked: a value, as what, and where in the user's code."""
+
+    value: Value
+    kind: str
+    location: SourceLocation | None
+
+    def answer(self, tensor: Tensor) -> Any:
+        """What the tensor answers."""
+        array = tensor.numpy()
+        if self.kind == "numpy":
+            return array
+        if self.kind == "shape":
+            return array.shape
+        number = array.item()
+        return number if self.kind == "item" else PYTHON[self.kind](number)
+
+
+PYTHON: dict[str, Callable[[Any], Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+}
+
+
+def answer_key(answer: Any) -> Any:
+    """Answers with equal keys take the same path: NaN is itself, and -0.0 is not 0.0."""
+    if isinstance(answer, np.ndarray):
+        return (answer.dtype.str, answer.shape, answer.tobytes())
+    if isinstance(answer, float):
+        return ("float", struct.pack("d", answer))
+    if isinstance(answer, complex):
+        return ("complex", struct.pack("dd", answer.real, answer.imag))
+    return (type(answer).__name__, answer)
+
+
+@dataclass(slots=True)
+class Ending:
+    """What a path gives: its result, what it writes, and the backward of it.
+
+    result, leaves    the structure of the result, and for each leaf a `Made`, a `Given`, or a
+                      Python value
+    made              tensors that the run made and that somebody sees: for each its value
+    writes            tensors from outside with what they hold afterwards
+    effects           writes to Python objects
+    backward          the nodes that compute gradients, or None where no result has a history
+    backward_at       the number of the first node of a backward pass inside of the path
+    new_leaves        those of `made` that are leaves of the dynamic graph
+    split             what is computed anew for such a pass, where a memory budget is asked for
+    """
+
+    result: TreeSpec
+    leaves: list[Any]
+    made: list[Value]
+    tracked: list[int]  # which of `made` have a history
+    writes: list[Write]
+    effects: list[Any]
+    places: dict[int, int | Origin]  # of tensors in effects, by id: in `made`, or from outside
+    keep: list[Tensor]  # those tensors: their ids stay theirs
+    backward: Backward | None
+    backward_at: int | None = None
+    new_leaves: list[NewLeaf] = field(default_factory=list)
+    split: Split | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A leaf of the result: a tensor that the run made, or a Python number that it computed."""
+
+    index: int
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A leaf of the result: a tensor (or other object) from outside, itself."""
+
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A tensor from outside gets a value, a gradient, or both.
+
+    value   the place in `made` of its new value; None: it keeps its value
+    history whether it takes that value's history over, too
+    grad    the place in `made` of its new gradient; "none" and "same" say what they say
+    """
+
+    target: Origin
+    value: int | None
+    history: bool
+    grad: int | str | Origin
+
+
+@dataclass(slots=True)
+class Backward:
+    """The backward part of a path.
+
+    sources     the inputs that want gradients
+    cotangents  one value per tracked result
+    gradients   one value per source; None where none arrives
+    there       one condition per source, under which its gradient arrives; None: it always does
+    """
+
+    nodes: list[Node]  # with those of the forward part that are run once more
+    sources: list[Value]
+    cotangents: list[Value]
+    gradients: list[Value | None]
+    there: list[Value | None]
+    freed: bool = False  # the function itself went backward, and freed what that needs
+    split: Split | None = None  # what is saved for it, and what is computed anew
+    ready: Any = None  # the executable form
+
+
+@dataclass(eq=False, slots=True)
+class Segment:
+    """A stretch of a path without questions.
+
+    guards    what must hold of Python values for this segment to be taken
+    inputs    values that are fetched from outside when it is entered, with where they are found
+    """
+
+    guards: list[Any]
+    check: Callable[[tuple[Any, ...], dict[str, Any]], int]
+    inputs: list[tuple[Value, Origin]]
+    nodes: list[Node]
+    question: Question | None = None
+    children: dict[Any, list[Segment]] = field(default_factory=dict)
+    answers: dict[Any, Any] = field(default_factory=dict)  # key -> the answer itself
+    ending: Ending | None = None
+    exports: dict[Value, None] = field(default_factory=dict)  # what is used after it
+    runs: int = 0
+    ready: Any = None  # the executable form
+    fetch: Any = None  # the generated function that fetches the inputs
+
+    def made(self) -> Iterator[Value]:
+        """The values that this segment brings into being."""
+        for value, _ in self.inputs:
+            yield value
+        for node in self.nodes:
+            yield from node.outputs
+
+    def graph(self, name: str) -> tuple[Graph, list[Value], list[Value]]:
+        """The segment as a graph of its own, with the values that its inputs and outputs are."""
+        mine = set(self.made()) - {value for value, _ in self.inputs}
+        used: dict[Value, None] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value not in mine:
+                    used[value] = None
+        wanted = [value for value in self.exports if value in mine]
+        return extract(name, list(used), self.nodes, wanted), list(used), wanted
+
+
+def acts(graph: Graph) -> bool:
+    """Whether a graph does something beside giving results."""
+    return any(Trait.EFFECT in node.op.traits for part in graph.walk() for node in part.nodes)

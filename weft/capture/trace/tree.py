@@ -1,0 +1,165 @@
+"""Growing the tree of paths: a new one is put beside those it shares its beginning with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from weft.capture.trace.parting import split_path
+from weft.capture.trace.recorder import RawSegment
+from weft.capture.trace.segments import Backward, Ending, Question, Segment, answer_key
+from weft.capture.watch.guards import compile_guards
+from weft.ir.attributes import attrs_key
+from weft.ir.equal import same_graph
+from weft.ir.graph import Node, Value
+
+Owners = dict[Value, Segment]
+
+
+def insert(
+    roots: list[Segment],
+    taken: Sequence[Segment],
+    raw: Sequence[RawSegment],
+    ending: Ending,
+    budget: float | None = None,
+) -> list[Segment]:
+    """Add a recorded path to the tree; `taken` are the segments that this call already went along.
+
+    The segments of the whole path are returned. `budget` is that of memory, see `split`.
+    """
+    shared = list(taken)
+    renamed: dict[Value, Value] = {}
+    if not all(_same(old, new, renamed) for old, new in zip(shared, raw, strict=False)):
+        shared, renamed = [], {}  # the run did not repeat itself: a path of its own
+    path = [*shared, *[_segment(part, renamed) for part in raw[len(shared) :]]]
+    path[-1].ending = _renamed_ending(ending, renamed)
+    split_path(path, len(shared), budget)
+    for i in range(len(shared), len(path)):
+        if i == 0:
+            roots.append(path[0])
+        else:
+            before = path[i - 1]
+            key = answer_key(raw[i - 1].answer)
+            before.answers[key] = raw[i - 1].answer
+            before.children.setdefault(key, []).append(path[i])
+    _export(path, len(shared))
+    return path
+
+
+def _same(old: Segment, new: RawSegment, renamed: dict[Value, Value]) -> bool:
+    """Whether a recorded stretch repeats a segment; its values are then those of the segment."""
+    if len(old.inputs) != len(new.inputs) or len(old.nodes) != len(new.nodes):
+        return False
+    if old.question is None or new.question is None or old.question.kind != new.question.kind:
+        return False
+    for (mine, origin), (theirs, other) in zip(old.inputs, new.inputs, strict=True):
+        if mine.type != theirs.type or origin.text != other.text:
+            return False
+        renamed[theirs] = mine
+    for a, b in zip(old.nodes, new.nodes, strict=True):
+        if a.op is not b.op or attrs_key(a.attrs) != attrs_key(b.attrs):
+            return False
+        if len(a.outputs) != len(b.outputs) or not all(map(same_graph, a.graphs, b.graphs)):
+            return False
+        if list(a.inputs) != [renamed.get(value, value) for value in b.inputs]:
+            return False
+        renamed.update(zip(b.outputs, a.outputs, strict=True))
+    return old.question.value is renamed.get(new.question.value, new.question.value)
+
+
+def _segment(raw: RawSegment, renamed: dict[Value, Value]) -> Segment:
+    _rename(raw.nodes, renamed)
+    question = raw.question
+    if question is not None:
+        value = renamed.get(question.value, question.value)
+        question = Question(value, question.kind, question.location)
+    return Segment(raw.guards, compile_guards(raw.guards), raw.inputs, raw.nodes, question)
+
+
+def _rename(nodes: Iterable[Node], renamed: dict[Value, Value]) -> None:
+    if renamed:
+        for node in nodes:
+            node.inputs = tuple([renamed.get(value, value) for value in node.inputs])
+
+
+def _renamed_ending(ending: Ending, renamed: dict[Value, Value]) -> Ending:
+    ending.made = [renamed.get(value, value) for value in ending.made]
+    if ending.backward is not None:
+        _rename(ending.backward.nodes, renamed)
+        b = ending.backward
+        ending.backward = Backward(
+            b.nodes,
+            [renamed.get(value, value) for value in b.sources],
+            b.cotangents,
+            [None if value is None else renamed.get(value, value) for value in b.gradients],
+            [None if value is None else renamed.get(value, value) for value in b.there],
+            b.freed,
+        )
+    return ending
+
+
+def _export(path: list[Segment], start: int) -> None:
+    """Tell each segment which of its values the new part of the path uses after it."""
+    owners: Owners = {}
+    for segment in path:
+        for value in segment.made():
+            owners[value] = segment
+    for segment in path[start:]:
+        for node in segment.nodes:
+            _use(node.inputs, owners, segment)
+        if segment.question is not None:
+            _use([segment.question.value], owners, None)
+        if segment.ending is not None:
+            _use(segment.ending.made, owners, None)
+            _use(backward_inputs(segment.ending.backward), owners, None)
+
+
+def backward_inputs(backward: Backward | None) -> list[Value]:
+    """The values of the forward run that the backward uses."""
+    if backward is None:
+        return []
+    mine: set[Value] = {value for node in backward.nodes for value in node.outputs}
+    mine.update(backward.cotangents)
+    used: dict[Value, None] = {}
+    for node in backward.nodes:
+        used.update(dict.fromkeys(value for value in node.inputs if value not in mine))
+    for value in (*backward.gradients, *backward.there):
+        if value is not None and value not in mine:
+            used[value] = None
+    return list(used)
+
+
+def _use(values: Iterable[Value], owners: Owners, user: Segment | None) -> None:
+    for value in values:
+        owner = owners.get(value)
+        if owner is not None and owner is not user and value not in owner.exports:
+            owner.exports[value] = None
+            owner.ready = None
+
+
+def describe(roots: Sequence[Segment]) -> str:
+    """The tree as text: guards, ops, questions and what follows each answer."""
+    lines: list[str] = []
+    stack: list[tuple[Segment, str, str]] = []
+    for number, root in reversed(list(enumerate(roots))):
+        stack.append((root, "", f"recording {number}: {len(root.guards)} guards"))
+    while stack:  # not by recursion: a loop of a thousand questions is a thousand deep
+        segment, indent, head = stack.pop()
+        lines.append(indent + head)
+        indent += "  "
+        lines += [indent + line for line in _described(segment)]
+        for key, kids in reversed(segment.children.items()):
+            stack += [(kid, indent, f"{segment.answers[key]!r:.60}:") for kid in reversed(kids)]
+    return "\n".join(lines)
+
+
+def _described(segment: Segment) -> list[str]:
+    ops = ", ".join(node.op.name for node in segment.nodes[:8])
+    more = f", … {len(segment.nodes) - 8} more" if len(segment.nodes) > 8 else ""
+    lines = [f"{len(segment.nodes)} ops: {ops}{more}"] if ops else []
+    question, ending = segment.question, segment.ending
+    if question is not None:
+        where = f" at {question.location}" if question.location else ""
+        lines.append(f"{question.kind} of {question.value.type}{where}?")
+    elif ending is not None:
+        lines.append(f"result: {len(ending.made)} tensors, {len(ending.writes)} written")
+    return lines

@@ -1,0 +1,1 @@
+"""What a run reads from outside and writes to it."""

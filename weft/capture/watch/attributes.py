@@ -1,0 +1,406 @@
+"""Attributes, as Python finds them: each step of the look-up that was taken becomes a guard.
+
+Instance dict, slots, class attributes (so that a method that is patched later is not served stale),
+properties, other descriptors and `__getattr__`, which are followed like any call.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.capture.watch import stores
+from weft.capture.watch.follow import LIBRARY, policy
+from weft.capture.watch.origin import MISSING, static_lookup
+from weft.capture.watch.stores import instance_dict
+from weft.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from weft.capture.watch.hooks import Hooks
+    from weft.capture.watch.watch import Known, Watch
+
+#: Attributes of arrays that their type guard covers.
+ARRAY_FACTS = frozenset({"shape", "dtype", "ndim", "size", "itemsize", "nbytes", "__class__"})
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that Python code may change
+_IMMUTABLE = 1 << 8
+
+
+def is_python_function(value: Any) -> bool:
+    return isinstance(value, types.FunctionType)
+
+
+def load(hooks: Hooks, obj: Any, name: str) -> Any:
+    """obj.name"""
+    watch = hooks.watch
+    cls = type(obj)
+    if isinstance(obj, Tensor):
+        return _load_of_tensor(watch, obj, name)
+    if cls in _BUILTIN:
+        return getattr(obj, name)
+    if isinstance(obj, types.ModuleType):
+        return _load_of_module(hooks, obj, name)
+    if isinstance(obj, type):
+        return _load_of_class(hooks, obj, name)
+    if cls is super:
+        return _load_of_super(hooks, obj, name)
+    if isinstance(obj, np.ndarray):
+        return _load_of_array(watch, obj, name)
+    finder = static_lookup(cls, "__getattribute__")
+    if is_python_function(finder):
+        class_attribute(watch, cls, "__getattribute__", finder)
+        try:
+            return hooks.call(finder, obj, name)
+        except AttributeError:
+            fallback = static_lookup(cls, "__getattr__")
+            if not is_python_function(fallback):
+                raise
+            class_attribute(watch, cls, "__getattr__", fallback)
+            return hooks.call(fallback, obj, name)
+    return load_as_object(hooks, obj, name)
+
+
+_BUILTIN = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, bytearray, range, slice),
+        *(list, tuple, dict, set, frozenset),
+    }
+)
+
+
+def load_as_object(hooks: Hooks, obj: Any, name: str) -> Any:
+    """What `object.__getattribute__` does, and `__getattr__` where that finds nothing."""
+    watch = hooks.watch
+    cls = type(obj)
+    known = watch.known(obj)
+    found = static_lookup(cls, name)
+    if found is not MISSING and is_data_descriptor(found):
+        return _load_data_descriptor(hooks, obj, cls, name, found, known)
+    own = instance_dict(obj)
+    if own is not None:
+        if known is not None:
+            attributes = watch.attributes(known)
+            assert attributes is not None
+            stores.read_item(watch, attributes, name)
+        if name in own:
+            return own[name]
+    if found is not MISSING:
+        return _load_from_class(hooks, obj, cls, name, found)
+    class_lacks(watch, cls, name)
+    fallback = static_lookup(cls, "__getattr__")
+    if is_python_function(fallback):
+        class_attribute(watch, cls, "__getattr__", fallback)
+        return hooks.call(fallback, obj, name)
+    return getattr(obj, name)  # for its error, or a `__getattr__` written in C
+
+
+def is_data_descriptor(value: Any) -> bool:
+    cls = type(value)
+    return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
+
+
+def _load_data_descriptor(
+    hooks: Hooks, obj: Any, cls: type, name: str, found: Any, known: Known | None
+) -> Any:
+    watch = hooks.watch
+    if isinstance(found, property):
+        class_attribute(watch, cls, name, found)
+        return hooks.call(found.fget, obj) if found.fget is not None else getattr(obj, name)
+    getter = static_lookup(type(found), "__get__")
+    if is_python_function(getter):
+        class_attribute(watch, cls, name, found)
+        return hooks.call(getter, found, obj, cls)
+    if name == "__dict__" and known is not None:
+        attributes = watch.attributes(known)
+        return attributes.obj if attributes is not None else getattr(obj, name)
+    if type(found).__name__ == "_tuplegetter" and isinstance(obj, tuple):
+        if known is not None:
+            stores.read_item(watch, known, cls._fields.index(name))  # type: ignore[attr-defined]
+        return getattr(obj, name)
+    if known is not None and name != "__class__" and (id(obj), name) not in watch.written:
+        place = known.origin.attr(name)
+        try:
+            value = getattr(obj, name)
+        except AttributeError:
+            watch.guard("missing", known.origin.maybe(name), None)
+            raise
+        return watch.note(value, place)
+    return getattr(obj, name)
+
+
+def _load_from_class(hooks: Hooks, obj: Any, cls: type, name: str, found: Any) -> Any:
+    watch = hooks.watch
+    class_attribute(watch, cls, name, found)
+    if is_python_function(found) or type(found).__dict__.get("captures"):
+        return types.MethodType(found, obj)
+    if isinstance(found, staticmethod):
+        return found.__func__
+    if isinstance(found, classmethod):
+        return types.MethodType(found.__func__, cls)
+    if isinstance(found, functools.cached_property):
+        value = hooks.call(found.func, obj)
+        store(hooks, obj, name, value)
+        return value
+    getter = static_lookup(type(found), "__get__")
+    if is_python_function(getter):
+        return hooks.call(getter, found, obj, cls)
+    return getattr(obj, name)
+
+
+# --- classes, modules, super, arrays, tensors ----------------------------------------------------
+
+
+def is_changeable(watch: Watch, cls: type) -> bool:
+    """Whether attributes of a class may change: it is in Python, and not made by the run."""
+    flags = cls.__flags__
+    if not flags & _HEAP or flags & _IMMUTABLE or id(cls) in watch.inside_classes:
+        return False
+    return not is_of_library(cls)
+
+
+_library: dict[str, bool] = {}
+
+
+def is_of_library(cls: type) -> bool:
+    name = cls.__module__
+    found = _library.get(name)
+    if found is None:
+        top = str(name).partition(".")[0]
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        found = top == "builtins" or (file is not None and policy(file) == LIBRARY)
+        _library[name] = found
+    return found
+
+
+def class_attribute(watch: Watch, cls: type, name: str, found: Any) -> None:
+    """A class attribute was used: guard it, on the class or on the base that it stands in."""
+    if (id(cls), name) in watch.written:
+        return
+    if not is_changeable(watch, cls):
+        holder = next((base for base in cls.__mro__ if name in base.__dict__), cls)
+        if not is_changeable(watch, holder):
+            return
+        cls = holder
+    known = watch.know_again(cls)
+    if isinstance(found, (types.FunctionType, property)):
+        place = known.origin.attr(name)  # these stand in a class as they are
+        watch.guard("identity", place, found)
+        watch.know_again(found)
+        return
+    if hasattr(type(found), "__get__"):
+        watch.guard("identity", known.origin.class_attr(name), found)
+        return
+    watch.note(found, known.origin.attr(name))
+
+
+def class_lacks(watch: Watch, cls: type, name: str) -> None:
+    if is_changeable(watch, cls):
+        watch.guard("missing", watch.know_again(cls).origin.class_attr(name), None)
+
+
+def _load_of_class(hooks: Hooks, obj: type, name: str) -> Any:
+    watch = hooks.watch
+    meta = type(obj)
+    found = static_lookup(obj, name)
+    of_meta = static_lookup(meta, name)
+    if of_meta is not MISSING and is_data_descriptor(of_meta):
+        if isinstance(of_meta, property) and of_meta.fget is not None:
+            class_attribute(watch, meta, name, of_meta)
+            return hooks.call(of_meta.fget, obj)
+        return getattr(obj, name)
+    if found is not MISSING:
+        class_attribute(watch, obj, name, found)
+        if is_python_function(found):
+            return found
+        if isinstance(found, classmethod):
+            return types.MethodType(found.__func__, obj)
+        getter = static_lookup(type(found), "__get__")
+        if is_python_function(getter):
+            return hooks.call(getter, found, None, obj)
+        return getattr(obj, name)
+    class_lacks(watch, obj, name)
+    if of_meta is not MISSING:
+        return _load_from_class(hooks, obj, meta, name, of_meta)
+    fallback = static_lookup(meta, "__getattr__")
+    if is_python_function(fallback) and is_changeable(watch, meta):
+        return hooks.call(fallback, obj, name)
+    value = getattr(obj, name)
+    return watch.note(value, watch.know_again(obj).origin.attr(name))
+
+
+def _load_of_module(hooks: Hooks, obj: types.ModuleType, name: str) -> Any:
+    own = vars(obj)
+    if name in own:
+        return hooks.watch_global(own, f"{obj.__name__}.", name, own[name])
+    value = getattr(obj, name)  # from a module's `__getattr__`, or its error
+    known = hooks.watch.know_again(obj)
+    return hooks.watch.note(value, known.origin.attr(name))
+
+
+def _load_of_super(hooks: Hooks, obj: Any, name: str) -> Any:
+    watch = hooks.watch
+    receiver = obj.__self__
+    if receiver is None:
+        return getattr(obj, name)
+    order = obj.__self_class__.__mro__
+    for base in order[order.index(obj.__thisclass__) + 1 :]:
+        if name in base.__dict__:
+            found = base.__dict__[name]
+            class_attribute(watch, base, name, found)
+            if isinstance(found, property) and found.fget is not None:
+                return hooks.call(found.fget, receiver)
+            break
+    return getattr(obj, name)
+
+
+def _load_of_array(watch: Watch, obj: Any, name: str) -> Any:
+    known = watch.known(obj)
+    if known is not None and name not in ARRAY_FACTS:
+        attribute = getattr(obj, name)
+        if not callable(attribute):  # .T, .real, .flat: they show the elements
+            watch.content(known)
+        return attribute
+    return getattr(obj, name)
+
+
+def _load_of_tensor(watch: Watch, obj: Tensor, name: str) -> Any:
+    own = None if type(obj) is Tensor else instance_dict(obj)
+    if own is not None and static_lookup(type(obj), name) is MISSING:
+        known = watch.known(obj)
+        attributes = None if known is None else watch.attributes(known)
+        if attributes is not None:  # weight.decay = False: attributes of the user's own
+            stores.read_item(watch, attributes, name)
+    return getattr(obj, name)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def store(hooks: Hooks, obj: Any, name: str, value: Any) -> None:
+    """obj.name = value"""
+    cls = type(obj)
+    setter = static_lookup(cls, "__setattr__")
+    if is_python_function(setter) and not _is_own(setter):
+        class_attribute(hooks.watch, cls, "__setattr__", setter)
+        hooks.call(setter, obj, name, value)
+        return
+    store_as_object(hooks, obj, name, value)
+
+
+def _is_own(function: Any) -> bool:
+    return str(function.__module__).startswith("weft.nn.members")
+
+
+def store_as_object(hooks: Hooks, obj: Any, name: str, value: Any) -> None:
+    watch = hooks.watch
+    cls = type(obj)
+    found = static_lookup(cls, name)
+    if found is not MISSING and not isinstance(obj, type):
+        if isinstance(found, property) and found.fset is not None and not isinstance(obj, Tensor):
+            class_attribute(watch, cls, name, found)
+            hooks.call(found.fset, obj, value)
+            return
+        setter = static_lookup(type(found), "__set__")
+        if is_python_function(setter):
+            class_attribute(watch, cls, name, found)
+            hooks.call(setter, found, obj, value)
+            return
+    _write(watch, obj, name, found, value)
+
+
+def delete(hooks: Hooks, obj: Any, name: str) -> None:
+    """del obj.name"""
+    cls = type(obj)
+    deleter = static_lookup(cls, "__delattr__")
+    if is_python_function(deleter) and not _is_own(deleter):
+        class_attribute(hooks.watch, cls, "__delattr__", deleter)
+        hooks.call(deleter, obj, name)
+        return
+    delete_as_object(hooks, obj, name)
+
+
+def delete_as_object(hooks: Hooks, obj: Any, name: str) -> None:
+    found = static_lookup(type(obj), name)
+    if isinstance(found, property) and found.fdel is not None:
+        class_attribute(hooks.watch, type(obj), name, found)
+        hooks.call(found.fdel, obj)
+        return
+    _write(hooks.watch, obj, name, found, MISSING)
+
+
+def _natural(obj: Any, name: str, value: Any) -> None:
+    """Set or delete past a `__setattr__` that was followed already; Weft's own is wanted."""
+    finder = type(obj).__setattr__
+    plain = is_python_function(finder) and not _is_own(finder)
+    if value is MISSING:
+        (object.__delattr__ if plain else delattr)(obj, name)
+    else:
+        (object.__setattr__ if plain else setattr)(obj, name, value)
+
+
+def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
+    watch.touch(obj)
+    known = watch.known(obj)
+    if known is None and watch.is_outside_object(obj):
+        known = watch.know_again(obj)
+    if known is None:
+        _natural(obj, name, value)
+        return
+    if isinstance(obj, (Tensor, np.ndarray)) and found is not MISSING:
+        if isinstance(obj, np.ndarray):
+            watch.refuse(f"{known.origin.text}.{name} is set")
+        _natural(obj, name, value)  # .grad and .requires_grad: the recorder watches them
+        return
+    own = instance_dict(obj)
+    in_dict = own is not None and not (found is not MISSING and is_data_descriptor(found))
+    if in_dict:
+        attributes = watch.attributes(known)
+        assert attributes is not None
+        kept = stores.before_write(watch, attributes)
+        keep_members(watch, obj)
+        if value is MISSING:
+            stores.read_presence(watch, attributes, name)
+        _natural(obj, name, value)
+        kept.written.add(name)
+    else:
+        _keep_attribute(watch, obj, name)
+        _natural(obj, name, value)
+        watch.written.add((id(obj), name))
+    if value is MISSING:
+        text = f"del {known.origin.text}.{name}"
+        watch.effect(text, _natural, known.origin, name, MISSING)
+    else:
+        text = f"{known.origin.text}.{name} = …"
+        watch.effect(text, _natural, known.origin, name, value)
+
+
+def keep_members(watch: Watch, obj: Any) -> None:
+    """What a module notes about its attributes: setting one may change it."""
+    own = instance_dict(obj)
+    if own is None or "_member_kinds" not in own or "_transient_buffers" not in own:
+        return
+    kinds, transient = own["_member_kinds"], own["_transient_buffers"]
+    before, passing = dict(kinds), set(transient)
+
+    def put_back() -> None:
+        stores.put_back(kinds, before)
+        stores.put_back(transient, passing)
+
+    watch.undo(put_back)
+
+
+def _keep_attribute(watch: Watch, obj: Any, name: str) -> None:
+    holder = obj.__dict__ if isinstance(obj, type) else None
+    old = getattr(obj, name, MISSING) if holder is None else holder.get(name, MISSING)
+
+    def put_back() -> None:
+        if old is not MISSING:
+            _natural(obj, name, old)
+        elif (name in obj.__dict__) if holder is not None else hasattr(obj, name):
+            _natural(obj, name, MISSING)
+
+    watch.undo(put_back)

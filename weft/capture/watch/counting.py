@@ -1,0 +1,112 @@
+"""Counters: `self.steps += 1` on a number from outside.
+
+Who only counts up does not depend on the count: the number is no guard, and each replay counts on
+from what it is then. Should the run read the number after all, it becomes a guard, as any other.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft.capture.watch import attributes, stores
+from weft.capture.watch.origin import MISSING, static_lookup
+from weft.core.bind import recorder
+
+if TYPE_CHECKING:
+    from weft.capture.watch.hooks import Hooks
+
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+NUMBERS = (int, float)
+
+
+class Uncounted:
+    """Stands for a number that was not looked at yet: it may only be counted up."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+
+def of_attribute(hooks: Hooks, obj: Any, name: str) -> Uncounted | None:
+    """The number that an attribute from outside is, unread; None where it is something else."""
+    known = hooks.watch.known(obj)
+    if known is None or not _at_top(hooks) or isinstance(obj, type):
+        return None
+    cls = type(obj)
+    finder, found = static_lookup(cls, "__getattribute__"), static_lookup(cls, name)
+    if attributes.is_python_function(finder):
+        return None
+    if attributes.is_python_function(static_lookup(cls, "__setattr__")) and not known.grouped:
+        return None
+    if found is not MISSING and attributes.is_data_descriptor(found):
+        return None
+    own = stores.instance_dict(obj)
+    number = MISSING if own is None else own.get(name, MISSING)
+    return Uncounted(number) if type(number) in NUMBERS else None
+
+
+def of_item(hooks: Hooks, obj: Any, key: Any) -> Uncounted | None:
+    """The number that an item of a list or dict from outside is, unread."""
+    known = hooks.watch.known(obj)
+    if known is None or not _at_top(hooks) or type(obj) not in (list, dict):
+        return None
+    if (type(obj) is list and type(key) is not int) or not stores.is_plain_key(key):
+        return None
+    try:
+        number = obj[key]
+    except LookupError:
+        return None
+    return Uncounted(number) if type(number) in NUMBERS else None
+
+
+def _at_top(hooks: Hooks) -> bool:
+    """Whether no branch or loop body of a graph is being recorded."""
+    watcher: object = hooks.watch.tensors
+    return recorder() is watcher
+
+
+def count_attribute(hooks: Hooks, symbol: str, obj: Any, name: str, by: Any) -> None:
+    """obj.name += by"""
+    watch = hooks.watch
+    known = watch.known(obj)
+    assert known is not None
+    own = watch.attributes(known)
+    assert own is not None
+    watch.touch(obj)
+    before = stores.held(own)[name]
+    watch.guard("class", stores.element_origin(own, name), type(before), holder=own)
+    stores.before_write(watch, own)
+    attributes.keep_members(watch, obj)
+    _count_attribute(obj, name, symbol, by)
+    text = f"{known.origin.text}.{name} {symbol}= …"
+    watch.effect(text, _count_attribute, known.origin, name, symbol, by)
+
+
+def count_item(hooks: Hooks, symbol: str, obj: Any, key: Any, by: Any) -> None:
+    """obj[key] += by"""
+    watch = hooks.watch
+    known = watch.known(obj)
+    assert known is not None
+    if type(obj) is list:
+        stores.read_length(watch, known)
+    before = stores.held(known)[key]
+    watch.guard("class", stores.element_origin(known, key), type(before), holder=known)
+    stores.before_write(watch, known)
+    _count_item(obj, key, symbol, by)
+    text = f"{known.origin.text}[{key!r:.40}] {symbol}= …"
+    watch.effect(text, _count_item, known.origin, key, symbol, by)
+
+
+def _count_attribute(obj: Any, name: str, symbol: str, by: Any) -> None:
+    setattr(obj, name, STEPS[symbol](getattr(obj, name), by))
+
+
+def _count_item(obj: Any, key: Any, symbol: str, by: Any) -> None:
+    obj[key] = STEPS[symbol](obj[key], by)

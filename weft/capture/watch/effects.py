@@ -1,0 +1,237 @@
+"""Effects: what a run wrote to outside itself, kept so that it can be done again and undone.
+
+A value that was written is kept as a template: containers that the run made are built afresh at
+each replay, tensors are asked for, objects from outside are found where they were found.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.capture.watch.origin import MISSING, Origin
+from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.core.tensor import Tensor
+
+TensorOf = Callable[[Tensor], Tensor]
+OriginOf = Callable[[Any], Origin | None]
+
+
+class Unstorable(Exception):
+    """Why a value cannot be made again by a later call."""
+
+
+@dataclass(slots=True)
+class Now:
+    """What a replay has to go by."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensor_of: TensorOf
+    made: dict[int, Any] = field(default_factory=dict)  # containers shared between effects
+    places: dict[int, Any] = field(default_factory=dict)  # origins already looked up
+
+    def find(self, origin: Origin) -> Any:
+        if id(origin) not in self.places:
+            self.places[id(origin)] = origin.evaluate(self.args, self.kwargs)
+        return self.places[id(origin)]
+
+
+# --- templates -----------------------------------------------------------------------------------
+
+Template = Callable[[Now], Any]
+
+
+def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> Template:
+    """How to make a value again. `Unstorable` where a later call could not."""
+    if is_plain(value) or value is MISSING:
+        return lambda now: value
+    if isinstance(value, Tensor):
+        return lambda now: now.tensor_of(value)
+    origin = origin_of(value)
+    if origin is not None:
+        return lambda now: now.find(origin)
+    if id(value) in path:
+        raise Unstorable("a container that contains itself")
+    path = (*path, id(value))
+    kind = type(value)
+    if kind in _BUILDERS or _is_namedtuple(kind):
+        parts = dict.items(value) if isinstance(value, dict) else value
+        return _built(value, kind, [template_of(part, origin_of, path) for part in parts])
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        kept = value.copy()
+        return lambda now: kept.copy()
+    if isinstance(value, TextParts):
+        return value.template(origin_of)
+    if isinstance(value, types.MethodType):  # bound anew, to what it is bound to
+        holder = template_of(value.__self__, origin_of, path)
+        function = template_of(value.__func__, origin_of, path)
+        return lambda now: types.MethodType(function(now), holder(now))
+    if kind is functools.partial:
+        parts = [template_of(p, origin_of, path) for p in (value.func, value.args, value.keywords)]
+        return lambda now: _partial(*(part(now) for part in parts))
+    if isinstance(value, type) or callable(value):
+        raise Unstorable(f"{getattr(value, '__qualname__', kind.__name__)}, made during the run")
+    raise Unstorable(f"an object of class {kind.__name__}, made during the run")
+
+
+def _partial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return functools.partial(function, *args, **kwargs)
+
+
+def _is_namedtuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
+
+
+def _ordered(value: Any, parts: list[Any]) -> Any:
+    return OrderedDict(parts)
+
+
+_BUILDERS: dict[type, Callable[[Any, list[Any]], Any]] = {
+    list: lambda value, parts: parts,
+    tuple: lambda value, parts: tuple(parts),
+    dict: lambda value, parts: dict(parts),
+    set: lambda value, parts: set(parts),
+    frozenset: lambda value, parts: frozenset(parts),
+    deque: lambda value, parts: deque(parts, value.maxlen),
+    OrderedDict: _ordered,
+    defaultdict: lambda value, parts: defaultdict(value.default_factory, parts),
+}
+
+
+def _built(value: Any, kind: Any, parts: list[Template]) -> Template:
+    def build(now: Now) -> Any:
+        made = now.made.get(id(value))
+        if made is None:
+            contents = [part(now) for part in parts]
+            builder = _BUILDERS.get(kind)
+            made = kind._make(contents) if builder is None else builder(value, contents)
+            now.made[id(value)] = made
+        return made
+
+    # The id of the original stands for it as long as it lives.
+    build.value = value  # type: ignore[attr-defined]
+    return build
+
+
+class TextParts:
+    """An f-string that was handed to a call: texts, and values with how to format them."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+
+    def __str__(self) -> str:
+        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
+
+    def template(self, origin_of: OriginOf) -> Template:
+        made = [
+            part if isinstance(part, str) else (part, template_of(part.value, origin_of))
+            for part in self.parts
+        ]
+
+        def build(now: Now) -> str:
+            texts = [part if isinstance(part, str) else part[0].text(part[1](now)) for part in made]
+            return "".join(texts)
+
+        return build
+
+
+_CONVERSIONS: dict[int, Callable[[Any], Any]] = {
+    -1: lambda value: value,
+    ord("s"): str,
+    ord("r"): repr,
+    ord("a"): ascii,
+}
+
+
+class TextPart:
+    """One `{value!conversion:spec}` of an f-string."""
+
+    def __init__(self, value: Any, conversion: int, spec: str) -> None:
+        self.value = value
+        self.conversion = conversion
+        self.spec = spec
+
+    def text(self, *now: Any) -> str:
+        value = now[0] if now else self.value
+        return format(_CONVERSIONS[self.conversion](value), self.spec)
+
+
+# --- effects -------------------------------------------------------------------------------------
+
+Action = Callable[..., Any]
+
+
+@dataclass(eq=False)
+class Effect:
+    """One write, or one call that shows something.
+
+    action      what is done to the target: `action(target, *values)`
+    target      where it is done; None for calls
+    raw         what was written; made a template when the run is over, since containers that were
+                written may have been filled afterwards
+    """
+
+    description: str
+    location: str
+    action: Action
+    target: Origin | None
+    raw: tuple[Any, ...]
+    templates: list[Template] | None = None
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors in what was written: those that a replay asks `tensor_of` for."""
+        found: dict[int, Tensor] = {}
+        for value in self.raw:
+            _collect(value, found, set())
+        return list(found.values())
+
+    def finish(self, origin_of: OriginOf) -> None:
+        """Fix what was written. `Unstorable` where a later call could not write it."""
+        if self.templates is None:
+            self.templates = [template_of(value, origin_of) for value in self.raw]
+
+    def prepare(self, now: Now) -> Callable[[], None]:
+        """Look up all that the effect needs, before any effect of the call is done."""
+        assert self.templates is not None
+        values = [template(now) for template in self.templates]
+        if self.target is None:
+            return lambda: self.action(*values)
+        target = now.find(self.target)
+        return lambda: self.action(target, *values)
+
+    def replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensor_of: TensorOf) -> None:
+        """Do it again, for a call with these arguments."""
+        self.prepare(Now(args, kwargs, tensor_of))()
+
+
+def _collect(value: Any, found: dict[int, Tensor], seen: set[int]) -> None:
+    if isinstance(value, Tensor):
+        found[id(value)] = value
+    elif isinstance(value, TextParts):
+        for part in value.parts:
+            if isinstance(part, TextPart):
+                _collect(part.value, found, seen)
+    elif isinstance(value, CONTAINERS) and id(value) not in seen:
+        seen.add(id(value))
+        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+        for part in parts:
+            _collect(part, found, seen)
+
+
+def replay(
+    effects: Sequence[Effect],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensor_of: TensorOf,
+) -> None:
+    """Do all effects of a run again, in order. All places are looked up before the first write."""
+    now = Now(args, kwargs, tensor_of)
+    for action in [effect.prepare(now) for effect in effects]:
+        action()

@@ -1,0 +1,168 @@
+"""Which code is followed, which runs as it is, and what is known of what is not followed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sysconfig
+import types
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.base.source import PACKAGE
+from weft.core.grad_mode import _decorated
+from weft.core.structure import changed
+
+FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
+
+#: Parts of Weft that are followed like the user's own code: their attribute reads are guards.
+FOLLOWED_WEFT = (os.path.join(PACKAGE, "nn", ""), os.path.join(PACKAGE, "optim", ""))
+#: What `@weft.no_grad()` puts around a function of the user's, which is followed through it.
+WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))
+#: Modules whose functions call the user's functions and record them as nested graphs.
+CONTROL = ("weft.capture.control.branches", "weft.capture.control.loops")
+#: Modules whose functions take a function and run it on tensors of their own.
+TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
+#: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.
+PURE_WEFT = ("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd")
+
+_STANDARD = tuple(
+    os.path.realpath(sysconfig.get_paths()[name]) + os.sep for name in ("stdlib", "platstdlib")
+)
+_SITE = tuple(
+    os.path.realpath(sysconfig.get_paths()[name]) + os.sep for name in ("purelib", "platlib")
+)
+_ARRAYS = tuple(
+    os.path.dirname(os.path.realpath(str(module.__file__))) + os.sep for module in (np, ml_dtypes)
+)
+
+_policies: dict[str, str] = {}
+
+
+def policy(file: str) -> str:
+    """What to do with functions of a source file."""
+    found = _policies.get(file)
+    if found is None:
+        found = _policies[file] = _policy(file)
+    return found
+
+
+def _policy(file: str) -> str:
+    if file.startswith(FOLLOWED_WEFT):
+        return FOLLOW
+    if file.startswith(PACKAGE):
+        return WEFT
+    if file.startswith("<frozen "):
+        return LIBRARY
+    real = os.path.realpath(file)
+    if real.startswith(_ARRAYS) or f"{os.sep}llvmlite{os.sep}" in real:
+        return LIBRARY
+    if real.startswith(_STANDARD) and not real.startswith(_SITE) and "site-packages" not in real:
+        return LIBRARY
+    return FOLLOW
+
+
+def is_own(file: str) -> bool:
+    """Whether code is Weft's own: its functions and classes do not change under it."""
+    return file.startswith(PACKAGE)
+
+
+#: Modules of the standard library whose functions only compute.
+PURE_MODULES = frozenset(
+    {
+        *("math", "cmath", "operator", "_operator", "functools", "_functools", "itertools"),
+        *("collections", "_collections", "collections.abc", "_collections_abc", "heapq", "_heapq"),
+        *("bisect", "_bisect", "string", "_string", "re", "_sre", "re._compiler", "json"),
+        *("json.encoder", "json.decoder", "_json", "copy", "dataclasses", "enum", "typing"),
+        *("types", "numbers", "decimal", "_decimal", "fractions", "statistics", "_statistics"),
+        *("struct", "_struct", "textwrap", "abc", "_abc", "contextlib", "datetime", "array"),
+        *("base64", "binascii", "hashlib", "_hashlib", "_blake2", "_sha2", "_sha3", "_md5"),
+        *("zlib", "pprint", "difflib", "keyword", "unicodedata", "calendar", "colorsys", "html"),
+        *("graphlib", "ast", "_ast", "reprlib", "copyreg", "builtins", "numpy", "ml_dtypes"),
+        *("inspect", "zoneinfo", "posixpath", "genericpath"),
+    }
+)
+#: Of those and of the builtins, what is not a function of its arguments.
+IMPURE = frozenset(
+    {
+        *("builtins.input", "builtins.open", "builtins.breakpoint", "builtins.__import__"),
+        *("builtins.compile", "builtins.memoryview", "builtins.exec", "builtins.eval"),
+        *("datetime.date.today", "datetime.datetime.now", "datetime.datetime.today"),
+        *("datetime.datetime.utcnow", "datetime.datetime.fromtimestamp"),
+        *("datetime.date.fromtimestamp", "datetime.datetime.timestamp"),
+        *("datetime.datetime.astimezone", "calendar.setfirstweekday", "decimal.getcontext"),
+        *("decimal.setcontext", "decimal.localcontext", "numpy.seterr", "numpy.geterr"),
+        *("numpy.seterrcall", "numpy.setbufsize", "numpy.set_printoptions", "numpy.load"),
+        *("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.loadtxt"),
+        *("numpy.savetxt", "numpy.genfromtxt", "numpy.fromfile", "numpy.memmap"),
+        *("inspect.stack", "inspect.currentframe", "inspect.trace", "inspect.getsource"),
+        *("inspect.getmodule", "genericpath.exists", "genericpath.isfile", "genericpath.isdir"),
+        *("genericpath.getsize", "posixpath.realpath", "posixpath.abspath"),
+        *("posixpath.expanduser", "posixpath.expandvars", "json.load", "json.dump"),
+    }
+)
+
+#: Calls that show something: done again, in order, by every replay.
+SHOWS: frozenset[Any] = frozenset(
+    {
+        *(print, logging.debug, logging.info, logging.warning, logging.error),
+        *(logging.critical, logging.exception, logging.log, changed),
+    }
+)
+LOGGER_METHODS = frozenset(
+    {"debug", "info", "warning", "error", "critical", "exception", "log", "warn", "fatal"}
+)
+WARN = warnings.warn
+
+#: Builtin functions that may be handed anything: they do not look into their arguments, or only
+#: at classes, which are guarded already.
+INERT: frozenset[Any] = frozenset(
+    {isinstance, issubclass, callable, type, object, super, property, staticmethod, classmethod}
+)
+
+IMMUTABLE_C = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.CodeType,
+    types.GenericAlias,
+    types.UnionType,
+    types.ModuleType,
+    np.ufunc,
+    np.dtype,
+)
+
+
+def module_of(function: Any) -> str:
+    """The name of the module that a function or class of the library is defined in."""
+    name = getattr(function, "__module__", None)
+    if name is None:
+        holder = getattr(function, "__self__", None)
+        if isinstance(holder, types.ModuleType):
+            return holder.__name__
+        owner = getattr(function, "__objclass__", None) or (
+            holder if isinstance(holder, type) else type(holder) if holder is not None else None
+        )
+        name = getattr(owner, "__module__", "") if owner is not None else ""
+    return str(name or "")
+
+
+def why_impure(function: Any) -> str:
+    """Why a function of the library is more than a function of its arguments; "" if it is not."""
+    module = module_of(function)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", repr(function))
+    top = module.partition(".")[0]
+    shown = name if module in ("", "builtins") else f"{module}.{name}"
+    if module.startswith("numpy.random"):
+        return f"{shown} draws random numbers of NumPy's"
+    if top not in PURE_MODULES and module not in PURE_MODULES:
+        return f"{shown} is called, of which nothing is known"
+    if f"{module}.{name}" in IMPURE or f"{top}.{name}" in IMPURE:
+        return f"{shown} depends on more than its arguments"
+    return ""

@@ -1,0 +1,385 @@
+"""Guards: what must hold for a recording to be used again, and the one function that checks it.
+
+A guard says what a run saw in one place (`Origin`). `compile_guards` makes one Python function of
+many guards: places on the way to several values are looked up once, costly comparisons come last,
+and what modules hold is compared only after some module has changed (`weft.core.structure`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from weft.capture.watch.origin import MISSING, Origin, Pool
+from weft.capture.watch.values import (
+    SINGLETONS,
+    content_of,
+    is_by_identity,
+    packed,
+    same_keys,
+    same_value,
+    shown,
+    size_of,
+    tensor_facts,
+)
+from weft.core.structure import structure
+
+Check = Callable[[tuple[Any, ...], dict[str, Any]], int]
+
+
+@dataclass(eq=False)
+class Guard:
+    """One fact that a run relied on.
+
+    kind        which comparison: a row of `TESTS`
+    origin      where the value is found; None for facts about the call as a whole
+    expected    what the run saw there
+    others      further places, for facts about several: that they are one object, or are not
+    grouped     it is an attribute of a module: true as long as no module changes
+    location    the user's line that read the value
+    """
+
+    kind: str
+    origin: Origin | None
+    expected: Any
+    others: tuple[Origin, ...] = ()
+    grouped: bool = False
+    location: str = ""
+    root: Origin | None = field(default=None, repr=False)  # the module from the arguments, if any
+
+    @property
+    def description(self) -> str:
+        """What must hold, as a user reads it."""
+        return DESCRIPTIONS[self.kind](self)
+
+    @property
+    def text(self) -> str:
+        return self.origin.text if self.origin is not None else ""
+
+    def expression(self, pool: Pool, value: str, others: Sequence[str]) -> str:
+        """Python text that is true when the guard does not hold."""
+        return TESTS[self.kind](self, value, others, pool)
+
+    def holds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return compile_guards([self])(args, kwargs) < 0
+
+    def found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """After a failure: what the place holds now. "args[1] was 2, now 3"."""
+        if self.kind == "call":
+            return (
+                f"the call was {_call_text(self.expected)}, now {_call_text(call_of(args, kwargs))}"
+            )
+        if self.kind == "distinct":
+            return (
+                f"{', '.join(o.text for o in self.others)} were different objects, now some are one"
+            )
+        assert self.origin is not None
+        if self.kind == "same":
+            return f"{self.text} was the same object as {self.others[0].text}, now it is not"
+        try:
+            now = self.origin.evaluate(args, kwargs)
+        except Exception as error:
+            return f"{self.text} was {_was(self)}, now there is none ({type(error).__name__})"
+        return f"{self.text} was {_was(self)}, now {_is(self, now)}"
+
+
+def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+    return len(args), tuple(kwargs)
+
+
+def _call_text(call: tuple[int, tuple[str, ...]]) -> str:
+    count, names = call
+    return f"with {count} positional arguments" + (f" and {', '.join(names)}" if names else "")
+
+
+# --- what each kind compares ---------------------------------------------------------------------
+
+Test = Callable[[Guard, str, Sequence[str], Pool], str]
+
+
+def _differs(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
+    """The text that is true when a plain value is not exactly the expected one."""
+    expected = guard.expected
+    kind = type(expected)
+    if kind in SINGLETONS or is_by_identity(expected):
+        return f"{v} is not {pool.name(expected)}"
+    name = pool.name(kind)
+    if kind in (int, str, bytes):
+        return f"{v}.__class__ is not {name} or {v} != {pool.name(expected)}"
+    if kind is float:
+        if expected and not math.isnan(expected):
+            return f"{v}.__class__ is not {name} or {v} != {pool.name(expected)}"
+        bits = pool.name(packed(expected))
+        return f"{v}.__class__ is not {name} or {pool.name(packed)}({v}) != {bits}"
+    return f"not {pool.name(same_value)}({v}, {pool.name(expected)})"
+
+
+def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
+    facts = guard.expected
+    parts = [f"{v}.__class__ is not {pool.name(facts.cls)}"]
+    if facts.array is np.ndarray:
+        dtype = pool.name(facts.dtype)
+        parts += [
+            f"(d := {v}._data).__class__ is not {pool.name(np.ndarray)}",
+            # NumPy's dtypes are nearly always one object each
+            f"(d.dtype is not {dtype} and d.dtype != {dtype})",
+            f"d.shape != {pool.name(facts.shape)}",
+        ]
+        if facts.leaf is None:
+            parts.append(f"{v}._node is not None")
+        else:
+            parts.append(f"(n := {v}._node) is None or n.is_leaf is not {facts.leaf}")
+    else:
+        parts.append(f"{pool.name(tensor_facts)}({v}) != {pool.name(facts)}")
+    return " or ".join(parts)
+
+
+def _array(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
+    cls, dtype, shape = guard.expected
+    d = pool.name(dtype)
+    return (
+        f"{v}.__class__ is not {pool.name(cls)} or {v}.dtype is not {d} and {v}.dtype != {d} "
+        f"or {v}.shape != {pool.name(shape)}"
+    )
+
+
+def _keys(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
+    expected = guard.expected
+    if all(type(key) is str for key in expected):
+        return f"(*{v},) != {pool.name(expected)}"
+    return f"not {pool.name(same_keys)}({v}, {pool.name(expected)})"
+
+
+def _call(guard: Guard, _v: str, _others: Sequence[str], pool: Pool) -> str:
+    count, names = guard.expected
+    return f"len(args) != {count} or " + (
+        f"(*kwargs,) != {pool.name(names)}" if names else "kwargs"
+    )
+
+
+TESTS: dict[str, Test] = {
+    "value": _differs,
+    "identity": lambda g, v, o, pool: f"{v} is not {pool.name(g.expected)}",
+    "class": lambda g, v, o, pool: f"{v}.__class__ is not {pool.name(g.expected)}",
+    "code": lambda g, v, o, pool: f"{v}.__code__ is not {pool.name(g.expected)}",
+    "missing": lambda g, v, o, pool: f"{v} is not {pool.name(MISSING)}",
+    "present": lambda g, v, o, pool: f"{v} is {pool.name(MISSING)}",
+    "tensor": _tensor,
+    "bare": lambda g, v, o, pool: f"{v}._node is not None",
+    "array": _array,
+    "content": lambda g, v, o, pool: f"{pool.name(content_of)}({v}) != {pool.name(g.expected)}",
+    "length": lambda g, v, o, pool: f"len({v}) != {g.expected}",
+    "size": lambda g, v, o, pool: f"{pool.name(size_of)}({v}) != {g.expected}",
+    "keys": _keys,
+    "order": lambda g, v, o, pool: f"not {pool.name(same_keys)}({v}, {pool.name(g.expected)})",
+    "same": lambda g, v, o, pool: f"{v} is not {o[0]}",
+    "distinct": lambda g, v, o, pool: (
+        f"len({{{', '.join(f'id({other})' for other in o)}}}) != {len(o)}"
+    ),
+    "call": _call,
+}
+
+#: Those that go through all elements are checked after the others.
+COSTLY = frozenset({"content"})
+
+Describe = Callable[[Guard], str]
+
+DESCRIPTIONS: dict[str, Describe] = {
+    "value": lambda g: f"{g.text} == {shown(g.expected)}",
+    "identity": lambda g: f"{g.text} is {shown(g.expected)}",
+    "class": lambda g: f"type({g.text}) is {g.expected.__name__}",
+    "code": lambda g: f"{g.text} has the code of {g.expected.co_qualname}",
+    "missing": lambda g: f"there is no {g.text}",
+    "present": lambda g: f"there is {g.text}",
+    "tensor": lambda g: f"{g.text} is {g.expected}",
+    "bare": lambda g: f"{g.text} has no history",
+    "array": lambda g: f"{g.text} is an array {g.expected[1]}{list(g.expected[2])}",
+    "content": lambda g: f"the elements of {g.text} are the same",
+    "length": lambda g: f"len({g.text}) == {g.expected}",
+    "size": lambda g: f"len({g.text}) == {g.expected}",
+    "keys": lambda g: f"list({g.text}) == {shown(list(g.expected))}",
+    "order": lambda g: f"list({g.text}) == {shown(list(g.expected))}",
+    "same": lambda g: f"{g.text} is {g.others[0].text}",
+    "distinct": lambda g: f"{', '.join(o.text for o in g.others)} are different objects",
+    "call": lambda g: f"the call is {_call_text(g.expected)}",
+}
+
+
+def _was(guard: Guard) -> str:
+    expected = guard.expected
+    if guard.kind == "class":
+        return f"of class {expected.__name__}"
+    if guard.kind == "code":
+        return f"the function {expected.co_qualname}"
+    if guard.kind == "content":
+        return "an array of other elements"
+    if guard.kind in ("length", "size"):
+        return f"of length {expected}"
+    if guard.kind == "tensor":
+        return str(expected)
+    if guard.kind == "array":
+        return f"an array {expected[1]}{list(expected[2])}"
+    if guard.kind == "missing":
+        return "missing"
+    if guard.kind == "bare":
+        return "without a history"
+    if guard.kind == "present":
+        return "there"
+    return shown(list(expected) if guard.kind in ("keys", "order") else expected)
+
+
+def _is(guard: Guard, now: Any) -> str:
+    if now is MISSING:
+        return "missing"
+    try:
+        if guard.kind == "class":
+            return f"of class {type(now).__name__}"
+        if guard.kind in ("length", "size"):
+            return f"of length {size_of(now)}"
+        if guard.kind == "tensor":
+            return str(tensor_facts(now))
+        if guard.kind == "array":
+            return f"an array {now.dtype}{list(now.shape)}"
+        if guard.kind == "content":
+            return "not"
+        if guard.kind == "bare":
+            return "one with"
+        if guard.kind in ("keys", "order"):
+            return shown(list(now))
+    except (AttributeError, TypeError):
+        return shown(now)
+    text = shown(now)
+    same_text = text == _was(guard)
+    return f"another {type(now).__name__} of that text" if same_text else text
+
+
+# --- one function of many guards -----------------------------------------------------------------
+
+
+class _Code:
+    """Lines of a check function; each knows which guard it serves."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.lines: list[str] = []
+        self.guards: list[int] = []
+        self.locals: dict[int, str] = {}
+
+    def add(self, line: str, guard: int) -> None:
+        self.lines.append(line)
+        self.guards.append(guard)
+
+    def place(self, origin: Origin, guard: int, indent: str) -> str:
+        """The local variable that holds what an origin gives, computed when first needed."""
+        found = self.locals.get(id(origin))
+        if found is not None:
+            return found
+        base = self.place(origin.parent, guard, indent) if origin.parent is not None else ""
+        if isinstance(origin.key, Origin):
+            key = self.place(origin.key, guard, indent)
+        else:
+            key = self.pool.name(origin.key)
+        text = origin.expression(base, key, self.pool)
+        if text.isidentifier():
+            self.locals[id(origin)] = text
+            return text
+        name = self.locals[id(origin)] = f"v{len(self.locals)}"
+        self.add(f"{indent}{name} = {text}", guard)
+        return name
+
+    def test(self, guard: Guard, number: int, indent: str) -> None:
+        value = "" if guard.origin is None else self.place(guard.origin, number, indent)
+        others = [self.place(origin, number, indent) for origin in guard.others]
+        failing = guard.expression(self.pool, value, others)
+        self.add(f"{indent}if {failing}: return {number}", number)
+
+
+_count = 0
+
+
+def compile_guards(guards: Sequence[Guard]) -> Check:
+    """`check(args, kwargs)`: -1 where all guards hold, else the number of one that does not.
+
+    An error on the way to a value (an attribute that is gone, an index out of range) is a guard
+    that does not hold.
+    """
+    pool = Pool()
+    pool.namespace["structure"] = structure
+    numbered = list(enumerate(guards))
+    calls = [(i, g) for i, g in numbered if g.kind == "call"]
+    grouped = [(i, g) for i, g in numbered if g.grouped]
+    rest = [(i, g) for i, g in numbered if not g.grouped and g.kind != "call"]
+    rest.sort(key=lambda entry: entry[1].kind in COSTLY)  # stable: places before what is in them
+    main = _Code(pool)
+    for number, guard in calls:
+        main.test(guard, number, "        ")
+    if grouped:
+        group = _Code(pool)
+        for number, guard in grouped:
+            group.test(guard, number, "        ")
+        pool.namespace["group"] = _built(group, pool)
+        bare = [(i, g) for i, g in grouped if g.kind == "bare"]
+        if bare:
+            pool.namespace["bare"] = _built(_listed(pool, bare), pool)
+            pool.namespace["history"] = attrgetter("_node")
+        _add_group(main, [guard for _, guard in grouped], grouped[0][0], [i for i, _ in bare])
+    for number, guard in rest:
+        main.test(guard, number, "        ")
+    return _built(main, pool)
+
+
+def _listed(pool: Pool, guards: list[tuple[int, Guard]]) -> _Code:
+    """A function that gives what some places hold."""
+    code = _Code(pool)
+    places = [code.place(g.origin, i, "        ") for i, g in guards if g.origin is not None]
+    code.add(f"        return ({', '.join(places)},)", guards[0][0])
+    return code
+
+
+def _add_group(code: _Code, guards: list[Guard], first: int, bare: list[int]) -> None:
+    """Check what modules hold, unless no module has changed since it last held.
+
+    The tensors among it that have no history are known then, and looked at in one go.
+    """
+    roots = {id(g.root): g.root for g in guards if g.root is not None}
+    # One tuple, exchanged as a whole: other threads may check at the same time.
+    stamp: list[Any] = [(-1, *[None] * len(roots), ())]
+    name = code.pool.name(stamp)
+    places = [code.place(root, first, "        ") for root in roots.values()]
+    unlike = [f"seen[{i}] is not {place}" for i, place in enumerate(places, 1)]
+    code.add(f"        seen = {name}[0]", first)
+    code.add(f"        if {' or '.join(['seen[0] != structure.version', *unlike])}:", first)
+    code.add("            version = structure.version", first)
+    code.add("            failed = group(args, kwargs)", first)
+    code.add("            if failed >= 0: return failed", first)
+    held = ["bare(args, kwargs)"] if bare else []
+    code.add(f"            seen = {name}[0] = ({', '.join(['version', *places, *held])},)", first)
+    if bare:
+        code.add("        if any(map(history, seen[-1])): return group(args, kwargs)", bare[0])
+
+
+def _built(code: _Code, pool: Pool) -> Check:
+    global _count
+    head = ["def check(args, kwargs):", "    try:"]
+    body = code.lines or ["        pass"]
+    tail = [
+        "    except Exception as error:",
+        "        return failed_at(error.__traceback__.tb_lineno)",
+        "    return -1",
+    ]
+    numbers = [0, 0, *(code.guards or [0]), 0, 0, 0]
+    text = "\n".join([*head, *body, *tail]) + "\n"
+    _count += 1
+    file = f"<weft guards {_count}>"
+    # For tracebacks and for people who look; the lines go when the check function does.
+    namespace: dict[str, Any] = dict(pool.namespace)
+    namespace["failed_at"] = lambda line: numbers[line - 1]
+    exec(compile(text, file, "exec"), namespace)
+    check: Check = namespace["check"]
+    check.__doc__ = text
+    return check

@@ -1,0 +1,352 @@
+"""Calls that are not followed: builtins, the standard library, NumPy and Weft itself.
+
+What such code is handed is guarded in full, unless the function is known to look at less. Functions
+that depend on more than their arguments make a run that cannot be used again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import io
+import operator
+import re
+import struct
+import types
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.capture.watch import attributes, methods, operators, stores
+from weft.capture.watch.builtin_calls import HANDLERS, Handler, attributes_of
+from weft.capture.watch.follow import CONTROL, INERT, PURE_WEFT, SHOWS, WARN, why_impure
+from weft.capture.watch.origin import MISSING, static_lookup
+from weft.capture.watch.showing import is_logging, show, warn
+from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.core.outside import number_in
+from weft.core.tensor import Tensor
+from weft.ops.generator import Generator
+
+if TYPE_CHECKING:
+    from weft.capture.watch.hooks import Hooks
+    from weft.capture.watch.watch import Known
+
+BUILTIN_CALLABLES = frozenset(
+    {
+        types.BuiltinFunctionType,
+        types.MethodWrapperType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        np.ufunc,
+        type(np.sum),  # functions of NumPy that dispatch on their arguments
+        operator.itemgetter,
+        operator.attrgetter,
+    }
+)
+#: Objects whose methods only compute.
+PURE_HOLDERS = (re.Pattern, re.Match, struct.Struct, np.dtype, np.ufunc, types.GenericAlias)
+#: Methods of arrays that write to them.
+ARRAY_WRITES = frozenset(
+    {"sort", "fill", "put", "resize", "partition", "itemset", "setfield", "setflags", "byteswap"}
+)
+
+
+# --- builtins and their methods ------------------------------------------------------------------
+
+
+def call_builtin(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if type(function) is operator.attrgetter:
+        return attributes_of(hooks, (function, *args), kwargs)
+    handler = _handler(function)
+    if handler is not None:
+        return handler(hooks, args, kwargs)
+    if function in SHOWS:
+        return show(hooks, function, args, kwargs)
+    unbound = isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType))
+    if unbound and args and isinstance(args[0], function.__objclass__):  # list.append(x, 1)
+        return hooks.call(function.__get__(args[0]), *args[1:], **kwargs)
+    holder = getattr(function, "__self__", None)
+    if holder is None or isinstance(holder, types.ModuleType):
+        return call_library(hooks, function, args, kwargs)
+    return _call_method(hooks, function, holder, args, kwargs)
+
+
+def _handler(function: Any) -> Handler | None:
+    try:
+        return HANDLERS.get(function)
+    except TypeError:  # a method of something that cannot be hashed
+        return None
+
+
+def _call_method(
+    hooks: Hooks, function: Any, holder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A method written in C."""
+    name = function.__name__
+    known = hooks.watch.known(holder)
+    if isinstance(function, types.MethodWrapperType) or name in _OBJECT_METHODS:
+        special = _OBJECT_METHODS.get(name)
+        if special is not None and getattr(object, name, None) is not None:
+            owner = getattr(function, "__objclass__", None)
+            if owner in (None, object):
+                return special(hooks, holder, args)
+    if isinstance(holder, CONTAINERS):
+        if known is not None:
+            return methods.call_method(hooks, known, name, args, kwargs)
+        if name in ("append", "add", "insert", "appendleft", "setdefault"):
+            return function(*args, **kwargs)
+        if isinstance(holder, dict) and name in ("get", "pop", "__getitem__", "__contains__"):
+            hooks.key(args[0] if args else None)
+            return function(*args, **kwargs)
+        if name in ("extend", "update", "extendleft", "union", "join", "__iadd__"):
+            return function(*(hooks.iter(value) for value in args), **kwargs)
+        if name == "sort" and isinstance(holder, list):
+            holder[:] = HANDLERS[sorted](hooks, (holder,), kwargs)
+            return None
+        if name in ("index", "count", "remove"):
+            hooks.deep((holder, args), name, operators.COMPARING)
+            return function(*args, **kwargs)
+    elif isinstance(holder, np.ndarray) and known is not None:
+        if name in ARRAY_WRITES:
+            return hooks.write_array(known, lambda: function(*args, **kwargs), f".{name}")
+        hooks.watch.content(known)
+    elif isinstance(holder, np.ndarray):
+        if name in ARRAY_WRITES:
+            hooks.write_view(holder)
+    elif isinstance(holder, type):
+        return call_library(hooks, function, args, kwargs)  # dict.fromkeys, object.__new__
+    elif known is not None and not is_plain(holder) and not isinstance(holder, PURE_HOLDERS):
+        hooks.watch.refuse(
+            f"{known.origin.text}.{name} of a {type(holder).__name__} is called, "
+            "which may depend on more than is watched"
+        )
+    return _run(hooks, function, args, kwargs, name)
+
+
+def call_library(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function of the standard library or of NumPy."""
+    handler = _handler(function)
+    if handler is not None:
+        return handler(hooks, args, kwargs)
+    if function is WARN:
+        return warn(hooks, *args, **kwargs)
+    if is_logging(function, args):
+        return show(hooks, function, args, kwargs)
+    for cell in getattr(function, "__closure__", None) or ():
+        hooks.deep(cell.cell_contents, function.__qualname__)  # functions that it was made around
+    if function not in INERT:
+        reason = why_impure(function)
+        if reason:
+            hooks.watch.refuse(reason)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "a builtin")
+    return _run(hooks, function, args, kwargs, str(name))
+
+
+def _run(
+    hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+) -> Any:
+    """Call, with guards on all that is handed over, and see whether any of it was changed."""
+    if all(map(is_plain, args)) and not kwargs:
+        return function(*args)
+    if _calls_back(function):
+        args = tuple(map(hooks.callback, args))
+        kwargs = {key: hooks.callback(value) for key, value in kwargs.items()}
+        args = tuple(hooks.iter(a) if not callable(a) else a for a in args)
+    seen = hooks.deep_all(args, kwargs, name)
+    before = [_contents(known) for known in seen]
+    result = function(*args, **kwargs)
+    for known, old in zip(seen, before, strict=True):
+        if not _is_same(_contents(known), old):
+            _undo_contents(hooks, known, old)
+            hooks.watch.refuse(f"{name} changes {known.origin.text}")
+    return result
+
+
+def _contents(known: Known) -> Any:
+    return known.obj.copy() if isinstance(known.obj, np.ndarray) else stores.copy_of(known.obj)
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    if isinstance(now, np.ndarray):
+        return bool(now.dtype == object or now.tobytes() == before.tobytes())
+    if isinstance(now, dict):
+        return _is_same(list(now), list(before)) and _is_same(
+            list(now.values()), list(before.values())
+        )
+    mine, theirs = list(now), list(before)
+    return len(mine) == len(theirs) and all(map(operator.is_, mine, theirs))
+
+
+def _undo_contents(hooks: Hooks, known: Known, old: Any) -> None:
+    if isinstance(known.obj, np.ndarray):
+        hooks.watch.undo(lambda: np.copyto(known.obj, old))
+    else:
+        hooks.watch.undo(lambda: stores.put_back(known.obj, old))
+
+
+def _calls_back(function: Any) -> bool:
+    try:
+        return function in CALLS_BACK
+    except TypeError:
+        return getattr(function, "__name__", "") == "sort"
+
+
+def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An object with a `__call__` written in C, or none at all."""
+    kind = type(function)
+    if callable(function) and kind not in (operator.itemgetter, operator.attrgetter):
+        named = getattr(function, "__qualname__", None) is not None
+        reason = why_impure(function) if named else ""
+        hooks.watch.refuse(reason or f"a {kind.__name__} is called, of which nothing is known")
+    hooks.deep_all(args, kwargs, kind.__name__)
+    return function(*args, **kwargs)
+
+
+def call_class(hooks: Hooks, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A class whose instances are made by code that is not followed."""
+    handler = _handler(cls)
+    if handler is not None:
+        return handler(hooks, args, kwargs)
+    if cls is Generator and (args or (kwargs.get("seed"),))[0] is None:
+        hooks.watch.refuse("a random seed is asked of the operating system")
+    if str(cls.__module__).startswith("weft."):
+        return call_weft(hooks, cls, args, kwargs)
+    if issubclass(cls, INERT_CLASSES):
+        if issubclass(cls, (dict, set, frozenset)):
+            hooks.keys_of_all(args)
+        hooks.deep_all(args, kwargs, cls.__name__, calls=False)
+        return cls(*args, **kwargs)
+    reason = "" if cls in INERT or hooks.watch.inside_classes.get(id(cls)) else _class_reason(cls)
+    if reason:
+        hooks.watch.refuse(reason)
+    return _run(hooks, cls, args, kwargs, cls.__name__)
+
+
+#: Classes that keep what they are given and call none of it.
+INERT_CLASSES = (
+    *(io.StringIO, io.BytesIO),
+    *(BaseException, tuple, dict, list, set, frozenset, deque, types.SimpleNamespace),
+    *(types.MappingProxyType, property, staticmethod, classmethod),
+)
+
+
+def _class_reason(cls: type) -> str:
+    if not _is_library_class(cls):
+        return ""
+    return why_impure(cls)
+
+
+def _is_library_class(cls: type) -> bool:
+    return attributes.is_of_library(cls) or not cls.__flags__ & (1 << 9)
+
+
+# --- Weft ----------------------------------------------------------------------------------------
+
+_IMPURE_WEFT = frozenset(
+    {
+        *("Generator.seed", "set_default_dtype", "register_dtype", "RemovableHandle.remove"),
+        *("register_device", "register_kernel", "unregister_device"),
+    }
+)
+#: These write to the tensor that they are called on, and nobody sees it.
+_MARKS = frozenset({"_register_hook", "_retain_grad", "_register_post_accumulate_grad_hook"})
+
+
+def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function of Weft's own that is not followed."""
+    if function in SHOWS:
+        return show(hooks, function, args, kwargs)
+    if function is number_in:
+        return _number_in(hooks, *args)
+    args = tuple(_callbacks(hooks, value) for value in args)
+    kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
+    parts = str(function.__module__).split(".")
+    if len(parts) > 1 and parts[1] not in PURE_WEFT and function.__module__ not in CONTROL:
+        hooks.watch.refuse(f"{function.__module__}.{function.__qualname__} is not watched")
+    if function.__qualname__ in _IMPURE_WEFT:
+        hooks.watch.refuse(f"{function.__qualname__} depends on or changes more than its arguments")
+    marked = hooks.watch.known(args[0]) if function.__qualname__ in _MARKS else None
+    if marked is not None:
+        hooks.watch.refuse(f"a hook is put on {marked.origin.text}")
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, np.ndarray):
+            known = hooks.watch.known(value)
+            if known is not None and not taken(hooks, known, function):
+                hooks.watch.content(known)
+        elif not isinstance(value, Tensor):
+            hooks.deep(value, function.__qualname__)
+    return function(*args, **kwargs)
+
+
+def _callbacks(hooks: Hooks, value: Any) -> Any:
+    """What Weft may call is followed: a function, or each of the branches of a `switch`."""
+    if type(value) in (list, tuple) and value and all(map(callable, value)):
+        return [hooks.callback(part) for part in value]
+    return hooks.callback(value)
+
+
+def _number_in(hooks: Hooks, holder: Any, key: str) -> Any:
+    """A number in a dict from outside as an input of the graph: no guard, but that it is one."""
+    watch = hooks.watch
+    known = watch.known(holder)
+    if known is None or watch.tensors is None or type(holder) is not dict:
+        return hooks.item(holder, key)
+    if stores.held(known) is not holder or type(holder.get(key)) is not float:
+        return hooks.item(holder, key)  # written by the run itself, or something else
+    origin = stores.element_origin(known, key)
+    watch.guard("class", origin, float, holder=known)
+    return watch.tensors.number(origin, holder[key])
+
+
+def taken(hooks: Hooks, known: Known, function: Any) -> bool:
+    """Whether the recorder makes an outside array an input, so that its elements are no guard."""
+    tensors = hooks.watch.tensors
+    return tensors is not None and tensors.takes_array(known.obj, known.origin, function)
+
+
+# --- methods of object ---------------------------------------------------------------------------
+
+
+def _object_getattribute(hooks: Hooks, holder: Any, args: tuple[Any, ...]) -> Any:
+    cls = type(holder)
+    own = stores.instance_dict(holder)
+    if (
+        (own is None or args[0] not in own)
+        and static_lookup(cls, args[0]) is MISSING
+        and operators.special(cls, "__getattr__") is not None
+    ):
+        return object.__getattribute__(holder, args[0])  # for its error: __getattr__ comes later
+    return attributes.load_as_object(hooks, holder, args[0])
+
+
+def _object_setattr(hooks: Hooks, holder: Any, args: tuple[Any, ...]) -> None:
+    attributes.store_as_object(hooks, holder, *args)
+
+
+def _object_delattr(hooks: Hooks, holder: Any, args: tuple[Any, ...]) -> None:
+    attributes.delete_as_object(hooks, holder, *args)
+
+
+_OBJECT_METHODS: dict[str, Callable[..., Any]] = {
+    "__getattribute__": _object_getattribute,
+    "__setattr__": _object_setattr,
+    "__delattr__": _object_delattr,
+}
+
+#: Further functions of the library that call what they are handed.
+CALLS_BACK: frozenset[Any] = frozenset(
+    {
+        *(
+            bisect.bisect,
+            bisect.bisect_left,
+            bisect.bisect_right,
+            bisect.insort,
+            bisect.insort_left,
+        ),
+        *(heapq.nlargest, heapq.nsmallest, heapq.merge, re.sub, re.subn, defaultdict),
+        *(np.vectorize, np.apply_along_axis, np.fromfunction, np.piecewise),
+    }
+)

@@ -1,0 +1,303 @@
+"""Operators: Python's own rules, with methods of user classes followed like any call.
+
+For builtin types and tensors an operator is what it always was. Where a class of the user's defines
+the method, the look-up that the interpreter would make is made here, so that the method is watched.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.capture.watch import stores
+from weft.capture.watch.attributes import class_attribute
+from weft.capture.watch.follow import FOLLOW, policy
+from weft.capture.watch.origin import MISSING, static_lookup
+from weft.capture.watch.values import CONTAINERS
+from weft.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from weft.capture.watch.hooks import Hooks
+
+#: symbol -> (function, in-place function, method, reflected method, in-place method)
+BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
+    "+": (operator.add, operator.iadd, "add"),
+    "-": (operator.sub, operator.isub, "sub"),
+    "*": (operator.mul, operator.imul, "mul"),
+    "/": (operator.truediv, operator.itruediv, "truediv"),
+    "//": (operator.floordiv, operator.ifloordiv, "floordiv"),
+    "%": (operator.mod, operator.imod, "mod"),
+    "**": (operator.pow, operator.ipow, "pow"),
+    "@": (operator.matmul, operator.imatmul, "matmul"),
+    "<<": (operator.lshift, operator.ilshift, "lshift"),
+    ">>": (operator.rshift, operator.irshift, "rshift"),
+    "&": (operator.and_, operator.iand, "and"),
+    "|": (operator.or_, operator.ior, "or"),
+    "^": (operator.xor, operator.ixor, "xor"),
+}
+UNARY: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "-": (operator.neg, "__neg__"),
+    "+": (operator.pos, "__pos__"),
+    "~": (operator.invert, "__invert__"),
+}
+#: symbol -> (function, method, method of the other side)
+COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+}
+
+COMPARING = tuple(dict.fromkeys(name for _, *names in COMPARE.values() for name in names))
+SIMPLE = frozenset({type(None), bool, int, float, complex, str, bytes, Tensor, range, slice})
+
+
+def special(cls: type, name: str) -> types.FunctionType | None:
+    """A method of a user class that is to be followed; None where the interpreter's way does."""
+    if cls in SIMPLE:
+        return None
+    found = static_lookup(cls, name)
+    if isinstance(found, types.FunctionType) and policy(found.__code__.co_filename) == FOLLOW:
+        return found if found.__code__.co_filename != "<string>" else None
+    return None
+
+
+def _call(hooks: Hooks, cls: type, name: str, function: Any, *args: Any) -> Any:
+    if isinstance(function, types.FunctionType):
+        class_attribute(hooks.watch, cls, name, function)
+        return hooks.call(function, *args)
+    return function(*args)
+
+
+def _method(cls: type, name: str) -> Any:
+    """A special method as the interpreter finds it: on the class, in Python or in C."""
+    found = static_lookup(cls, name)
+    return None if found is MISSING or found is None else getattr(cls, name)
+
+
+def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
+    function, _, name = BINARY[symbol]
+    ta, tb = type(a), type(b)
+    if ta in SIMPLE and tb in SIMPLE:
+        if symbol == "%" and ta is str:
+            hooks.deep(b, "%")
+        return function(a, b)
+    forward, reflected = f"__{name}__", f"__r{name}__"
+    if special(ta, forward) is None and special(tb, reflected) is None:
+        if symbol == "%" and isinstance(a, (str, bytes)):
+            hooks.deep(b, "%")
+        return function(hooks.operand(a, b), hooks.operand(b, a))
+    first = (ta, forward, a, b)
+    second = (tb, reflected, b, a)
+    order = [first, second] if ta is not tb else [first]
+    if ta is not tb and issubclass(tb, ta) and _method(tb, reflected) is not _method(ta, reflected):
+        order = [second, first]
+    for cls, method, left, right in order:
+        found = _method(cls, method)
+        if found is not None:
+            result = _call(hooks, cls, method, found, left, right)
+            if result is not NotImplemented:
+                return result
+    shown = "** or pow()" if symbol == "**" else symbol
+    raise TypeError(f"unsupported operand type(s) for {shown}: '{ta.__name__}' and '{tb.__name__}'")
+
+
+def inplace(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
+    _, function, name = BINARY[symbol]
+    ta = type(a)
+    if ta in SIMPLE and type(b) in SIMPLE:
+        return function(a, b) if ta is not str else binary(hooks, symbol, a, b)
+    method = f"__i{name}__"
+    if special(ta, method) is not None:
+        result = _call(hooks, ta, method, _method(ta, method), a, b)
+        return binary(hooks, symbol, a, b) if result is NotImplemented else result
+    known = hooks.watch.known(a)
+    if known is not None and hasattr(ta, method):
+        if isinstance(a, CONTAINERS):
+            return hooks.call(getattr(a, method), b)
+        if isinstance(a, np.ndarray):
+            return hooks.write_array(known, lambda: function(a, hooks.operand(b, a)), f"{symbol}=")
+    if _method(ta, method) is None:
+        return binary(hooks, symbol, a, b)
+    if isinstance(a, CONTAINERS):
+        b = hooks.shallow(b)
+    elif isinstance(a, np.ndarray):
+        hooks.write_view(a)
+    return function(a, hooks.operand(b, a))
+
+
+def unary(hooks: Hooks, symbol: str, a: Any) -> Any:
+    function, name = UNARY[symbol]
+    if special(type(a), name) is not None:
+        return _call(hooks, type(a), name, _method(type(a), name), a)
+    return function(hooks.operand(a, a))
+
+
+def compare(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
+    if symbol in ("is", "is not"):
+        return (a is b) if symbol == "is" else (a is not b)
+    if symbol in ("in", "not in"):
+        found = contains(hooks, b, a)
+        return found if symbol == "in" else not found
+    function, name, swapped = COMPARE[symbol]
+    ta, tb = type(a), type(b)
+    if ta in SIMPLE and tb in SIMPLE:
+        return function(a, b)
+    if not any(map(_compares, (ta, ta, tb, tb), (name, "__eq__", swapped, "__eq__"))):
+        if isinstance(a, CONTAINERS) or isinstance(b, CONTAINERS) or _is_generated(ta, name):
+            hooks.deep(a, symbol, COMPARING)
+            hooks.deep(b, symbol, COMPARING)
+        return function(hooks.operand(a, b), hooks.operand(b, a))
+    first, second = (ta, name, a, b), (tb, swapped, b, a)
+    order = [second, first] if ta is not tb and issubclass(tb, ta) else [first, second]
+    for cls, method, left, right in order:
+        result = _compared(hooks, cls, method, left, right)
+        if result is not NotImplemented:
+            return result
+    if symbol in ("==", "!="):
+        return (a is b) if symbol == "==" else (a is not b)
+    raise TypeError(
+        f"'{symbol}' not supported between instances of '{ta.__name__}' and '{tb.__name__}'"
+    )
+
+
+def _compares(cls: type, name: str) -> bool:
+    return special(cls, name) is not None
+
+
+def _is_generated(cls: type, name: str) -> bool:
+    found = static_lookup(cls, name)
+    return isinstance(found, types.FunctionType)
+
+
+def _compared(hooks: Hooks, cls: type, method: str, left: Any, right: Any) -> Any:
+    if method == "__ne__" and special(cls, "__ne__") is None and special(cls, "__eq__") is not None:
+        result = _call(hooks, cls, "__eq__", _method(cls, "__eq__"), left, right)
+        return result if result is NotImplemented else not truth(hooks, result)
+    found = _method(cls, method)
+    return NotImplemented if found is None else _call(hooks, cls, method, found, left, right)
+
+
+def contains(hooks: Hooks, container: Any, value: Any) -> bool:
+    cls = type(container)
+    if special(cls, "__contains__") is not None:
+        method = _method(cls, "__contains__")
+        return truth(hooks, _call(hooks, cls, "__contains__", method, container, value))
+    if _method(cls, "__contains__") is None and (
+        special(cls, "__iter__") is not None or special(cls, "__getitem__") is not None
+    ):
+        return any(
+            item is value or truth(hooks, compare(hooks, "==", item, value))
+            for item in iterate(hooks, container)
+        )
+    known = hooks.watch.known(container)
+    if isinstance(container, dict):
+        hooks.key(value)
+        if known is not None:
+            stores.read_presence(hooks.watch, known, value)
+        return dict.__contains__(container, value)
+    if isinstance(container, (set, frozenset)) and known is not None:
+        hooks.key(value)
+        stores.read_member(hooks.watch, known, value)
+    elif isinstance(container, CONTAINERS):
+        hooks.deep(container, "in", COMPARING)
+        hooks.deep(value, "in", COMPARING)
+    elif known is not None and isinstance(container, np.ndarray):
+        hooks.watch.content(known)
+    return value in container
+
+
+def truth(hooks: Hooks, value: Any) -> bool:
+    """What `if` asks of a value."""
+    cls = type(value)
+    if cls is bool:
+        return bool(value)
+    if cls in SIMPLE:
+        return bool(value)
+    if special(cls, "__bool__") is not None:
+        result = _call(hooks, cls, "__bool__", _method(cls, "__bool__"), value)
+        if type(result) is not bool:
+            raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+        return result
+    if _method(cls, "__bool__") is None and special(cls, "__len__") is not None:
+        return length(hooks, value) != 0
+    known = hooks.watch.known(value)
+    if known is not None:
+        if isinstance(value, CONTAINERS):
+            stores.read_length(hooks.watch, known)
+        elif isinstance(value, np.ndarray):
+            hooks.watch.content(known)
+    return bool(value)
+
+
+def length(hooks: Hooks, value: Any) -> int:
+    cls = type(value)
+    if special(cls, "__len__") is not None:
+        result = _call(hooks, cls, "__len__", _method(cls, "__len__"), value)
+        return len(range(result)) if isinstance(result, int) and result >= 0 else len(value)
+    known = hooks.watch.known(value)
+    if known is not None and isinstance(value, CONTAINERS):
+        stores.read_length(hooks.watch, known)
+    return len(value)
+
+
+def iterate(hooks: Hooks, value: Any) -> Any:
+    """What a loop goes through: the value itself, or an iterator whose steps are watched."""
+    cls = type(value)
+    if cls in SIMPLE:
+        return value
+    if special(cls, "__iter__") is not None:
+        made = _call(hooks, cls, "__iter__", _method(cls, "__iter__"), value)
+        return _watched_steps(hooks, made)
+    if special(cls, "__next__") is not None:
+        return _watched_steps(hooks, value)
+    if _method(cls, "__iter__") is None and special(cls, "__getitem__") is not None:
+        return _indexed(hooks, value)
+    known = hooks.watch.known(value)
+    if known is None:
+        return value
+    if isinstance(value, dict):
+        stores.read_keys(hooks.watch, known)
+    elif isinstance(value, CONTAINERS):
+        stores.whole(hooks.watch, known)
+    elif isinstance(value, np.ndarray):
+        hooks.watch.content(known)
+    elif hasattr(cls, "__next__"):
+        hooks.watch.refuse(f"the iterator {known.origin.text} from outside is advanced")
+    else:
+        hooks.deep(value, "iteration")
+    return value
+
+
+def _watched_steps(hooks: Hooks, iterator: Any) -> Any:
+    cls = type(iterator)
+    if special(cls, "__next__") is None:
+        return iterate(hooks, iterator) if special(cls, "__iter__") is None else iterator
+    return _steps(hooks, iterator, cls)
+
+
+def _steps(hooks: Hooks, iterator: Any, cls: type) -> Iterator[Any]:
+    function = _method(cls, "__next__")
+    while True:
+        try:
+            value = _call(hooks, cls, "__next__", function, iterator)
+        except StopIteration:
+            return
+        yield value
+
+
+def _indexed(hooks: Hooks, value: Any) -> Iterator[Any]:
+    index = 0
+    while True:
+        try:
+            part = hooks.item(value, index)
+        except IndexError:
+            return
+        yield part
+        index += 1

@@ -1,0 +1,193 @@
+"""print, logging, warnings, and the text of values: effects that every replay does again."""
+
+from __future__ import annotations
+
+import logging
+import types
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft.base.source import PACKAGE, user_frame
+from weft.capture.watch import attributes, operators
+from weft.capture.watch.effects import TextParts
+from weft.capture.watch.follow import LOGGER_METHODS, SHOWS, WARN
+from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from weft.capture.watch.hooks import Hooks
+
+
+def settled(value: Any) -> Any:
+    """An argument as code that is not print sees it: f-strings are text."""
+    return str(value) if isinstance(value, TextParts) else value
+
+
+def settled_all(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(map(settled, args)) if any(isinstance(a, TextParts) for a in args) else args
+
+
+def settled_named(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {key: settled(value) for key, value in kwargs.items()} if kwargs else kwargs
+
+
+def is_shown(function: Any) -> bool:
+    """Whether a call shows its arguments, and takes f-strings in parts."""
+    if isinstance(function, types.MethodType):
+        return function.__name__ in LOGGER_METHODS and isinstance(function.__self__, logging.Logger)
+    return type(function) in _FUNCTIONS and (function in SHOWS or function is WARN)
+
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
+def is_logging(function: Any, args: tuple[Any, ...]) -> bool:
+    if function in SHOWS:
+        return True
+    name = getattr(function, "__name__", "")
+    return name in LOGGER_METHODS and bool(args) and isinstance(args[0], logging.Logger)
+
+
+def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """print and its like: done by each replay, with the values of that call.
+
+    Where ops are recorded, this call too is finished by a replay; else it is done now.
+    """
+    name = getattr(function, "__name__", "call")
+    file = kwargs.get("file")
+    if file is not None and hooks.watch.known(file) is None:
+        texts = settled_all(args)  # to a file that the run made: no one else sees it
+        hooks.deep_all(texts, {}, name)
+        return function(*texts, **kwargs)
+    kept = tuple(_shown(hooks, value) for value in args)
+    named = {key: settled(value) for key, value in kwargs.items()}
+
+    def again(*values: Any) -> None:
+        function(*values[: len(kept)], **dict(zip(named, values[len(kept) :], strict=True)))
+
+    effect = hooks.watch.effect(f"{name}(…)", again, None, *kept, *named.values())
+    if hooks.watch.active:
+        effect.finish(hooks.watch.origin_of)  # what is shown is what it is now
+        if hooks.watch.tensors is not None:
+            return None
+    return function(*map(settled, kept), **named)
+
+
+def _shown(hooks: Hooks, value: Any) -> Any:
+    if is_plain(value) or isinstance(value, (Tensor, TextParts, logging.Logger)):
+        return value
+    if isinstance(value, CONTAINERS) and type(value) in _PLAIN_CONTAINERS:
+        hooks.deep(value, "print")
+        return _copied(value) if shows_tensors(value) else str(value)
+    return text_of(hooks, value, "__str__", str)
+
+
+_PLAIN_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, defaultdict})
+
+
+def _copied(value: Any) -> Any:
+    """A container as it is now, made again at each replay."""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        return kind(_copied(part) for part in value)
+    if kind is dict:
+        return {_copied(key): _copied(part) for key, part in value.items()}
+    return value
+
+
+def shows_tensors(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return True
+    if type(value) in _PLAIN_CONTAINERS:
+        parts = value.values() if isinstance(value, dict) else value
+        return any(map(shows_tensors, parts))
+    return False
+
+
+def text_of(hooks: Hooks, value: Any, name: str, function: Callable[[Any], str]) -> str:
+    """str(value) or repr(value), with a user's method followed."""
+    cls: Any = type(value)
+    if isinstance(value, TextParts):
+        return str(value)
+    for method in (name, "__repr__"):
+        found = operators.special(cls, method)
+        if found is not None:
+            attributes.class_attribute(hooks.watch, cls, method, found)
+            result = hooks.call(found, value)
+            if not isinstance(result, str):
+                raise TypeError(f"{method} returned non-string (type {type(result).__name__})")
+            return result
+        if method in cls.__dict__:
+            break
+    if not isinstance(value, Tensor):
+        hooks.deep(value, function.__name__, calls=isinstance(value, CONTAINERS))
+        if cls.__repr__ is object.__repr__ and not isinstance(value, (type, types.ModuleType)):
+            _note_address(hooks, value)
+    return function(value)
+
+
+def _note_address(hooks: Hooks, value: Any) -> None:
+    if hooks.watch.known(value) is None and _shows_address(type(value)):
+        hooks.watch.refuse(f"the address of a {type(value).__name__} is shown")
+    else:
+        hooks.watch.identity(value)
+
+
+def _shows_address(cls: Any) -> bool:
+    return cls.__str__ is object.__str__
+
+
+def formatted(hooks: Hooks, value: Any, spec: str) -> str:
+    """format(value, spec)"""
+    cls: Any = type(value)
+    if cls is str or is_plain(value):
+        return format(value, spec)
+    found = operators.special(cls, "__format__")
+    if found is not None:
+        attributes.class_attribute(hooks.watch, cls, "__format__", found)
+        result: str = hooks.call(found, value, spec)
+        return result
+    if not spec and cls.__format__ is object.__format__:
+        return text_of(hooks, value, "__str__", str)
+    hooks.deep(value, "format")
+    return format(value, spec)
+
+
+def warn(
+    hooks: Hooks,
+    message: Any,
+    category: type[Warning] | None = None,
+    stacklevel: int = 1,
+    source: Any = None,
+    **_more: Any,
+) -> None:
+    """A warning belongs to the user's line, also when it is shown again."""
+    frame = user_frame()
+    for _ in range(stacklevel - 1):
+        frame = frame.f_back if frame is not None else None
+        while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+            frame = frame.f_back
+    file, line, names = ("sys", 1, {}) if frame is None else _place(frame)
+    kind = type(message) if isinstance(message, Warning) else category or UserWarning
+    registry = names.setdefault("__warningregistry__", {})
+    module = names.get("__name__") or "<unknown>"
+
+    def again(text: Any) -> None:
+        warnings.warn_explicit(text, kind, file, line, module, registry, names)
+
+    effect = hooks.watch.effect("warnings.warn(…)", again, None, settled_text(message))
+    if hooks.watch.active:
+        effect.finish(hooks.watch.origin_of)
+        if hooks.watch.tensors is not None:
+            return
+    again(settled(message))
+
+
+def settled_text(message: Any) -> Any:
+    return str(message) if isinstance(message, Warning) else message
+
+
+def _place(frame: types.FrameType) -> tuple[str, int, dict[str, Any]]:
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals

@@ -1,0 +1,376 @@
+"""Containers from outside: what a run read of each, what it wrote, and what it held before.
+
+A container is guarded by what is read of it. Once the run writes to it, a copy of what it held
+before is kept: later reads that were not written by the run itself are guards on that copy, and
+`Watch.rollback` puts it back.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, defaultdict, deque
+from typing import TYPE_CHECKING, Any
+
+from weft.capture.watch.effects import Unstorable, template_of
+from weft.capture.watch.origin import MISSING, Origin
+from weft.capture.watch.values import is_plain, keys_of, size_of
+from weft.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from weft.capture.watch.watch import Known, Watch
+
+#: The class whose methods a container is read and written by, past those of a subclass.
+BASES: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, tuple, set, frozenset, deque)
+
+
+def base_of(container: Any) -> Any:
+    return next(base for base in BASES if isinstance(container, base))
+
+
+def copy_of(container: Any) -> Any:
+    """What a container holds, in its order: a dict, or a list of all others."""
+    if isinstance(container, dict):
+        return {key: dict.__getitem__(container, key) for key in keys_of(container)}
+    return list(base_of(container).__iter__(container))
+
+
+class Store:
+    """What is known of one container beyond its origin."""
+
+    __slots__ = ("complete", "everything", "moved", "obj", "original", "written")
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+        self.original: Any = None  # a copy, once the run writes to it
+        self.written: set[Any] = set()  # keys and indices that the run gave values
+        self.moved = False  # positions no longer mean what they did
+        self.complete = False  # all of it is guarded, or was written
+        self.everything = False  # and all that lies in it
+
+
+def store_of(known: Known) -> Store:
+    if known.store is None:
+        known.store = Store(known.obj)
+    return known.store
+
+
+def held(known: Known) -> Any:
+    """What a container held before the run wrote to it."""
+    store = known.store
+    return known.obj if store is None or store.original is None else store.original
+
+
+def instance_dict(obj: Any) -> dict[str, Any] | None:
+    """The attributes of an instance itself, past any `__getattribute__`; None if it has no dict."""
+    if isinstance(obj, (type, types.ModuleType)):
+        own = vars(obj)
+        return own if isinstance(own, dict) else None
+    try:
+        own = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) else None
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def key_origin(watch: Watch, key: Any) -> Any:
+    """A key as an origin names it: a plain value, or where the object comes from. None: neither."""
+    if is_plain_key(key):
+        return key
+    if isinstance(key, tuple):
+        return None
+    found = watch.origin_of(key)
+    if found is None:
+        return None
+    if not isinstance(key, Tensor):
+        watch.identity(key)
+    return found
+
+
+def is_plain_key(key: Any) -> bool:
+    return all(map(is_plain_key, key)) if type(key) is tuple else is_plain(key)
+
+
+def element_origin(known: Known, key: Any) -> Origin:
+    obj = known.obj
+    if known.owner is not None and isinstance(key, str):
+        return _attribute_origin(known.owner, key)
+    if known.prefix:
+        return known.origin.item(key, f"{known.prefix}{key}")
+    if isinstance(obj, dict):
+        return known.origin.item(key) if type(obj) is dict else known.origin.get(key)
+    return known.origin.item(key) if type(obj) in (list, tuple, deque) else known.origin.at(key)
+
+
+def _attribute_origin(owner: Known, name: str) -> Origin:
+    # Where a class answers for missing or for all attributes, the dict itself is asked.
+    cls: Any = type(owner.obj)
+    if getattr(cls, "__getattr__", None) is not None or (
+        cls.__getattribute__ is not object.__getattribute__
+    ):
+        return owner.origin.own(name)
+    return owner.origin.attr(name)
+
+
+def absence(known: Known, key: Any) -> Origin:
+    """The origin that gives MISSING while a dict lacks a key."""
+    if known.owner is not None and isinstance(key, str):
+        return known.owner.origin.own(key)
+    if known.prefix:
+        return known.origin.get(key, f"{known.prefix}{key}")
+    return known.origin.get(key)
+
+
+def read_item(watch: Watch, known: Known, key: Any) -> None:
+    """An element was read by its key or index: guard it, or that there is none."""
+    store = store_of(known)
+    if store.complete:
+        return
+    if isinstance(known.obj, dict):
+        _read_key(watch, known, key)
+        return
+    try:
+        index = key.__index__()
+    except (AttributeError, TypeError):
+        whole(watch, known)
+        return
+    before = held(known)
+    size = len(before)
+    if store.moved or (store.written and index < 0):
+        whole(watch, known)
+    elif index in store.written:
+        return
+    elif not -size <= index < size:
+        watch.guard(_size(known), known.origin, size, holder=known)
+    else:
+        watch.note(before[index], element_origin(known, index), known)
+
+
+def _read_key(watch: Watch, known: Known, key: Any) -> None:
+    store = store_of(known)
+    name = key_origin(watch, key)
+    if name is None:
+        try:
+            hash(key)
+        except TypeError:
+            return  # the look-up itself will say so
+        whole(watch, known)
+        return
+    if key in store.written:
+        return
+    before = held(known)
+    found = dict.get(before, key, MISSING)
+    if found is MISSING:
+        watch.guard("missing", absence(known, name), None, holder=known)
+    else:
+        watch.note(found, element_origin(known, name), known)
+
+
+def read_presence(watch: Watch, known: Known, key: Any) -> None:
+    """`key in dict` was asked."""
+    store = store_of(known)
+    name = key_origin(watch, key)
+    if name is None:
+        whole(watch, known)
+    elif not store.complete and key not in store.written:
+        there = dict.__contains__(held(known), key)
+        watch.guard("present" if there else "missing", absence(known, name), None, holder=known)
+
+
+def read_member(watch: Watch, known: Known, value: Any) -> None:
+    """`value in set` was asked."""
+    store = store_of(known)
+    if store.complete:
+        return
+    if store.original is not None or not is_plain_key(value):
+        whole(watch, known)
+    else:
+        watch.note(value in known.obj, known.origin.has(value), known)
+
+
+def read_length(watch: Watch, known: Known) -> None:
+    store = store_of(known)
+    if store.original is not None and isinstance(known.obj, (dict, set)):
+        read_keys(watch, known)  # whether a key that was written is one more depends on them
+    elif not store.complete:
+        watch.guard(_size(known), known.origin, size_of(held(known)), holder=known)
+
+
+def _size(known: Known) -> str:
+    """Which guard compares the length: a subclass may answer `len` in its own way."""
+    return "length" if type(known.obj) in BASES else "size"
+
+
+def read_keys(watch: Watch, known: Known) -> None:
+    """The keys of a dict were gone through, or the elements of a set."""
+    if store_of(known).complete:
+        return
+    before = held(known)
+    kind = "keys" if type(known.obj) is dict else "order"
+    keys = keys_of(before) if isinstance(before, dict) else tuple(before)
+    watch.guard(kind, known.origin, keys, holder=known)
+    for key in keys:
+        if not is_plain_key(key) and watch.known(key) is None:
+            watch.note(key, watch.pin(key, f"a key of {known.origin.text}"))
+
+
+def whole(watch: Watch, known: Known) -> None:
+    """All elements were read; what lies in them is guarded when it is read."""
+    store = store_of(known)
+    if store.complete:
+        return
+    before = held(known)
+    if isinstance(known.obj, (dict, set, frozenset)):
+        read_keys(watch, known)
+    else:
+        watch.guard(_size(known), known.origin, size_of(before), holder=known)
+    if isinstance(known.obj, dict):
+        for key, value in list(dict.items(before)):
+            if key not in store.written:
+                name = key_origin(watch, key)
+                if name is None:
+                    _odd_key(watch, known, key)
+                else:
+                    watch.note(value, element_origin(known, name), known)
+    elif not isinstance(known.obj, (set, frozenset)):
+        for index, value in enumerate(list(before)):
+            if store.moved or index not in store.written:
+                watch.note(value, element_origin(known, index), known)
+    store.complete = True
+
+
+def _odd_key(watch: Watch, known: Known, key: Any) -> None:
+    watch.refuse(f"{known.origin.text} has the key {key!r:.60}, which a later call cannot name")
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def before_write(watch: Watch, known: Known) -> Store:
+    """Keep what a container holds, for later reads and for the rollback."""
+    store = store_of(known)
+    if store.original is None:
+        store.original = copy_of(known.obj)
+        obj, original = known.obj, store.original
+        watch.undo(lambda: put_back(obj, original))
+    return store
+
+
+def put_back(container: Any, original: Any) -> None:
+    """Give a container the contents of a copy, in the same order."""
+    base = base_of(container)
+    if issubclass(base, dict):
+        now = list(keys_of(container))
+        kept = [key for key in now if key in original]
+        if kept == list(original):  # no key was taken away: others may read it meanwhile
+            for key in now:
+                if key not in original:
+                    base.__delitem__(container, key)
+                elif dict.get(container, key) is not original[key]:
+                    base.__setitem__(container, key, original[key])
+            return
+        base.clear(container)
+        for key, value in original.items():
+            base.__setitem__(container, key, value)
+    elif base is list:
+        list.__setitem__(container, slice(None), original)
+    elif base is set:
+        wanted = set(original)
+        for value in [value for value in container if value not in wanted]:
+            set.discard(container, value)
+        set.update(container, original)
+        if list(container) != original:  # the order of a set follows from how it was filled
+            set.clear(container)
+            set.update(container, original)
+    else:
+        deque.clear(container)
+        deque.extend(container, original)
+
+
+def _set_item(container: Any, key: Any, value: Any) -> None:
+    base_of(container).__setitem__(container, key, value)
+
+
+def _del_item(container: Any, key: Any) -> None:
+    base_of(container).__delitem__(container, key)
+
+
+def write_item(watch: Watch, known: Known, key: Any, value: Any) -> None:
+    """container[key] = value"""
+    obj = known.obj
+    if not isinstance(obj, dict) and (not hasattr(key, "__index__") or isinstance(key, Tensor)):
+        whole(watch, known)
+        before_write(watch, known)
+        _set_item(obj, key, value)
+        _became(watch, known, f"{known.origin.text}[{key!r:.40}] = …")
+        return
+    if not isinstance(obj, dict):
+        read_length(watch, known)  # whether the index exists
+    store = before_write(watch, known)
+    _set_item(obj, key, value)
+    if isinstance(obj, dict):
+        store.written.add(key)
+    elif not store.moved:
+        index = key.__index__()
+        store.written.add(index if index >= 0 else index + len(obj))
+    text = f"{known.origin.text}[{_text(watch, key)}] = …"
+    watch.effect(text, _set_item, known.origin, key, value)
+
+
+def delete_item(watch: Watch, known: Known, key: Any) -> None:
+    """del container[key]"""
+    obj = known.obj
+    if isinstance(obj, dict):
+        read_presence(watch, known, key)
+        store = before_write(watch, known)
+        _del_item(obj, key)
+        store.written.add(key)
+        watch.effect(f"del {known.origin.text}[{_text(watch, key)}]", _del_item, known.origin, key)
+        return
+    whole(watch, known)
+    before_write(watch, known)
+    _del_item(obj, key)
+    _became(watch, known, f"del {known.origin.text}[{key!r:.40}]")
+
+
+def _text(watch: Watch, key: Any) -> str:
+    found = None if is_plain_key(key) else watch.origin_of(key)
+    return found.text if found is not None else f"{key!r:.40}"
+
+
+def _become(container: Any, contents: Any) -> None:
+    put_back(container, contents)
+
+
+def _became(watch: Watch, known: Known, text: str) -> None:
+    """All of a container was read before: what it holds now follows from that."""
+    store_of(known).complete = True
+    store_of(known).moved = True
+    watch.effect(text, _become, known.origin, copy_of(known.obj))
+
+
+def became(watch: Watch, known: Known, text: str) -> None:
+    _became(watch, known, text)
+
+
+def blind(watch: Watch, known: Known, method: str, *args: Any) -> Any:
+    """A method that writes without looking at what is there: append, add, clear."""
+    store = before_write(watch, known)
+    function = getattr(base_of(known.obj), method)
+    result = function(known.obj, *args)
+    store.moved = True
+    if isinstance(known.obj, (set, dict)) and method == "clear":
+        store.complete = True
+    watch.effect(f"{known.origin.text}.{method}(…)", function, known.origin, *args)
+    return result
+
+
+def check_storable(watch: Watch, value: Any) -> str:
+    """ "" where a later call could write a value again, else what it is."""
+    try:
+        template_of(value, watch.origin_of)
+    except Unstorable as reason:
+        return str(reason)
+    return ""

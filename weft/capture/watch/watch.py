@@ -1,0 +1,416 @@
+"""Watch: runs a function so that all it reads from outside is a guard, and all it writes is known.
+
+The function runs on the user's real objects, rewritten by `convert`; what it does comes here
+through `Hooks`. A value that was read is noted together with its origin: plain values become guards
+at once, containers and objects are remembered, and what is read of them later becomes guards then.
+Objects that the run made itself are unknown here, and free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.source import user_location
+from weft.capture.watch import origin as origins
+from weft.capture.watch.effects import Effect, Unstorable
+from weft.capture.watch.guards import Guard, call_of
+from weft.capture.watch.hooks import Hooks
+from weft.capture.watch.origin import Origin
+from weft.capture.watch.stores import Store, instance_dict
+from weft.capture.watch.values import CONTAINERS, content_of, is_plain, tensor_facts
+from weft.core.grad_mode import mode
+from weft.core.structure import changed
+from weft.core.tensor import Tensor
+from weft.ops.generator import default_generator
+
+#: Objects of which only the identity counts: they are not looked into by the note itself.
+BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, types.CodeType)
+
+
+class TensorWatcher(Protocol):
+    """What records the ops of the run: it is asked about arrays that are handed to Weft."""
+
+    def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
+        """Whether an outside array becomes an input of the graph, so that its values are free."""
+
+    def number(self, origin: Origin, value: float) -> Any:
+        """What stands for an outside number that becomes an input of the graph."""
+
+
+class Known:
+    """An object from outside that the run has met."""
+
+    __slots__ = (
+        *("grouped", "in_group", "obj", "origin", "owner", "pinned", "prefix", "root", "store"),
+    )
+
+    def __init__(self, obj: Any, origin: Origin, pinned: bool) -> None:
+        self.obj = obj  # kept alive, so that its id stays its own
+        self.origin = origin
+        self.pinned = pinned  # its identity is guarded
+        self.grouped = False  # what is read of it belongs to the structure of a module
+        self.in_group = False  # it is itself an attribute of a module
+        self.root: Origin | None = None  # the module from the arguments that it belongs to
+        self.store: Store | None = None
+        self.owner: Known | None = None  # of the dict of an instance: the instance
+        self.prefix = ""  # of the dict of a module: how to write its names
+
+
+class Watch:
+    """One run of one function."""
+
+    hooks_class: type[Hooks] = Hooks
+
+    def __init__(self, hooks_for_tensors: TensorWatcher | None = None) -> None:
+        self.tensors = hooks_for_tensors
+        self.uncacheable: list[str] = []
+        self.active = False
+        self.inside_classes: dict[int, type] = {}
+        self._effects: list[Effect] = []
+        self._guards: list[Guard] = []
+        self._noted: set[tuple[str, int]] = set()  # guards made: kind and origin
+        self._read: set[int] = set()  # origins whose value was noted
+        self._known: dict[int, Known] = {}
+        self._pins: dict[int, Origin] = {}
+        self._roots: list[Origin] = []
+        self._undo: list[Callable[[], None]] = []
+        self._alike: dict[Any, list[Known]] = {}  # objects that may be mistaken for one another
+        self._alike_new: dict[Any, None] = {}
+        self.written: set[tuple[int, str]] = set()  # attributes that are in no dict: slots
+        self._finished = True
+
+    # --- the run ------------------------------------------------------------------------------
+
+    def run(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call `fn`, watched."""
+        self.active = True
+        self._finished = False
+        self.note(mode.enabled, self.pin(mode, "").attr("enabled", "grad mode"))
+        default = self.pin(vars(dtypes), "default dtype").item("_default_float", "default dtype")
+        self.note(dtypes.get_default_dtype(), default)
+        self._remember(default_generator, self.pin(default_generator, "default generator"), True)
+        self.guard("call", None, call_of(args, kwargs))
+        for i, value in enumerate(args):
+            self.note(value, self._root(origins.argument(i)))
+        for name, value in kwargs.items():
+            self.note(value, self._root(origins.keyword(name)))
+        target = getattr(fn, "__self__", fn) if isinstance(fn, types.MethodType) else fn
+        name = fn.__name__ if isinstance(fn, (types.FunctionType, type)) else "self"
+        self._structure(self._remember(target, self.pin(target, name), True), None)
+        before = mode.enabled, dtypes.get_default_dtype()
+        try:
+            with deeper_stack():
+                return self.hooks_class(self, None).call(fn, *args, **kwargs)
+        finally:
+            if (mode.enabled, dtypes.get_default_dtype()) != before:
+                self.refuse("the grad mode or the default dtype is left changed")
+            self.finish()
+
+    def finish(self) -> None:
+        """The run is over: fix what it wrote, and let hooks that outlive it do nothing."""
+        if self._finished:
+            return
+        self._finished = True
+        for effect in self._effects:
+            try:
+                effect.finish(self.origin_of)
+            except Unstorable as reason:
+                self._refuse(f"{effect.description} stores {reason}", effect.location)
+        self.active = False
+
+    def _root(self, origin: Origin) -> Origin:
+        self._roots.append(origin)  # kept alive: origins are told apart by their ids
+        return origin
+
+    @property
+    def effects(self) -> list[Effect]:
+        """What was written to outside, in order."""
+        return self._effects
+
+    def rollback(self) -> None:
+        """Put everything back as it was before the run."""
+        for undo in reversed(self._undo):
+            undo()
+        if self._undo:
+            changed()  # modules among what was written are what they were, which is a change
+        self._undo.clear()
+
+    # --- what is known ------------------------------------------------------------------------
+
+    def known(self, obj: Any) -> Known | None:
+        """What the run knows of an object; None for those that it made."""
+        return self._known.get(id(obj))
+
+    def origin_of(self, obj: Any) -> Origin | None:
+        """How a later call finds an outside object that this run has met."""
+        known = self._known.get(id(obj))
+        if known is not None:
+            return known.origin
+        if obj is default_generator._state:
+            return self.pin(default_generator, "default generator").attr("_state")
+        if self.is_outside_object(obj):
+            return self.pin(obj, getattr(obj, "__qualname__", type(obj).__name__))
+        return None
+
+    def is_outside_object(self, obj: Any) -> bool:
+        """Classes, modules and builtins are from outside unless the run is known to make them."""
+        return isinstance(obj, BY_IDENTITY) and id(obj) not in self.inside_classes
+
+    def pin(self, obj: Any, text: str) -> Origin:
+        """The origin of an object whose identity is guarded, or needs no guard."""
+        found = self._pins.get(id(obj))
+        if found is None:
+            found = self._pins[id(obj)] = origins.pinned(obj, text)
+        return found
+
+    def _remember(self, obj: Any, origin: Origin, pinned: bool) -> Known:
+        found = self._known.get(id(obj))
+        if found is None:
+            found = self._known[id(obj)] = Known(obj, origin, pinned)
+        return found
+
+    def attributes(self, known: Known) -> Known | None:
+        """What is known of the dict in which an outside object keeps its attributes."""
+        own = instance_dict(known.obj)
+        if own is None:
+            return None
+        found = self._known.get(id(own))
+        if found is None:
+            found = self._remember(own, known.origin.attr("__dict__"), False)
+            found.owner, found.grouped, found.root = known, known.grouped, known.root
+        return found
+
+    def namespace(self, names: dict[str, Any], prefix: str) -> Known:
+        """What is known of the global variables of a module."""
+        found = self._known.get(id(names))
+        if found is None or (found.owner is not None and not found.prefix):
+            found = self._known[id(names)] = Known(names, self.pin(names, "globals"), True)
+            found.prefix = prefix
+        return found
+
+    # --- guards -------------------------------------------------------------------------------
+
+    def guard(
+        self,
+        kind: str,
+        origin: Origin | None,
+        expected: Any,
+        others: tuple[Origin, ...] = (),
+        holder: Known | None = None,
+    ) -> None:
+        """Note a fact. `holder` is the module that it is an attribute of, if any."""
+        key = (kind, id(origin))
+        if origin is not None and not others:
+            if key in self._noted:
+                return
+            self._noted.add(key)
+        if not self.active:
+            return
+        grouped = holder is not None and holder.grouped
+        root = holder.root if grouped and holder is not None else None
+        self._guards.append(Guard(kind, origin, expected, others, grouped, here(), root))
+
+    def take_guards(self) -> list[Guard]:
+        """The guards noted since they were last taken."""
+        for name in self._alike_new:
+            members = self._alike[name]
+            if len(members) > 1 and not all(known.pinned for known in members):
+                places = tuple(known.origin for known in members)
+                grouped = all(known.in_group for known in members)
+                root = next((known.root for known in members if known.root is not None), None)
+                guard = Guard("distinct", None, None, places, grouped, here(), root)
+                self._guards.append(guard)
+        self._alike_new.clear()
+        taken, self._guards = self._guards, []
+        return taken
+
+    def _tell_apart(self, name: Any, known: Known) -> None:
+        """Objects that guards would not tell apart must stay different ones, if they are."""
+        self._alike.setdefault(name, []).append(known)
+        self._alike_new[name] = None
+
+    def note(self, value: Any, origin: Origin, holder: Known | None = None) -> Any:
+        """A value was read: guard it, or remember where it was found. Returns the value."""
+        if id(origin) in self._read or not self.active:
+            return value
+        self._read.add(id(origin))
+        if is_plain(value):
+            self.guard("value", origin, value, holder=holder)
+            return value
+        known = self._known.get(id(value))
+        if known is not None and not (known.pinned or origin is known.origin):
+            self.guard("same", origin, None, (known.origin,), holder=holder)
+            return value
+        if value is os.environ:
+            self.refuse("os.environ is read")
+        if isinstance(value, Tensor):
+            self._note_tensor(value, origin, holder)
+        elif isinstance(value, np.ndarray):
+            self.guard("array", origin, (type(value), value.dtype, value.shape), holder=holder)
+            self._tell_apart(
+                ("array", value.dtype, value.shape), self._remember(value, origin, False)
+            )
+        elif isinstance(value, CONTAINERS):
+            self._note_container(value, origin, holder)
+        elif isinstance(value, (types.MethodType, types.MethodWrapperType)) or (
+            isinstance(value, types.BuiltinMethodType)
+            and not isinstance(value.__self__, (types.ModuleType, type(None)))
+        ):
+            # Made anew at each access: what it binds is what counts.
+            self.guard("class", origin, type(value), holder=holder)
+            self.note(value.__self__, origin.attr("__self__"))
+            member = "__func__" if isinstance(value, types.MethodType) else "__name__"
+            self.note(getattr(value, member), origin.attr(member))
+            self._remember(value, origin, False)
+        elif not origin.from_args or isinstance(value, BY_IDENTITY):
+            self.guard("identity", origin, value, holder=holder)
+            self._pinned(value, origin, holder)
+        elif isinstance(value, types.FunctionType):
+            # Functions made anew for each call are the same if their code and cells are.
+            self.guard("class", origin, types.FunctionType)
+            self.guard("code", origin, value.__code__)
+            self.guard("identity", origin.attr("__globals__"), value.__globals__)
+            self._remember(value, origin, False)
+        else:
+            self.guard("class", origin, type(value), holder=holder)
+            self._structure(self._remember(value, origin, False), holder)
+            self._tell_apart(type(value), self._known[id(value)])
+        return value
+
+    def _pinned(self, value: Any, origin: Origin, holder: Known | None) -> None:
+        known = self._remember(value, self.pin(value, origin.text), True)
+        self._structure(known, holder)
+        if not isinstance(value, BY_IDENTITY):
+            self._tell_apart(type(value), known)
+
+    def _structure(self, known: Known, holder: Known | None) -> None:
+        """Whether what is read of an object is covered by the version of all modules."""
+        if is_module(known.obj):
+            known.grouped = True
+            if not known.pinned:
+                outer = holder.root if holder is not None and holder.grouped else None
+                known.root = outer or known.origin
+
+    def _note_tensor(self, value: Tensor, origin: Origin, holder: Known | None) -> None:
+        facts = tensor_facts(value)
+        grouped = holder if facts.leaf is not False else None
+        self.guard("tensor", origin, facts, holder=grouped)
+        if facts.leaf is None and holder is not None and holder.grouped:
+            # It may get a history by an in-place write, of which no version tells; parameters
+            # that learn refuse such writes.
+            self.guard("bare", origin, None, holder=holder)
+        known = self._remember(value, origin, False)
+        known.in_group = grouped is not None and grouped.grouped
+        known.root = grouped.root if known.in_group and grouped is not None else None
+        self._tell_apart(facts, known)
+
+    def _note_container(self, value: Any, origin: Origin, holder: Known | None) -> None:
+        self.guard("class", origin, type(value), holder=holder)
+        known = self._remember(value, origin, False)
+        # What a tuple holds changes only with the attribute; what modules note of themselves
+        # changes with their structure.
+        fixed = type(value) is tuple or origin.key == "_member_kinds"
+        if holder is not None and holder.grouped and fixed:
+            known.grouped, known.in_group, known.root = True, True, holder.root
+        if not isinstance(value, (tuple, frozenset)):
+            self._tell_apart(type(value), known)
+
+    def know_again(self, value: Any) -> Known:
+        """What is known of a function, class or module; it is pinned where it is new."""
+        known = self._known.get(id(value))
+        if known is None:
+            text = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", "?"))
+            known = self._remember(value, self.pin(value, text), True)
+        return known
+
+    def identity(self, obj: Any) -> None:
+        """The identity of an object was seen: by id(), hash() or as a key."""
+        known = self._known.get(id(obj))
+        if known is not None and not known.pinned:
+            self.guard("identity", known.origin, obj)
+
+    def content(self, known: Known) -> None:
+        """The elements of an outside array were seen."""
+        array = self.original_array(known)
+        if array.dtype == object:
+            self.refuse(f"the array of objects {known.origin.text} is read")
+        else:
+            self.guard("content", known.origin, content_of(array))
+
+    def original_array(self, known: Known) -> Any:
+        return known.obj if known.store is None else known.store.original
+
+    # --- writes -------------------------------------------------------------------------------
+
+    def effect(
+        self, text: str, action: Callable[..., Any], target: Origin | None, *values: Any
+    ) -> Effect:
+        effect = Effect(text, here(), action, target, values)
+        if self.active:
+            self._effects.append(effect)
+        return effect
+
+    def touch(self, obj: Any) -> None:
+        """The attributes of an object are about to change."""
+
+    def born(self, obj: Any) -> None:
+        """An object was made by the run."""
+
+    def undo(self, action: Callable[[], None]) -> None:
+        if self.active:
+            self._undo.append(action)
+
+    # --- refusals -----------------------------------------------------------------------------
+
+    def refuse(self, reason: str) -> None:
+        """The run cannot be used again; say why, once for each line."""
+        self._refuse(reason, here())
+
+    def _refuse(self, reason: str, where: str) -> None:
+        if not self.active:
+            return
+        text = f"{reason} ({where})" if where else reason
+        if text not in self.uncacheable:
+            self.uncacheable.append(text)
+
+
+_deep_lock = threading.Lock()
+_deep = [0, 0]  # how many runs are on, and the recursion limit before the first
+
+
+@contextlib.contextmanager
+def deeper_stack() -> Iterator[None]:
+    """Hooks stand between the user's frames: what recursed well before must do so now."""
+    with _deep_lock:
+        if not _deep[0]:
+            _deep[1] = sys.getrecursionlimit()
+            sys.setrecursionlimit(_deep[1] * 3)
+        _deep[0] += 1
+    try:
+        yield
+    finally:
+        with _deep_lock:
+            _deep[0] -= 1
+            if not _deep[0]:
+                sys.setrecursionlimit(_deep[1])
+
+
+def is_module(obj: Any) -> bool:
+    """Whether an object is a module of `weft.nn`, which is a layer above this one."""
+    own = instance_dict(obj)
+    return own is not None and "_member_kinds" in own and "_transient_buffers" in own
+
+
+def here() -> str:
+    """The user's line that is running, as `file:line`."""
+    location = user_location()
+    return "" if location is None else f"{location.file}:{location.line}"
