@@ -478,8 +478,9 @@ def test_the_limit_stops_storms() -> None:
     x = weft.ones(1)
     for k in range(3):
         f(x, k)
-    with pytest.warns(CaptureWarning, match="was recorded 3 times"):
+    with pytest.warns(CaptureWarning, match="was recorded 3 times") as seen:
         assert f(x, 3).tolist() == [3]
+    assert seen[0].filename == __file__
     assert f(x, 4).tolist() == [4]
     assert f(x, 1).tolist() == [1]
     assert len(f.recordings) == 3
@@ -488,8 +489,9 @@ def test_the_limit_stops_storms() -> None:
 def test_what_cannot_be_kept_runs_as_python() -> None:
     values = iter([1.0, 2.0, 3.0, 4.0])
     f = weft.trace(lambda x: x * next(values))
-    with pytest.warns(CaptureWarning, match="cannot be kept"):
+    with pytest.warns(CaptureWarning, match="cannot be kept") as seen:
         assert f(weft.ones(1)).tolist() == [1]
+    assert seen[0].filename == __file__
     assert [f(weft.ones(1)).tolist() for _ in range(3)] == [[2], [3], [4]]
 
 

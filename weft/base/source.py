@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from types import FrameType
 
@@ -42,3 +43,15 @@ def user_location() -> SourceLocation | None:
     if frame is None:
         return None
     return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning that points at the user's own line."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    known = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__")
+    where = (frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(message, category, *where, module=module, registry=known)

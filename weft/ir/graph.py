@@ -260,6 +260,20 @@ class Graph:
 Mapped = dict[Value, Value]
 
 
+def copied(node: Node, inputs: Sequence[Value], graphs: Sequence[Graph]) -> Node:
+    """The same call on other inputs, in no graph yet."""
+    types = [value.type for value in node.outputs]
+    return Node(node.op, inputs, node.attrs, types, graphs, node.location)
+
+
+def copy_nodes(graph: Graph, nodes: Iterable[Node], known: Mapped) -> None:
+    """Put nodes into another graph; `known` says what their values are there, and learns more."""
+    for node in nodes:
+        new = copied(node, [known[value] for value in node.inputs], node.graphs)
+        graph.nodes.append(new)
+        known.update(zip(node.outputs, new.outputs, strict=True))
+
+
 class Builder:
     """Makes a new graph out of an old one, node by node: how passes are written.
 
@@ -292,14 +306,9 @@ class Builder:
 
     def copy(self, node: Node, inputs: Sequence[Value] | None = None) -> Node:
         """The same call in the new graph, on its new inputs or on those given."""
-        new = Node(
-            node.op,
-            self.inputs_of(node) if inputs is None else inputs,
-            node.attrs,
-            [value.type for value in node.outputs],
-            [self.nested(graph) for graph in node.graphs] if node.graphs else (),
-            node.location,
-        )
+        given = self.inputs_of(node) if inputs is None else inputs
+        graphs = [self.nested(graph) for graph in node.graphs] if node.graphs else ()
+        new = copied(node, given, graphs)
         for old, made in zip(node.outputs, new.outputs, strict=True):
             made.name = old.name
         self.graph.nodes.append(new)
@@ -331,17 +340,7 @@ def extract(
     graph = Graph(name)
     graph.set_inputs([v.type for v in inputs], _unique([v.name for v in inputs]))
     known = dict(zip(inputs, graph.inputs, strict=True))
-    for node in nodes:
-        copied = Node(
-            node.op,
-            [known[value] for value in node.inputs],
-            node.attrs,
-            [value.type for value in node.outputs],
-            node.graphs,
-            node.location,
-        )
-        graph.nodes.append(copied)
-        known.update(zip(node.outputs, copied.outputs, strict=True))
+    copy_nodes(graph, nodes, known)
     graph.outputs = tuple([known[value] for value in outputs])
     return graph
 

@@ -7,7 +7,6 @@ the batching rule of its card (`weft.ops.batching`).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from weft.autodiff.transforms.trees import (
 )
 from weft.base.errors import CaptureError, RangeError, ShapeError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.base.source import warn_user
 from weft.core.bind import bind, recording
 from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, wrap
@@ -185,10 +185,9 @@ def rule_of(op: Op) -> BatchRule:
         return _varying
     if op.nested or Trait.STACK in op.traits or Trait.EFFECT in op.traits:
         return _unmappable
-    warnings.warn(
+    warn_user(
         f"vmap calls {op.name} once for each element: its card has no batching rule. "
         "Give it one: weft.custom_op(..., batch=rule), see docs/transforms.md",
-        stacklevel=2,
     )
     return looped
 

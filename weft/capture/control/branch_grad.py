@@ -11,7 +11,6 @@ from weft.capture.control.joint import (
     Halves,
     Residuals,
     boxed,
-    copy_nodes,
     differentiate,
     flag_value,
     unboxed,
@@ -20,7 +19,7 @@ from weft.capture.control.joint import (
 from weft.capture.control.node import ControlNode, emit
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value
+from weft.ir.graph import Graph, Value, copy_nodes
 from weft.ir.types import Type
 
 

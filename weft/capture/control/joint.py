@@ -209,21 +209,6 @@ def hoist(
 # --- putting graphs together -------------------------------------------------------------------
 
 
-def copy_nodes(graph: Graph, nodes: Iterable[Node], known: dict[Value, Value]) -> None:
-    """Put nodes into another graph; `known` says what their values are there, and learns more."""
-    for node in nodes:
-        made = Node(
-            node.op,
-            [known[value] for value in node.inputs],
-            node.attrs,
-            [value.type for value in node.outputs],
-            node.graphs,
-            node.location,
-        )
-        graph.nodes.append(made)
-        known.update(zip(node.outputs, made.outputs, strict=True))
-
-
 def zero_value(graph: Graph, kind: Type, *, forever: bool = True) -> Value:
     """A zero of a type; of a stack, one that pops zeros forever, or an empty one."""
     if isinstance(kind, StackType):

@@ -20,7 +20,6 @@ from weft.capture.control.joint import (
     Halves,
     Residuals,
     boxed,
-    copy_nodes,
     differentiate,
     hoist,
     invariant_values,
@@ -30,7 +29,7 @@ from weft.capture.control.joint import (
 from weft.capture.control.node import ControlNode, emit
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value
+from weft.ir.graph import Graph, Value, copy_nodes
 from weft.ir.op import OPS
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.control import SCAN, WHILE

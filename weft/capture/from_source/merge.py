@@ -20,7 +20,6 @@ from weft.capture.from_source.journal import Elements
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import is_plain, same_value
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of, number
-from weft.core.operands import as_tensor
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, type_of
 from weft.ir.types import StackType, TensorType, Type
@@ -274,7 +273,3 @@ def _once(build: Build) -> Build:
         return made[0]
 
     return built
-
-
-def settled_leaf(value: Any, op: str) -> Any:
-    return as_tensor(value, op) if isinstance(value, np.ndarray) else value

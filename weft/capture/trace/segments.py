@@ -162,9 +162,7 @@ class Segment:
     answers: dict[Any, Any] = field(default_factory=dict)  # key -> the answer itself
     ending: Ending | None = None
     exports: dict[Value, None] = field(default_factory=dict)  # what is used after it
-    runs: int = 0
     ready: Any = None  # the executable form
-    fetch: Any = None  # the generated function that fetches the inputs
 
     def made(self) -> Iterator[Value]:
         """The values that this segment brings into being."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from weft.autodiff.node import freed, tensor_of
 from weft.autodiff.split import Split
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_unflatten
+from weft.base.source import warn_user
 from weft.capture.trace.new_leaves import make_leaves
 from weft.capture.trace.parting import budget_trouble, split_of
 from weft.capture.trace.recorder import TraceRecorder, array_tensor
@@ -306,12 +306,11 @@ class Traced:
         if not self._warned:
             self._warned = True
             last = self.recordings[-1].reason
-            warnings.warn(
+            warn_user(
                 f"{self._name()} was recorded {self.limit} times; from now on, calls that no "
                 f"recording fits run as plain Python. The last was recorded because: {last}. "
                 "`traced.recordings` lists all; weft.trace(fn, limit=...) sets the limit",
                 CaptureWarning,
-                stacklevel=4,
             )
         return False
 
@@ -343,11 +342,10 @@ class Traced:
         if trouble:
             self._uncacheable += 1
             if self._uncacheable == 1:
-                warnings.warn(
+                warn_user(
                     f"{self._name()} cannot be kept as a graph and runs as plain Python: "
                     f"{trouble[0]}",
                     CaptureWarning,
-                    stacklevel=4,
                 )
         if not trouble:
             return self._replay(args, kwargs)
@@ -366,7 +364,7 @@ class Traced:
         trouble = budget_trouble(path)
         if trouble:
             self._told_of_budget = True
-            warnings.warn(f"{self._name()}: {trouble}", CaptureWarning, stacklevel=5)
+            warn_user(f"{self._name()}: {trouble}", CaptureWarning)
 
     def _why(
         self,

@@ -11,7 +11,6 @@ import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from weft.capture.watch.effects import Unstorable, template_of
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import is_plain, keys_of, size_of
 from weft.core.tensor import Tensor
@@ -365,12 +364,3 @@ def blind(watch: Watch, known: Known, method: str, *args: Any) -> Any:
         store.complete = True
     watch.effect(f"{known.origin.text}.{method}(…)", function, known.origin, *args)
     return result
-
-
-def check_storable(watch: Watch, value: Any) -> str:
-    """ "" where a later call could write a value again, else what it is."""
-    try:
-        template_of(value, watch.origin_of)
-    except Unstorable as reason:
-        return str(reason)
-    return ""
