@@ -7,8 +7,11 @@ from typing import Any
 
 from weft.base.errors import RangeError
 from weft.capture.from_source.compiled import Compiled
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.traced import Execute, Traced
+from weft.core.bind import bind
+from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
+from weft.ir.interpret import Program
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
 
@@ -67,7 +70,7 @@ def compile(
         )
     if capture == "trace":
         return trace(function, limit=limit, memory_budget=memory_budget)
-    return Compiled(function, _prepared, limit, fallback, memory_budget)
+    return Compiled(function, _interpreted, limit, fallback, memory_budget)
 
 
 def trace(
@@ -96,7 +99,7 @@ def trace(
     _checked(memory_budget, "trace")
     if function is None:
         return lambda found: trace(found, limit=limit, memory_budget=memory_budget)
-    return Traced(function, _prepared, limit, memory_budget)
+    return Traced(function, _interpreted, limit, memory_budget)
 
 
 def _checked(memory_budget: float | None, op: str) -> None:
@@ -108,6 +111,12 @@ def _checked(memory_budget: float | None, op: str) -> None:
         )
 
 
-def _prepared(graph: Graph) -> Graph:
+def _interpreted(graph: Graph) -> Execute:
     """A graph as it is run: never differentiated itself, as its backward is a graph of its own."""
-    return optimize(graph, [DropStopGradient(), *passes()])
+    program = Program(optimize(graph, [DropStopGradient(), *passes()]))
+
+    def execute(inputs: list[Tensor]) -> list[Tensor]:
+        slots = program.run(inputs, bind)
+        return [slots[i] for i in program.outputs]
+
+    return execute

@@ -35,7 +35,8 @@ from weft.ir.interpret import Program
 __all__ = ["CaptureWarning"]
 
 Numbers = dict[Value, Tensor]
-Prepare = Callable[[Graph], Graph]
+Execute = Callable[[list[Tensor]], Sequence[Tensor]]
+Prepare = Callable[[Graph], Execute]  # a graph in the form in which it is run
 
 
 class CaptureWarning(UserWarning):
@@ -160,23 +161,22 @@ class Traced:
         ready = segment.ready
         if ready is None:
             ready = segment.ready = self._ready(segment)
-        program, inputs, wanted = ready
-        if program is None:
+        execute, inputs, wanted = ready
+        if execute is None:
             return
         before = mode.enabled
         mode.enabled = False
         try:
-            slots = program.run([numbers[value] for value in inputs], bind)
+            found = execute([numbers[value] for value in inputs])
         finally:
             mode.enabled = before
-        for value, place in zip(wanted, program.outputs, strict=True):
-            numbers[value] = slots[place]
+        numbers.update(zip(wanted, found, strict=True))
 
     def _ready(self, segment: Segment) -> tuple[Any, list[Value], list[Value]]:
         graph, inputs, wanted = segment.graph(self._name())
         if not wanted and not acts(graph):
             return None, inputs, wanted
-        return Program(self._prepare(graph)), inputs, wanted
+        return self._prepare(graph), inputs, wanted
 
     def _end(
         self,
@@ -273,10 +273,8 @@ class Traced:
                     backward.nodes,
                     wanted,  # type: ignore[arg-type]
                 )
-                backward.ready = Program(self._prepare(graph))
-            program: Program = backward.ready
-            slots = program.run(_given(kept, cotangents, release), bind)
-            return spread([slots[i] for i in program.outputs])
+                backward.ready = self._prepare(graph)
+            return spread(backward.ready(_given(kept, cotangents, release)))
 
         inputs = [value for segment in path for value, _ in segment.inputs]
         edges = dict(zip(inner, [x._node for x in sources], strict=False))
