@@ -1,0 +1,69 @@
+"""What a kernel is, and how kernels made by different rooms fit together.
+
+A kernel is a function of the module
+
+    i32 @name(ptr %args, i64 %begin, i64 %end)
+
+`args` points to an array of pointers: the inputs of the node in their order, then its results,
+then, where `scratch` is not 0, memory of the kernel's own. All lie dense in C order, at the natural
+alignment of their dtype and no better. `begin … end` are the items of work to do: any cut of the
+range `0 … items` into ranges, run at the same time by several threads, must give the same bits.
+It gives 0, or something else where the node fails as its card would (an index out of range): the
+run ends there, and the card itself is asked for the error. Small room for one thread is `var`
+(the stack: keep it below 512 KiB). A node may take several kernels, run one after the other.
+
+bools are i8 (0 or 1) in memory; bfloat16 is i16 (there is no arithmetic on it), float16 is half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft.codegen.text import Function
+
+__all__ = ["PARAMS", "Kernel", "Store", "argument", "begin_kernel"]
+
+PARAMS = [("ptr", "args"), ("i64", "begin"), ("i64", "end")]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """name     of its function
+    items    how many parts of work there are that any thread may do
+    cost     about how many nanoseconds one item takes one thread: to decide on threads
+    scratch  bytes of memory shared by all threads of the call (the last pointer of `args`)
+    """
+
+    name: str
+    items: int
+    cost: float
+    scratch: int = 0
+
+
+class Store(Protocol):
+    """What happens to elements of a result that are still in registers: epilogues are fused so.
+
+    `begin` is called once at the start of the kernel's function; `put` with a vector (or, where
+    `lanes` is 1, a scalar) of the accumulator's dtype, the index of its first element in the result
+    (i64 values, one for each dimension of the result as the kernel sees it; the lanes run along
+    the last one) and, where not all lanes count, a mask <lanes x i1>.
+    """
+
+    def begin(self, f: Function) -> None: ...
+
+    def put(
+        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+    ) -> None: ...
+
+
+def argument(f: Function, place: int) -> str:
+    """The pointer at a place of `%args`."""
+    slot = f(f"getelementptr ptr, ptr %args, i64 {place}")
+    return f(f"load ptr, ptr {slot}")
+
+
+def begin_kernel(f: Function, count: int) -> list[str]:
+    """The first `count` pointers of `%args`."""
+    return [argument(f, place) for place in range(count)]

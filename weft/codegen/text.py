@@ -1,0 +1,192 @@
+"""LLVM IR, written as text: faster than building objects, and what is written is what is read.
+
+    module = Module()
+    f = module.function("twice", "void", [("ptr", "x"), ("i64", "n")])
+    with f.loop("0", "%n") as i:
+        p = f(f"getelementptr float, ptr %x, i64 {i}")
+        v = f(f"load float, ptr {p}, align 4")
+        f.do(f"store float {f(f'fadd float {v}, {v}')}, ptr {p}, align 4")
+    f.do("ret void")
+    module.text()
+
+Values are the names that LLVM knows them by (`%12`, `3.0`); who writes an instruction knows the
+types. What a loop carries lies in a variable (`var`, `get`, `set`): LLVM keeps it in a register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["Function", "Module"]
+
+
+class Function:
+    """A function being written: blocks in the order in which they are begun."""
+
+    def __init__(
+        self, module: Module, name: str, result: str, params: Sequence[tuple[str, str]], attrs: str
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.result = result
+        self._head = ", ".join(f"{kind} %{param}" for kind, param in params)
+        self._attrs = attrs
+        self._entry: list[str] = []  # variables: LLVM promotes those of the first block only
+        self._lines: list[str] = []
+        self._count = 0
+        self.at = "entry"  # the label of the block that is being written
+
+    def fresh(self, word: str = "") -> str:
+        """A name that nothing in the function has, without its `%`."""
+        self._count += 1
+        return f"{word or 'v'}.{self._count}"
+
+    def __call__(self, instruction: str) -> str:
+        """Add an instruction that gives a value: the value's name."""
+        self._count += 1
+        name = f"%v.{self._count}"
+        self._lines.append(f"  {name} = {instruction}")
+        return name
+
+    def do(self, instruction: str) -> None:
+        """Add an instruction that gives no value."""
+        self._lines.append(f"  {instruction}")
+
+    # --- variables ----------------------------------------------------------------------------
+
+    def var(self, kind: str, start: str | None = None, *, count: int = 1, align: int = 0) -> str:
+        """Room for a value that changes (or for `count` of them), of the function's own."""
+        name = f"%{self.fresh('var')}"
+        size = f", i64 {count}" if count != 1 else ""
+        place = f", align {align}" if align else ""
+        self._entry.append(f"  {name} = alloca {kind}{size}{place}")
+        if start is not None:
+            self.set(kind, name, start)
+        return name
+
+    def get(self, kind: str, var: str) -> str:
+        return self(f"load {kind}, ptr {var}")
+
+    def set(self, kind: str, var: str, value: str) -> None:
+        self.do(f"store {kind} {value}, ptr {var}")
+
+    # --- blocks -------------------------------------------------------------------------------
+
+    def block(self, label: str) -> None:
+        """Begin a block; the one before must have ended with a jump."""
+        self._lines.append(f"{label}:")
+        self.at = label
+
+    def jump(self, label: str) -> None:
+        self.do(f"br label %{label}")
+
+    def branch(self, condition: str, yes: str, no: str, hint: str = "") -> None:
+        self.do(f"br i1 {condition}, label %{yes}, label %{no}{hint}")
+
+    @contextmanager
+    def loop(self, start: str, stop: str, step: str = "1", *, hint: str = "") -> Iterator[str]:
+        """`for i in range(start, stop, step)` over i64, with a step above 0; gives `i`.
+
+        `hint` is metadata for the jump back, such as ", !llvm.loop !0".
+        """
+        before, head, body, end = (self.fresh(w) for w in ("before", "head", "body", "end"))
+        self.jump(before)
+        self.block(before)
+        self.jump(head)
+        self.block(head)
+        i, after = f"%{self.fresh('i')}", f"%{self.fresh('next')}"
+        back = self.fresh("back")
+        self.do(f"{i} = phi i64 [ {start}, %{before} ], [ {after}, %{back} ]")
+        self.branch(self(f"icmp slt i64 {i}, {stop}"), body, end)
+        self.block(body)
+        yield i
+        self.jump(back)
+        self.block(back)
+        self.do(f"{after} = add nuw nsw i64 {i}, {step}")
+        self.do(f"br label %{head}{hint}")
+        self.block(end)
+
+    @contextmanager
+    def when(self, condition: str, hint: str = "") -> Iterator[None]:
+        """What is written inside runs only where an i1 holds."""
+        body, end = self.fresh("then"), self.fresh("end")
+        self.branch(condition, body, end, hint)
+        self.block(body)
+        yield
+        self.jump(end)
+        self.block(end)
+
+    def text(self) -> str:
+        head = f"define {self.result} @{self.name}({self._head}) {self._attrs}".rstrip()
+        return "\n".join([f"{head} {{", "entry:", *self._entry, *self._lines, "}", ""])
+
+
+class Module:
+    """Functions, what they call, and constants: the text of one LLVM module."""
+
+    def __init__(self, target: Any = None) -> None:
+        self.target = target
+        self._functions: dict[str, Function] = {}
+        self._once: set[str] = set()
+        self._globals: dict[str, str] = {}
+        self._declared: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
+
+    def function(
+        self,
+        name: str,
+        result: str,
+        params: Sequence[tuple[str, str]],
+        attrs: str = "nounwind",
+        *,
+        linkage: str = "internal",
+    ) -> Function:
+        """A new function of these parameters, each a type and a name."""
+        if name in self._functions:
+            raise ValueError(f"the module has a function {name!r} already")
+        made = Function(self, name, f"{linkage} {result}".strip(), params, attrs)
+        self._functions[name] = made
+        return made
+
+    def once(self, name: str, make: Callable[[Module], None]) -> str:
+        """The name of a function (or a family of names) that `make` adds when first asked for."""
+        if name not in self._once:
+            self._once.add(name)
+            make(self)
+        return name
+
+    def has(self, name: str) -> bool:
+        return name in self._functions
+
+    def declare(self, result: str, name: str, params: str, attrs: str = "") -> str:
+        """The name of an intrinsic or a function from elsewhere, to be called as `@name`."""
+        self._declared[name] = f"declare {result} @{name}({params}) {attrs}".rstrip()
+        return name
+
+    def constant(self, kind: str, text: str, align: int = 64) -> str:
+        """The address (`@name`) of a read-only constant, one for each content."""
+        key = f"{kind} {text}"
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = f"@constant.{len(self._constants)}"
+            self._globals[found] = (
+                f"{found} = private unnamed_addr constant {kind} {text}, align {align}"
+            )
+        return found
+
+    def variable(self, name: str, kind: str, start: str, linkage: str = "internal") -> str:
+        """The address of a variable of the module."""
+        self._globals[f"@{name}"] = f"@{name} = {linkage} global {kind} {start}"
+        return f"@{name}"
+
+    def text(self) -> str:
+        return "\n".join(
+            [
+                *self._globals.values(),
+                *self._declared.values(),
+                "",
+                *[function.text() for function in self._functions.values()],
+            ]
+        )
