@@ -14,6 +14,7 @@ from weft.ir.graph import Graph
 from weft.ir.interpret import Program
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
+from weft.runtime.native import native
 
 __all__ = ["compile", "trace"]
 
@@ -22,7 +23,7 @@ def compile(
     function: Callable[..., Any] | None = None,
     *,
     capture: str = "source",
-    backend: str = "interpret",
+    backend: str = "native",
     fallback: str = "error",
     limit: int = 64,
     memory_budget: float | None = None,
@@ -43,7 +44,8 @@ def compile(
     (tensor(1.4142135), tensor(9.), 1)
 
     capture     "source", or "trace": then it is `weft.trace`
-    backend     what runs the graph: "interpret"
+    backend     what runs the graph: "native", machine code made for it, or "interpret", its ops one
+                by one
     fallback    what to do with calls of other people's code on tensors: "error", or "python", a
                 call back into Python
     limit       how many recordings to make before calls that none fits run as plain Python
@@ -52,9 +54,7 @@ def compile(
                 says how far it could get. A function that goes backward itself, such as a training
                 step, keeps it too, unless Python asks it for the value of a tensor
     """
-    _checked(memory_budget, "compile")
-    if backend != "interpret":
-        raise RangeError(f"there is no backend {backend!r}", op="compile", hint='"interpret"')
+    _checked(memory_budget, backend, "compile")
     if capture not in ("source", "trace"):
         raise RangeError(f"there is no capture {capture!r}", op="compile", hint='"source", "trace"')
     if fallback not in ("error", "python"):
@@ -69,13 +69,14 @@ def compile(
             memory_budget=memory_budget,
         )
     if capture == "trace":
-        return trace(function, limit=limit, memory_budget=memory_budget)
-    return Compiled(function, _interpreted, limit, fallback, memory_budget)
+        return trace(function, backend=backend, limit=limit, memory_budget=memory_budget)
+    return Compiled(function, BACKENDS[backend], limit, fallback, memory_budget)
 
 
 def trace(
     function: Callable[..., Any] | None = None,
     *,
+    backend: str = "native",
     limit: int = 64,
     memory_budget: float | None = None,
 ) -> Any:
@@ -93,16 +94,22 @@ def trace(
     >>> len(f.recordings)
     2
 
+    backend         as in `weft.compile`
     limit           how many recordings to make before calls that none fits run as plain Python
     memory_budget   as in `weft.compile`
     """
-    _checked(memory_budget, "trace")
+    _checked(memory_budget, backend, "trace")
     if function is None:
-        return lambda found: trace(found, limit=limit, memory_budget=memory_budget)
-    return Traced(function, _interpreted, limit, memory_budget)
+        return lambda found: trace(
+            found, backend=backend, limit=limit, memory_budget=memory_budget
+        )
+    return Traced(function, BACKENDS[backend], limit, memory_budget)
 
 
-def _checked(memory_budget: float | None, op: str) -> None:
+def _checked(memory_budget: float | None, backend: str, op: str) -> None:
+    if backend not in BACKENDS:
+        known = ", ".join(f'"{name}"' for name in BACKENDS)
+        raise RangeError(f"there is no backend {backend!r}", op=op, hint=known)
     if memory_budget is not None and not 0 <= memory_budget <= 1:
         raise RangeError(
             f"memory_budget is {memory_budget}, not in 0 … 1",
@@ -111,12 +118,23 @@ def _checked(memory_budget: float | None, op: str) -> None:
         )
 
 
-def _interpreted(graph: Graph) -> Execute:
+def _optimized(graph: Graph) -> Graph:
     """A graph as it is run: never differentiated itself, as its backward is a graph of its own."""
-    program = Program(optimize(graph, [DropStopGradient(), *passes()]))
+    return optimize(graph, [DropStopGradient(), *passes()])
+
+
+def _interpreted(graph: Graph) -> Execute:
+    program = Program(_optimized(graph))
 
     def execute(inputs: list[Tensor]) -> list[Tensor]:
         slots = program.run(inputs, bind)
         return [slots[i] for i in program.outputs]
 
     return execute
+
+
+def _native(graph: Graph) -> Execute:
+    return native(_optimized(graph))
+
+
+BACKENDS = {"native": _native, "interpret": _interpreted}

@@ -6,7 +6,7 @@ import functools
 import os
 from dataclasses import dataclass
 
-import llvmlite.binding as llvm
+from weft.codegen import llvm
 
 __all__ = ["Target", "host"]
 

@@ -1,0 +1,155 @@
+"""The elements of a convolution: as they lie in memory, and as they are summed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.base import dtypes
+from weft.base.dtypes import NARROW_FLOATS, DType
+from weft.codegen.conv.loops import add, at, indices, inside, mul
+from weft.codegen.kernel import argument
+from weft.codegen.scalar.forms import compute_kind, load, memory_type, rounded, store, supported
+from weft.codegen.scalar.vec import FLOATS, Vec, vector_type
+from weft.codegen.target import Target
+from weft.codegen.text import Function
+
+__all__ = ["Element", "PlainStore", "element_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """dtype    as it lies in memory
+    sums     as it is summed: narrow floats in float32, all others as they are
+    lanes    of a vector of sums
+    moved    how many elements a copy between the two moves at once: 1 where masks are dear
+    """
+
+    dtype: DType
+    sums: DType
+    lanes: int
+    moved: int
+
+    @property
+    def kind(self) -> str:
+        """The LLVM type of sums."""
+        return compute_kind(self.sums)
+
+    @property
+    def width(self) -> int:
+        return self.sums.itemsize
+
+    @property
+    def vector(self) -> str:
+        return vector_type(self.kind, self.lanes)
+
+    @property
+    def real(self) -> bool:
+        return self.kind in FLOATS
+
+    def vec(self, f: Function, name: str, lanes: int = 0) -> Vec:
+        return Vec(f, self.kind, lanes or self.lanes, name)
+
+    def load(self, f: Function, pointer: str, lanes: int, mask: str | None = None) -> str:
+        return load(f, self.dtype, pointer, lanes, mask)
+
+    def load_strided(
+        self, f: Function, base: str, start: str, stop: str, step: int, lanes: int
+    ) -> str:
+        """The elements start, start + step, … of a row; 0 for those outside of 0 … stop."""
+        memory = memory_type(self.dtype)
+        if lanes == 1 or step == 1:
+            mask = inside(f, start, stop, lanes)
+            return self.load(f, at(f, memory, base, start), lanes, mask)
+        if step == 2:
+            halves = []
+            for part in range(2):
+                first = add(f, start, part * lanes)
+                mask = inside(f, first, stop, lanes)
+                halves.append(self.load(f, at(f, memory, base, first), lanes, mask))
+            whole = vector_type(self.kind, lanes)
+            even = ", ".join(f"i32 {2 * i}" for i in range(lanes))
+            return f(
+                f"shufflevector {whole} {halves[0]}, {whole} {halves[1]}, <{lanes} x i32> <{even}>"
+            )
+        assert self.dtype is self.sums, "narrow elements are moved one by one"
+        mask = inside(f, start, stop, lanes, step)
+        places = indices(f, start, lanes, step)
+        pointers = f(f"getelementptr {memory}, ptr {base}, <{lanes} x i64> {places}")
+        value = self.vec(f, "", lanes)
+        kinds = f"<{lanes} x ptr>, <{lanes} x i1>, {value.type}"
+        name = f.module.declare(
+            value.type, f"llvm.masked.gather.{value.suffix}.v{lanes}p0", kinds
+        )
+        return f(
+            f"call {value.type} @{name}(<{lanes} x ptr> align {self.dtype.itemsize} {pointers}, "
+            f"<{lanes} x i1> {mask}, {value.type} zeroinitializer)"
+        )
+
+    def add(self, f: Function, one: str, other: str, lanes: int = 0) -> str:
+        return (self.vec(f, one, lanes) + self.vec(f, other, lanes)).name
+
+    def madd(self, f: Function, x: str, y: str, total: str) -> str:
+        """x * y + total, rounded once where the machine can."""
+        a, b, c = (self.vec(f, name) for name in (x, y, total))
+        if self.real and f.module.target.has("fma"):
+            return a.fma(b, c).name
+        return (a * b + c).name
+
+    def spread(self, f: Function, value: str, lanes: int = 0) -> str:
+        """A scalar in all lanes."""
+        lanes = lanes or self.lanes
+        if lanes == 1:
+            return value
+        whole = vector_type(self.kind, lanes)
+        first = f(f"insertelement {whole} poison, {self.kind} {value}, i64 0")
+        return f(
+            f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer"
+        )
+
+    def rounded(self, f: Function, value: str, lanes: int) -> str:
+        """A sum as a value that the dtype has."""
+        if self.dtype not in NARROW_FLOATS:
+            return value
+        return rounded(Vec(f, self.kind, lanes, value), self.dtype).name
+
+    def get(self, f: Function, pointer: str, lanes: int = 0) -> str:
+        """Sums from memory of the kernel's own."""
+        kind = vector_type(self.kind, lanes or self.lanes)
+        return f(f"load {kind}, ptr {pointer}, align {self.width}")
+
+    def put(self, f: Function, pointer: str, value: str, lanes: int = 0) -> None:
+        kind = vector_type(self.kind, lanes or self.lanes)
+        f.do(f"store {kind} {value}, ptr {pointer}, align {self.width}")
+
+
+def element_of(dtype: DType, target: Target) -> Element | None:
+    """None for dtypes that are left to the reference: complex ones, and users' own."""
+    if not supported(dtype) or dtype is dtypes.bool:
+        return None
+    sums = dtypes.float32 if dtype in NARROW_FLOATS else dtype
+    lanes = target.lanes(sums.itemsize)
+    masks = target.has("avx512bw") or (target.has("avx2") and dtype.itemsize >= 4)
+    return Element(dtype, sums, lanes, lanes if masks and dtype.itemsize >= 2 else 1)
+
+
+class PlainStore:
+    """A result of the shape (batch, channels, positions) that is just written."""
+
+    def __init__(self, element: Element, place: int, sizes: Sequence[int]) -> None:
+        self._element = element
+        self._place = place
+        self._sizes = sizes
+        self._pointer = ""
+
+    def begin(self, f: Function) -> None:
+        self._pointer = argument(f, self._place)
+
+    def put(
+        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+    ) -> None:
+        row = add(f, mul(f, index[0], self._sizes[1]), index[1])
+        place = at(
+            f, memory_type(self._element.dtype), self._pointer, mul(f, row, self._sizes[2]), index[2]
+        )
+        store(f, self._element.dtype, place, value, lanes, mask)

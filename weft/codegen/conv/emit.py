@@ -1,0 +1,140 @@
+"""From nodes of the graph to kernels: conv, conv_bias, conv_input, conv_weight."""
+
+from __future__ import annotations
+
+import math
+
+from weft.base.shapes import Shape
+from weft.codegen.conv.core import Places, emit_core
+from weft.codegen.conv.element import Element, PlainStore, element_of
+from weft.codegen.conv.geometry import backward_axis, forward_axis, merged
+from weft.codegen.conv.loops import at
+from weft.codegen.conv.plan import Problem
+from weft.codegen.conv.weight import emit_weight
+from weft.codegen.conv.weight_plan import WeightProblem
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.scalar.forms import memory_type
+from weft.codegen.text import Module
+from weft.ir.graph import Node
+from weft.ops.windows import Window, windows_of
+
+__all__ = ["emit_conv", "emit_conv_input", "emit_conv_weight"]
+
+
+def _element(module: Module, node: Node) -> Element | None:
+    """How the elements are summed; None where there is no code: for a dtype, or for nothing."""
+    types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
+    if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
+        return None
+    return element_of(types[0].dtype, module.target)
+
+
+def _windows(node: Node, sizes: Shape, kernel: Shape) -> tuple[Window, ...]:
+    attrs = node.attrs
+    return windows_of(sizes, kernel, attrs["stride"], attrs["dilation"], attrs["padding"])
+
+
+def emit_conv(
+    module: Module, name: str, node: Node, store: Store | None = None
+) -> list[Kernel] | None:
+    """conv(x, weight) and conv_bias(x, weight, bias)."""
+    element = _element(module, node)
+    if element is None:
+        return None
+    x, weight = (value.tensor_type.shape for value in node.inputs[:2])
+    groups = node.attrs["groups"]
+    outputs, channels, *kernel = weight
+    axes = merged([forward_axis(w) for w in _windows(node, x[2:], tuple(kernel))])
+    taps = math.prod(kernel)
+    results = outputs // groups
+    problem = Problem(
+        x[0],
+        groups,
+        channels,
+        results,
+        tuple(axes),
+        (results * channels * taps, channels * taps, taps),
+    )
+    bias = 2 if len(node.inputs) == 3 else None
+    return _core(module, name, node, problem, element, bias, store)
+
+
+def emit_conv_input(
+    module: Module, name: str, node: Node, store: Store | None = None
+) -> list[Kernel] | None:
+    """conv_input(g, weight): the transpose of conv."""
+    element = _element(module, node)
+    if element is None:
+        return None
+    g, weight = (value.tensor_type.shape for value in node.inputs)
+    groups = node.attrs["groups"]
+    outputs, channels, *kernel = weight
+    axes = merged([backward_axis(w) for w in _windows(node, node.attrs["size"], tuple(kernel))])
+    taps = math.prod(kernel)
+    sources = outputs // groups
+    problem = Problem(
+        g[0],
+        groups,
+        sources,
+        channels,
+        tuple(axes),
+        (sources * channels * taps, taps, channels * taps),
+    )
+    return _core(module, name, node, problem, element, None, store)
+
+
+def emit_conv_weight(
+    module: Module, name: str, node: Node, store: Store | None = None
+) -> list[Kernel] | None:
+    """conv_weight(x, g): it has no epilogue."""
+    element = _element(module, node)
+    if element is None or store is not None:
+        return None
+    x, g = (value.tensor_type.shape for value in node.inputs)
+    groups, size = node.attrs["groups"], node.attrs["size"]
+    axes = merged([forward_axis(w) for w in _windows(node, x[2:], size)])
+    problem = WeightProblem(x[0], groups, g[1] // groups, x[1] // groups, tuple(axes))
+    return emit_weight(module, name, problem, element)
+
+
+def _core(
+    module: Module,
+    name: str,
+    node: Node,
+    problem: Problem,
+    element: Element,
+    bias: int | None,
+    store: Store | None,
+) -> list[Kernel]:
+    place = len(node.inputs)
+    if store is None:
+        sizes = (problem.batch, problem.groups * problem.results, problem.volume)
+        store = PlainStore(element, place, sizes)
+    if element.dtype is element.sums:
+        return [emit_core(module, name, problem, element, Places(0, 1, bias), store)]
+    # Narrow weights are widened once for all items.
+    scratch = place + 1
+    count = node.inputs[1].tensor_type.size
+    widened = _widen(module, f"{name}.weights", element, count, scratch)
+    kernel = emit_core(module, name, problem, element, Places(0, scratch, bias), store)
+    room = count * element.width
+    return [
+        Kernel(widened.name, widened.items, widened.cost, room),
+        Kernel(kernel.name, kernel.items, kernel.cost, room),
+    ]
+
+
+def _widen(module: Module, name: str, element: Element, count: int, scratch: int) -> Kernel:
+    """Copy weights (place 1) to scratch, as elements of sums."""
+    part = 1024
+    f = module.function(name, "i32", PARAMS)
+    weight, wide = argument(f, 1), argument(f, scratch)
+    first = f(f"mul i64 %begin, {part}")
+    beyond = f(f"mul i64 %end, {part}")
+    short = f(f"icmp slt i64 {beyond}, {count}")
+    stop = f(f"select i1 {short}, i64 {beyond}, i64 {count}")
+    with f.loop(first, stop) as i:
+        value = element.load(f, at(f, memory_type(element.dtype), weight, i), 1)
+        element.put(f, at(f, element.kind, wide, i), value, 1)
+    f.do("ret i32 0")
+    return Kernel(name, -(-count // part), part * 0.5)

@@ -1,0 +1,139 @@
+"""How a convolution is cut: into tiles, items of work, and blocks that stand in registers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft.base.shapes import Shape
+from weft.codegen.conv.element import Element
+from weft.codegen.conv.geometry import Axis, Panel
+from weft.codegen.target import Target
+
+__all__ = ["CorePlan", "Problem", "blocking", "plan_core", "registers", "tiled"]
+
+#: Bytes of a panel, and of the sums of an item: both on the stack, and in the second cache.
+PANEL, SUMS = 160 << 10, 96 << 10
+#: So many items are enough for any number of threads that this is worth; fewer only where an item
+#: would take less than so many nanoseconds.
+ITEMS, WORTH = 16, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """result[n, g, b, …] = the sum over r and taps of weight[…] · source[n, g, r, …].
+
+    The weight of (g, b, r, tap) lies at g * weights[0] + b * weights[1] + r * weights[2] + tap.
+    """
+
+    batch: int
+    groups: int
+    sources: int  # channels of the source, in each group
+    results: int  # channels of the result, in each group
+    axes: tuple[Axis, ...]
+    weights: tuple[int, int, int]
+
+    @property
+    def volume(self) -> int:
+        """Elements of one channel of the result."""
+        return math.prod(axis.result for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class CorePlan:
+    """panel    a channel of a tile
+    sources  channels of the source that a panel has at once
+    results  channels of the result that an item makes
+    rows     channels of the result whose sums stand in registers together
+    vectors  of positions, for each of them
+    """
+
+    panel: Panel
+    sources: int
+    results: int
+    rows: int
+    vectors: int
+    room: int  # positions of a tile, up to whole blocks
+
+    def chunks(self, problem: Problem) -> int:
+        """How many items share the results of a group."""
+        return -(-problem.results // self.results)
+
+    def items(self, problem: Problem) -> int:
+        tiles = math.prod(self.panel.tiles)
+        return problem.batch * problem.groups * tiles * self.chunks(problem)
+
+
+def registers(target: Target) -> int:
+    return 32 if target.vector_bytes == 64 or not target.triple.startswith("x86") else 16
+
+
+def blocking(results: int, vectors: int, target: Target) -> tuple[int, int]:
+    """Channels and vectors of a block, so that the whole takes the least time.
+
+    A step of a block is rows × columns multiplications, against which the loads of the two sides
+    run; where blocks do not divide the whole, some is done twice or for nothing.
+    """
+    room = registers(target)
+    best = (math.inf, 1, 1)
+    for rows in range(1, min(results, 14) + 1):
+        for columns in range(1, min(vectors, 8) + 1):
+            if rows * columns + min(rows, columns) + 1 > room - 1:
+                continue
+            blocks = -(-results // rows) * -(-vectors // columns)
+            step = max(rows * columns, columns + rows / 2, 4) + 1.0
+            best = min(best, (blocks * step, -rows, columns))
+    return -int(best[1]), best[2]
+
+
+def tiled(axes: tuple[Axis, ...], fits: object, least: int) -> Shape:
+    """The largest tile that fits: leading axes are cut first, and none below what is worth."""
+    assert callable(fits)
+    tile = [max(axis.count, 1) for axis in axes]
+    limits = [1] * (len(axes) - 1) + [min(least, tile[-1])]
+    for number, axis in enumerate(axes):
+        parts = 1
+        while not fits(tuple(tile)) and tile[number] > limits[number]:
+            parts += 1
+            tile[number] = max(-(-axis.count // parts), limits[number])
+    return tuple(tile)
+
+
+def plan_core(problem: Problem, element: Element, target: Target) -> CorePlan:
+    axes = problem.axes
+
+    def fits(tile: Shape) -> bool:
+        panel = Panel(axes, tile)
+        sums = panel.positions * math.prod(axis.spread for axis in axes)
+        return (
+            panel.channel * problem.sources * element.width <= PANEL
+            and sums * 8 * element.width <= SUMS
+        )
+
+    tile = tiled(axes, fits, 4 * element.lanes)
+    taps = math.prod(axis.kernel for axis in axes)
+    each = problem.sources * taps / element.lanes / 3  # ns of a position of one result
+    spare = problem.batch * problem.groups
+
+    def few(panel: Panel, results: int) -> bool:
+        items = spare * math.prod(panel.tiles) * -(-problem.results // results)
+        return items < ITEMS and panel.positions * each * results > 2 * WORTH
+
+    # More items: fewer results in each, which then copy the same tile; then smaller tiles.
+    results = problem.results
+    while few(Panel(axes, tile), results) and results >= 4 * element.lanes:
+        results = -(-results // 2)
+    for number in range(len(axes)):
+        limit = 4 * element.lanes if number == len(axes) - 1 else 4
+        while few(Panel(axes, tile), results) and tile[number] > limit:
+            tile = (*tile[:number], -(-tile[number] // 2), *tile[number + 1 :])
+    panel = Panel(axes, tile)
+    vectors = -(-panel.positions // element.lanes)
+    rows, columns = blocking(results, vectors, target)
+    room = -(-vectors // columns) * columns * element.lanes
+    sources = max(min(PANEL // max(panel.channel * element.width, 1), problem.sources), 1)
+    if sources < problem.sources:  # sums of all of an item's results are kept between panels
+        classes = math.prod(axis.spread for axis in axes)
+        most = max(SUMS // (room * classes * element.width), 1)
+        results = min(results, max(most // rows * rows, rows))
+    return CorePlan(panel, sources, results, rows, columns, room)

@@ -1,0 +1,156 @@
+"""How the gradient of a weight is cut into items, tiles and blocks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft.base.shapes import Shape
+from weft.codegen.conv.element import Element
+from weft.codegen.conv.geometry import Axis, Panel
+from weft.codegen.conv.plan import ITEMS, WORTH, registers, tiled
+from weft.codegen.target import Target
+
+__all__ = ["Pieces", "WeightPlan", "WeightProblem", "plan_weight"]
+
+#: Bytes of the panels of both sides, and of all partial sums together.
+PANEL, GIVEN, PARTIAL = 128 << 10, 128 << 10, 8 << 20
+#: The share of lanes in use from which on they run along the outputs.
+USED = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class WeightProblem:
+    """result[g, o, c, tap] = the sum over images and positions of given[…] · source[…]."""
+
+    batch: int
+    groups: int
+    outputs: int  # in each group
+    channels: int  # in each group
+    axes: tuple[Axis, ...]
+
+    @property
+    def taps(self) -> int:
+        return math.prod(axis.kernel for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Taps that are summed together, as often as the same pattern comes again.
+
+    pattern  their places in the panel, counted from the first
+    starts   for each time: the place of the first one in the panel, and in the kernel
+    """
+
+    pattern: Shape
+    starts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPlan:
+    """across    whether lanes run across outputs; else along positions
+    outputs   of a block: vectors of them, or single ones
+    channels  of a block
+    pieces    into which the taps are cut
+    part      channels of an item
+    chunks    into which the units (tiles of images) are cut: each sums on its own
+    """
+
+    panel: Panel
+    across: bool
+    outputs: int
+    channels: int
+    pieces: tuple[Pieces, ...]
+    part: int
+    chunks: int
+
+    def width(self, element: Element) -> int:
+        """Elements of a partial sum: one for each output of a block, or one vector for each."""
+        return self.outputs * element.lanes
+
+    def blocks(self, problem: WeightProblem, element: Element) -> int:
+        """Of outputs, in each group."""
+        each = self.outputs * (element.lanes if self.across else 1)
+        return -(-problem.outputs // each)
+
+    def parts(self, problem: WeightProblem) -> int:
+        """Of channels, in each group."""
+        return -(-problem.channels // self.part)
+
+    def room(self, problem: WeightProblem, element: Element) -> int:
+        """Elements of the partial sums of one item."""
+        return self.part * problem.taps * self.width(element)
+
+    def units(self, problem: WeightProblem) -> int:
+        return problem.batch * math.prod(self.panel.tiles)
+
+
+def _pieces(taps: list[tuple[int, int]], length: int) -> tuple[Pieces, ...]:
+    found: dict[Shape, list[tuple[int, int]]] = {}
+    for i in range(0, len(taps), length):
+        piece = taps[i : i + length]
+        first = piece[0][0]
+        found.setdefault(tuple(place - first for place, _ in piece), []).append(piece[0])
+    return tuple(Pieces(pattern, tuple(starts)) for pattern, starts in found.items())
+
+
+def _block(
+    panel: Panel, outputs: int, channels: int, most: int
+) -> tuple[float, int, tuple[Pieces, ...]]:
+    """The time of a position, channels of a block and pieces of taps, for blocks of `outputs`."""
+    (taps,) = panel.taps()
+    best: tuple[float, int, tuple[Pieces, ...]] | None = None
+    for length in range(1, min(most, len(taps)) + 1):
+        pieces = _pieces(taps, length)
+        if len(pieces) > 2:
+            continue
+        together = min(most // length, channels)
+        blocks = -(-channels // together)
+        time = 0.03 * len(pieces)
+        for piece in pieces:
+            sums = len(piece.pattern) * together
+            step = max(sums * outputs, sums + outputs, 4) + 1.5
+            time += blocks * len(piece.starts) * step
+        if best is None or time < best[0]:
+            best = (time, together, pieces)
+    assert best is not None
+    return best
+
+
+def plan_weight(problem: WeightProblem, element: Element, target: Target) -> WeightPlan:
+    lanes = element.lanes
+    across = problem.outputs / (-(-problem.outputs // lanes) * lanes) >= USED
+    rows = -(-problem.outputs // lanes) if across else problem.outputs
+
+    def fits(tile: Shape) -> bool:
+        panel = Panel(problem.axes, tile)
+        given = 2 * lanes * math.prod(tile) if across else 4 * panel.positions
+        return (
+            panel.channel * element.width * min(problem.channels, 8) <= PANEL
+            and given * element.width <= GIVEN
+        )
+
+    panel = Panel(problem.axes, tiled(problem.axes, fits, 2 * lanes))
+    room = registers(target) - 2
+    best = None
+    for outputs in range(1, min(rows, 3 if across else 6) + 1):
+        time, channels, pieces = _block(
+            panel, outputs, problem.channels, max((room - outputs) // outputs, 1)
+        )
+        whole = time * -(-rows // outputs)
+        if best is None or whole < best[0]:
+            best = (whole, outputs, channels, pieces)
+    assert best is not None
+    time, outputs, channels, pieces = best
+    part = max(PANEL // (panel.channel * element.width), 1)
+    blocks = -(-problem.channels // channels)
+    fit = max(min(part // channels, blocks), 1)
+    part = -(-blocks // -(-blocks // fit)) * channels  # evenly, in whole blocks
+    plan = WeightPlan(panel, across, outputs, channels, pieces, part, 1)
+    apart = problem.groups * plan.blocks(problem, element) * plan.parts(problem)
+    units = plan.units(problem)
+    worth = time * problem.batch * problem.groups * math.prod(a.count for a in problem.axes)
+    worth /= 3 * WORTH * (1 if across else lanes)
+    partial = apart * plan.room(problem, element) * element.width
+    chunks = min(-(-ITEMS // apart), units, int(worth) + 1, max(PARTIAL // partial, 1))
+    return WeightPlan(panel, across, outputs, channels, pieces, part, chunks)

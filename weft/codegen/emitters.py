@@ -1,0 +1,52 @@
+"""What generated code can do: which nodes have kernels, and of what kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.base.shapes import size_of
+from weft.codegen.elementwise import has_emitter
+from weft.codegen.tables import KERNELS, PRODUCTS
+from weft.ir.graph import Node, Value
+from weft.ir.types import TensorType
+from weft.schedule.groups import REDUCTIONS
+
+__all__ = ["emits", "special"]
+
+_REDUCE_WITH = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+
+def emits(node: Node) -> bool:
+    """Whether a node is computed in generated loops: elementwise, or a reduction of real numbers."""
+    if not _has_elements(node):
+        return False
+    inputs = [value.type.dtype for value in node.inputs]  # type: ignore[union-attr]
+    result = node.outputs[0].type.dtype  # type: ignore[union-attr]
+    if node.op.name in REDUCTIONS:
+        if node.op.name in ("all", "any"):
+            return has_emitter("logical_not", inputs, inputs[0]) or inputs[0].kind != "complex"
+        return has_emitter(_REDUCE_WITH[node.op.name], [result, result], result)
+    return has_emitter(node.op.name, inputs, result)
+
+
+def special(node: Node) -> str:
+    """ "product" or "kernel" where a node has kernels of its own, else ""."""
+    if not _has_elements(node):
+        return ""
+    if node.op.name in PRODUCTS:
+        return "product"
+    return "kernel" if node.op.name in KERNELS else ""
+
+
+def _has_elements(node: Node) -> bool:
+    """Empty tensors are left to the cards: there is nothing to compute, and much to get wrong."""
+    return all(_filled(value) for value in (*node.inputs, *node.outputs))
+
+
+def _filled(value: Value) -> bool:
+    kind = value.type
+    return isinstance(kind, TensorType) and size_of(kind.shape) != 0
+
+
+Emitter = Callable[..., Any]

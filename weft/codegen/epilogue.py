@@ -1,0 +1,86 @@
+"""Elementwise ops on the result of a product, done while it is in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.base.dtypes import NARROW_FLOATS, float32
+from weft.codegen.elementwise import emit, memory_type
+from weft.codegen.kernel import argument
+from weft.codegen.loops.access import Access, dtype_of, result_access
+from weft.codegen.loops.plan import all_accesses
+from weft.codegen.loops.point import Point
+from weft.codegen.text import Function
+from weft.ir.graph import Value
+from weft.schedule.groups import Group
+
+__all__ = ["Epilogue"]
+
+
+class Epilogue:
+    """A `Store` that computes the rest of a group, and writes the group's results.
+
+    `axes` says along which axes of the group's space the kernel's index runs: for each of its
+    dimensions some axes, from outer to inner.
+    """
+
+    def __init__(
+        self, group: Group, places: Mapping[Value, int], axes: Sequence[Sequence[int]]
+    ) -> None:
+        self.group = group
+        self.places = places
+        self.axes = axes
+        self.value = group.nodes[0].outputs[0]
+        self.pointers: dict[Value, str] = {}
+        self.roots = {access.root for access in all_accesses(group)}
+
+    def begin(self, f: Function) -> None:
+        self.pointers = {root: argument(f, self.places[root]) for root in self.roots}
+
+    def put(
+        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+    ) -> None:
+        self._f = f
+        at: dict[int, str] = {}
+        for name, axes in zip(index, self.axes, strict=True):
+            rest = name
+            for place, axis in enumerate(reversed(axes)):
+                if place == len(axes) - 1:
+                    at[axis] = rest
+                else:
+                    size = self.group.space.sizes[axis]
+                    at[axis] = f(f"urem i64 {rest}, {size}")
+                    rest = f(f"udiv i64 {rest}, {size}")
+        last = self.axes[-1][-1] if self.axes and self.axes[-1] else None
+        count = "0" if mask is None else self._count(f, mask, lanes)
+        point = Point(
+            f,
+            self.group,
+            self._start,
+            at,
+            axis=last,
+            lanes=lanes,
+            mask=None if mask is None else (mask, count),
+        )
+        dtype = dtype_of(self.value)
+        if dtype in NARROW_FLOATS:
+            from_wide = emit(f, "astype", [(float32, value)], dtype, lanes, {"dtype": dtype})
+            assert from_wide is not None
+            value = from_wide
+        point.give(self.value, value)
+        for out in self.group.outputs:
+            point.store(result_access(self.group, out), point.value(out))
+
+    def _start(self, access: Access) -> str:
+        start = self.pointers[access.root]
+        if access.offset:
+            kind = memory_type(access.dtype)
+            start = self._f(f"getelementptr {kind}, ptr {start}, i64 {access.offset}")
+        return start
+
+    def _count(self, f: Function, mask: str, lanes: int) -> str:
+        """How many lanes a mask lets through: they are the first ones."""
+        bits = f(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+        name = f.module.declare(f"i{lanes}", f"llvm.ctpop.i{lanes}", f"i{lanes}")
+        ones = f(f"call i{lanes} @{name}(i{lanes} {bits})")
+        return f(f"zext i{lanes} {ones} to i64")

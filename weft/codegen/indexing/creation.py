@@ -1,0 +1,104 @@
+"""Tensors made of rules: full, arange, eye."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import DType, float64, int64, uint64
+from weft.codegen.indexing.access import clear_bytes, element, least, words
+from weft.codegen.indexing.blocks import fill_block
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.random.words import spread
+from weft.codegen.scalar.casts import cast
+from weft.codegen.scalar.forms import store, supported
+from weft.codegen.scalar.vec import Vec
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Node
+
+__all__ = ["arange", "eye", "full"]
+
+_PIECE = 4096  # elements that are one item
+
+
+def bits_of(value: Any, dtype: DType) -> int:
+    """The bits of a number in a dtype, as an integer."""
+    return int.from_bytes(np.full((), value, dtype=dtype.numpy).tobytes(), sys.byteorder)
+
+
+def _pieces(f: Function, size: int) -> tuple[str, str]:
+    """From where to where the elements of this call go."""
+    start = f(f"mul i64 %begin, {_PIECE}")
+    return start, least(f, f(f"mul i64 %end, {_PIECE}"), str(size))
+
+
+def full(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    out = node.out.tensor_type
+    size = out.dtype.itemsize
+    f = module.function(name, "i32", PARAMS)
+    start, stop = _pieces(f, out.size)
+    target = element(f, argument(f, 0), start, size)
+    count = f(f"sub i64 {stop}, {start}")
+    fill_block(f, target, str(bits_of(node.attrs["value"], out.dtype)), count, size)
+    f.do("ret i32 0")
+    return [Kernel(name, -(-out.size // _PIECE), _PIECE * size / 20)]
+
+
+def eye(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    out = node.out.tensor_type
+    size, columns = out.dtype.itemsize, node.attrs["columns"]
+    f = module.function(name, "i32", PARAMS)
+    target = argument(f, 0)
+    with f.loop("%begin", "%end") as row:
+        start = f(f"mul i64 {row}, {columns}")
+        clear_bytes(f, element(f, target, start, size), str(columns * size))
+        column = f(f"add i64 {row}, {node.attrs['k']}")
+        with f.when(f(f"icmp ult i64 {column}, {columns}")):
+            place = element(f, target, f(f"add i64 {start}, {column}"), size)
+            one = bits_of(1, out.dtype)
+            f.do(f"store {words(size)} {one}, ptr {place}, align {size}")
+    f.do("ret i32 0")
+    return [Kernel(name, node.attrs["rows"] if columns else 0, 3 + columns * size / 20)]
+
+
+def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    out = node.out.tensor_type
+    dtype, start, step = out.dtype, node.attrs["start"], node.attrs["step"]
+    whole = isinstance(start, int) and isinstance(step, int)
+    if not supported(dtype) or (dtype.kind != "float" and not whole):
+        return None
+    lanes = module.target.lanes(8)
+    f = module.function(name, "i32", PARAMS)
+    target = argument(f, 0)
+
+    def write(i: str, width: int) -> None:
+        if width == 1:
+            number = Vec(f, "i64", 1, i)
+        else:
+            counted = ", ".join(f"i64 {lane}" for lane in range(width))
+            first = spread(f, "i64", i, width)
+            number = Vec(f, "i64", width, f(f"add {first.type} {first}, <{counted}>"))
+        if whole:  # wraps, as integers of any width do
+            value = number * _signed(step) + _signed(start)
+            made = cast(value, uint64 if dtype is uint64 else int64, dtype)
+        else:
+            value = number.convert("sitofp", "double") * float(step) + float(start)
+            made = cast(value, float64, dtype)
+        store(f, dtype, element(f, target, i, dtype.itemsize), made.name, width)
+
+    first, last = _pieces(f, out.size)
+    length = f(f"sub i64 {last}, {first}")
+    even = f(f"add i64 {first}, {f(f'and i64 {length}, {-lanes}')}")
+    with f.loop(first, even, str(lanes)) as i:
+        write(i, lanes)
+    with f.loop(even, last) as i:
+        write(i, 1)
+    f.do("ret i32 0")
+    return [Kernel(name, -(-out.size // _PIECE), _PIECE / 4)]
+
+
+def _signed(value: int) -> int:
+    """The i64 with the lowest bits of an integer."""
+    return (value + 2**63) % 2**64 - 2**63

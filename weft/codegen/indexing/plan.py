@@ -1,0 +1,131 @@
+"""Where the elements of x[index] lie: for each axis of the part, how far one step goes.
+
+NumPy's notation of an index (slices, ints, new axes, integer tensors) is read once; what is left
+is a start, a step in x for each axis of the part, and for each tensor in the index its own steps.
+Axes that can be walked as one are merged, so that the usual index has one or two left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.shapes import broadcast_shapes
+from weft.ops.index_shape import TENSOR, full_index
+
+__all__ = ["Part", "Picked", "along_axis", "dense_steps", "indexed", "merged"]
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """An integer tensor in an index: it names places on an axis of x.
+
+    size    of that axis
+    step    in x, from one place of the axis to the next
+    steps   in the tensor itself, for each axis of the part
+    """
+
+    size: int
+    step: int
+    steps: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The elements of x[index]: shape, the first one's place in x, steps in x, tensors.
+
+    `together` is how many places the tensors name: the size of their common shape.
+    """
+
+    shape: Ints
+    start: int
+    steps: Ints
+    tensors: tuple[Picked, ...]
+    together: int
+
+
+def dense_steps(shape: Sequence[int], wanted: Sequence[int] | None = None) -> Ints:
+    """The steps of a dense tensor, in C order; broadcast to the shape `wanted` if there is one."""
+    steps: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        steps.append(step if size != 1 else 0)
+        step *= size
+    steps.reverse()
+    extra = len(wanted) - len(shape) if wanted is not None else 0
+    return (*(0,) * extra, *steps[max(-extra, 0) :])
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def indexed(shape: Sequence[int], index: Any, tensors: Sequence[Sequence[int]] = ()) -> Part:
+    """The part that an index names of x of `shape`, with tensors of these shapes in it."""
+    parts = full_index(index, len(shape))
+    axes = iter(zip(shape, _strides(shape), strict=True))
+    together = tuple(broadcast_shapes(*(tuple(t) for t in tensors))) if tensors else ()
+    start, rest, picked, taken = 0, [], [], []
+    front = None
+    for i, part in enumerate(parts):
+        if part is None:
+            rest.append((1, 0))
+            continue
+        size, stride = next(axes)
+        if isinstance(part, slice):
+            first, _, step = part.indices(size)
+            length = len(range(*part.indices(size)))
+            rest.append((length, stride * step))
+            start += first * stride if length else 0
+            continue
+        taken.append(i)
+        front = len(rest) if front is None else front
+        if part is TENSOR:
+            picked.append((size, stride))
+        else:
+            start += (part + size if part < 0 else part) * stride
+    adjacent = not taken or taken[-1] - taken[0] + 1 == len(taken)
+    at = (front or 0) if adjacent and tensors else 0
+    count = len(together)
+    before, behind = rest[:at], rest[at:]
+    zeros = (0,) * len(before), (0,) * len(behind)
+    return Part(
+        (*(size for size, _ in before), *together, *(size for size, _ in behind)),
+        start,
+        (*(step for _, step in before), *(0,) * count, *(step for _, step in behind)),
+        tuple(
+            Picked(size, stride, (*zeros[0], *dense_steps(given, together), *zeros[1]))
+            for (size, stride), given in zip(picked, tensors, strict=True)
+        ),
+        math.prod(together),
+    )
+
+
+def along_axis(shape: Sequence[int], indices: Sequence[int], axis: int) -> Part:
+    """The part that `take_along_axis` reads: other axes are walked with the indices'."""
+    strides = _strides(shape)
+    steps = tuple(0 if i == axis else stride for i, stride in enumerate(strides))
+    own = tuple(_strides(indices))
+    picked = Picked(shape[axis], strides[axis], own)
+    return Part(tuple(indices), 0, steps, (picked,), math.prod(indices))
+
+
+def merged(shape: Sequence[int], *operands: Sequence[int]) -> tuple[Ints, list[Ints]]:
+    """The shape and the steps of operands with as few axes as can be: none of size 1."""
+    sizes: list[int] = []
+    steps: list[list[int]] = []  # for each axis that is left, of each operand
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        here = [operand[axis] for operand in operands]
+        if sizes and all(a == b * size for a, b in zip(steps[-1], here, strict=True)):
+            sizes[-1] *= size
+            steps[-1] = here
+        else:
+            sizes.append(size)
+            steps.append(here)
+    return tuple(sizes), [tuple(axis[i] for axis in steps) for i in range(len(operands))]

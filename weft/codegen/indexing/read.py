@@ -1,0 +1,194 @@
+"""Reading by index: take, gather, take_along_axis, embedding, nll.
+
+The part is walked element by element, or block by block where its last axes lie in one piece in x.
+Each index is checked before anything is read with it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from weft.base.dtypes import DType
+from weft.codegen.indexing.access import (
+    copy_block,
+    element,
+    fail_if,
+    load_index,
+    offset,
+    positions,
+    row_range,
+    words,
+    wrapped,
+)
+from weft.codegen.indexing.plan import Part, Picked, along_axis, indexed, merged
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Node
+from weft.ops.index_shape import TENSOR
+
+__all__ = ["embedding", "gather", "nll", "take", "take_along_axis"]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A part with its axes merged: `sizes` of those walked, and `block` elements at each place."""
+
+    sizes: tuple[int, ...]
+    start: int
+    steps: tuple[int, ...]
+    tensors: tuple[Picked, ...]
+    block: int
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.sizes)
+
+
+def walk(part: Part) -> Walk:
+    sizes, (steps, *others) = merged(part.shape, part.steps, *(t.steps for t in part.tensors))
+    block = 1
+    if sizes and steps[-1] == 1 and not any(other[-1] for other in others):
+        block, sizes, steps = sizes[-1], sizes[:-1], steps[:-1]
+        others = [other[:-1] for other in others]
+    tensors = tuple(replace(t, steps=s) for t, s in zip(part.tensors, others, strict=True))
+    return Walk(sizes, part.start, steps, tensors, block)
+
+
+def take(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    x, indices = (value.tensor_type for value in node.inputs)
+    axis = node.attrs["axis"]
+    index = (*(slice(None),) * axis, TENSOR)
+    return _read(module, name, node, indexed(x.shape, index, [indices.shape]))
+
+
+def gather(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    x, *tensors = (value.tensor_type for value in node.inputs)
+    part = indexed(x.shape, node.attrs["index"], [t.shape for t in tensors])
+    return _read(module, name, node, part)
+
+
+def take_along_axis(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    x, indices = (value.tensor_type for value in node.inputs)
+    return _read(module, name, node, along_axis(x.shape, indices.shape, node.attrs["axis"]))
+
+
+def embedding(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    weight, indices = (value.tensor_type for value in node.inputs)
+    part = indexed(weight.shape, (TENSOR,), [indices.shape])
+    return _read(module, name, node, part, negative=False)
+
+
+def checked(
+    f: Function, dtype: DType, pointer: str, place: str, size: int, negative: bool = True
+) -> str:
+    """The index at a place of a tensor, in range or the kernel fails."""
+    index = load_index(f, dtype, pointer, place)
+    if negative:
+        index, outside = wrapped(f, index, size)
+    else:
+        outside = f(f"icmp uge i64 {index}, {size}")
+    fail_if(f, outside)
+    return index
+
+
+def _read(
+    module: Module, name: str, node: Node, part: Part, *, negative: bool = True
+) -> list[Kernel]:
+    x, *tensors = (value.tensor_type for value in node.inputs)
+    plan = walk(part)
+    # Where x has no elements to read, its indices are looked at nevertheless, as NumPy does.
+    empty = not math.prod(part.shape)
+    if empty and node.op.name != "take":
+        return check_tensors(module, name, part, [t.dtype for t in tensors], negative)
+    size = x.dtype.itemsize
+    f = module.function(name, "i32", PARAMS)
+    pointers = [argument(f, i) for i in range(len(tensors) + 2)]
+    source, *index_pointers, target = pointers
+    length = plan.sizes[-1] if plan.sizes else 1
+    outer = plan.sizes[:-1]
+    with row_range(f, max(length, 1)) as (row, first, last):
+        at = positions(f, row, outer)
+        base = offset(f, str(plan.start), list(zip(at, plan.steps[:-1], strict=True)))
+        row_places = []
+        for tensor, pointer, kind in zip(plan.tensors, index_pointers, tensors, strict=True):
+            place = offset(f, "0", list(zip(at, tensor.steps[:-1], strict=True)))
+            row_places.append(place)
+            if not tensor.steps or not tensor.steps[-1]:
+                index = checked(f, kind.dtype, pointer, place, tensor.size, negative)
+                base = offset(f, base, [(index, tensor.step)])
+        out_row = f(f"mul i64 {row}, {length * plan.block}")
+        with f.loop(first, last) as j:
+            here = offset(f, base, [(j, plan.steps[-1])] if plan.sizes else [])
+            for tensor, pointer, kind, place in zip(
+                plan.tensors, index_pointers, tensors, row_places, strict=True
+            ):
+                if tensor.steps and tensor.steps[-1]:
+                    place = offset(f, place, [(j, tensor.steps[-1])])
+                    index = checked(f, kind.dtype, pointer, place, tensor.size, negative)
+                    here = offset(f, here, [(index, tensor.step)])
+            to = element(f, target, offset(f, out_row, [(j, plan.block)]), size)
+            copy_block(f, to, element(f, source, here, size), plan.block * size, size)
+    f.do("ret i32 0")
+    cost = 0.4 + 0.3 * len(tensors) + plan.block * size / 32
+    return [Kernel(name, 0 if empty else plan.count, cost)]
+
+
+def check_tensors(
+    module: Module, name: str, part: Part, kinds: list[DType], negative: bool = True, first: int = 1
+) -> list[Kernel]:
+    """Kernels that only look whether indices are in range; `first` is the place of their tensors.
+
+    Where the tensors together name no place, nothing is wrong with any of them.
+    """
+    if not part.together:
+        return []
+    kernels = []
+    for number, (tensor, dtype) in enumerate(zip(part.tensors, kinds, strict=True)):
+        count = math.prod(size for size, step in zip(part.shape, tensor.steps, strict=True) if step)
+        label = f"{name}.check{number}"
+        f = module.function(label, "i32", PARAMS)
+        pointer = argument(f, first + number)
+        with f.loop("%begin", "%end") as i:
+            checked(f, dtype, pointer, i, tensor.size, negative)
+        f.do("ret i32 0")
+        kernels.append(Kernel(label, count, 0.7))
+    return kernels
+
+
+# --- minus the log-probability of each target ----------------------------------------------------
+
+
+def nll(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    logp, target = (value.tensor_type for value in node.inputs)
+    axis, ignored = node.attrs["axis"], node.attrs["ignore_index"]
+    with_axis = (*target.shape[:axis], 1, *target.shape[axis:])
+    part = along_axis(logp.shape, with_axis, axis)
+    (tensor,) = part.tensors
+    sizes, (steps, own) = merged(part.shape, part.steps, tensor.steps)
+    kind, bits = words(logp.dtype.itemsize), 8 * logp.dtype.itemsize
+    f = module.function(name, "i32", PARAMS)
+    source, targets, out = (argument(f, i) for i in range(3))
+    with f.loop("%begin", "%end") as i:
+        at = positions(f, i, sizes)
+        index = load_index(
+            f, target.dtype, targets, offset(f, "0", list(zip(at, own, strict=True)))
+        )
+        skip = is_ignored(f, index, target.dtype, ignored)
+        index = f(f"select i1 {skip}, i64 0, i64 {index}")
+        fail_if(f, f(f"icmp uge i64 {index}, {tensor.size}"))
+        place = offset(f, "0", [*zip(at, steps, strict=True), (index, tensor.step)])
+        value = f(f"load {kind}, ptr {element(f, source, place, logp.dtype.itemsize)}, align 1")
+        value = f(f"select i1 {skip}, {kind} 0, {kind} {value}")
+        value = f(f"xor {kind} {value}, {1 << (bits - 1)}")  # its sign turned, 0 to -0
+        f.do(f"store {kind} {value}, ptr {element(f, out, i, logp.dtype.itemsize)}, align 1")
+    f.do("ret i32 0")
+    return [Kernel(name, math.prod(target.shape), 1.0)]
+
+
+def is_ignored(f: Function, index: str, dtype: DType, ignore_index: int) -> str:
+    """An i1: is a class index (as `load_index` gives it) the one to ignore?"""
+    limits = (-(2**63), 2**63) if dtype.kind == "int" else (0, 2**64)
+    if not limits[0] <= ignore_index < limits[1]:
+        return "false"
+    return f(f"icmp eq i64 {index}, {ignore_index - 2**64 * (ignore_index >= 2**63)}")

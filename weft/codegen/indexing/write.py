@@ -1,0 +1,212 @@
+"""Writing by index: setitem, scatter_add, row_sums.
+
+An index may name a place twice: then the order of writes counts. So what is cut into items is
+what surely lies apart: positions on axes of slices, or ranges of columns of the blocks that are
+written. The places that tensors name are walked in order within each item, and the results are
+the same for any number of threads. All indices are checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+
+from weft.base.dtypes import NARROW_FLOATS, DType
+from weft.codegen.indexing.access import (
+    copy_block,
+    copy_bytes,
+    element,
+    least,
+    load_index,
+    offset,
+    positions,
+    words,
+    wrapped,
+)
+from weft.codegen.indexing.blocks import (
+    accumulator,
+    add_block,
+    clear_kernel,
+    copy_kernel,
+    fill_block,
+    round_kernel,
+)
+from weft.codegen.indexing.plan import Part, dense_steps, indexed, merged
+from weft.codegen.indexing.read import check_tensors
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.scalar.forms import supported
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Node
+from weft.ops.index_shape import TENSOR
+
+__all__ = ["row_sums", "scatter_add", "setitem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What is written where.
+
+    part     where in the target
+    steps    in the values, for each axis of the part
+    dtype    of the values
+    adds     are they added to what is there, in their accumulator?
+    target   the place of the target among the arguments, and so on
+    skipped  an index whose values are left out
+    """
+
+    part: Part
+    steps: tuple[int, ...]
+    dtype: DType
+    adds: bool
+    target: int
+    values: int
+    first_tensor: int
+    kinds: tuple[DType, ...]
+    skipped: int | None = None
+    scratch: int = 0
+
+
+def setitem(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    x, value, *tensors = (v.tensor_type for v in node.inputs)
+    if x.dtype is not value.dtype:
+        return None
+    part = indexed(x.shape, node.attrs["index"], [t.shape for t in tensors])
+    kinds = tuple(t.dtype for t in tensors)
+    out = len(node.inputs)
+    kernels = check_tensors(module, name, part, list(kinds), first=2)
+    kernels.append(copy_kernel(module, f"{name}.copy", 0, out, x.nbytes))
+    steps = dense_steps(value.shape, part.shape)
+    kernels += _written(module, name, Writing(part, steps, x.dtype, False, out, 1, 2, kinds))
+    return kernels
+
+
+def scatter_add(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    _, *tensors = (v.tensor_type for v in node.inputs)
+    part = indexed(node.attrs["shape"], node.attrs["index"], [t.shape for t in tensors])
+    return _sums(module, name, node, part)
+
+
+def row_sums(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    g, indices = (v.tensor_type for v in node.inputs)
+    rows, padding = node.attrs["rows"], node.attrs["padding_idx"]
+    if padding is not None:
+        if not -rows <= padding < rows:
+            return None
+        padding %= rows
+    part = indexed((rows, g.shape[-1]), (TENSOR,), [indices.shape])
+    return _sums(module, name, node, part, padding)
+
+
+def _sums(
+    module: Module, name: str, node: Node, part: Part, skipped: int | None = None
+) -> list[Kernel] | None:
+    """Zeros, with the values of the first input added at the places of a part."""
+    value, *tensors = (v.tensor_type for v in node.inputs)
+    out = node.out.tensor_type
+    if value.dtype.kind == "bool" or not supported(accumulator(value.dtype)):
+        return None
+    kinds = tuple(t.dtype for t in tensors)
+    place = len(node.inputs)
+    # Narrow floats are added up in float32, beside the result, and rounded once.
+    narrow = bool(tensors) and value.dtype in NARROW_FLOATS
+    scratch = 4 * out.size if narrow else 0
+    target = place + narrow
+    steps = dense_steps(value.shape)
+    kernels = check_tensors(module, name, part, list(kinds))
+    size = scratch or out.nbytes
+    kernels.append(clear_kernel(module, f"{name}.clear", target, size, scratch))
+    writing = Writing(
+        part, steps, value.dtype, bool(tensors), target, 0, 1, kinds, skipped, scratch
+    )
+    kernels += _written(module, name, writing)
+    if narrow:
+        kernels.append(
+            round_kernel(module, f"{name}.round", target, place, value.dtype, out.size, scratch)
+        )
+    return kernels
+
+
+# --- the walk ------------------------------------------------------------------------------------
+
+_COLUMNS = 128  # bytes of a block that are one item
+
+
+def _written(module: Module, name: str, w: Writing) -> list[Kernel]:
+    part = w.part
+    if not math.prod(part.shape):
+        return []
+    sizes, (steps, own, *others) = merged(
+        part.shape, part.steps, w.steps, *(t.steps for t in part.tensors)
+    )
+    block, fills = 1, False
+    if sizes and steps[-1] == 1 and own[-1] in (0, 1) and not any(o[-1] for o in others):
+        block, fills = sizes[-1], own[-1] == 0
+        sizes, steps, own = sizes[:-1], steps[:-1], own[:-1]
+        others = [o[:-1] for o in others]
+    axes = range(len(sizes))
+    free = [axis for axis in axes if not any(o[axis] for o in others)]
+    turns = [axis for axis in axes if axis not in free]
+    size = w.dtype.itemsize
+    wide = accumulator(w.dtype).itemsize * (2 if w.dtype.kind == "complex" else 1)
+    room = wide if w.adds else size  # bytes of an element of the target
+
+    f = module.function(name, "i32", PARAMS)
+    target, values = argument(f, w.target), argument(f, w.values)
+    pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
+    with ExitStack() as stack:
+        at: dict[int, str] = {}
+        if free:
+            item = stack.enter_context(f.loop("%begin", "%end"))
+            at |= zip(free, positions(f, item, [sizes[axis] for axis in free]), strict=True)
+            first, count, items = "0", str(block), math.prod(sizes[axis] for axis in free)
+        else:
+            columns = min(max(_COLUMNS // size, 1), block)
+            items = -(-block // columns)
+            first = "0" if items == 1 else f(f"mul i64 %begin, {columns}")
+            last = least(f, f(f"mul i64 %end, {columns}"), str(block))
+            count = str(block) if items == 1 else f(f"sub i64 {last}, {first}")
+        for axis in turns:
+            at[axis] = stack.enter_context(f.loop("0", str(sizes[axis])))
+        place = offset(f, str(part.start), [(at[axis], steps[axis]) for axis in axes])
+        place = offset(f, place, [(first, 1)])
+        value = offset(f, "0", [(at[axis], own[axis]) for axis in axes])
+        value = value if fills else offset(f, value, [(first, 1)])
+        keep = None
+        for tensor, pointer, kind, own_steps in zip(
+            part.tensors, pointers, w.kinds, others, strict=True
+        ):
+            where = offset(f, "0", [(at[axis], own_steps[axis]) for axis in axes])
+            index, _ = wrapped(f, load_index(f, kind, pointer, where), tensor.size)
+            place = offset(f, place, [(index, tensor.step)])
+            if w.skipped is not None:
+                keep = f(f"icmp ne i64 {index}, {w.skipped}")
+        stack.enter_context(nullcontext() if keep is None else f.when(keep))
+        _write_block(
+            f, w, element(f, target, place, room), element(f, values, value, size), count, fills
+        )
+    f.do("ret i32 0")
+    each = math.prod(sizes[axis] for axis in turns)
+    cost = each * (1.0 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 24)
+    return [Kernel(name, items, cost, w.scratch)]
+
+
+def _write_block(f: Function, w: Writing, target: str, value: str, count: str, fills: bool) -> None:
+    size = w.dtype.itemsize
+    if w.adds:
+        if w.dtype.kind == "complex":
+            count = str(2 * int(count)) if count.isdigit() else f(f"mul i64 {count}, 2")
+        add_block(f, accumulator_source(w.dtype), target, value, count)
+    elif fills:
+        kind = words(size)
+        number = f(f"load {kind}, ptr {value}, align {size}")
+        fill_block(f, target, number, count, size)
+    elif count.isdigit():
+        copy_block(f, target, value, int(count) * size, size)
+    else:
+        copy_bytes(f, target, value, f(f"mul i64 {count}, {size}"), size)
+
+
+def accumulator_source(dtype: DType) -> DType:
+    """What `add_block` reads for values of a dtype: the parts of complex ones."""
+    return dtype if dtype in NARROW_FLOATS else accumulator(dtype)

@@ -1,0 +1,25 @@
+"""llvmlite's binding, loaded when something of it is first asked for.
+
+Loading LLVM takes some 30 ms, and `import weft` does not need it: this is the one place that does.
+
+    from weft.codegen import llvm
+    llvm.parse_assembly(text)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def version() -> str:
+    """Which llvmlite and which LLVM this is."""
+    numbers = importlib.import_module("llvmlite.binding").llvm_version_info
+    return f"{importlib.import_module('llvmlite').__version__} {numbers}"
+
+
+def __getattr__(name: str) -> Any:
+    """What `llvmlite.binding` has under a name; found once, it is this module's own."""
+    found = getattr(importlib.import_module("llvmlite.binding"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,1 @@
+"""Kernels of loop groups: elementwise ops and reductions in one nest of loops."""

@@ -1,0 +1,87 @@
+"""Where the operands and results of a group lie, as steps along the axes of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.base.dtypes import DType
+from weft.ir.graph import Value
+from weft.ir.types import TensorType
+from weft.schedule.axes import Map
+from weft.schedule.groups import Group, Leaf
+from weft.schedule.views import View, dense
+
+__all__ = ["Access", "Loop", "access_of", "coalesced", "dtype_of", "result_access"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An element of a buffer for each point of the loops: `offset + sum(index * steps)`."""
+
+    root: Value
+    dtype: DType
+    offset: int
+    steps: tuple[tuple[int, int], ...]  # axis, step; axes with step 0 are left out
+
+    def step(self, axis: int) -> int:
+        for found, step in self.steps:
+            if found == axis:
+                return step
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Axes that are run through as one: `axis` is the innermost, whose steps they all follow."""
+
+    axis: int
+    size: int
+
+
+def dtype_of(value: Value) -> DType:
+    kind = value.type
+    assert isinstance(kind, TensorType)
+    return kind.dtype
+
+
+def _steps(view: View, place: Map, sizes: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    steps: dict[int, int] = {}
+    for back in range(1, len(view.shape) + 1):
+        size, step = view.shape[-back], view.strides[-back]
+        if size == 1 or step == 0:
+            continue
+        for axis in reversed(place[-back]):
+            steps[axis] = steps.get(axis, 0) + step
+            step *= sizes[axis]
+    return tuple(sorted((axis, step) for axis, step in steps.items() if step))
+
+
+def access_of(group: Group, leaf: Leaf, place: Map) -> Access:
+    """How an operand is read by a node that lies at `place`."""
+    steps = _steps(leaf.view, place, group.space.sizes)
+    return Access(leaf.root, dtype_of(leaf.root), leaf.view.offset, steps)
+
+
+def result_access(group: Group, value: Value) -> Access:
+    """Where a result is written."""
+    kind = value.type
+    assert isinstance(kind, TensorType)
+    steps = _steps(dense(kind.shape), group.maps[value], group.space.sizes)
+    return Access(value, kind.dtype, 0, steps)
+
+
+def coalesced(
+    axes: Sequence[int], sizes: Mapping[int, int], accesses: Sequence[Access]
+) -> list[Loop]:
+    """Neighbouring axes as one loop, wherever all accesses run on from one to the next."""
+    loops: list[Loop] = []
+    for axis in axes:
+        size = sizes[axis]
+        if loops:
+            before = loops[-1]
+            if all(a.step(before.axis) == a.step(axis) * size for a in accesses):
+                loops[-1] = Loop(axis, before.size * size)
+                continue
+        loops.append(Loop(axis, size))
+    return loops

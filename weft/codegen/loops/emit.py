@@ -1,0 +1,442 @@
+"""The kernel of a loop group.
+
+    for each item (outer indices, a piece of the summed loops, a block of the row):
+        what is the same for a whole row is read
+        for each stage: the row is run through once; what it reduces is there for the next stage
+    then, where columns or totals were summed in pieces, a second kernel adds the pieces in order
+
+Stages read the row again, which is in the cache by then; what was costly to compute is kept in a
+small buffer from one stage to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from weft.codegen.elementwise import load, memory_type, store
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
+from weft.codegen.loops.pieces import combine_columns, combine_totals, fill
+from weft.codegen.loops.plan import BLOCK, COSTS, cost_of, levels, plan
+from weft.codegen.loops.point import Point, mask_literal
+from weft.codegen.loops.reduce import Reduction, across
+from weft.codegen.text import Module
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import REDUCTIONS, Group, Leaf
+
+__all__ = ["emit_loops"]
+
+#: Elements of a row that are kept between stages, at most, and the cost from which that pays.
+KEEP = 16384
+COSTLY = 6.0
+
+
+def emit_loops(module: Module, name: str, group: Group, places: Mapping[Value, int]) -> list[Kernel]:
+    """The kernels of a loop group; `places` says where in `%args` the buffers stand."""
+    return _Loops(module, name, group, places).kernels()
+
+
+class _Loops:
+    def __init__(
+        self, module: Module, name: str, group: Group, places: Mapping[Value, int]
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.group = group
+        self.places = places
+        self.plan = plan(group, module.target)
+        self.levels = levels(group)
+        self.row_axes = set(group.row or ())
+        self.reductions = {
+            node: Reduction(node) for node in group.nodes if node.op.name in REDUCTIONS
+        }
+        self.f = module.function(name, "i32", PARAMS)
+        self.pointers: dict[Value, str] = {}
+        self.kept = self._kept()
+        # Sums in pieces: where each stands in the scratch memory, in bytes.
+        self.scratch_at: dict[Node, int] = {}
+        self.scratch = 0
+
+    # --- what is kept between stages ------------------------------------------------------------
+
+    def _kept(self) -> dict[Value, int]:
+        """Costly values of one stage that a later one uses, each with its stage."""
+        if self.plan.row_size > KEEP or not self.plan.row_sums:
+            return {}
+        cost: dict[Value, float] = {}
+        found: dict[Value, int] = {}
+        for node in self.group.nodes:
+            value = node.outputs[0]
+            level = self.levels[value]
+            uses = [op for op in self.group.operands[node] if isinstance(op, Value)]
+            where = level - 1 if node in self.reductions and value not in self.group.after else level
+            for operand in uses:
+                late = self.levels[operand] < where and not self._outer(value)
+                if late and not self._outer(operand) and cost.get(operand, 0) >= COSTLY:
+                    found[operand] = self.levels[operand]
+            inner = [op for op in uses if self.levels[op] == level and not self._outer(op)]
+            cost[value] = COSTS.get(node.op.name, 1.0) + sum(cost[op] for op in inner)
+        return found
+
+    def _outer(self, value: Value) -> bool:
+        """Whether a value is the same for a whole row."""
+        if not self.row_axes or value in self.group.after:
+            return False
+        return not any(axis in self.row_axes for part in self.group.maps[value] for axis in part)
+
+    # --- the kernel -----------------------------------------------------------------------------
+
+    def kernels(self) -> list[Kernel]:
+        f, made = self.f, self.plan
+        for root in {access.root for access in made.accesses}:
+            self.pointers[root] = argument(f, self.places[root])
+        self._lay_out_scratch()
+        base = argument(f, len(self.places)) if self.scratch else ""
+        with f.loop("%begin", "%end") as item:
+            self._item(item, base)
+        f.do("ret i32 0")
+        kernels = [Kernel(self.name, made.items, cost_of(self.group, made), self.scratch)]
+        if self.scratch:
+            kernels += self._second()
+        return kernels
+
+    def _lay_out_scratch(self) -> None:
+        for node in self.plan.totals:
+            reduction = self.reductions[node]
+            self.scratch_at[node] = self.scratch
+            self.scratch += _rounded(self.plan.items * _bytes(reduction))
+        for node in self.plan.column_sums:
+            reduction = self.reductions[node]
+            if self.plan.pieces == 1 and reduction.dtype is reduction.result:
+                continue  # summed where the result stands
+            self.scratch_at[node] = self.scratch
+            parts = self.plan.pieces * math.prod(_shape(node.outputs[0]))
+            self.scratch += _rounded(parts * _bytes(reduction))
+
+    def _second(self) -> list[Kernel]:
+        kernels: list[Kernel] = []
+        for node, at in self.scratch_at.items():
+            name = f"{self.name}.sum{len(kernels)}"
+            reduction = self.reductions[node]
+            out, room = self.places[node.outputs[0]], len(self.places)
+            if node in self.plan.totals:
+                kernel = combine_totals(
+                    self.module, name, reduction, out, room, at, self.plan.items
+                )
+            else:
+                size = math.prod(_shape(node.outputs[0]))
+                kernel = combine_columns(
+                    self.module, name, reduction, out, room, at, self.plan.pieces, size
+                )
+            kernels.append(kernel)
+        return kernels
+
+    def _item(self, item: str, scratch: str) -> None:
+        f, made = self.f, self.plan
+        index: dict[int, str] = {}
+        rest = item
+        block = piece = "0"
+        if made.blocks > 1:
+            block = f(f"urem i64 {rest}, {made.blocks}")
+            rest = f(f"udiv i64 {rest}, {made.blocks}")
+        if made.pieces > 1:
+            piece, rest = rest, "0"
+        counted = made.outer[: made.prefix]
+        for place, loop in enumerate(reversed(counted)):
+            if place == len(counted) - 1:
+                index[loop.axis] = rest
+            else:
+                index[loop.axis] = f(f"urem i64 {rest}, {loop.size}")
+                rest = f(f"udiv i64 {rest}, {loop.size}")
+        totals = {
+            node: f.var(self.reductions[node].kind(made.lanes), self.reductions[node].begin(made.lanes))
+            for node in made.totals
+        }
+        with ExitStack() as inside:
+            for loop in made.outer[made.prefix :]:
+                index[loop.axis] = inside.enter_context(f.loop("0", str(loop.size)))
+            sums = self._column_places(index, piece, scratch)
+            for node, place in sums.items():
+                fill(f, self.reductions[node], place, self._columns_here(node))
+            self._summed_loops(inside, index, piece)
+            self._row(index, block, sums, totals)
+        for node, var in totals.items():
+            reduction = self.reductions[node]
+            whole = across(f, reduction, f.get(reduction.kind(made.lanes), var), made.lanes)
+            kind = memory_type(reduction.dtype)
+            place = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
+            place = f(f"getelementptr {kind}, ptr {place}, i64 {item}")
+            store(f, reduction.dtype, place, whole, 1)
+
+    def _columns_here(self, node: Node) -> int:
+        """How many elements of a sum over columns one item fills."""
+        return math.prod(_shape(node.outputs[0])) // math.prod(l.size for l in self.plan.outer)
+
+    def _column_places(self, index: Mapping[int, str], piece: str, scratch: str) -> dict[Node, str]:
+        """Where sums over columns are added up."""
+        f = self.f
+        found: dict[Node, str] = {}
+        for node in self.plan.column_sums:
+            reduction = self.reductions[node]
+            kind = memory_type(reduction.dtype)
+            access = result_access(self.group, node.outputs[0])
+            if node in self.scratch_at:
+                place = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
+                size = math.prod(_shape(node.outputs[0]))
+                skip = f(f"mul i64 {piece}, {size}")
+                place = f(f"getelementptr {kind}, ptr {place}, i64 {skip}")
+            else:
+                place = self.pointers[access.root]
+            found[node] = self._moved(place, access, index, kind)
+        return found
+
+    def _moved(self, place: str, access: Access, index: Mapping[int, str], kind: str) -> str:
+        f = self.f
+        for axis, step in access.steps:
+            if axis in index:
+                by = f(f"mul i64 {index[axis]}, {step}")
+                place = f(f"getelementptr {kind}, ptr {place}, i64 {by}")
+        return place
+
+    def _summed_loops(self, inside: ExitStack, index: dict[int, str], piece: str) -> None:
+        f, made = self.f, self.plan
+        if not made.summed:
+            return
+        if made.pieces == 1:
+            for loop in made.summed:
+                index[loop.axis] = inside.enter_context(f.loop("0", str(loop.size)))
+            return
+        count = math.prod(loop.size for loop in made.summed)
+        share = -(-count // made.pieces)
+        start = f(f"mul i64 {piece}, {share}")
+        stop = _least(f, f(f"add i64 {start}, {share}"), str(count))
+        rest = inside.enter_context(f.loop(start, stop))
+        for place, loop in enumerate(reversed(made.summed)):
+            if place == len(made.summed) - 1:
+                index[loop.axis] = rest
+            else:
+                index[loop.axis] = f(f"urem i64 {rest}, {loop.size}")
+                rest = f(f"udiv i64 {rest}, {loop.size}")
+
+    # --- a row ----------------------------------------------------------------------------------
+
+    def _row(
+        self,
+        outer: Mapping[int, str],
+        block: str,
+        sums: Mapping[Node, str],
+        totals: Mapping[Node, str],
+    ) -> None:
+        f, made, group = self.f, self.plan, self.group
+        starts: dict[Access, str] = {}
+        for access in made.accesses:
+            start = self.pointers[access.root]
+            kind = memory_type(access.dtype)
+            if access.offset:
+                start = f(f"getelementptr {kind}, ptr {start}, i64 {access.offset}")
+            starts[access] = self._moved(start, access, outer, kind)
+        inner = {loop.axis for loop in made.row}
+        read = {
+            access_of(group, op, group.places[node])
+            for node in group.nodes
+            for op in group.operands[node]
+            if isinstance(op, Leaf)
+        }
+        scalars = {
+            access: load(f, access.dtype, starts[access], 1)
+            for access in made.accesses
+            if access in read and not any(axis in inner for axis, _ in access.steps)
+        }
+        once = Point(f, group, starts.__getitem__, {}, scalars=scalars)
+        known: dict[Value, str] = {}
+        kept: dict[Value, str] = {}
+        for stage in range(max(self.levels.values(), default=0) + 1):
+            for node in group.nodes:  # what is the same for the row, as far as it is there
+                value = node.outputs[0]
+                ready = self._outer(value) and self.levels[value] == stage
+                if ready and value not in known:
+                    known[value] = once.value(value)
+                    if value in group.outputs:
+                        access = result_access(group, value)
+                        store(f, access.dtype, starts[access], known[value], 1)
+            found = self._stage(stage, block, starts, scalars, known, kept, sums, totals)
+            for node, number in found.items():
+                value = node.outputs[0]
+                known[value] = number
+                once.give(value, number)
+                if value in group.outputs:
+                    access = result_access(group, value)
+                    store(f, access.dtype, starts[access], number, 1)
+
+    def _stage(
+        self,
+        stage: int,
+        block: str,
+        starts: Mapping[Access, str],
+        scalars: Mapping[Access, str],
+        known: Mapping[Value, str],
+        kept: dict[Value, str],
+        sums: Mapping[Node, str],
+        totals: Mapping[Node, str],
+    ) -> dict[Node, str]:
+        """Run through the row once; gives the reductions that are done after it."""
+        f, made, group, levels = self.f, self.plan, self.group, self.levels
+        operand = {node: self.levels.get(_only(group, node), 0) for node in self.reductions}
+        reduced = [node for node in made.row_sums if operand[node] == stage]
+        columns = [node for node in made.column_sums if operand[node] == stage]
+        whole = [node for node in made.totals if operand[node] == stage]
+        stored = [
+            value
+            for value in group.outputs
+            if value not in group.after and levels[value] == stage and not self._outer(value)
+        ]
+        keeping = [value for value, at in self.kept.items() if at == stage]
+        if not (reduced or columns or whole or stored or keeping):
+            return {}
+        for value in keeping:
+            kind = memory_type(dtype_of(value))
+            kept[value] = f.var(f"[{made.row_size} x {kind}]", align=64)
+        lanes = made.lanes
+        vars_ = {
+            node: f.var(self.reductions[node].kind(lanes), self.reductions[node].begin(lanes))
+            for node in reduced
+        }
+        saved = {
+            value: self._reader(value, room)
+            for value, room in kept.items()
+            if self.kept[value] < stage
+        }
+
+        def work(index: Mapping[int, str], position: str, count: int) -> None:
+            mask = None if count == lanes else (mask_literal(lanes, count), count)
+            axis = made.row[-1].axis if made.row else None
+            point = Point(
+                f,
+                group,
+                starts.__getitem__,
+                index,
+                axis=axis,
+                lanes=lanes,
+                mask=mask,
+                known=known,
+                scalars=scalars,
+                saved={value: read(position) for value, read in saved.items()},
+            )
+            bits = mask[0] if mask else None
+            for value in keeping:
+                place = _element(f, dtype_of(value), kept[value], position)
+                store(f, dtype_of(value), place, point.value(value), lanes, bits if lanes > 1 else None)
+            for value in stored:
+                point.store(result_access(group, value), point.value(value))
+            for node in (*reduced, *whole):
+                reduction = self.reductions[node]
+                given = point.operand(node, group.operands[node][0])
+                given = reduction.taken(f, given, lanes, bits if lanes > 1 else None)
+                var = vars_[node] if node in vars_ else totals[node]
+                kind = reduction.kind(lanes)
+                f.set(kind, var, reduction.joined(f, f.get(kind, var), given, lanes))
+            for node in columns:
+                reduction = self.reductions[node]
+                given = point.operand(node, group.operands[node][0])
+                given = reduction.taken(f, given, lanes, None)
+                place = sums[node]
+                access = result_access(group, node.outputs[0])
+                for a, step in access.steps:
+                    if a in index:
+                        by = f(f"mul i64 {index[a]}, {step}")
+                        kind = memory_type(reduction.dtype)
+                        place = f(f"getelementptr {kind}, ptr {place}, i64 {by}")
+                only = bits if lanes > 1 else None
+                before = load(f, reduction.dtype, place, lanes, only)
+                after = reduction.joined(f, before, given, lanes)
+                store(f, reduction.dtype, place, after, lanes, only)
+
+        self._run(work, block)
+        found: dict[Node, str] = {}
+        for node in reduced:
+            reduction = self.reductions[node]
+            kind = reduction.kind(lanes)
+            number = across(f, reduction, f.get(kind, vars_[node]), lanes)
+            found[node] = reduction.finished(f, number)
+        return found
+
+    def _reader(self, value: Value, room: str) -> Callable[[str], Callable[[Point], str]]:
+        dtype = dtype_of(value)
+
+        def at(position: str) -> Callable[[Point], str]:
+            def read(point: Point) -> str:
+                place = _element(point.f, dtype, room, position)
+                bits = point.mask[0] if point.mask and point.lanes > 1 else None
+                return load(point.f, dtype, place, point.lanes, bits)
+
+            return read
+
+        return at
+
+    def _run(self, work: Callable[[Mapping[int, str], str, int], None], block: str) -> None:
+        """Call `work` at each vector of the row: with indices, the position, how many count."""
+        f, made = self.f, self.plan
+        if not made.row:
+            work({}, "0", 1)
+            return
+        last = made.row[-1]
+        whole, left = divmod(last.size, made.lanes)
+        whole *= made.lanes
+        with self._outer_rows() as (index, before):
+            if made.blocks > 1:
+                start = f(f"mul i64 {block}, {BLOCK}")
+                stop = _least(f, f(f"add i64 {start}, {BLOCK}"), str(whole))
+            else:
+                start, stop = "0", str(whole)
+            if whole:
+                with f.loop(start, stop, str(made.lanes)) as i:
+                    position = f(f"add i64 {before}, {i}") if before != "0" else i
+                    work({**index, last.axis: i}, position, made.lanes)
+            if left:
+                with ExitStack() as only_last:
+                    if made.blocks > 1:
+                        is_last = f(f"icmp eq i64 {block}, {made.blocks - 1}")
+                        only_last.enter_context(f.when(is_last))
+                    position = f(f"add i64 {before}, {whole}")
+                    work({**index, last.axis: str(whole)}, position, left)
+
+    @contextmanager
+    def _outer_rows(self) -> Iterator[tuple[dict[int, str], str]]:
+        f, made = self.f, self.plan
+        index: dict[int, str] = {}
+        before = "0"
+        with ExitStack() as inside:
+            for place, loop in enumerate(made.row[:-1]):
+                i = inside.enter_context(f.loop("0", str(loop.size)))
+                index[loop.axis] = i
+                size = math.prod(l.size for l in made.row[place + 1 :])
+                by = f(f"mul i64 {i}, {size}")
+                before = by if before == "0" else f(f"add i64 {before}, {by}")
+            yield index, before
+
+
+def _only(group: Group, node: Node) -> Value | None:
+    operand = group.operands[node][0]
+    return operand if isinstance(operand, Value) else None
+
+
+def _element(f, dtype, room: str, position: str) -> str:  # type: ignore[no-untyped-def]
+    return f(f"getelementptr {memory_type(dtype)}, ptr {room}, i64 {position}")  # type: ignore[no-any-return]
+
+
+def _least(f, a: str, b: str) -> str:  # type: ignore[no-untyped-def]
+    return f(f"call i64 @{f.module.declare('i64', 'llvm.smin.i64', 'i64, i64')}(i64 {a}, i64 {b})")  # type: ignore[no-any-return]
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return value.type.shape  # type: ignore[union-attr,return-value]
+
+
+def _bytes(reduction: Reduction) -> int:
+    return reduction.dtype.itemsize
+
+
+def _rounded(size: int) -> int:
+    return -(-size // 64) * 64

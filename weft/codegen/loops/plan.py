@@ -1,0 +1,168 @@
+"""How the loops of a group run: which are outer, which make a row, what one item of work is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft.base.dtypes import NARROW_FLOATS
+from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
+from weft.codegen.target import Target
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import REDUCTIONS, Group, Leaf
+
+__all__ = ["Plan", "plan"]
+
+#: Elements of a row that one item computes, where a row may be cut.
+BLOCK = 8192
+#: A sum over columns is done in one piece below so many elements, else in so many pieces.
+ONE_PIECE = 1 << 15
+PIECES = 32
+#: Items are indices of the outer loops, at least so many where there are.
+ENOUGH = 16
+#: About how many cycles an op takes for one vector; others take 1.
+COSTS = {
+    **dict.fromkeys(("divide", "sqrt", "reciprocal", "remainder", "floor_divide"), 8.0),
+    **dict.fromkeys(("exp", "sigmoid", "tanh", "log", "softplus", "expm1", "log1p", "erf"), 16.0),
+    **dict.fromkeys(("sin", "cos", "erfc", "pow", "tan", "atan2", "logaddexp", "hypot"), 40.0),
+    **dict.fromkeys(("log2", "log10", "asin", "acos", "atan", "sinh", "cosh"), 30.0),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """
+    outer    loops around a row whose results are separate
+    summed   loops around a row that columns are summed over
+    row      loops of a row; lanes run along the last one
+    row_sums, column_sums, totals    the reductions, by where they go
+    prefix   how many of the outer loops are counted by items
+    blocks   how many pieces the last loop of a row is cut into
+    pieces   how many pieces the summed loops are cut into
+    """
+
+    accesses: list[Access]
+    outer: list[Loop]
+    summed: list[Loop]
+    row: list[Loop]
+    row_sums: list[Node]
+    column_sums: list[Node]
+    totals: list[Node]
+    prefix: int
+    blocks: int
+    pieces: int
+    lanes: int
+
+    @property
+    def items(self) -> int:
+        counted = math.prod(loop.size for loop in self.outer[: self.prefix])
+        return counted * self.blocks * self.pieces
+
+    @property
+    def row_size(self) -> int:
+        return math.prod(loop.size for loop in self.row)
+
+    @property
+    def elements(self) -> int:
+        loops = (*self.outer, *self.summed, *self.row)
+        return math.prod(loop.size for loop in loops)
+
+
+def reductions(group: Group) -> list[Node]:
+    return [node for node in group.nodes if node.op.name in REDUCTIONS]
+
+
+def all_accesses(group: Group) -> list[Access]:
+    found: dict[Access, None] = {}
+    for node in group.nodes if group.kind == "loop" else group.nodes[1:]:
+        for operand in group.operands[node]:
+            if isinstance(operand, Leaf):
+                found[access_of(group, operand, group.places[node])] = None
+    for value in group.outputs:
+        found[result_access(group, value)] = None
+    return list(found)
+
+
+def plan(group: Group, target: Target) -> Plan:
+    order = group.space.order
+    row, columns = group.row, group.columns
+    accesses = all_accesses(group)
+    total = columns is not None and len(columns) == len(order)
+    over = () if columns is None or total else columns
+    if row is not None:
+        rows = [axis for axis in order if axis in row]
+    elif over:
+        last = max(order.index(axis) for axis in over)
+        rows = order[last + 1 :]
+    else:
+        rows = []
+    outer = [axis for axis in order if axis not in over and axis not in rows]
+    sizes = group.space.sizes
+    outer_loops = coalesced(outer, sizes, accesses)
+    row_loops = coalesced(rows, sizes, accesses)
+    if not row_loops and row is None:  # elementwise: the innermost loop is the row
+        row_loops = [outer_loops.pop()] if outer_loops else []
+    found = reductions(group)
+    summed = coalesced([axis for axis in order if axis in over], sizes, accesses)
+    column_sums = [node for node in found if node.outputs[0] in group.after and not total]
+    count = math.prod(loop.size for loop in outer_loops)
+    blocks = pieces = 1
+    if row is None and not over and row_loops and row_loops[-1].size >= 2 * BLOCK:
+        blocks = -(-row_loops[-1].size // BLOCK)
+    if summed and count == 1:
+        elements = math.prod(loop.size for loop in (*summed, *row_loops))
+        if elements > ONE_PIECE:
+            pieces = min(PIECES, math.prod(loop.size for loop in summed))
+    prefix, counted = 0, 1
+    while prefix < len(outer_loops) and counted < ENOUGH:
+        counted *= outer_loops[prefix].size
+        prefix += 1
+    return Plan(
+        accesses,
+        outer_loops,
+        summed,
+        row_loops,
+        [node for node in found if node.outputs[0] not in group.after],
+        column_sums,
+        [node for node in found if node.outputs[0] in group.after and total],
+        prefix,
+        blocks,
+        pieces,
+        _lanes(group, row_loops, target),
+    )
+
+
+def _lanes(group: Group, row: list[Loop], target: Target) -> int:
+    sizes = []
+    for node in group.nodes:
+        for value in (*node.inputs, *node.outputs):
+            dtype = dtype_of(value)
+            if dtype.kind == "float":
+                sizes.append(4 if dtype in NARROW_FLOATS else dtype.itemsize)
+    if not sizes:
+        sizes = [max(1, *(dtype_of(v).itemsize for n in group.nodes for v in n.outputs), 1)]
+    lanes = target.lanes(max(2, min(sizes)))
+    length = row[-1].size if row else 1
+    least = 1
+    while least < length:
+        least *= 2
+    return min(lanes, least)
+
+
+def cost_of(group: Group, made: Plan) -> float:
+    """About how many nanoseconds one item takes."""
+    cycles = 1.0 * len(made.accesses)
+    cycles += sum(COSTS.get(node.op.name, 1.0) for node in group.nodes)
+    vectors = -(-made.elements // made.lanes) if made.lanes else 1
+    return vectors * cycles / 3.0 / max(1, made.items)
+
+
+def levels(group: Group) -> dict[Value, int]:
+    """How many reductions over the row must be done before each value of the loops is there."""
+    found: dict[Value, int] = {}
+    for node in group.nodes:
+        before = [found.get(op, 0) for op in group.operands[node] if isinstance(op, Value)]
+        level = max(before, default=0)
+        value = node.outputs[0]
+        found[value] = level + (node.op.name in REDUCTIONS and value not in group.after)
+    return found

@@ -1,0 +1,206 @@
+"""The values of a group at one point of its loops (or at `lanes` points along one axis)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from weft.base.dtypes import DType
+from weft.codegen.elementwise import emit, literal, load, memory_type, splat, store
+from weft.codegen.loops.access import Access, access_of, dtype_of
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import Group, Leaf, Operand, Scalar
+
+__all__ = ["Point", "mask_literal"]
+
+
+def mask_literal(lanes: int, count: int) -> str:
+    """A mask of the first `count` of some lanes."""
+    return "<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">"
+
+
+class Point:
+    """
+    pointer   the address of an access's first element, for the outer indices of this point
+    index     the index of each axis (of its first lane)
+    axis      the axis that lanes run along
+    mask      which lanes count, and how many they are, where not all do
+    known     values that are there already, as scalars: reductions, what is the same for a row
+    """
+
+    def __init__(
+        self,
+        f: Function,
+        group: Group,
+        pointer: Callable[[Access], str],
+        index: Mapping[int, str],
+        *,
+        axis: int | None = None,
+        lanes: int = 1,
+        mask: tuple[str, int | str] | None = None,
+        known: Mapping[Value, str] | None = None,
+        scalars: Mapping[Access, str] | None = None,
+        saved: Mapping[Value, Callable[[Point], str]] | None = None,
+    ) -> None:
+        self.f = f
+        self.group = group
+        self.index = index
+        self.axis = axis
+        self.lanes = lanes
+        self.mask = mask
+        self._pointer = pointer
+        self._known = known or {}
+        self._scalars = scalars or {}
+        self._saved = saved or {}
+        self._values: dict[Any, str] = {}
+
+    # --- values -------------------------------------------------------------------------------
+
+    def value(self, value: Value) -> str:
+        found = self._values.get(value)
+        if found is None:
+            if value in self._known:
+                found = splat(self.f, dtype_of(value), self._known[value], self.lanes)
+            elif value in self._saved:
+                found = self._saved[value](self)
+            else:
+                found = self._computed(value)
+            self._values[value] = found
+        return found
+
+    def give(self, value: Value, name: str) -> None:
+        """What a value is here, from whoever computed it."""
+        self._values[value] = name
+
+    def _computed(self, value: Value) -> str:
+        # Not by recursion: a chain of a thousand ops would be too deep.
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if top in self._values:
+                stack.pop()
+                continue
+            node = top.node
+            assert node is not None
+            open_ = [
+                operand
+                for operand in self.group.operands[node]
+                if isinstance(operand, Value)
+                and operand not in self._values
+                and operand not in self._known
+                and operand not in self._saved
+            ]
+            if open_:
+                stack += open_
+                continue
+            self._values[top] = self._emitted(node)
+            stack.pop()
+        return self._values[value]
+
+    def _emitted(self, node: Node) -> str:
+        given = [
+            (dtype_of(value), self.operand(node, operand))
+            for value, operand in zip(node.inputs, self.group.operands[node], strict=True)
+        ]
+        out = dtype_of(node.outputs[0])
+        if node.op.name == "identity":
+            return given[0][1]
+        made = emit(self.f, node.op.name, given, out, self.lanes, node.attrs)
+        assert made is not None, node.op.name
+        return made
+
+    def operand(self, node: Node, operand: Operand) -> str:
+        if isinstance(operand, Scalar):
+            dtype = _scalar_dtype(node, operand, self.group)
+            if dtype.kind == "complex":  # moved only: as so many bits
+                bits = int.from_bytes(operand.number.tobytes(), "little")
+                return splat(self.f, dtype, str(bits), self.lanes)
+            return literal(dtype, operand.number, self.lanes)
+        if isinstance(operand, Leaf):
+            return self.load(access_of(self.group, operand, self.group.places[node]))
+        return self.value(operand)
+
+    # --- memory -------------------------------------------------------------------------------
+
+    def load(self, access: Access) -> str:
+        found = self._values.get(access)
+        if found is None:
+            found = self._values[access] = self._loaded(access)
+        return found
+
+    def _loaded(self, access: Access) -> str:
+        f, dtype, lanes = self.f, access.dtype, self.lanes
+        if access in self._scalars:
+            return splat(f, dtype, self._scalars[access], lanes)
+        step = 0 if self.axis is None else access.step(self.axis)
+        if lanes == 1 or step == 0:
+            one = load(f, dtype, self.at(access), 1)
+            return splat(f, dtype, one, lanes) if lanes > 1 else one
+        if step == 1:
+            return load(f, dtype, self.at(access), lanes, self.mask[0] if self.mask else None)
+        room = self._strided(access, step)
+        return load(f, dtype, room, lanes)
+
+    def _strided(self, access: Access, step: int) -> str:
+        """Elements that stand apart, gathered next to each other."""
+        f, lanes, kind = self.f, self.lanes, memory_type(access.dtype)
+        name = f.module.once(f"gathered.{kind}.{lanes}", lambda m: _gathered(m, kind, lanes))
+        room = f.var(f"[{lanes} x {kind}]", align=64)
+        count = self.mask[1] if self.mask else lanes
+        f.do(f"call void @{name}(ptr {room}, ptr {self.at(access)}, i64 {step}, i64 {count})")
+        return room
+
+    def store(self, access: Access, value: str) -> None:
+        f, dtype, lanes = self.f, access.dtype, self.lanes
+        step = 1 if self.axis is None else access.step(self.axis)
+        if lanes == 1 or step == 1:
+            mask = self.mask[0] if self.mask and lanes > 1 else None
+            store(f, dtype, self.at(access), value, lanes, mask)
+            return
+        kind = memory_type(dtype)
+        room = f.var(f"[{lanes} x {kind}]", align=64)
+        store(f, dtype, room, value, lanes)
+        count = self.mask[1] if self.mask else lanes
+        name = f.module.once(f"scattered.{kind}", lambda m: _scattered(m, kind))
+        f.do(f"call void @{name}(ptr {self.at(access)}, ptr {room}, i64 {step}, i64 {count})")
+
+    def at(self, access: Access) -> str:
+        """The address of the first lane."""
+        f = self.f
+        place = self._pointer(access)
+        for axis, step in access.steps:
+            if axis not in self.index:
+                continue
+            by = self.index[axis]
+            if step != 1:
+                by = f(f"mul i64 {by}, {step}")
+            place = f(f"getelementptr {memory_type(access.dtype)}, ptr {place}, i64 {by}")
+        return place
+
+
+def _scalar_dtype(node: Node, operand: Scalar, group: Group) -> DType:
+    place = next(i for i, op in enumerate(group.operands[node]) if op is operand)
+    return dtype_of(node.inputs[place])
+
+
+def _gathered(module: Module, kind: str, lanes: int) -> None:
+    params = [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")]
+    f = module.function(f"gathered.{kind}.{lanes}", "void", params)
+    f.do(f"store [{lanes} x {kind}] zeroinitializer, ptr %to, align 64")
+    with f.loop("0", "%count") as i:
+        by = f(f"mul i64 {i}, %step")
+        one = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr %from, i64 {by}')}")
+        f.do(f"store {kind} {one}, ptr {f(f'getelementptr {kind}, ptr %to, i64 {i}')}")
+    f.do("ret void")
+
+
+def _scattered(module: Module, kind: str) -> None:
+    params = [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")]
+    f = module.function(f"scattered.{kind}", "void", params)
+    with f.loop("0", "%count") as i:
+        by = f(f"mul i64 {i}, %step")
+        one = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr %from, i64 {i}')}")
+        f.do(f"store {kind} {one}, ptr {f(f'getelementptr {kind}, ptr %to, i64 {by}')}")
+    f.do("ret void")
+

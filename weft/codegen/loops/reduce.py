@@ -1,0 +1,114 @@
+"""Reductions in registers: where they start, how two parts are joined, how lanes become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.dtypes import NARROW_FLOATS, DType
+from weft.codegen.elementwise import compute_type, emit, literal
+from weft.codegen.text import Function
+from weft.ir.graph import Node
+
+__all__ = ["Reduction", "across"]
+
+_JOINS = {
+    "sum": "add",
+    "prod": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "all": "logical_and",
+    "any": "logical_or",
+}
+
+
+class Reduction:
+    """How a reduction node is computed. Narrow floats are summed in float32, and rounded once."""
+
+    def __init__(self, node: Node) -> None:
+        name = node.op.name
+        given: Any = node.inputs[0].type
+        result: Any = node.outputs[0].type
+        self.node = node
+        self.join = _JOINS[name]
+        self.given: DType = given.dtype
+        self.result: DType = result.dtype
+        if name in ("all", "any"):
+            self.dtype = dtypes.bool
+        elif self.result in NARROW_FLOATS:
+            self.dtype = dtypes.float32
+        else:
+            self.dtype = self.result
+        self.start = _start(name, self.dtype)
+
+    def kind(self, lanes: int) -> str:
+        return compute_type(self.dtype, lanes)
+
+    def begin(self, lanes: int) -> str:
+        return literal(self.dtype, self.start, lanes)
+
+    def taken(self, f: Function, value: str, lanes: int, mask: str | None) -> str:
+        """A value of the operand as something that can be joined; lanes that do not count start."""
+        # Narrow floats are in registers as float32 already: that is their compute form.
+        if not (self.given in NARROW_FLOATS and self.dtype is dtypes.float32):
+            if self.given is not self.dtype:
+                cast = emit(
+                    f, "astype", [(self.given, value)], self.dtype, lanes, {"dtype": self.dtype}
+                )
+                assert cast is not None
+                value = cast
+        if mask is None:
+            return value
+        kind = self.kind(lanes)
+        return f(f"select <{lanes} x i1> {mask}, {kind} {value}, {kind} {self.begin(lanes)}")
+
+    def joined(self, f: Function, a: str, b: str, lanes: int) -> str:
+        made = emit(f, self.join, [(self.dtype, a), (self.dtype, b)], self.dtype, lanes, {})
+        assert made is not None
+        return made
+
+    def finished(self, f: Function, value: str, lanes: int = 1) -> str:
+        """The result, of the node's own dtype."""
+        if self.dtype is self.result:
+            return value
+        made = emit(
+            f, "astype", [(self.dtype, value)], self.result, lanes, {"dtype": self.result}
+        )
+        assert made is not None
+        return made
+
+
+def across(f: Function, reduction: Reduction, value: str, lanes: int) -> str:
+    """One number of all lanes: halves are joined until one is left."""
+    while lanes > 1:
+        half = lanes // 2
+        kind = reduction.kind(lanes)
+        parts = []
+        for first in (0, half):
+            order = ", ".join(f"i32 {first + i}" for i in range(half))
+            part = f(f"shufflevector {kind} {value}, {kind} poison, <{half} x i32> <{order}>")
+            if half == 1:
+                scalar = reduction.kind(1)
+                part = f(f"extractelement <1 x {scalar}> {part}, i64 0")
+            parts.append(part)
+        value = reduction.joined(f, parts[0], parts[1], half)
+        lanes = half
+    return value
+
+
+def _start(name: str, dtype: DType) -> Any:
+    numpy: Any = dtype.numpy
+    if name == "sum":
+        return numpy.type(-0.0) if dtype.kind == "float" else numpy.type(0)
+    if name == "prod":
+        return numpy.type(1)
+    if name in ("all", "any"):
+        return np.bool_(name == "all")
+    if dtype is dtypes.bool:
+        return np.bool_(name == "min")
+    if dtype.kind == "float":
+        return numpy.type(-np.inf if name == "max" else np.inf)
+    limits = np.iinfo(numpy)
+    return numpy.type(limits.min if name == "max" else limits.max)

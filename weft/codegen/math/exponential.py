@@ -1,0 +1,75 @@
+"""exp and what is made of it alone.
+
+x is split into n log(2) + r, |r| ≤ log(2) / 2; exp(r) = 1 + r + r² P(r), and 2 ** n moves exponents.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.math.parts import FORMATS, LN2, clamped, clamped_below, power_of_two, scaled, to_integer
+from weft.codegen.scalar.vec import Vec
+
+__all__ = ["exp", "exp_of", "exp_within", "expm1", "sigmoid"]
+
+_LOG2E = 1.4426950408889634
+#: (exp(r) - 1 - r) / r²; relative errors of exp: 2**-28, 2**-61
+_SERIES = {
+    "float": (0.0013819255400449038, 0.008369091898202896, 0.04166829586029053,
+              0.166665181517601, 0.4999999403953552),
+    "double": (2.0915339331068516e-09, 2.510613054343116e-08, 2.755727206220542e-07,
+               2.7557253186385903e-06, 2.480158732680484e-05, 0.00019841269876581002,
+               0.0013888888888883386, 0.008333333333325628, 0.04166666666666667,
+               0.1666666666666667, 0.5),
+}  # fmt: skip
+#: Where exp is 0, and infinite: there n must stay one that can be scaled by.
+_RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.5)}
+#: Below the first expm1 is -1, above the second infinite; nearer to 0 than the third it is x.
+_RANGE_LESS_ONE = {"float": (-20.0, 89.0, 2.0**-25), "double": (-40.0, 709.9, 2.0**-54)}
+
+#: Below, exp(-x) overflows.
+_SIGMOID_END = {"float": -88.72283172607422, "double": -709.782712893384}
+
+
+def _split(x: Vec) -> tuple[Vec, Vec, Vec]:
+    n, bits = to_integer(x, _LOG2E)
+    high, low = LN2[x.kind]
+    return n, bits, n.fma(-low, n.fma(-high, x))
+
+
+def exp_of(x: Vec, more: Vec | None = None, add: int = 0) -> Vec:
+    """exp(x + more) * 2 ** add, where `more` is what x could not hold."""
+    return exp_within(clamped(x, *_RANGE[x.kind]), more, add)
+
+
+def exp_within(x: Vec, more: Vec | None = None, add: int = 0) -> Vec:
+    """The same where x is known to be in the range of exp."""
+    n, bits, r = _split(x)
+    if more is not None:
+        r = r + more
+    series = r.poly(_SERIES[x.kind]).fma(r * r, r)
+    return scaled(series + 1.0, n, bits, add)
+
+
+def exp(x: Vec) -> Vec:
+    return exp_of(x)
+
+
+def expm1(x: Vec) -> Vec:
+    low, high, tiny = _RANGE_LESS_ONE[x.kind]
+    _, bits, r = _split(clamped(x, low, high))
+    series = r.poly(_SERIES[x.kind]).fma(r * r, r)
+    # Half of 2 ** n, as 2 ** n itself may be too large.
+    half = power_of_two(bits - (x.make(FORMATS[x.kind].magic).as_bits() + 1), x.kind)
+    out = half.fma(series, half - 0.5) * 2.0
+    return (abs(x) < tiny).pick(x, out)
+
+
+def sigmoid(x: Vec) -> Vec:
+    """1 / (1 + exp(-x)), and 0 from where on exp(-x) is infinite."""
+    # Of -|x|, as e / (1 + e) with what the sum lost: that of |x| is 1 less it, and loses nothing.
+    power = exp_within(clamped_below(-abs(x), _RANGE[x.kind][0]))
+    total = power + 1.0
+    lost = power - (total - 1.0)
+    ratio = power / total
+    ratio = (ratio * lost).fma(ratio - 1.0, ratio)
+    out = (x < 0.0).pick(ratio, 1.0 - ratio)
+    return (x < _SIGMOID_END[x.kind]).pick(0.0, out)

@@ -1,0 +1,317 @@
+"""The kernels of a product: items of tiles, in blocks of terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
+from weft.codegen.matmul.numbers import Number, ones
+from weft.codegen.matmul.pack import copy, panel, turn
+from weft.codegen.matmul.plan import Plan, up
+from weft.codegen.matmul.product import Operand, Product
+from weft.codegen.matmul.tile import tile
+from weft.codegen.scalar.vec import vector_type
+from weft.codegen.text import Function, Module
+
+__all__ = ["blocked"]
+
+_GAP = 16  # elements between rows of a copy: no power of two apart, so they share the cache well
+_CHUNK = 32  # rows of `a` that an item copies
+
+
+def blocked(
+    module: Module,
+    name: str,
+    product: Product,
+    number: Number,
+    plan: Plan,
+    places: tuple[int, int, int | None],
+    store: Store,
+) -> list[Kernel]:
+    """The kernels of a product that has at least one term and one element."""
+    writer = _Writer(module, product, number, plan, store)
+    kernels = []
+    if writer.scratch:
+        kernels.append(writer.write_copies(f"{name}.copy", places))
+    kernels.append(writer.write(name, places))
+    return kernels
+
+
+class _Writer:
+    """What is known of a product that is cut by a plan, and the function that is written."""
+
+    f: Function
+
+    def __init__(
+        self, module: Module, product: Product, number: Number, plan: Plan, store: Store
+    ) -> None:
+        self.module = module
+        self.product = product
+        self.number = number
+        self.plan = plan
+        self.store = store
+        self.lanes = module.target.lanes(number.width)
+        self.panel = plan.vectors * self.lanes
+        self.tiles = -(-product.m // plan.rows)
+        self.panels = -(-product.n // self.panel)
+        self.blocks = -(-product.k // plan.terms)
+        self.down = -(-self.tiles // plan.tiles)  # items below each other
+        self.side = -(-self.panels // plan.panels)
+        self.along = product.a.column == 1
+        self.straight = product.b.column == 1
+        # Bytes from one line of an operand, as it lies, to the next.
+        self.a_step = (product.a.row if self.along else product.a.column) * number.size
+        self.b_step = (product.b.row if self.straight else product.b.column) * number.size
+
+        # Copies: their lines are as many bytes apart, their parts so long.
+        width = number.width
+        terms = product.k if plan.b == "shared" else plan.terms
+        self.b_panel = up(terms, self.lanes) * self.panel * width
+        if plan.a == "shared":
+            lines, length = (product.m, product.k)[:: 1 if self.along else -1]
+        else:
+            lines, length = (plan.rows, plan.terms)[:: 1 if self.along else -1]
+        self.a_pitch = (up(length, self.lanes) + _GAP) * width
+        self.a_lines = lines
+        self.b_all = self.panels * self.b_panel  # of one matrix
+        self.a_all = lines * self.a_pitch
+        self.b_stacks = product.stacks if any(product.b.batch) else 1
+        self.a_stacks = product.stacks if any(product.a.batch) else 1
+        self.b_start = self.a_stacks * self.a_all if plan.a == "shared" else 0
+        self.scratch = self.b_start + (self.b_stacks * self.b_all if plan.b == "shared" else 0)
+
+    # --- copies that all threads share ----------------------------------------------------------
+
+    def write_copies(self, name: str, places: tuple[int, int, int | None]) -> Kernel:
+        """The kernel that copies operands to memory of the product's own."""
+        f = self.f = self.module.function(name, "i32", PARAMS)
+        product, number = self.product, self.number
+        assert places[2] is not None
+        scratch = argument(f, places[2])
+        items = 0
+        with f.loop("%begin", "%end") as item:
+            if self.plan.a == "shared":
+                chunks = -(-self.a_lines // _CHUNK)
+                items = self.a_stacks * chunks
+                with f.when(f(f"icmp slt i64 {item}, {items}")):
+                    stack, chunk = divided(f, item, chunks)
+                    line = times(f, chunk, _CHUNK)
+                    count = least(f, minus(f, str(self.a_lines), line), str(_CHUNK))
+                    batch = unravel(f, stack, product.batch)
+                    src = self._start(argument(f, places[0]), product.a, batch)
+                    src = address(f, src, times(f, line, self.a_step))
+                    dst = address(f, scratch, times(f, stack, self.a_all))
+                    dst = address(f, dst, times(f, line, self.a_pitch))
+                    length = product.k if self.along else product.m
+                    self._call(copy(f.module, number), src, self.a_step, dst, self.a_pitch,
+                               count, str(length))  # fmt: skip
+            if self.plan.b == "shared":
+                first = items
+                items += self.b_stacks * self.panels
+                with f.when(f(f"icmp sge i64 {item}, {first}")):
+                    stack, p = divided(f, minus(f, item, str(first)), self.panels)
+                    batch = unravel(f, stack, product.batch)
+                    dst = address(f, scratch, plus(f, str(self.b_start), times(f, stack, self.b_all)))
+                    dst = address(f, dst, times(f, p, self.b_panel))
+                    src = self._start(argument(f, places[1]), product.b, batch)
+                    self._copy_panel(src, dst, p, str(product.k))
+        f.do("ret i32 0")
+        cost = product.k * self.panel * 0.1
+        return Kernel(name, items, cost, self.scratch)
+
+    # --- the product ----------------------------------------------------------------------------
+
+    def write(self, name: str, places: tuple[int, int, int | None]) -> Kernel:
+        """The kernel that sums."""
+        f = self.f = self.module.function(name, "i32", PARAMS)
+        product, plan = self.product, self.plan
+        a, b = (argument(f, place) for place in places[:2])
+        scratch = argument(f, places[2]) if self.scratch and places[2] is not None else ""
+        self.store.begin(f)
+        waiting = plan.tiles * plan.panels if self.blocks > 1 else 1
+        self.sums = self._room(plan.rows * self.panel * self.number.width * waiting)
+        self.a_room = self._room(self.a_all) if plan.a == "own" else ""
+        self.b_room = self._room(self.b_panel * plan.panels) if plan.b == "own" else ""
+        with f.loop("%begin", "%end") as item:
+            stack, rest = divided(f, item, self.down * self.side)
+            side, down = divided(f, rest, self.down)
+            batch = unravel(f, stack, product.batch)
+            if plan.a == "shared":
+                at_a = address(f, scratch, times(f, stack, self.a_all if self.a_stacks > 1 else 0))
+            else:
+                at_a = self._start(a, product.a, batch)
+            if plan.b == "shared":
+                each = self.b_all if self.b_stacks > 1 else 0
+                start = plus(f, str(self.b_start), times(f, stack, each))
+                at_b = address(f, scratch, start)
+            else:
+                at_b = self._start(b, product.b, batch)
+            self._item(at_a, at_b, batch, down, side)
+        f.do("ret i32 0")
+        work = plan.tiles * plan.rows * plan.panels * plan.vectors * product.k
+        pace = 0.3 if f.module.target.vector_bytes > 32 else 0.15
+        items = product.stacks * self.down * self.side
+        return Kernel(name, items, 10 + work * pace, self.scratch)
+
+    def _room(self, size: int) -> str:
+        return self.f.var("i8", count=size, align=64)
+
+    def _start(self, pointer: str, operand: Operand, batch: Sequence[str]) -> str:
+        """Where a matrix of a stack begins."""
+        f, at = self.f, str(operand.offset * self.number.size)
+        for step, i in zip(operand.batch, batch, strict=True):
+            at = plus(f, at, times(f, i, step * self.number.size))
+        return address(f, pointer, at)
+
+    def _item(self, a: str, b: str, batch: list[str], down: str, side: str) -> None:
+        f, plan, k = self.f, self.plan, self.product.k
+        first = times(f, down, plan.tiles)
+        tiles = first, least(f, plus(f, first, str(plan.tiles)), str(self.tiles))
+        left = times(f, side, plan.panels)
+        panels = left, least(f, plus(f, left, str(plan.panels)), str(self.panels))
+        if self.blocks == 1:
+            self._block(a, b, "0", str(k), tiles, panels, batch)
+            return
+        with f.loop("0", str(k), str(plan.terms)) as start:
+            count = least(f, minus(f, str(k), start), str(plan.terms))
+            self._block(a, b, start, count, tiles, panels, batch)
+
+    def _block(
+        self,
+        a: str,
+        b: str,
+        start: str,
+        count: str,
+        tiles: tuple[str, str],
+        panels: tuple[str, str],
+        batch: list[str],
+    ) -> None:
+        """The terms from `start` on, of an item's tiles."""
+        f, plan, product, number = self.f, self.plan, self.product, self.number
+        width = number.width
+        if plan.a == "shared":
+            a_term, a_row = (width, self.a_pitch)[:: 1 if self.along else -1]
+        else:
+            a_term, a_row = product.a.column * number.size, product.a.row * number.size
+        a = address(f, a, times(f, start, a_term))
+        if plan.b == "shared":
+            b = address(f, b, times(f, start, self.panel * width))
+        else:
+            b = address(f, b, times(f, start, product.b.row * number.size))
+        if plan.b == "own":
+            with f.loop(*panels) as p:
+                near = minus(f, p, panels[0])
+                self._copy_panel(b, address(f, self.b_room, times(f, near, self.b_panel)), p, count)
+        call = tile(
+            f.module,
+            number if plan.a == "place" else number.packed,
+            number if plan.b == "place" else number.packed,
+            plan.rows,
+            plan.vectors,
+            across=not self.along,
+            last=product.n % self.lanes if plan.b == "place" else 0,
+        )
+        more, done = "false", None
+        if self.blocks > 1:
+            more = f(f"icmp ne i64 {start}, 0")
+            done = f(f"icmp sge i64 {plus(f, start, count)}, {product.k}")
+        with f.loop(*tiles) as t:
+            row = self._row(t)
+            at_a = address(f, a, times(f, row, a_row))
+            if plan.a == "own":
+                lines = [str(plan.rows), count][:: 1 if self.along else -1]
+                self._call(copy(f.module, number), at_a, self.a_step, self.a_room, self.a_pitch,
+                           *lines)  # fmt: skip
+                at_a = self.a_room
+            a_step = self.a_step if plan.a == "place" else self.a_pitch
+            with f.loop(*panels) as p:
+                near = minus(f, p, panels[0])
+                b_step = self.b_step if plan.b == "place" else self.panel * width
+                if plan.b == "own":
+                    at_b = address(f, self.b_room, times(f, near, self.b_panel))
+                elif plan.b == "shared":
+                    at_b = address(f, b, times(f, p, self.b_panel))
+                else:
+                    at_b = address(f, b, times(f, p, self.panel * number.size))
+                sums = self.sums
+                if self.blocks > 1:
+                    near = plus(f, times(f, minus(f, t, tiles[0]), plan.panels), near)
+                    sums = address(f, sums, times(f, near, plan.rows * self.panel * width))
+                f.do(
+                    f"call void @{call}(ptr {at_a}, i64 {a_step}, ptr {at_b}, i64 {b_step}, "
+                    f"i64 {count}, ptr {sums}, i1 {more})"
+                )
+                if done is None:
+                    self._put(sums, t, row, p, batch)
+                else:
+                    with f.when(done):
+                        self._put(sums, t, row, p, batch)
+
+    def _row(self, t: str) -> str:
+        """The first row of a tile; the last tile goes back to end with the last row."""
+        f, rows, m = self.f, self.plan.rows, self.product.m
+        row = times(f, t, rows)
+        return row if m % rows == 0 else least(f, row, str(m - rows))
+
+    def _copy_panel(self, b: str, dst: str, p: str, count: str) -> None:
+        """Copy `count` terms of a panel of b."""
+        f, product, number = self.f, self.product, self.number
+        src = address(f, b, times(f, p, self.panel * product.b.column * number.size))
+        cols = least(f, minus(f, str(product.n), times(f, p, self.panel)), str(self.panel))
+        step = self.panel * number.width
+        if self.straight:
+            name = panel(f.module, number, self.plan.vectors)
+            self._call(name, src, self.b_step, dst, step, count, cols)
+        else:
+            least_terms = product.k % self.plan.terms if self.plan.b == "own" else 0
+            short = (least_terms or min(product.k, self.plan.terms)) < self.lanes
+            name = turn(f.module, number, short=short)
+            self._call(name, src, self.b_step, dst, step, cols, count)
+
+    def _call(
+        self, name: str, src: str, src_step: int, dst: str, dst_step: int, rows: str, cols: str
+    ) -> None:
+        self.f.do(
+            f"call void @{name}(ptr {src}, i64 {src_step}, ptr {dst}, i64 {dst_step}, "
+            f"i64 {rows}, i64 {cols})"
+        )
+
+    # --- results --------------------------------------------------------------------------------
+
+    def _put(self, sums: str, t: str, row: str, p: str, batch: list[str]) -> None:
+        """Give the rows of a tile that are its own to the store."""
+        f, plan, lanes, n = self.f, self.plan, self.lanes, self.product.n
+        left = times(f, p, self.panel)
+        kind = vector_type(self.number.kind, lanes)
+        tail = n % lanes
+        if self.panels == 1:
+            vectors = str(n // lanes)
+        elif n % self.panel == 0:
+            vectors = str(plan.vectors)
+        else:
+            vectors = least(f, divided(f, minus(f, str(n), left), lanes)[0], str(plan.vectors))
+        skip = "0" if self.product.m % plan.rows == 0 else minus(f, times(f, t, plan.rows), row)
+        with f.loop(skip, str(plan.rows)) as r:
+            index = [*batch, plus(f, row, r)]
+            line = address(f, sums, times(f, r, self.panel * self.number.width))
+
+            def give(v: str, some: int = 0) -> None:
+                at = f(f"getelementptr {kind}, ptr {line}, i64 {v}")
+                value = f(f"load {kind}, ptr {at}, align {self.number.width}")
+                place = [*index, plus(f, left, times(f, v, lanes))]
+                if some == 1:  # a mask of one lane: LLVM's X86 gets truncating stores of it wrong
+                    one = f(f"extractelement {kind} {value}, i64 0")
+                    self.store.put(f, self.number.narrowed(f, one, 1), 1, place)
+                else:
+                    value = self.number.narrowed(f, value, lanes)
+                    self.store.put(f, value, lanes, place, ones(some, lanes) if some else None)
+
+            if vectors != "0":
+                with f.loop("0", vectors) as v:
+                    give(v)
+            if tail and self.panels == 1:
+                give(vectors, tail)
+            elif tail:
+                with f.when(f(f"icmp eq i64 {p}, {self.panels - 1}")):
+                    give(vectors, tail)

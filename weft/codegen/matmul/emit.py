@@ -1,0 +1,45 @@
+"""From a product to its kernels."""
+
+from __future__ import annotations
+
+from weft.codegen.kernel import Kernel, Store
+from weft.codegen.matmul.blocked import blocked
+from weft.codegen.matmul.dots import dots
+from weft.codegen.matmul.empty import empty
+from weft.codegen.matmul.flip import flipped, flipped_store
+from weft.codegen.matmul.numbers import number_of
+from weft.codegen.matmul.plan import choose
+from weft.codegen.matmul.product import Product
+from weft.codegen.text import Module
+
+__all__ = ["emit"]
+
+
+def emit(
+    module: Module, name: str, product: Product, a: int, b: int, store: Store, scratch: int | None = None
+) -> list[Kernel] | None:
+    """The kernels that compute a product, run one after the other.
+
+    `a`, `b` and `scratch` are places in `%args`. What a kernel writes to scratch the next one reads.
+    Without a place for it there is none: large products are then slower.
+
+    None where there is no kernel: of complex numbers, or for operands in which neither rows nor
+    columns lie side by side (a copy does).
+    """
+    number = number_of(product.dtype)
+    product = product.settled()
+    if number is None or 1 not in (product.a.row, product.a.column):
+        return None
+    if 1 not in (product.b.row, product.b.column):
+        return None
+    if not product.m * product.n * product.stacks:
+        return []
+    if not product.k:
+        return empty(module, name, product, store)
+    if product.n == 1 and product.m > 1:
+        store = flipped_store(product, store)
+        product, a, b = flipped(product), b, a
+    if product.m == 1 and product.a.column == product.b.row == 1:
+        return dots(module, name, product, number, (a, b), store)
+    plan = choose(product, number, module.target, scratch is not None)
+    return blocked(module, name, product, number, plan, (a, b, scratch), store)

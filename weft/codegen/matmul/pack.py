@@ -1,0 +1,166 @@
+"""Operands copied to where they are read fast: another pitch, or with rows and columns exchanged.
+
+A copy is of the type that is computed in, so narrow elements are widened once.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.matmul.numbers import Number
+from weft.codegen.scalar.vec import vector_type
+from weft.codegen.text import Function, Module
+
+__all__ = ["copy", "fold", "panel", "turn"]
+
+_PARAMS = [
+    ("ptr noalias", "src"),
+    ("i64", "src_step"),  # bytes from a row to the next
+    ("ptr noalias", "dst"),
+    ("i64", "dst_step"),
+    ("i64", "rows"),
+    ("i64", "cols"),
+]
+
+
+def copy(module: Module, number: Number) -> str:
+    """dst[i, j] = src[i, j]; rows of `dst` have room for whole vectors, the rest of which is 0."""
+    name = f"copy.{number}"
+
+    def make(module: Module) -> None:
+        f = module.function(name, "void", _PARAMS, "nounwind noinline")
+        lanes = module.target.lanes(number.width)
+        whole = f(f"and i64 %cols, {-lanes}")
+        partial = f(f"icmp slt i64 {whole}, %cols")
+        mask = _below(f, f(f"sub i64 %cols, {whole}"), lanes, 0)
+        with f.loop("0", "%rows") as i:
+            src, dst = _at(f, "%src", "%src_step", i), _at(f, "%dst", "%dst_step", i)
+            with f.loop("0", whole, str(lanes)) as j:
+                _move(f, number, src, dst, j, lanes, None)
+            with f.when(partial):
+                _move(f, number, src, dst, whole, lanes, mask)
+        f.do("ret void")
+
+    return module.once(name, make)
+
+
+def panel(module: Module, number: Number, vectors: int) -> str:
+    """As `copy`, where a row of `dst` is `vectors` vectors: %cols says how much of it is there."""
+    name = f"panel.{number}.{vectors}"
+
+    def make(module: Module) -> None:
+        f = module.function(name, "void", _PARAMS, "nounwind noinline")
+        lanes = module.target.lanes(number.width)
+
+        def rows(masks: list[str | None]) -> None:
+            with f.loop("0", "%rows") as i:
+                src, dst = _at(f, "%src", "%src_step", i), _at(f, "%dst", "%dst_step", i)
+                for v, mask in enumerate(masks):
+                    _move(f, number, src, dst, str(v * lanes), lanes, mask)
+
+        full = f(f"icmp sge i64 %cols, {vectors * lanes}")
+        with f.when(full):
+            rows([None] * vectors)
+        with f.when(f(f"xor i1 {full}, true")):
+            rows([_below(f, "%cols", lanes, v * lanes) for v in range(vectors)])
+        f.do("ret void")
+
+    return module.once(name, make)
+
+
+def turn(module: Module, number: Number, *, short: bool) -> str:
+    """dst[j, i] = src[i, j], for blocks of whole vectors either way.
+
+    `dst` has room for whole vectors along its rows, and for as many rows as a vector has lanes;
+    what is left of a row repeats its last element. `short` is for %cols below the lanes.
+    """
+    name = f"turn.{number}.{'short' if short else 'long'}"
+
+    def make(module: Module) -> None:
+        f = module.function(name, "void", _PARAMS, "nounwind noinline")
+        lanes = module.target.lanes(number.width)
+        kind = vector_type(number.kind, lanes)
+        final = f("sub i64 %rows, 1")
+        edge = f(f"sub i64 %cols, {lanes}")
+        mask = _below(f, "%cols", lanes, 0) if short else None
+        with f.loop("0", "%rows", str(lanes)) as i:
+            lines = [_at(f, "%src", "%src_step", _least(f, f"add i64 {i}, {t}", final))
+                     for t in range(lanes)]  # fmt: skip
+            out = f(f"getelementptr {number.kind}, ptr %dst, i64 {i}")
+            with f.loop("0", "%cols", str(lanes)) as j:
+                at = "0" if short else _least(f, f"add i64 {j}, 0", edge)
+                block = []
+                for line in lines:
+                    place = f(f"getelementptr {number.memory}, ptr {line}, i64 {at}")
+                    block.append(number.load(f, place, lanes, mask))
+                for t, row in enumerate(_exchange(f, block, kind)):
+                    place = _at(f, out, "%dst_step", f(f"add i64 {at}, {t}"))
+                    f.do(f"store {kind} {row}, ptr {place}, align {number.width}")
+        f.do("ret void")
+
+    return module.once(name, make)
+
+
+def _exchange(f: Function, block: list[str], kind: str) -> list[str]:
+    """A square block with rows and columns exchanged, half by half, quarter by quarter…"""
+    step = len(block) // 2
+    while step:
+        for i in range(len(block)):
+            if not i & step:
+                block[i], block[i + step] = _halves(f, block[i], block[i + step], kind, len(block), step)
+        step //= 2
+    return block
+
+
+def fold(f: Function, rows: list[str], kind: str, add: str) -> str:
+    """As many vectors as they have lanes, each added up: a vector of the sums."""
+    lanes = len(rows)
+    while len(rows) > 1:
+        step = len(rows) // 2
+        rows = [
+            f"zeroinitializer" if x == y == "zeroinitializer" else
+            f(f"{add} {kind} {', '.join(_halves(f, x, y, kind, lanes, step))}")
+            for x, y in zip(rows[:step], rows[step:], strict=True)
+        ]
+    return rows[0]
+
+
+def _halves(f: Function, x: str, y: str, kind: str, lanes: int, step: int) -> tuple[str, str]:
+    """The lanes of two vectors whose number has a bit unset, and those that have it set."""
+    low = [lane if not lane & step else lanes + lane - step for lane in range(lanes)]
+    high = [lane + step if not lane & step else lanes + lane for lane in range(lanes)]
+    first, second = (
+        f(f"shufflevector {kind} {x}, {kind} {y}, <{lanes} x i32> {_numbers(order)}")
+        for order in (low, high)
+    )
+    return first, second
+
+
+def _numbers(order: list[int]) -> str:
+    return "<" + ", ".join(f"i32 {i}" for i in order) + ">"
+
+
+def _least(f: Function, instruction: str, limit: str) -> str:
+    name = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
+    return f(f"call i64 @{name}(i64 {f(instruction)}, i64 {limit})")
+
+
+def _at(f: Function, base: str, step: str, index: str) -> str:
+    return f(f"getelementptr i8, ptr {base}, i64 {f(f'mul i64 {step}, {index}')}")
+
+
+def _below(f: Function, count: str, lanes: int, first: int) -> str:
+    """The mask of lanes `first`, first + 1 … that are below a count."""
+    steps = ", ".join(f"i64 {first + lane}" for lane in range(lanes))
+    one = f(f"insertelement <{lanes} x i64> poison, i64 {count}, i64 0")
+    all_ = f(f"shufflevector <{lanes} x i64> {one}, <{lanes} x i64> poison, "
+             f"<{lanes} x i32> zeroinitializer")  # fmt: skip
+    return f(f"icmp slt <{lanes} x i64> <{steps}>, {all_}")
+
+
+def _move(
+    f: Function, number: Number, src: str, dst: str, at: str, lanes: int, mask: str | None
+) -> None:
+    value = number.load(
+        f, f(f"getelementptr {number.memory}, ptr {src}, i64 {at}"), lanes, mask
+    )
+    place = f(f"getelementptr {number.kind}, ptr {dst}, i64 {at}")
+    f.do(f"store {vector_type(number.kind, lanes)} {value}, ptr {place}, align {number.width}")

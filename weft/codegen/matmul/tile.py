@@ -1,0 +1,116 @@
+"""The innermost function: a tile of the result, kept in registers while the terms are summed."""
+
+from __future__ import annotations
+
+from weft.codegen.matmul.numbers import Number, ones
+from weft.codegen.scalar.vec import vector_type
+from weft.codegen.text import Function, Module
+
+__all__ = ["tile"]
+
+
+def tile(
+    module: Module, a: Number, b: Number, rows: int, vectors: int, *, across: bool, last: int = 0
+) -> str:
+    """The function that adds `k` terms to a tile of `rows` rows of `vectors` vectors each.
+
+        void @tile(ptr a, i64 a_step, ptr b, i64 b_step, i64 k, ptr sums, i1 more)
+
+    a_step is the bytes from a row of a to the next, the terms lying side by side; `across` is the
+    other way: the rows lie side by side and a_step leads to the next term. b_step leads from one
+    term of b to the next. The sums lie dense at `sums`; they start from 0 unless `more`. Where
+    `last` is not 0 only so many lanes of b's last vector are there. k is at least 1.
+    """
+    way = "across" if across else "along"
+    name = f"tile.{a}.{b}.{rows}x{vectors}.{way}.{last}"
+
+    def make(module: Module) -> None:
+        params = [
+            ("ptr noalias", "a"),
+            ("i64", "a_step"),
+            ("ptr noalias", "b"),
+            ("i64", "b_step"),
+            ("i64", "k"),
+            ("ptr noalias", "sums"),
+            ("i1", "more"),
+        ]
+        _write(module.function(name, "void", params, "nounwind noinline"), a, b, rows, vectors,
+               across, last)  # fmt: skip
+
+    return module.once(name, make)
+
+
+#: Rows of `a` that one pointer reaches: base, base + step, base + 2 * step.
+_REACH = 3
+
+
+def _write(
+    f: Function, a: Number, b: Number, rows: int, vectors: int, across: bool, last: int
+) -> None:
+    lanes = f.module.target.lanes(a.width)
+    kind = vector_type(a.kind, lanes)
+    width = lanes * a.width
+    cells = rows * vectors
+
+    bases = ["%a"]
+    if not across:
+        for row in range(_REACH, rows, _REACH):
+            skip = f(f"mul i64 %a_step, {row}")
+            bases.append(f(f"getelementptr i8, ptr %a, i64 {skip}"))
+        double = f("shl i64 %a_step, 1")
+
+    start, again, head, end = (f.fresh(w) for w in ("start", "again", "terms", "end"))
+    f.jump(start)
+    f.block(start)
+    f.branch("%more", again, head)
+    f.block(again)
+    places = [f(f"getelementptr i8, ptr %sums, i64 {i * width}") for i in range(cells)]
+    before = [f(f"load {kind}, ptr {place}, align {width}") for place in places]
+    f.jump(head)
+
+    f.block(head)
+    left, right = f"%{f.fresh('left')}", f"%{f.fresh('rest')}"
+    f.do(f"{left} = phi i64 [ %k, %{start} ], [ %k, %{again} ], [ {right}, %{head} ]")
+
+    def carried(kind: str, first: str, second: str) -> tuple[str, str]:
+        """A value that changes with each term: its name, and the name of the one that follows."""
+        now, then = f"%{f.fresh('now')}", f"%{f.fresh('then')}"
+        f.do(
+            f"{now} = phi {kind} [ {first}, %{start} ], [ {second}, %{again} ], "
+            f"[ {then}, %{head} ]"
+        )
+        return now, then
+
+    walks = [carried("ptr", base, base) for base in bases]
+    b_now, b_then = carried("ptr", "%b", "%b")
+    sums = [carried(kind, "zeroinitializer", old) for old in before]
+
+    columns = []
+    for v in range(vectors):
+        at = f(f"getelementptr i8, ptr {b_now}, i64 {v * lanes * b.size}") if v else b_now
+        mask = ones(last, lanes) if last and v == vectors - 1 else None
+        columns.append(b.load(f, at, lanes, mask))
+    for row in range(rows):
+        if across:
+            at = f(f"getelementptr i8, ptr {walks[0][0]}, i64 {row * a.size}") if row else (
+                walks[0][0]
+            )  # fmt: skip
+        else:
+            at, step = walks[row // _REACH][0], row % _REACH
+            if step:
+                at = f(f"getelementptr i8, ptr {at}, i64 {'%a_step' if step == 1 else double}")
+        value = a.spread(f, a.load(f, at, 1), lanes)
+        for v in range(vectors):
+            now, then = sums[row * vectors + v]
+            f.do(f"{then} = {a.madd(f, lanes, value, columns[v], now)}")
+
+    for now, then in walks:
+        f.do(f"{then} = getelementptr i8, ptr {now}, i64 {'%a_step' if across else a.size}")
+    f.do(f"{b_then} = getelementptr i8, ptr {b_now}, i64 %b_step")
+    f.do(f"{right} = add nsw i64 {left}, -1")
+    f.branch(f(f"icmp sgt i64 {left}, 1"), head, end)
+    f.block(end)
+    for i, (_, then) in enumerate(sums):
+        at = f(f"getelementptr i8, ptr %sums, i64 {i * width}")
+        f.do(f"store {kind} {then}, ptr {at}, align {width}")
+    f.do("ret void")

@@ -1,0 +1,94 @@
+"""Coins: 1 where a random word is below a chance, compared exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.base.dtypes import DType, float32, float64
+from weft.base.shapes import Shape
+from weft.codegen.indexing.access import copy_bytes, element, fail_if, offset, positions
+from weft.codegen.indexing.plan import dense_steps, merged
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.random.draws import word_vector
+from weft.codegen.random.words import Chunk, draw_kernel, spread
+from weft.codegen.scalar.forms import compute_kind, load, store, supported
+from weft.codegen.scalar.vec import Vec
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Node
+from weft.ir.types import TensorType
+from weft.ops.philox import elements_per_block
+
+__all__ = ["bernoulli"]
+
+
+def bernoulli(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    chance, out = node.inputs[1].tensor_type, node.out.tensor_type
+    if not supported(out.dtype) or not supported(chance.dtype):
+        return None
+    wide = chance.dtype is float64
+    lanes = module.target.lanes(8)
+
+    def fill(f: Function, chunk: Chunk) -> None:
+        chances = _chances(f, chunk, chance, out.shape, lanes)
+        with f.loop("0", str(chunk.size), str(lanes)) as i:
+            word = word_vector(f, chunk, i, 64 if wide else 32, lanes)
+            if wide:
+                number = word.op("lshr", 11).convert("sitofp", "double") * 2.0**-53
+            else:
+                number = word.convert("uitofp", "double") * 2.0**-32
+            hit = number < chances(i)
+            kind = compute_kind(out.dtype)
+            one = Vec(f, kind, lanes, "")
+            value = hit if kind == "i1" else hit.pick(one.make(1), one.make(0))
+            store(f, out.dtype, element(f, chunk.target, i, out.dtype.itemsize), value.name, lanes)
+
+    per_block = elements_per_block(float64 if wide else float32)
+    checking = _check(module, f"{name}.check", chance.dtype, chance.size)
+    drawing = draw_kernel(module, name, out.size, out.dtype.itemsize, per_block, 2, fill, 0.3)
+    return [checking, drawing]
+
+
+def _chances(
+    f: Function, chunk: Chunk, chance: TensorType, shape: Shape, lanes: int
+) -> Callable[[str], Vec]:
+    """A function that gives the chances of elements i … i + lanes - 1 of a chunk, as doubles."""
+    dtype, size = chance.dtype, chance.dtype.itemsize
+    given = argument(f, 1)
+    if chance.size == 1:
+        one = Vec(f, compute_kind(dtype), 1, load(f, dtype, given, 1)).convert("fpext", "double")
+        same = spread(f, "double", one.name, lanes)
+        return lambda _: same
+    sizes, (steps,) = merged(shape, dense_steps(chance.shape, shape))
+    own = f.var("i8", count=size * chunk.size, align=64)
+    if steps == (1,):
+        # Whole vectors must not be read beyond the end: there they are read from a copy.
+        there = element(f, given, chunk.start, size)
+        partly = f(f"icmp slt i64 {chunk.count}, {chunk.size}")
+        with f.when(partly):
+            copy_bytes(f, own, there, f(f"mul i64 {chunk.count}, {size}"))
+        source = f(f"select i1 {partly}, ptr {own}, ptr {there}")
+    else:
+        source = own
+        with f.loop("0", chunk.count) as i:
+            at = positions(f, f(f"add i64 {chunk.start}, {i}"), sizes)
+            place = offset(f, "0", list(zip(at, steps, strict=True)))
+            copied = load(f, dtype, element(f, given, place, size), 1)
+            store(f, dtype, element(f, own, i, size), copied, 1)
+
+    def vector(i: str) -> Vec:
+        found = load(f, dtype, element(f, source, i, size), lanes)
+        return Vec(f, compute_kind(dtype), lanes, found).convert("fpext", "double")
+
+    return vector
+
+
+def _check(module: Module, name: str, dtype: DType, size: int) -> Kernel:
+    """Are all of them probabilities? NaN is none."""
+    f = module.function(name, "i32", PARAMS)
+    pointer = argument(f, 1)
+    with f.loop("%begin", "%end") as i:
+        value = load(f, dtype, element(f, pointer, i, dtype.itemsize), 1)
+        chance = Vec(f, compute_kind(dtype), 1, value)
+        fail_if(f, (chance.compare("ult", 0.0) | chance.compare("ugt", 1.0)).name)
+    f.do("ret i32 0")
+    return Kernel(name, size, 0.7)

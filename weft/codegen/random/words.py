@@ -1,0 +1,138 @@
+"""The bits of random numbers: Philox 4×32-10, many blocks at once (see `weft.ops.philox`).
+
+One function of the module, shared by all draws, writes the words of blocks into memory in the
+order in which elements take them: a word of 32 bits is an element of <n x i32> there, one of 64
+bits an element of <n x i64>. What is made of them is then a plain loop over vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.codegen.indexing.access import copy_bytes, element, least
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.scalar.vec import Vec
+from weft.codegen.text import Function, Module
+from weft.ops.philox import CONSTANTS, KEY_STEPS, ROUNDS
+
+__all__ = ["Chunk", "draw_kernel", "interleaved", "spread"]
+
+_BLOCKS = 64  # made at a time by one item of work: 1 KiB of words
+_BLOCK_COST = 1.2  # nanoseconds
+
+
+def spread(f: Function, kind: str, value: str, lanes: int) -> Vec:
+    """A scalar in all lanes."""
+    whole = f"<{lanes} x {kind}>"
+    first = f(f"insertelement {whole} poison, {kind} {value}, i64 0")
+    name = f(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
+    return Vec(f, kind, lanes, name)
+
+
+def interleaved(a: Vec, b: Vec) -> Vec:
+    """a0 b0 a1 b1 …"""
+    order = ", ".join(f"i32 {i}, i32 {i + a.lanes}" for i in range(a.lanes))
+    lanes = 2 * a.lanes
+    name = a.f(f"shufflevector {a.type} {a}, {b.type} {b}, <{lanes} x i32> <{order}>")
+    return Vec(a.f, a.kind, lanes, name)
+
+
+def _add_words(module: Module) -> None:
+    """The words of blocks `first` … `first` + `count` - 1, a multiple of the vector's lanes.
+
+    Words stand in the low halves of lanes; what is above them does not count.
+    """
+    params = [("ptr", "to"), ("i64", "key"), ("i64", "first"), ("i64", "count")]
+    f = module.function("weft.philox", "void", params, "nounwind noinline")
+    lanes = module.target.lanes(8)
+    whole = f"<{lanes} x i64>"
+    m0, m1, half, low = CONSTANTS
+    first_keys = [spread(f, "i64", "%key", lanes), spread(f, "i64", f("lshr i64 %key, 32"), lanes)]
+    numbers = ", ".join(f"i64 {i}" for i in range(lanes))
+    rooms = [f.var(whole) for _ in range(6)]  # the four words of the counter, two of the key
+    with f.loop("0", "%count", str(lanes)) as i:
+        begin = spread(f, "i64", f(f"add i64 %first, {i}"), lanes)
+        index = Vec(f, "i64", lanes, f(f"add {whole} {begin}, <{numbers}>"))
+        none = index.make(0)
+        for room, value in zip(
+            rooms, (index, index.op("lshr", 32), none, none, *first_keys), strict=True
+        ):
+            f.set(whole, room, value.name)
+        with f.loop("0", str(ROUNDS)):
+            c0, c1, c2, c3, k0, k1 = (Vec(f, "i64", lanes, f.get(whole, room)) for room in rooms)
+            product0, product1 = (c0 & low) * m0, (c2 & low) * m1
+            now = (
+                product1.op("lshr", half) ^ c1 ^ k0,
+                product1,
+                product0.op("lshr", half) ^ c3 ^ k1,
+                product0,
+                k0 + KEY_STEPS[0][1],
+                k1 + KEY_STEPS[1][1],
+            )
+            for room, value in zip(rooms, now, strict=True):
+                f.set(whole, room, value.name)
+        c = [Vec(f, "i64", lanes, f.get(whole, room)) for room in rooms[:4]]
+        words = interleaved(*[(c[j] & low) | (c[j + 1] << half) for j in (0, 2)])
+        to = element(f, "%to", i, 16)
+        f.do(f"store {words.type} {words}, ptr {to}, align 16")
+    f.do("ret void")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The elements that one item of work makes.
+
+    words   a pointer to their words
+    target  where they go
+    start   the number of the first, an i64
+    count   how many there are, an i64; the chunk has room for `size`, which is known
+    """
+
+    words: str
+    target: str
+    start: str
+    count: str
+    size: int
+
+
+def draw_kernel(
+    module: Module,
+    name: str,
+    total: int,
+    itemsize: int,
+    per_block: int,
+    target: int,
+    fill: Callable[[Function, Chunk], None],
+    cost: float,
+) -> Kernel:
+    """A kernel that draws `total` elements; the state is its first argument.
+
+    `fill` writes whole chunks. The last may lie partly beyond the end: its elements are made in
+    memory of their own, and what counts of them is copied.
+    """
+    lanes = module.target.lanes(8)
+    all_blocks = -(-total // per_block)
+    blocks = min(_BLOCKS, -(-all_blocks // lanes) * lanes)
+    size = blocks * per_block
+    f = module.function(name, "i32", PARAMS)
+    state, out = argument(f, 0), argument(f, target)
+    words = f.var("i8", count=16 * blocks, align=64)
+    own = f.var("i8", count=itemsize * size, align=64)
+    key = f(f"load i64, ptr {state}, align 8")
+    origin = f(f"load i64, ptr {element(f, state, '1', 8)}, align 8")
+    module.once("weft.philox", _add_words)
+    with f.loop("%begin", "%end") as item:
+        first = f(f"add i64 {origin}, {f(f'mul i64 {item}, {blocks}')}")
+        f.do(f"call void @weft.philox(ptr {words}, i64 {key}, i64 {first}, i64 {blocks})")
+        start = f(f"mul i64 {item}, {size}")
+        count = least(f, f(f"sub i64 {total}, {start}"), str(size))
+        there = element(f, out, start, itemsize)
+        partly = f(f"icmp slt i64 {count}, {size}")
+        to = f(f"select i1 {partly}, ptr {own}, ptr {there}")
+        fill(f, Chunk(words, to, start, count, size))
+        with f.when(partly):
+            copy_bytes(f, there, own, f(f"mul i64 {count}, {itemsize}"))
+    f.do("ret i32 0")
+    items = -(-all_blocks // blocks) if blocks else 0
+    return Kernel(name, items, blocks * _BLOCK_COST + size * cost)

@@ -1,0 +1,194 @@
+"""Floats: arithmetic, rounding, comparison, and what is made of a few of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.base import dtypes
+from weft.base.dtypes import DType
+from weft.codegen import math
+from weft.codegen.scalar.forms import from_half, to_half
+from weft.codegen.scalar.modulo import divided
+from weft.codegen.scalar.vec import Vec
+
+__all__ = ["FLOATS", "UNROUNDED", "nextafter"]
+
+Rule = Callable[..., Vec]
+
+
+def _function(name: str) -> Rule:
+    """A function of `weft.codegen.math`."""
+
+    def rule(*values: Vec) -> Vec:
+        x = values[0]
+        dtype = dtypes.float32 if x.kind == "float" else dtypes.float64
+        called = math.call(x.f, name, dtype, x.lanes, *[value.name for value in values])
+        return Vec(x.f, x.kind, x.lanes, called)
+
+    return rule
+
+
+_log = _function("log")
+_pow = _function("pow")
+
+# --- comparison -----------------------------------------------------------------------------------
+
+
+def _maximum(x: Vec, y: Vec) -> Vec:
+    """NaN where either is NaN; of equal zeros the second, as NumPy has it."""
+    return x.is_nan().pick(x, (x > y).pick(x, y))
+
+
+def _minimum(x: Vec, y: Vec) -> Vec:
+    return x.is_nan().pick(x, (x < y).pick(x, y))
+
+
+def _sign(x: Vec) -> Vec:
+    """-1, 0 (never -0) or 1; NaN stays."""
+    some = (x > 0.0).pick(x.make(1.0), (x < 0.0).pick(x.make(-1.0), 0.0))
+    return x.is_nan().pick(x, some)
+
+
+def _relu(x: Vec) -> Vec:
+    """NaN stays; -0 becomes 0."""
+    return x.compare("ugt", 0.0).pick(x, 0.0)
+
+
+# --- neighbours -----------------------------------------------------------------------------------
+
+
+def nextafter(x: Vec, y: Vec, *, dtype: DType) -> Vec:
+    """The next value of the dtype after x towards y."""
+    bits, least, shift = x.as_bits(), 1, 0
+    if dtype is dtypes.float16:
+        bits = to_half(x).as_bits()
+    elif dtype is dtypes.bfloat16:
+        shift = 16  # its bits are the upper ones of a float
+        least = 1 << shift
+    sign = bits.make(-1 << (bits.bits - 1))
+    smallest = (y.as_bits() & (-1 << (y.bits - 1))) if bits.bits == y.bits else None
+    if smallest is None:  # the sign of y in 16 bits
+        smallest = (y < 0.0).pick(sign, 0)
+    smallest = smallest | least
+    outwards = (x < y) ^ (x < 0.0)
+    stepped = bits + outwards.pick(bits.make(least), -least)
+    stepped = x.equals(0.0).pick(smallest, stepped)
+    out = from_bits(stepped, x.kind)
+    same = x if dtype is dtypes.float16 else y  # which of two equal ones differs by dtype
+    out = x.equals(y).pick(same, out)
+    return x.compare("uno", y).pick(x + y, out)
+
+
+def from_bits(bits: Vec, kind: str) -> Vec:
+    """Integers as the floats that have their bits; 16 of them are a half's."""
+    if bits.kind == "i16":
+        return from_half(bits.convert("bitcast", "half"))
+    return bits.convert("bitcast", kind)
+
+
+# --- powers ---------------------------------------------------------------------------------------
+
+
+def _power(x: Vec, y: Vec) -> Vec:
+    """x ** y; where y is a constant of those that models have, by a product or a root."""
+    powers: dict[float, Callable[[], Vec]] = {
+        0.0: lambda: x.make(1.0),
+        1.0: lambda: x,
+        2.0: lambda: x * x,
+        3.0: lambda: x * x * x,
+        -1.0: lambda: 1.0 / x,
+        0.5: lambda: _root(x),
+        -0.5: lambda: 1.0 / _root(x),
+    }
+    if y.known:
+        for power, rule in powers.items():
+            if y.name == y.make(power).name:
+                return rule()
+    return _pow(x, y)
+
+
+def _root(x: Vec) -> Vec:
+    """x ** 0.5: a square root but for -0, whose power is 0, and -inf, whose power is inf."""
+    root = x.intrinsic("sqrt") + 0.0
+    return x.equals(float("-inf")).pick(x.make(float("inf")), root)
+
+
+# --- losses ---------------------------------------------------------------------------------------
+
+
+def _cut_log(p: Vec) -> Vec:
+    return _maximum(_log(p), p.make(-100.0))
+
+
+def _binary_cross_entropy(p: Vec, target: Vec) -> Vec:
+    return (target - 1.0) * _cut_log(1.0 - p) - target * _cut_log(p)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _same(x: Vec) -> Vec:
+    return x
+
+
+def _nonzero(x: Vec) -> Vec:
+    return x.differs(0.0)
+
+
+def _intrinsic(word: str) -> Rule:
+    return lambda x, *others: x.intrinsic(word, *others)
+
+
+_EXACT: dict[str, Rule] = {  # the results of these are values of the operands' dtype already
+    "identity": _same,
+    "stop_gradient": _same,
+    "positive": _same,
+    "real": _same,
+    "conj": _same,
+    "imag": lambda x: x.make(0.0),
+    "negative": lambda x: -x,
+    "abs": abs,
+    "sign": _sign,
+    "relu": _relu,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "copysign": _intrinsic("copysign"),
+    "floor": _intrinsic("floor"),
+    "ceil": _intrinsic("ceil"),
+    "trunc": _intrinsic("trunc"),
+    "round": _intrinsic("roundeven"),
+    "equal": lambda x, y: x.equals(y),
+    "not_equal": lambda x, y: x.differs(y),
+    "less": lambda x, y: x < y,
+    "less_equal": lambda x, y: x <= y,
+    "greater": lambda x, y: x > y,
+    "greater_equal": lambda x, y: x >= y,
+    "isnan": lambda x: x.is_nan(),
+    "isinf": lambda x: abs(x).equals(float("inf")),
+    "isfinite": lambda x: abs(x) < float("inf"),
+    "signbit": lambda x: x.as_bits() < 0,
+    "logical_and": lambda x, y: _nonzero(x) & _nonzero(y),
+    "logical_or": lambda x, y: _nonzero(x) | _nonzero(y),
+    "logical_xor": lambda x, y: _nonzero(x) ^ _nonzero(y),
+    "logical_not": lambda x: x.equals(0.0),
+}
+UNROUNDED = frozenset(_EXACT)
+_FUNCTIONS = (
+    "exp expm1 log log1p log2 log10 logaddexp sin cos tan asin acos atan atan2 sinh cosh tanh "
+    "asinh acosh atanh hypot softplus erf erfc sigmoid"
+)
+FLOATS: dict[str, Rule] = {
+    **_EXACT,
+    **{name: _function(name) for name in _FUNCTIONS.split()},
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / y,
+    "floor_divide": lambda x, y: divided(x, y)[0],
+    "remainder": lambda x, y: divided(x, y)[1],
+    "square": lambda x: x * x,
+    "sqrt": _intrinsic("sqrt"),
+    "reciprocal": lambda x: 1.0 / x,
+    "pow": _power,
+    "binary_cross_entropy": _binary_cross_entropy,
+}

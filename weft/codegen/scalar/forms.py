@@ -1,0 +1,205 @@
+"""The two forms of an element: in memory, and in registers, where it is computed with.
+
+| dtype | memory | compute |
+| --- | --- | --- |
+| bool | i8, 0 or 1 | i1 |
+| integers | iN | iN |
+| float32, float64 | float, double | float, double |
+| float16 | half | float, rounded to float16 |
+| bfloat16 | i16 | float, rounded to bfloat16 |
+
+A narrow float in compute form is always a value that its dtype has: what computes with it rounds
+its result (`rounded`), so that a store is exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.dtypes import NARROW_FLOATS, DType
+from weft.codegen.scalar.vec import Vec, constant, vector_type
+from weft.codegen.text import Function
+
+__all__ = [
+    "compute_kind",
+    "compute_type",
+    "literal",
+    "load",
+    "memory_type",
+    "rounded",
+    "splat",
+    "store",
+    "supported",
+]
+
+_MEMORY = {
+    dtypes.bool: "i8",
+    dtypes.float16: "half",
+    dtypes.bfloat16: "i16",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+_COMPUTE = {
+    dtypes.bool: "i1",
+    dtypes.float16: "float",
+    dtypes.bfloat16: "float",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+for _dtype in list(dtypes.DTYPES.values()):
+    if _dtype.kind in ("int", "uint"):
+        _MEMORY[_dtype] = _COMPUTE[_dtype] = f"i{_dtype.bits}"
+for _dtype, _bits in ((dtypes.complex64, "i64"), (dtypes.complex128, "i128")):
+    _MEMORY[_dtype] = _COMPUTE[_dtype] = _bits  # moved only
+
+
+def supported(dtype: DType) -> bool:
+    """Whether there is arithmetic on a dtype: not on complex ones, nor on users' own."""
+    return dtype in _COMPUTE and dtype.kind != "complex"
+
+
+def memory_type(dtype: DType) -> str:
+    return _MEMORY[dtype]
+
+
+def compute_kind(dtype: DType) -> str:
+    return _COMPUTE[dtype]
+
+
+def compute_type(dtype: DType, lanes: int) -> str:
+    return vector_type(_COMPUTE[dtype], lanes)
+
+
+def literal(dtype: DType, value: Any, lanes: int) -> str:
+    """A Python or NumPy number as a constant in compute form."""
+    number = np.asarray(value).astype(dtype.numpy)  # narrow floats are rounded here
+    return constant(_COMPUTE[dtype], number.astype(dtype.numpy).item(), lanes)
+
+
+def splat(f: Function, dtype: DType, value: str, lanes: int) -> str:
+    """A scalar in compute form, in all lanes."""
+    if lanes == 1:
+        return value
+    kind = _COMPUTE[dtype]
+    if not value.startswith("%"):
+        return f"splat ({kind} {value})"
+    whole = f"<{lanes} x {kind}>"
+    first = f(f"insertelement {whole} poison, {kind} {value}, i64 0")
+    return f(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def load(f: Function, dtype: DType, pointer: str, lanes: int, mask: str | None = None) -> str:
+    """`lanes` elements from memory, in compute form; 0 where a mask <lanes x i1> does not hold."""
+    kind, align = _MEMORY[dtype], dtype.itemsize
+    whole = vector_type(kind, lanes)
+    if mask is None:
+        raw = f(f"load {whole}, ptr {pointer}, align {align}")
+    elif lanes == 1:
+        room = f.var(kind, "zeroinitializer")
+        with f.when(mask):
+            f.set(kind, room, f(f"load {kind}, ptr {pointer}, align {align}"))
+        raw = f.get(kind, room)
+    else:
+        given = Vec(f, kind, lanes, "")
+        mask_type = f"<{lanes} x i1>"
+        name = f.module.declare(
+            whole, f"llvm.masked.load.{given.suffix}.p0", f"ptr, {mask_type}, {whole}"
+        )
+        raw = f(
+            f"call {whole} @{name}(ptr align {align} {pointer}, {mask_type} {mask}, "
+            f"{whole} zeroinitializer)"
+        )
+    return _read(Vec(f, kind, lanes, raw), dtype).name
+
+
+def store(
+    f: Function, dtype: DType, pointer: str, value: str, lanes: int, mask: str | None = None
+) -> None:
+    """Write values in compute form to memory, where a mask holds."""
+    raw = _written(Vec(f, _COMPUTE[dtype], lanes, value), dtype)
+    align = dtype.itemsize
+    if mask is None:
+        f.do(f"store {raw.type} {raw}, ptr {pointer}, align {align}")
+    elif lanes == 1:
+        with f.when(mask):
+            f.do(f"store {raw.type} {raw}, ptr {pointer}, align {align}")
+    else:
+        mask_type = f"<{lanes} x i1>"
+        name = f.module.declare(
+            "void", f"llvm.masked.store.{raw.suffix}.p0", f"{raw.type}, ptr, {mask_type}"
+        )
+        f.do(
+            f"call void @{name}({raw.type} {raw}, ptr align {align} {pointer}, {mask_type} {mask})"
+        )
+
+
+def _read(raw: Vec, dtype: DType) -> Vec:
+    if dtype is dtypes.bool:
+        return raw.differs(0)
+    if dtype is dtypes.bfloat16:
+        return (raw.convert("zext", "i32") << 16).convert("bitcast", "float")
+    if dtype is dtypes.float16:
+        return from_half(raw)
+    return raw
+
+
+def _written(value: Vec, dtype: DType) -> Vec:
+    if dtype is dtypes.bool:
+        return value.convert("zext", "i8")
+    if dtype is dtypes.bfloat16:
+        return value.as_bits().op("lshr", 16).convert("trunc", "i16")
+    if dtype is dtypes.float16:
+        return to_half(value)
+    return value
+
+
+# --- narrow floats --------------------------------------------------------------------------------
+
+
+def rounded(value: Vec, dtype: DType) -> Vec:
+    """A result computed in float32, rounded to the narrow float that it is to be."""
+    if dtype is dtypes.float16:
+        return from_half(to_half(value))
+    if dtype is dtypes.bfloat16:
+        bits = value.as_bits()
+        half_up = bits + (bits.op("lshr", 16) & 1) + 0x7FFF
+        kept = value.is_nan().pick(bits | 0x400000, half_up)  # a NaN must not round to infinity
+        return (kept & ~0xFFFF).convert("bitcast", "float")
+    assert dtype not in NARROW_FLOATS
+    return value
+
+
+def to_half(value: Vec) -> Vec:
+    """float to half, to nearest even."""
+    if value.f.module.target.has("f16c"):
+        return value.convert("fptrunc", "half")
+    # Without the instruction LLVM calls a function that no one may have: by integers instead.
+    bits = value.as_bits()
+    sign = bits.op("lshr", 16) & 0x8000
+    size = bits & 0x7FFFFFFF
+    normal = (size + (size.op("lshr", 13) & 1) - ((112 << 23) - 0xFFF)).op("lshr", 13)
+    # A denormal's unit in the last place is that of 0.5 in float32: the addition rounds.
+    small = (size.convert("bitcast", "float") + 0.5).as_bits() - 0x3F000000
+    # 65520 and more round to infinity; a NaN keeps being one.
+    large = (size.compare("ugt", 0x7F800000)).pick(size.make(0x7E00), 0x7C00)
+    out = size.compare("ult", 113 << 23).pick(small, normal)
+    out = size.compare("uge", 0x477FF000).pick(large, out)
+    return (out | sign).convert("trunc", "i16").convert("bitcast", "half")
+
+
+def from_half(value: Vec) -> Vec:
+    """half to float, exactly."""
+    if value.f.module.target.has("f16c"):
+        return value.convert("fpext", "float")
+    bits = value.as_bits().convert("zext", "i32")
+    moved = (bits & 0x7FFF) << 13
+    # The product moves the exponents, and makes normal numbers of denormal ones.
+    finite = (moved.convert("bitcast", "float") * 2.0**112).as_bits()
+    special = moved.compare("uge", 0x7C00 << 13).pick(moved | 0x7F800000, finite)
+    return (special | ((bits & 0x8000) << 16)).convert("bitcast", "float")

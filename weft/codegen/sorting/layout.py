@@ -1,0 +1,76 @@
+"""An axis among others: a tensor seen as (outer, length, inner)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from weft.codegen.indexing.access import positions
+from weft.codegen.scalar.vec import Vec
+from weft.codegen.text import Function
+
+__all__ = ["Axis", "Columns", "axis_of", "columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """How many elements there are before an axis, along it, and behind it."""
+
+    outer: int
+    length: int
+    inner: int
+
+    def row_start(self, f: Function, row: str) -> str:
+        """Where row number `row`, of outer · inner, begins."""
+        if self.inner == 1:
+            return f(f"mul i64 {row}, {self.length}")
+        before, behind = positions(f, row, [self.outer, self.inner])
+        return f(f"add i64 {f(f'mul i64 {before}, {self.length * self.inner}')}, {behind}")
+
+
+def axis_of(shape: Sequence[int], axis: int) -> Axis:
+    return Axis(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows side by side, one in each lane: the places of their first elements, and which count.
+
+    `outer` and `first` are the position before the axis and the first one behind it.
+    """
+
+    outer: str
+    first: str
+    start: str
+    mask: str | None
+
+
+def column_items(axis: Axis, lanes: int) -> int:
+    return axis.outer * -(-axis.inner // lanes)
+
+
+@contextmanager
+def columns(f: Function, axis: Axis, lanes: int) -> Iterator[Columns]:
+    """Walk `%begin … %end` as groups of `lanes` rows that lie side by side."""
+    groups = -(-axis.inner // lanes)
+    with f.loop("%begin", "%end") as item:
+        outer, group = positions(f, item, [axis.outer, groups])
+        first = f(f"mul i64 {group}, {lanes}")
+        origin = f(f"mul i64 {outer}, {axis.length * axis.inner}")
+        mask = None
+        if axis.inner % lanes:
+            left = f(f"sub i64 {axis.inner}, {first}")
+            name = f.module.declare(
+                f"<{lanes} x i1>", f"llvm.get.active.lane.mask.v{lanes}i1.i64", "i64, i64"
+            )
+            mask = f(f"call <{lanes} x i1> @{name}(i64 0, i64 {left})")
+        yield Columns(outer, first, f(f"add i64 {origin}, {first}"), mask)
+
+
+def widened(f: Function, value: Vec, signed: bool) -> Vec:
+    """Short integers and bools in 32 bits; all else as it is."""
+    if value.kind in ("i1", "i8", "i16"):
+        return value.convert("sext" if signed else "zext", "i32")
+    return value

@@ -1,0 +1,24 @@
+"""The kernels of all rooms, by the card they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.codegen import conv, indexing, pool, random, sorting
+
+__all__ = ["KERNELS", "PRODUCTS"]
+
+#: (module, name, node, store) -> kernels: what can be followed by elementwise ops in registers.
+PRODUCTS: dict[str, Callable[..., Any] | None] = {
+    "matmul": None,  # it reads strided operands, see `weft.codegen.products`
+    **{name: emit for name, emit in conv.EMITTERS.items() if name in ("conv", "conv_bias")},
+}
+#: (module, name, node) -> kernels.
+KERNELS: dict[str, Callable[..., Any]] = {
+    **{name: emit for name, emit in conv.EMITTERS.items() if name not in PRODUCTS},
+    **getattr(pool, "EMITTERS", {}),
+    **indexing.EMITTERS,
+    **random.EMITTERS,
+    **getattr(sorting, "EMITTERS", {}),
+}

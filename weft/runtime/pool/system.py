@@ -1,0 +1,132 @@
+"""What differs between systems: instructions, clocks, and how a thread sleeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.codegen.text import Function, Module
+from weft.runtime.pool.layout import field
+
+__all__ = ["Host", "declare", "define_now", "define_sleep", "host_of", "pause"]
+
+PRIVATE_WAIT, PRIVATE_WAKE = 128, 129
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What differs between systems.
+
+    pause    the intrinsic (and its parameter) that says "I am waiting"
+    ticks    the intrinsic that reads a counter without asking the system
+    look     how many ticks may pass until a poll looks at the clock: 1 to 40 ms
+    futex    the number of the system call, or 0: then sleep is a condition of pthread
+    clock    the number of the clock that never jumps
+    setmask  the number that says "set the mask" to pthread_sigmask
+    """
+
+    pause: str
+    how_long: str
+    ticks: str
+    look: int
+    futex: int
+    clock: int = 1
+    setmask: int = 2
+
+
+_X86 = ("llvm.x86.sse2.pause", "", "llvm.readcyclecounter", 1 << 24)
+_ARM = ("llvm.aarch64.isb", "i32 15", "llvm.readsteadycounter", 1 << 20)
+
+
+def host_of(triple: str) -> Host | None:
+    """The table's row for a machine; None where threads are not known to work."""
+    arm = triple.startswith(("aarch64", "arm64"))
+    if not (arm or triple.startswith("x86_64")):
+        return None
+    machine = _ARM if arm else _X86
+    if "linux" in triple:
+        return Host(*machine, futex=98 if arm else 202)
+    if "darwin" in triple or "macos" in triple:
+        return Host(*machine, futex=0, clock=6, setmask=3)
+    return None
+
+
+def declare(module: Module, host: Host) -> None:
+    for result, name, params in (
+        ("void", host.pause, host.how_long.partition(" ")[0]),
+        ("i64", host.ticks, ""),
+        ("i32", "sched_yield", ""),
+        ("i32", "clock_gettime", "i32, ptr"),
+        ("ptr", "malloc", "i64"),
+        ("void", "free", "ptr"),
+        ("i64", "pthread_self", ""),
+        ("i32", "pthread_create", "ptr, ptr, ptr, ptr"),
+        ("i32", "pthread_attr_init", "ptr"),
+        ("i32", "pthread_attr_setdetachstate", "ptr, i32"),
+        ("i32", "pthread_attr_setstacksize", "ptr, i64"),
+        ("i32", "pthread_attr_destroy", "ptr"),
+        ("i32", "pthread_sigmask", "i32, ptr, ptr"),
+        ("i32", "sigfillset", "ptr"),
+        ("i32", "PyGILState_Ensure", ""),
+        ("void", "PyGILState_Release", "i32"),
+        ("i32", "PyErr_CheckSignals", ""),
+        ("void", "PyErr_Fetch", "ptr, ptr, ptr"),
+    ):
+        module.declare(result, name, params)
+
+
+def pause(f: Function, host: Host) -> None:
+    f.do(f"call void @{host.pause}({host.how_long})")
+
+
+def define_now(module: Module, host: Host) -> None:
+    """i64 @now(): nanoseconds of the clock that never jumps."""
+    f = module.function("now", "i64", [])
+    time = f.var("i64", count=2)
+    f.do(f"call i32 @clock_gettime(i32 {host.clock}, ptr {time})")
+    seconds = f.get("i64", time)
+    rest = f.get("i64", f(f"getelementptr i64, ptr {time}, i64 1"))
+    whole = f(f"mul i64 {seconds}, 1000000000")
+    f.do(f"ret i64 {f(f'add i64 {whole}, {rest}')}")
+
+
+def define_sleep(module: Module, host: Host) -> None:
+    """@sleep(pool, word, value): until the word is another; @wake(pool, word, count)."""
+    (_sleep_by_futex if host.futex else _sleep_by_condition)(module, host)
+
+
+def _sleep_by_futex(module: Module, host: Host) -> None:
+    module.declare("i64", "syscall", "i64, ...")
+    call = f"call i64 (i64, ...) @syscall(i64 {host.futex}, ptr %word"
+    f = module.function("sleep", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "value")])
+    f.do(f"{call}, i32 {PRIVATE_WAIT}, i32 %value, ptr null, ptr null, i32 0)")
+    f.do("ret void")
+    f = module.function("wake", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "count")])
+    f.do(f"{call}, i32 {PRIVATE_WAKE}, i32 %count, ptr null, ptr null, i32 0)")
+    f.do("ret void")
+
+
+def _sleep_by_condition(module: Module, _host: Host) -> None:
+    """One mutex and one condition for all words: slower, and everywhere."""
+    for name, params in (
+        ("pthread_mutex_init", "ptr, ptr"),
+        ("pthread_cond_init", "ptr, ptr"),
+        ("pthread_mutex_lock", "ptr"),
+        ("pthread_mutex_unlock", "ptr"),
+        ("pthread_cond_wait", "ptr, ptr"),
+        ("pthread_cond_broadcast", "ptr"),
+    ):
+        module.declare("i32", name, params)
+    f = module.function("sleep", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "value")])
+    mutex, condition = field(f, "mutex"), field(f, "condition")
+    f.do(f"call i32 @pthread_mutex_lock(ptr {mutex})")
+    seen = f("load atomic i32, ptr %word seq_cst, align 4")
+    with f.when(f(f"icmp eq i32 {seen}, %value")):
+        f.do(f"call i32 @pthread_cond_wait(ptr {condition}, ptr {mutex})")
+    f.do(f"call i32 @pthread_mutex_unlock(ptr {mutex})")
+    f.do("ret void")
+    f = module.function("wake", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "count")])
+    mutex, condition = field(f, "mutex"), field(f, "condition")
+    f.do(f"call i32 @pthread_mutex_lock(ptr {mutex})")
+    f.do(f"call i32 @pthread_cond_broadcast(ptr {condition})")
+    f.do(f"call i32 @pthread_mutex_unlock(ptr {mutex})")
+    f.do("ret void")

@@ -1,0 +1,84 @@
+"""What a thread does with a job: chunk after chunk, its own first."""
+
+from __future__ import annotations
+
+from weft.codegen.text import Function, Module
+from weft.runtime.pool.layout import PARALLEL, fetch, field, slot
+
+__all__ = ["INTERRUPTED", "define_alone", "define_work"]
+
+#: The status of a run that a signal's handler has ended.
+INTERRUPTED = -2
+#: A range that one thread does alone is cut into so many parts, to poll between them.
+POLLS_ALONE = 64
+
+
+def _fail(f: Function, status: str) -> None:
+    """The first status that is not 0 is the job's."""
+    f.do(f"cmpxchg ptr {field(f, 'status')}, i32 0, i32 {status} monotonic monotonic")
+
+
+def define_work(module: Module) -> None:
+    """@work(pool, home, polls): chunks of the slot `home`, then of the others, until none is left.
+
+    Only a caller polls: a worker is no thread of Python's.
+    """
+    f = module.function(
+        "work", "void", [("ptr", "pool"), ("i64", "home"), ("i1", "polls")], "nounwind noinline"
+    )
+    fn, args = (f(f"load ptr, ptr {field(f, name)}") for name in ("fn", "args"))
+    items, grain, parts = (
+        f(f"load i64, ptr {field(f, name)}") for name in ("items", "grain", "parts")
+    )
+    with f.loop("0", parts) as step:
+        at = f(f"urem i64 {f(f'add i64 %home, {step}')}, {parts}")
+        following, end_at = slot(f, at)
+        end = f(f"load i64, ptr {end_at}")
+        more, look, take, run, done = (f.fresh(w) for w in ("more", "look", "take", "run", "done"))
+        f.jump(more)
+        f.block(more)
+        failed = f(f"icmp ne i32 {fetch(f, 'i32', 'status')}, 0")
+        f.branch(failed, done, look)
+        f.block(look)  # to look first keeps the counter from running on and on
+        seen = f(f"load atomic i64, ptr {following} monotonic, align 8")
+        f.branch(f(f"icmp sge i64 {seen}, {end}"), done, take)
+        f.block(take)
+        chunk = f(f"atomicrmw add ptr {following}, i64 1 monotonic")
+        f.branch(f(f"icmp sge i64 {chunk}, {end}"), done, run)
+        f.block(run)
+        begin = f(f"mul i64 {chunk}, {grain}")
+        # The last chunk may be short; counted from the end, nothing runs over.
+        left = f(f"sub i64 {items}, {begin}")
+        size = f(f"call i64 @llvm.smin.i64(i64 {left}, i64 {grain})")
+        status = f(f"call i32 {fn}(ptr {args}, i64 {begin}, i64 {f(f'add i64 {begin}, {size}')})")
+        with f.when(f(f"icmp ne i32 {status}, 0")):
+            _fail(f, status)
+        with f.when("%polls"):
+            asked = f("call i32 @weft_poll(ptr %pool)")
+            with f.when(f(f"icmp ne i32 {asked}, 0")):
+                _fail(f, str(INTERRUPTED))
+        f.jump(more)
+        f.block(done)
+    f.do("ret void")
+    module.declare("i64", "llvm.smin.i64", "i64, i64")
+
+
+def define_alone(module: Module) -> None:
+    """i32 @alone(pool, fn, args, items, grain): all of it on this thread."""
+    f = module.function("alone", "i32", PARALLEL)
+    others = f(f"udiv i64 {f('add i64 %items, -1')}, %grain")  # chunks but for the first
+    at_once = f(f"add i64 {f(f'udiv i64 {others}, {POLLS_ALONE}')}, 1")
+    step = f(f"mul i64 {at_once}, %grain")
+    with f.loop("0", "%items", step) as begin:
+        left = f(f"sub i64 %items, {begin}")
+        size = f(f"call i64 @llvm.smin.i64(i64 {left}, i64 {step})")
+        status = f(f"call i32 %fn(ptr %args, i64 {begin}, i64 {f(f'add i64 {begin}, {size}')})")
+        with f.when(f(f"icmp ne i32 {status}, 0")):
+            f.do(f"ret i32 {status}")
+            f.block(f.fresh("never"))
+        asked = f("call i32 @weft_poll(ptr %pool)")
+        with f.when(f(f"icmp ne i32 {asked}, 0")):
+            f.do(f"ret i32 {INTERRUPTED}")
+            f.block(f.fresh("never"))
+    f.do("ret i32 0")
+    module.declare("i64", "llvm.smin.i64", "i64, i64")

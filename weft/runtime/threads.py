@@ -1,0 +1,185 @@
+"""How many threads kernels run on, and the pool of them.
+
+>>> weft.set_num_threads(2)
+>>> weft.get_num_threads()
+2
+
+The pool's code is in `weft/runtime/pool/`. It is built when a kernel first asks for it, and its
+workers start with the first parallel call. It is never taken down: sleeping workers cost nothing,
+and what they look at must not go away under them, at the end of the process neither.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+import os
+import threading
+from pathlib import Path
+
+from weft.base.errors import DTypeError, RangeError
+from weft.codegen.cache import Code, cached
+from weft.codegen.jit import Library
+from weft.codegen.target import host
+from weft.runtime.pool.code import EXPORTS, pool_text
+from weft.runtime.pool.layout import FIELDS, MOST_THREADS, POOL_BYTES
+
+__all__ = ["get_num_threads", "set_num_threads"]
+
+VARIABLE = "WEFT_NUM_THREADS"
+
+
+class _Pool:
+    """The pool of this process: `threads` is 0 until somebody asks."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.threads = 0
+        self.library: Library | None = None
+
+    def ready(self) -> Library:
+        if self.library is None:
+            with self.lock:
+                if self.library is None:
+                    library = cached(b"pool", lambda: Code(pool_text(host()), EXPORTS)).library
+                    library.keep()
+                    self.tell(library)
+                    self.library = library
+        return self.library
+
+    def tell(self, library: Library) -> None:
+        """Write down what the pool's code reads."""
+        at = library.address("weft_pool")
+        ctypes.c_int32.from_address(at + FIELDS["wanted"]).value = get_num_threads()
+        main = threading.main_thread().ident
+        ctypes.c_uint64.from_address(at + FIELDS["main_thread"]).value = main or 0
+
+    def forked(self) -> None:
+        """In the child of a fork: its workers did not come along, nor did who had a lock."""
+        self.lock = threading.Lock()
+        if self.library is not None:
+            ctypes.memset(self.library.address("weft_pool"), 0, POOL_BYTES)
+            self.tell(self.library)
+
+
+_pool = _Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.forked)
+
+
+# --- for users -----------------------------------------------------------------------------------
+
+
+def get_num_threads() -> int:
+    """On how many threads kernels run: what was set, else WEFT_NUM_THREADS, else all usable cores.
+
+    >>> weft.get_num_threads() >= 1
+    True
+    """
+    if _pool.threads == 0:
+        _pool.threads = _from_environment() or min(_usable_cores(), MOST_THREADS)
+    return _pool.threads
+
+
+def set_num_threads(n: int) -> None:
+    """Run kernels on `n` threads, the calling one included. Results do not depend on it.
+
+    >>> weft.set_num_threads(1)
+    >>> weft.get_num_threads()
+    1
+    """
+    _pool.threads = _checked(n, "set_num_threads")
+    if _pool.library is not None:
+        _pool.tell(_pool.library)  # the next call that takes the pool starts them
+
+
+def _checked(n: object, op: str) -> int:
+    try:
+        if isinstance(n, bool):
+            raise TypeError
+        count = operator.index(n)  # type: ignore[arg-type]
+    except TypeError:
+        raise DTypeError(
+            f"a number of threads is an integer, not {n!r:.60}", op=op, hint=f"1 … {MOST_THREADS}"
+        ) from None
+    if not 1 <= count <= MOST_THREADS:
+        raise RangeError(
+            f"{count} threads: 1 to {MOST_THREADS} are possible",
+            op=op,
+            hint=f"this process may use {_usable_cores()} cores",
+        )
+    return count
+
+
+def _from_environment() -> int:
+    """What the environment asks for; 0 where it does not."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return 0
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise RangeError(
+            f"{VARIABLE} is {text!r}",
+            op="get_num_threads",
+            hint=f"an integer from 1 to {MOST_THREADS}, or unset for all usable cores",
+        )
+    return int(text)
+
+
+def _usable_cores() -> int:
+    """Cores that the system lets this process use: containers often get fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, _container_cores()))
+
+
+def _container_cores(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """The container's share of time, in cores, rounded up; very many where it is not limited."""
+    try:
+        if (root / "cpu.max").exists():
+            quota, period = (root / "cpu.max").read_text().split()
+        else:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text()
+        if float(quota) > 0:  # "max" is no number
+            return math.ceil(float(quota) / float(period))
+    except (OSError, ValueError, ZeroDivisionError):
+        pass
+    return MOST_THREADS
+
+
+# --- for generated code --------------------------------------------------------------------------
+
+
+def pool_address() -> int:
+    """What to give `weft_parallel` and `weft_poll` as their pool: the same in all forks."""
+    return _pool.ready().address("weft_pool")
+
+
+def parallel_address() -> int:
+    """`i32 weft_parallel(ptr pool, ptr fn, ptr args, i64 items, i64 grain)`."""
+    return _pool.ready().address("weft_parallel")
+
+
+def poll_address() -> int:
+    """`i32 weft_poll(ptr pool)`: not 0 where the run shall end with INTERRUPTED."""
+    return _pool.ready().address("weft_poll")
+
+
+def raise_interrupt() -> None:
+    """After a run that ended with INTERRUPTED: raise what the signal's handler raised."""
+    at = pool_address() + FIELDS["raised"]
+    slots = (ctypes.c_void_p * 3).from_address(at)
+    kind, value, trace = slots
+    slots[:] = [None] * 3
+    if kind:
+        _restore(kind, value, trace)
+    raise KeyboardInterrupt
+
+
+#: A function of Python's own: what it leaves set is raised when it comes back.
+_restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyErr_Restore", ctypes.pythonapi)
+)

@@ -1,0 +1,90 @@
+"""Composite cards taken apart: their evaluation rules, run on symbolic values, say what of.
+
+What is left are elementwise ops, reductions, products and views, which fuse with what stands
+around them. A rule that computes narrow floats in float32 (WIDEN) still does, and rounds once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.autodiff.node import weft_namespace
+from weft.base import dtypes
+from weft.capture.make_graph import make_graph
+from weft.core.grad_mode import no_grad
+from weft.ir.attributes import attrs_key
+from weft.ir.graph import Builder, Graph, Node
+from weft.ir.op import Trait
+from weft.ir.types import TensorType
+from weft.passes.dead_code import DeadCode
+from weft.passes.nesting import inline
+from weft.passes.stop_gradient import DropStopGradient
+
+__all__ = ["COMPOSITES", "decompose"]
+
+COMPOSITES = frozenset(
+    (
+        *("softmax", "log_softmax", "logsumexp", "standardize", "cross_entropy", "nll", "linear"),
+        *("lstm_gates", "gru_gates"),
+    )
+)
+
+_known: dict[Any, Graph] = {}
+
+
+def is_composite(node: Node) -> bool:
+    name = node.op.name
+    return name in COMPOSITES or name.endswith("_update")
+
+
+def decompose(graph: Graph) -> Graph:
+    """The graph without composite nodes; nested graphs too."""
+    if not any(is_composite(node) for part in graph.walk() for node in part.nodes):
+        return graph
+    builder = Builder(graph, nested=decompose)
+    for node in graph.nodes:
+        inner = _inner(node) if is_composite(node) else None
+        if inner is None:
+            builder.copy(node)
+            continue
+        first = len(builder.graph.nodes)
+        builder.forward(node.outputs, inline(builder, inner, builder.inputs_of(node)))
+        for made in builder.graph.nodes[first:]:
+            made.location = node.location
+    return builder.finish()
+
+
+def _inner(node: Node) -> Graph | None:
+    types = tuple(value.type for value in node.inputs)
+    key = (node.op.name, types, attrs_key(node.attrs))
+    found = _known.get(key)
+    if found is None:
+        if len(_known) > 1000:
+            _known.clear()
+        found = _known[key] = _recorded(node, types)
+    return found
+
+
+def _recorded(node: Node, types: tuple[Any, ...]) -> Graph:
+    evaluate: Any = node.op.eval
+    narrow = (dtypes.float16, dtypes.bfloat16)
+    widens = Trait.WIDEN in node.op.traits or node.op.name.endswith("_update")
+
+    def rule(*inputs: Any) -> Any:
+        given = [
+            x.astype(dtypes.float32) if widens and x.dtype in narrow else x for x in inputs
+        ]
+        with no_grad():
+            out = evaluate(weft_namespace(), *given, **node.attrs)
+        outs = out if isinstance(out, tuple) else (out,)
+        return tuple(
+            made.astype(value.type.dtype) if _dtype(value.type) is not made.dtype else made
+            for made, value in zip(outs, node.outputs, strict=True)
+        )
+
+    return DeadCode().run(DropStopGradient().run(make_graph(rule, *types)))
+
+
+def _dtype(kind: Any) -> Any:
+    assert isinstance(kind, TensorType)
+    return kind.dtype

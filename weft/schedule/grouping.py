@@ -1,0 +1,332 @@
+"""From a graph to its groups, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import DType
+from weft.base.shapes import size_of
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import OPS, Trait
+from weft.ir.types import StackType, TensorType
+from weft.schedule.axes import Map
+from weft.schedule.groups import (
+    MOST_BUFFERS,
+    MOST_NODES,
+    REDUCTIONS,
+    Group,
+    Leaf,
+    Operand,
+    Scalar,
+    buffers_of,
+    is_small,
+)
+from weft.schedule.views import VIEW_OPS, View, dense, viewed
+
+__all__ = ["Grouping", "tensor_type"]
+
+#: Whether a node can be computed element by element in generated loops.
+Emits = Callable[[Node], bool]
+
+
+def tensor_type(value: Value) -> TensorType:
+    kind = value.type
+    assert isinstance(kind, TensorType)
+    return kind
+
+
+class Grouping:
+    """
+    emits     whether there is an emitter for an elementwise node, or a reduction
+    special   whether a node has kernels of its own: "product" or "kernel", or ""
+    """
+
+    def __init__(self, graph: Graph, emits: Emits, special: Callable[[Node], str]) -> None:
+        self.graph = graph
+        self.groups: list[Group] = []
+        self._emits = emits
+        self._special = special
+        self._home: dict[Value, Group] = {}  # the group that computes a value
+        self._copies: dict[Value, Value] = {}  # views that had to be copied
+        self.constants: dict[Value, np.ndarray[Any, Any]] = {}
+        self._wanted: dict[Value, None] = {}
+        for node in _early_first(graph):
+            self._take(node)
+        self.results = [self._settled(value) for value in graph.outputs]
+        for group in self.groups:
+            made = [value for node in group.nodes for value in node.outputs]
+            group.outputs = [value for value in made if value in self._wanted]
+
+    # --- what a value is ----------------------------------------------------------------------
+
+    def root(self, value: Value) -> tuple[Value, list[Node]]:
+        """The value that a view looks at, and the views from there to it."""
+        chain: list[Node] = []
+        while value.node is not None and is_view(value.node):
+            chain.append(value.node)
+            value = value.node.inputs[0]
+        return value, chain[::-1]
+
+    def leaf(self, value: Value) -> Leaf | Scalar:
+        """How a value is read from memory; a view that strides cannot say is copied first."""
+        root, chain = self.root(value)
+        number = literal_of(root)
+        if number is not None:
+            return Scalar(number)
+        root = self._in_memory(root)
+        view = dense(tensor_type(root).shape)
+        for node in chain:
+            shape = tensor_type(node.outputs[0]).shape
+            found = viewed(view, node.op.name, node.attrs, shape)
+            if found is None:
+                before = node.inputs[0]
+                if before not in self._copies:
+                    self._copies[before] = self._copied(before, Leaf(root, view))
+                root = self._copies[before]
+                self._wanted[root] = None
+                found = viewed(dense(view.shape), node.op.name, node.attrs, shape)
+                assert found is not None
+            view = found
+        self._wanted[root] = None
+        return Leaf(root, view)
+
+    def _in_memory(self, root: Value) -> Value:
+        if root.node is not None and root.node.op.name == "constant":
+            self.constants[root] = root.node.attrs["value"].array
+        return root
+
+    def _copied(self, value: Value, operand: Leaf | Scalar) -> Value:
+        """A value of its own with the elements of another, in C order."""
+        kind = tensor_type(value)
+        node = Node(OPS["identity"], [value], {}, [kind], (), None)
+        group = self._new("loop")
+        place = group.space.full(kind.shape)
+        group.add(node, place, [operand], place)
+        made = node.outputs[0]
+        self._home[made] = group
+        return made
+
+    def _settled(self, value: Value) -> Value:
+        """A value that lies in memory in C order from its first byte on, equal to this one."""
+        found = self.leaf(value)
+        if isinstance(found, Leaf) and found.view.is_dense:
+            if size_of(found.view.shape) == size_of(tensor_type(found.root).shape):
+                return found.root
+        if value not in self._copies:
+            self._copies[value] = self._copied(value, found)
+        self._wanted[self._copies[value]] = None
+        return self._copies[value]
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def _new(self, kind: str) -> Group:
+        group = Group(kind)
+        group.position = len(self.groups)
+        self.groups.append(group)
+        return group
+
+    def _take(self, node: Node) -> None:
+        if is_view(node) or (node.outputs and literal_of(node.outputs[0]) is not None):
+            return
+        name = node.op.name
+        if name == "constant":
+            return
+        if node.graphs:
+            self._alone(node, "control")
+        elif node.op.elementwise and self._emits(node):
+            self._elementwise(node)
+        elif name in REDUCTIONS and self._emits(node):
+            self._reduce(node)
+        else:
+            special = self._special(node)
+            self._alone(node, special or "call")
+
+    def _alone(self, node: Node, kind: str) -> None:
+        operands: list[Operand] = []
+        for value in node.inputs:
+            if not isinstance(value.type, TensorType):
+                operands.append(Leaf(value, View((), ())))
+            elif kind == "product":
+                operands.append(self._strided(value))
+            else:
+                operands.append(Leaf(self._settled(value), dense(tensor_type(value).shape)))
+        group = self._new(kind)
+        group.space.may_split = False
+        group.nodes.append(node)
+        group.operands[node] = operands
+        for value in node.outputs:
+            self._home[value] = group
+            if kind != "product":
+                self._wanted[value] = None
+        if kind == "product":
+            place = group.space.full(tensor_type(node.outputs[0]).shape)
+            group.places[node] = group.maps[node.outputs[0]] = place
+
+    def _strided(self, value: Value) -> Leaf:
+        found = self.leaf(value)
+        if isinstance(found, Leaf):
+            inner = [s for n, s in zip(found.view.shape, found.view.strides, strict=True) if n != 1]
+            if not inner or 1 in inner[-2:]:
+                return found
+        root = self._settled(value)
+        return Leaf(root, dense(tensor_type(value).shape))
+
+    def _latest(self, node: Node) -> Group | None:
+        homes = [self._home.get(self.root(value)[0]) for value in node.inputs]
+        return max((h for h in homes if h is not None), key=lambda h: h.position, default=None)
+
+    def _candidates(self, node: Node) -> list[Group]:
+        """The groups that a node may join: all that it needs is there when they run."""
+        latest = self._latest(node)
+        found = [] if latest is None else [latest]
+        last = next((g for g in reversed(self.groups) if g.kind == "loop"), None)
+        if last is not None and last is not latest:
+            if latest is None or last.position > latest.position:
+                found.append(last)
+        return found
+
+    def _inside(self, group: Group, value: Value) -> tuple[Map, Sequence[int]] | None:
+        """Where a value computed in a group's loops lies, seen through views."""
+        root, chain = self.root(value)
+        found: Map | None = group.maps[root]
+        shape = tensor_type(root).shape
+        for node in chain:
+            new = tensor_type(node.outputs[0]).shape
+            assert found is not None
+            found = group.space.viewed(found, shape, node.op.name, node.attrs, new)
+            if found is None:
+                return None
+            shape = new
+        return found, shape
+
+    def _joined(
+        self, group: Group, node: Node, shape: Sequence[int]
+    ) -> tuple[Map, list[Operand]] | None:
+        """Where the operands of a node lie in a group's loops, and what they are; None if it
+        does not fit in."""
+        if group.kind not in ("loop", "product") or len(group.nodes) >= MOST_NODES:
+            return None
+        values = [self.root(value)[0] for value in node.inputs]
+        if any(value in group.after for value in values):
+            return None
+        mine = [
+            i
+            for i, value in enumerate(values)
+            if self._home.get(value) is group and literal_of(value) is None
+        ]
+        for i in mine:  # twice: what one view cuts is cut for the others too
+            if self._inside(group, node.inputs[i]) is None:
+                return None
+        inside = [self._inside(group, node.inputs[i]) for i in mine]
+        if any(found is None for found in inside):
+            return None
+        place = group.place_of(shape, [found for found in inside if found is not None])
+        if place is None:
+            return None
+        if buffers_of(group) + len(node.inputs) - len(mine) > MOST_BUFFERS:
+            return None
+        operands: list[Operand] = []
+        for i, value in enumerate(node.inputs):
+            if i in mine:
+                operands.append(values[i])
+                continue
+            before = len(self.groups)
+            found = self.leaf(value)
+            if len(self.groups) != before:  # a copy was needed, which runs after this group
+                return None
+            operands.append(found)
+        return place, operands
+
+    def _elementwise(self, node: Node) -> None:
+        shape = tensor_type(node.outputs[0]).shape
+        joined = None
+        for group in self._candidates(node):
+            joined = self._joined(group, node, shape)
+            if joined is not None:
+                break
+        if joined is None:
+            operands: list[Operand] = [self.leaf(value) for value in node.inputs]
+            group = self._new("loop")
+            joined = group.space.full(shape), operands
+        group.add(node, joined[0], joined[1], joined[0])
+        self._home[node.outputs[0]] = group
+
+    def _reduce(self, node: Node) -> None:
+        shape = tensor_type(node.inputs[0]).shape
+        axes: Sequence[int] = node.attrs["axis"]
+        group = self._latest(node)
+        joined, how = None, None
+        if group is not None and group.kind == "loop":
+            joined = self._joined(group, node, shape)
+            if joined is not None:
+                how = group.reduction(joined[0], axes, node)
+        if group is None or joined is None or how is None:
+            operands: list[Operand] = [self.leaf(node.inputs[0])]
+            group = self._new("loop")
+            joined = group.space.full(shape), operands
+            how = group.reduction(joined[0], axes, node)
+            assert how is not None
+        place, given = joined
+        keep = node.attrs["keepdims"]
+        out = tuple(
+            () if i in axes else part for i, part in enumerate(place) if keep or i not in axes
+        )
+        group.add(node, place, given, out)
+        over = tuple(a for a in group.space.order if any(a in place[i] for i in axes))
+        group.marks["row" if how == "row" else "columns"] = (over,)
+        self._home[node.outputs[0]] = group
+        if how == "column":
+            group.after.add(node.outputs[0])
+
+
+def is_view(node: Node) -> bool:
+    if node.op.name not in VIEW_OPS:
+        return False
+    if node.op.name == "getitem":
+        return _plain_index(node.attrs["index"])
+    return isinstance(node.outputs[0].type, TensorType)
+
+
+def _plain_index(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(
+        part is None or part is Ellipsis or isinstance(part, slice)
+        or (hasattr(part, "__index__") and not isinstance(part, (bool, np.bool_)))
+        for part in parts
+    )
+
+
+def literal_of(value: Value) -> Any:
+    """The number that all elements of a value are, where it is known: as a NumPy scalar."""
+    node = value.node
+    if node is None or not isinstance(value.type, TensorType):
+        return None
+    dtype: DType = value.type.dtype
+    if node.op.name == "full":
+        return np.asarray(node.attrs["value"]).astype(dtype.numpy)[()]
+    if node.op.name == "constant" and size_of(value.type.shape) == 1:
+        return node.attrs["value"].array.reshape(())[()]
+    return None
+
+
+def _early_first(graph: Graph) -> list[Node]:
+    """The nodes, small ones that depend on nothing but inputs first: rates, counts, masks."""
+    early: set[Value] = set(graph.inputs)
+    first: list[Node] = []
+    rest: list[Node] = []
+    for node in graph.nodes:
+        simple = node.op.elementwise or is_view(node) or Trait.CREATION in node.op.traits
+        small = all(isinstance(v.type, TensorType) and is_small(v) for v in node.outputs)
+        if simple and small and all(value in early for value in node.inputs):
+            early.update(node.outputs)
+            first.append(node)
+        else:
+            rest.append(node)
+    return first + rest
+
+
+def has_stack(node: Node) -> bool:
+    return any(isinstance(v.type, StackType) for v in (*node.inputs, *node.outputs))

@@ -1,0 +1,180 @@
+"""Groups of nodes that become one kernel, and how nodes find their group.
+
+Nodes are taken in order. A node joins the last of the groups that its operands come from, where the
+loops of that group can compute it too; all its other operands are there by then, so groups never
+wait for each other in a circle, and the work is linear in the number of nodes. Otherwise it begins
+a group of its own. Views belong to no group: they say how something is read.
+
+    loop      elementwise ops and reductions over one iteration space
+    product   a matrix product or convolution, and elementwise ops on its result
+    kernel    one node that has an emitter of its own
+    control   a node with nested graphs
+    call      a node whose card is called back in Python
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.base.shapes import size_of
+from weft.ir.graph import Node, Value
+from weft.schedule.axes import Map, Space
+from weft.schedule.views import View
+
+__all__ = ["REDUCTIONS", "Group", "Leaf", "Operand", "Scalar"]
+
+REDUCTIONS = frozenset(("sum", "prod", "max", "min", "all", "any"))
+#: A total over at most so many elements is computed in one go, and may be used in its own group.
+SMALL_TOTAL = 1 << 14
+MOST_NODES = 160
+MOST_BUFFERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An operand that is read from a buffer."""
+
+    root: Value
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """An operand that is one number, known now."""
+
+    number: Any
+
+
+#: A value computed in the same loops, one read from memory, or a number.
+Operand = Value | Leaf | Scalar
+
+
+@dataclass(eq=False)
+class Group:
+    """
+    maps      where the values computed in the loops lie in the space
+    places    of each node: where its operands, aligned to the right, lie in the space
+    operands  what each node computes with
+    marks     "row": the axes that reductions inside run over; "columns": those that results are
+              summed over which are there only after the loops
+    after     those results
+    """
+
+    kind: str
+    nodes: list[Node] = field(default_factory=list)
+    space: Space = field(default_factory=Space)
+    maps: dict[Value, Map] = field(default_factory=dict)
+    places: dict[Node, Map] = field(default_factory=dict)
+    operands: dict[Node, list[Operand]] = field(default_factory=dict)
+    marks: dict[str, Map] = field(default_factory=dict)
+    after: set[Value] = field(default_factory=set)
+    outputs: list[Value] = field(default_factory=list)
+    position: int = -1
+
+    def __post_init__(self) -> None:
+        maps: list[Any] = [self.maps, self.places, self.marks]
+        self.space.maps = maps
+
+    @property
+    def row(self) -> tuple[int, ...] | None:
+        found = self.marks.get("row")
+        return None if found is None else found[0]
+
+    @property
+    def columns(self) -> tuple[int, ...] | None:
+        found = self.marks.get("columns")
+        return None if found is None else found[0]
+
+    @property
+    def reduces(self) -> bool:
+        return bool(self.marks)
+
+    def add(self, node: Node, place: Map, operands: list[Operand], out: Map) -> None:
+        self.nodes.append(node)
+        self.places[node] = place
+        self.operands[node] = operands
+        self.maps[node.outputs[0]] = out
+
+    # --- joining ------------------------------------------------------------------------------
+
+    def place_of(
+        self, shape: Sequence[int], inside: Sequence[tuple[Map, Sequence[int]]]
+    ) -> Map | None:
+        """Where a result of this shape lies, made of operands in the loops; None if nowhere."""
+        space = self.space
+        made: list[tuple[int, ...] | None] = [None if size != 1 else () for size in shape]
+        for found, sizes in inside:
+            for back in range(1, len(sizes) + 1):
+                axes = found[-back]
+                if not axes or sizes[-back] == 1:
+                    continue
+                if made[-back] not in (None, axes):
+                    return None
+                made[-back] = axes
+        used = {axis for axes in made if axes for axis in axes}
+        free = [axis for axis in space.order if axis not in used]
+        for i, size in enumerate(shape):
+            if made[i] is not None:
+                continue
+            axes, left = [], size
+            while left > 1 and free and left % space.sizes[free[0]] == 0:
+                axes.append(free.pop(0))
+                left //= space.sizes[axes[-1]]
+            if left != 1:
+                return None
+            made[i] = tuple(axes)
+        found = tuple(axes or () for axes in made)
+        return found if self._fits(found) else None
+
+    def _fits(self, place: Map) -> bool:
+        """Whether the loops can compute a value there: at each point, or once for each row."""
+        axes = [axis for part in place for axis in part]
+        if len(set(axes)) != len(axes):
+            return False
+        missing = set(self.space.order) - set(axes)
+        if not missing:
+            # Lanes run along the innermost axis: results that turn it outward are others' work.
+            return not axes or axes[-1] == self.space.order[-1]
+        return self.row is not None and missing == set(self.row)
+
+    def reduction(self, place: Map, axes: Sequence[int], node: Node) -> str | None:
+        """How a reduction of dimensions of a full value can be done here: "row", "column" or not.
+
+        A row's result can be used in the loops, a column's only after them.
+        """
+        space = self.space
+        over = tuple(axis for axis in space.order if any(axis in place[i] for i in axes))
+        if {axis for part in place for axis in part} != set(space.order):
+            return None
+        whole = len(over) == len(space.order)
+        total = space.size_of(space.order)
+        if whole and total > SMALL_TOTAL and self.row != over:
+            return "column" if self._may_columns(over, node) else None
+        if not over or space.order[-1] in over:
+            if self.row is not None:
+                return "row" if set(self.row) == set(over) else None
+            if self.columns is not None and set(self.columns) & set(over):
+                return None
+            return "row"
+        return "column" if self._may_columns(over, node) else None
+
+    def _may_columns(self, over: tuple[int, ...], node: Node) -> bool:
+        if self.columns is not None:
+            return set(self.columns) == set(over)
+        whole = len(over) == len(self.space.order)
+        return self.row is None or whole or not set(self.row) & set(over)
+
+
+def buffers_of(group: Group) -> int:
+    """How many buffers a group reads."""
+    return len({op.root for ops in group.operands.values() for op in ops if isinstance(op, Leaf)})
+
+
+def is_small(value: Value) -> bool:
+    shape: Any = value.type.shape  # type: ignore[union-attr]
+    return size_of(shape) <= 64
+
+
+Attrs = Mapping[str, Any]

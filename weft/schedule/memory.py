@@ -1,0 +1,89 @@
+"""Where values lie: one arena for all of a run, in which buffers take turns."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+__all__ = ["ALIGN", "MemoryPlan", "planned"]
+
+ALIGN = 64
+Key = TypeVar("Key")
+
+
+@dataclass
+class MemoryPlan(Generic[Key]):
+    """offsets of the buffers in bytes, how large the arena is, and how small it could be at best"""
+
+    offsets: dict[Key, int] = field(default_factory=dict)
+    peak: int = 0
+    lower_bound: int = 0
+
+
+def planned(
+    sizes: Mapping[Key, int], born: Mapping[Key, int], dies: Mapping[Key, int]
+) -> MemoryPlan[Key]:
+    """Offsets for buffers that are in use from step `born` to step `dies`, both included.
+
+    In order of birth, each takes the smallest gap that holds it: gaps are kept sorted by place,
+    and joined with their neighbours as buffers die.
+    """
+    made: MemoryPlan[Key] = MemoryPlan()
+    ending: dict[int, list[Key]] = {}
+    free: list[tuple[int, int]] = []  # offset, size; sorted, never touching
+    live = 0
+    last = -1
+    for key in sorted(sizes, key=lambda k: (born[k], -sizes[k])):
+        for step in range(last, born[key]) if last >= 0 else ():
+            for dead in ending.pop(step, ()):
+                live -= _size(sizes[dead])
+                _give_back(free, made.offsets[dead], _size(sizes[dead]))
+        last = max(last, born[key])
+        size = _size(sizes[key])
+        live += size
+        made.lower_bound = max(made.lower_bound, live)
+        made.offsets[key] = _take(free, size, made)
+        ending.setdefault(dies[key], []).append(key)
+    return made
+
+
+def _size(size: int) -> int:
+    return max(ALIGN, -(-size // ALIGN) * ALIGN)
+
+
+def _take(free: list[tuple[int, int]], size: int, made: MemoryPlan[Key]) -> int:
+    best = -1
+    for place, (_, room) in enumerate(free):
+        if room >= size and (best < 0 or room < free[best][1]):
+            best = place
+            if room == size:
+                break
+    if best >= 0:
+        offset, room = free[best]
+        if room == size:
+            del free[best]
+        else:
+            free[best] = (offset + size, room - size)
+        return offset
+    if free and free[-1][0] + free[-1][1] == made.peak:  # grow the last gap
+        offset = free.pop()[0]
+    else:
+        offset = made.peak
+    made.peak = offset + size
+    return offset
+
+
+def _give_back(free: list[tuple[int, int]], offset: int, size: int) -> None:
+    at = bisect.bisect(free, (offset, 0))
+    if at < len(free) and free[at][0] == offset + size:
+        size += free.pop(at)[1]
+    if at and free[at - 1][0] + free[at - 1][1] == offset:
+        offset, before = free.pop(at - 1)
+        size += before
+        at -= 1
+    free.insert(at, (offset, size))
+
+
+Steps = Sequence[int]

@@ -1,0 +1,167 @@
+"""Views as offsets and strides: how a value that is only another look at a buffer is read there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.shapes import size_of
+
+__all__ = ["ALIASES", "VIEW_OPS", "View", "dense", "dense_strides", "viewed"]
+
+#: Ops whose result is their input.
+ALIASES = frozenset(
+    ("identity", "stop_gradient", "assume_shape", "fence", "named", "positive", "to_device")
+)
+#: Ops whose result is a look at their input.
+VIEW_OPS = ALIASES | {"reshape", "permute_dims", "broadcast_to", "getitem"}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Element `i` stands at `offset + sum(i * strides)`, counted in elements of the buffer."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is the whole run of elements from the buffer's first, in C order."""
+        return self.offset == 0 and all(
+            size == 1 or stride == wanted
+            for size, stride, wanted in zip(
+                self.shape, self.strides, dense_strides(self.shape), strict=True
+            )
+        )
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def dense(shape: Sequence[int]) -> View:
+    return View(tuple(shape), dense_strides(shape))
+
+
+def viewed(view: View, op: str, attrs: Mapping[str, Any], shape: Sequence[int]) -> View | None:
+    """What a view op makes of a view; None where strides cannot say it. `shape` is the result's."""
+    if op in ALIASES:
+        return view
+    if op == "permute_dims":
+        axes = attrs["axes"]
+        return View(
+            tuple(view.shape[i] for i in axes), tuple(view.strides[i] for i in axes), view.offset
+        )
+    if op == "broadcast_to":
+        return _broadcast(view, tuple(shape))
+    if op == "getitem":
+        return _indexed(view, attrs["index"])
+    return _reshaped(view, tuple(shape))
+
+
+def _broadcast(view: View, shape: tuple[int, ...]) -> View:
+    new = len(shape) - len(view.shape)
+    strides = [0] * new
+    for old, stride, size in zip(view.shape, view.strides, shape[new:], strict=True):
+        strides.append(0 if old == 1 and size != 1 else stride)
+    return View(shape, tuple(strides), view.offset)
+
+
+def _indexed(view: View, index: Any) -> View | None:
+    parts = index if isinstance(index, tuple) else (index,)
+    taken = sum(part is not None and part is not Ellipsis for part in parts)
+    shape: list[int] = []
+    strides: list[int] = []
+    offset = view.offset
+    axis = 0
+    for part in (*parts, *(() if any(p is Ellipsis for p in parts) else (Ellipsis,))):
+        if part is None:
+            shape.append(1)
+            strides.append(0)
+        elif part is Ellipsis:
+            rest = len(view.shape) - taken
+            shape += view.shape[axis : axis + rest]
+            strides += view.strides[axis : axis + rest]
+            axis += rest
+        elif isinstance(part, slice):
+            start, stop, step = part.indices(view.shape[axis])
+            count = len(range(start, stop, step))
+            offset += start * view.strides[axis] if count else 0
+            shape.append(count)
+            strides.append(step * view.strides[axis])
+            axis += 1
+        elif isinstance(part, bool) or not hasattr(part, "__index__"):
+            return None
+        else:
+            at = part.__index__()
+            offset += (at + view.shape[axis] if at < 0 else at) * view.strides[axis]
+            axis += 1
+    return View(tuple(shape), tuple(strides), offset)
+
+
+def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
+    if size_of(view.shape) == 0:
+        return View(shape, dense_strides(shape), 0)
+    old = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
+    strides: list[int] = []
+    at = 0  # of `old`: what stands before has been used up
+    group: list[tuple[int, int]] = []
+    for place, size in enumerate(shape):
+        if size == 1:
+            strides.append(0)
+            continue
+        # The least run of old and new axes with the same number of elements.
+        if not group:
+            group, at, new = _run(old, at, shape[place:])
+            made = _split(group, new)
+            if made is None:
+                return None
+            pending = list(made)
+            left = len([n for n in new if n != 1])
+        strides.append(pending.pop(0))
+        left -= 1
+        if left == 0:
+            group = []
+    return View(shape, tuple(strides), view.offset)
+
+
+def _run(
+    old: list[tuple[int, int]], at: int, shape: Sequence[int]
+) -> tuple[list[tuple[int, int]], int, list[int]]:
+    taken = [old[at]]
+    at += 1
+    have = taken[0][0]
+    new: list[int] = []
+    want = 1
+    for size in shape:
+        if size == 1:
+            continue
+        new.append(size)
+        want *= size
+        while have < want:
+            taken.append(old[at])
+            have *= old[at][0]
+            at += 1
+        if have == want:
+            break
+    return taken, at, new
+
+
+def _split(group: list[tuple[int, int]], new: list[int]) -> list[int] | None:
+    """Strides of the new axes of one run, which need the old ones to follow each other."""
+    for (_, outer), (size, inner) in zip(group, group[1:], strict=False):
+        if outer != size * inner:
+            return None
+    strides: list[int] = []
+    step = group[-1][1]
+    for size in reversed(new):
+        strides.append(step)
+        step *= size
+    return strides[::-1]
