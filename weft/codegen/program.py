@@ -14,25 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.errors import InternalError
-from weft.base.shapes import size_of
+from weft.codegen.control.flow import Frame, emit_control, scratch_of
+from weft.codegen.control.lists import STACK_OPS
+from weft.codegen.control.stacks import size_of_type
 from weft.codegen.emitters import emits, special
 from weft.codegen.kernel import Kernel
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.products import emit_product
 from weft.codegen.tables import KERNELS
-from weft.codegen.text import Function, Module
+from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.types import TensorType
-from weft.schedule.grouping import Grouping, tensor_type
+from weft.ir.types import StackType
+from weft.schedule.grouping import Grouping
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.memory import planned
 
 __all__ = ["RUN", "GraphCode", "Program"]
 
 #: What `%run` points to, pointers all: the function that calls cards in Python, the pool of
-#: threads, the function that uses it, the array of constants, the function that polls for signals.
-RUN = ("callback", "pool", "parallel", "constants", "poll")
+#: threads, the function that uses it, the array of constants, the function that polls for signals;
+#: and of this run alone: the memory that stacks lie in, see `weft.codegen.control.heap`.
+RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk")
 #: Threads are asked where a kernel takes longer than this, for pieces at least so long, in ns.
 WORTH_THREADS = 12_000.0
 PIECE = 4_000.0
@@ -95,6 +97,7 @@ class _GraphWriter:
         self.name = name
         self.inputs = {value: i for i, value in enumerate(graph.inputs)}
         self.work: list[tuple[Group, list[Any], list[Kernel]]] = []
+        self.nested: dict[Group, list[GraphCode]] = {}
         self._group()
 
     def _group(self) -> None:
@@ -175,10 +178,18 @@ class _GraphWriter:
                 self.refused.add(node)
             return group, buffers, made or []
         if group.kind == "control":
-            raise NotNative("control flow")
-        if any(not isinstance(v.type, TensorType) for v in (*node.inputs, *node.outputs)):
-            raise NotNative(f"{node.op.name} works on what is no tensor")
+            codes = [self.program.graph(inner, self.program.name(inner.name)) for inner in node.graphs]
+            self.nested[group] = codes
+            room = self._inner(group) + scratch_of(node)
+            return group, [*buffers, None], [Kernel("", 0, 0.0, room)]
+        if node.op.name in STACK_OPS:
+            group.kind = "stack"
+        elif any(isinstance(v.type, StackType) for v in (*node.inputs, *node.outputs)):
+            raise NotNative(f"{node.op.name} works on stacks")
         return group, buffers, []
+
+    def _inner(self, group: Group) -> int:
+        return max(code.arena for code in self.nested[group])
 
     def _lifetimes(self) -> tuple[dict[Any, int], dict[Any, int], dict[Any, int]]:
         sizes: dict[Any, int] = {}
@@ -189,7 +200,7 @@ class _GraphWriter:
                 if value is None or not self._in_arena(value):
                     continue
                 if value in group.outputs and value not in born:
-                    sizes[value] = tensor_type(value).nbytes
+                    sizes[value] = size_of_type(value.type)
                     born[value] = step
                 if value in born:
                     dies[value] = step
@@ -241,6 +252,9 @@ class _GraphWriter:
 
     def _run(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> None:
         f = self.f
+        if group.kind in ("control", "stack"):
+            self._inline(group)
+            return
         args = self._arguments(group, buffers)
         if group.kind == "call":
             number = len(self.program.calls)
@@ -262,6 +276,26 @@ class _GraphWriter:
                 )
             self._check(status)
 
+    def _inline(self, group: Group) -> None:
+        node = group.nodes[0]
+        given = [self._address(op.root) for op in group.operands[node] if isinstance(op, Leaf)]
+        out = [self._address(value) for value in node.outputs]
+        if group.kind == "stack":
+            STACK_OPS[node.op.name](self.f, node, given, out, self._check)
+            return
+        at = self.offsets.get(group)  # type: ignore[call-overload]
+        arena = self.f(f"getelementptr i8, ptr %arena, i64 {at or 0}")
+        names = [code.name for code in self.nested[group]]
+        inner = -(-self._inner(group) // 64) * 64
+        emit_control(
+            Frame(self.f, node, given, out, names, arena, inner, self._check, self._poll)
+        )
+
+    def _poll(self) -> None:
+        """End the run where the user asked to: looked at once in every round of a loop."""
+        poll, pool = self._slot("%run", RUN.index("poll")), self._slot("%run", RUN.index("pool"))
+        self._check(self.f(f"call i32 {poll}(ptr {pool})"))
+
     def _check(self, status: str) -> None:
         f = self.f
         with f.when(f(f"icmp ne i32 {status}, 0")):
@@ -274,7 +308,7 @@ class _GraphWriter:
         for place, value in enumerate(self.grouping.results):
             if self.results.get(value) == place:
                 continue
-            size = size_of(tensor_type(value).shape) * tensor_type(value).dtype.itemsize
+            size = size_of_type(value.type)
             to = self._slot("%table", len(self.inputs) + place)
             name = self.module.declare(
                 "void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1"
@@ -285,5 +319,3 @@ class _GraphWriter:
 class NotNative(Exception):
     """A graph has something that generated code cannot do yet."""
 
-
-_ = (InternalError, Function)

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.codegen.control.heap import release
+from weft.codegen.control.stacks import copy
+from weft.codegen.program import RUN
 from weft.codegen.text import Module
 
 __all__ = ["LAYOUT", "add_entry"]
@@ -79,4 +82,10 @@ def add_entry(module: Module, inputs: int, outputs: int) -> None:
     with f.when(f(f"xor i1 {dense}, true")):
         f.do(f"ret i32 {LAYOUT}")
         f.block(f.fresh("never"))
-    f.do(f"ret i32 {f(f'call i32 @graph(ptr {table}, ptr %arena, ptr %run)')}")
+    # What `%run` holds for all runs, and room for what this one needs.
+    own = f.var(f"[{len(RUN)} x ptr]", align=16)
+    f.do(f"store [{len(RUN)} x ptr] zeroinitializer, ptr {own}")
+    copy(f, own, "%run", 8 * RUN.index("free"))
+    status = f(f"call i32 @graph(ptr {table}, ptr %arena, ptr {own})")
+    f.do(f"call void @{release(module)}(ptr {own})")
+    f.do(f"ret i32 {status}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.dims import has_dims
+from weft.base.errors import WeftError
 from weft.codegen.jit import build
 from weft.codegen.program import RAISED, NotNative, Program
 from weft.codegen.target import host
@@ -17,6 +18,7 @@ from weft.core.bind import bind
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph
 from weft.ir.interpret import Program as Interpreted
+from weft.ir.interpret import located, run_node
 from weft.ir.types import TensorType
 from weft.passes.common import CommonSubexpressions
 from weft.passes.dead_code import DeadCode
@@ -119,14 +121,17 @@ class NativeProgram:
             node = self.program.calls[number]
             pointers = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
             arrays = [
-                _array(pointers[i] or 0, tensor_type(value))
+                _array(pointers[i] or 0, value.type)
                 for i, value in enumerate((*node.inputs, *node.outputs))
             ]
-            given = [wrap(array) for array in arrays[: len(node.inputs)]]
-            out = bind(node.op, *given, **node.attrs)
-            outs = out if isinstance(out, tuple) else (out,)
+            given = [None if array is None else wrap(array) for array in arrays[: len(node.inputs)]]
+            outs = run_node(node, given, bind)
             for array, tensor in zip(arrays[len(node.inputs) :], outs, strict=True):
-                array[...] = tensor._data
+                if array is not None:
+                    array[...] = tensor._data
+        except WeftError as error:
+            self._error = located(error, node)
+            return RAISED
         except BaseException as error:
             self._error = error
             return RAISED
@@ -142,11 +147,14 @@ def _check_static(graph: Graph) -> None:
                     raise NotNative(f"{value} has a size that is not known")
                 if str(kind.device) != "cpu" or kind.layout != "dense":
                     raise NotNative(f"{value} does not lie dense on the CPU")
-            else:
-                raise NotNative(f"{value} is no tensor")
+    for value in (*graph.inputs, *graph.outputs):
+        if not isinstance(value.type, TensorType):
+            raise NotNative(f"{value} is no tensor")
 
 
-def _array(address: int, kind: Any) -> np.ndarray[Any, Any]:
+def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
+    if not isinstance(kind, TensorType):
+        return None  # a token
     size = kind.nbytes
     if size == 0:
         return np.empty(kind.shape, kind.dtype.numpy)

@@ -1,11 +1,20 @@
 """exp and what is made of it alone.
 
-x is split into n log(2) + r, |r| ≤ log(2) / 2; exp(r) = 1 + r + r² P(r), and 2 ** n moves exponents.
+x is split into n log(2) + r, |r| ≤ log(2) / 2: exp(r) = 1 + r + r² P(r), and 2 ** n moves the
+exponent.
 """
 
 from __future__ import annotations
 
-from weft.codegen.math.parts import FORMATS, LN2, clamped, clamped_below, power_of_two, scaled, to_integer
+from weft.codegen.math.parts import (
+    FORMATS,
+    LN2,
+    clamped,
+    clamped_below,
+    power_of_two,
+    scaled,
+    to_integer,
+)
 from weft.codegen.scalar.vec import Vec
 
 __all__ = ["exp", "exp_of", "exp_within", "expm1", "sigmoid"]

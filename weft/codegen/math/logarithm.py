@@ -1,7 +1,7 @@
 """Logarithms.
 
-x is split into 2 ** e times m between √½ and √2; log(m) = f - rest(f) with f = m - 1, where the rest
-is small enough for its errors not to count.
+x is split into 2 ** e times m between √½ and √2; log(m) = f - rest(f) with f = m - 1, where the
+rest is small enough for its errors not to count.
 """
 
 from __future__ import annotations

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from weft.codegen.scalar.vec import Vec
 
-__all__ = ["FORMATS", "LN2", "Format", "clamped", "clamped_below", "power_of_two", "scaled", "to_integer"]
+__all__ = [
+    "FORMATS",
+    "LN2",
+    "Format",
+    "clamped",
+    "clamped_below",
+    "power_of_two",
+    "scaled",
+    "to_integer",
+]
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,9 @@ class _Writer:
                 with f.when(f(f"icmp sge i64 {item}, {first}")):
                     stack, p = divided(f, minus(f, item, str(first)), self.panels)
                     batch = unravel(f, stack, product.batch)
-                    dst = address(f, scratch, plus(f, str(self.b_start), times(f, stack, self.b_all)))
+                    dst = address(
+                        f, scratch, plus(f, str(self.b_start), times(f, stack, self.b_all))
+                    )
                     dst = address(f, dst, times(f, p, self.b_panel))
                     src = self._start(argument(f, places[1]), product.b, batch)
                     self._copy_panel(src, dst, p, str(product.k))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
-from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
+from weft.codegen.matmul.arith import address, divided, least, plus, times, unravel
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import fold
 from weft.codegen.matmul.product import Product
@@ -59,9 +59,7 @@ def dots(
     return [Kernel(name, product.stacks * side, cost)]
 
 
-def _offset(
-    f: Function, start: int, steps: tuple[int, ...], batch: list[str], size: int
-) -> str:
+def _offset(f: Function, start: int, steps: tuple[int, ...], batch: list[str], size: int) -> str:
     at = str(start * size)
     for step, i in zip(steps, batch, strict=True):
         at = plus(f, at, times(f, i, step * size))
@@ -97,12 +95,10 @@ def _sums(
     word = "fadd" if number.dtype.kind == "float" else "add"
     rows = []
     for c in range(columns):
-        parts = [f.get(kind, cell) for cell in cells[c]]
-        while len(parts) > 1:
-            parts = [f(f"{word} {kind} {x}, {y}") for x, y in zip(parts[::2], parts[1::2])] + (
-                parts[-1:] if len(parts) % 2 else []
-            )  # fmt: skip
-        rows.append(parts[0])
+        total, *others = [f.get(kind, cell) for cell in cells[c]]
+        for other in others:
+            total = f(f"{word} {kind} {total}, {other}")
+        rows.append(total)
     return fold(f, [*rows, *["zeroinitializer"] * (lanes - columns)], kind, word)
 
 

@@ -16,12 +16,18 @@ __all__ = ["emit"]
 
 
 def emit(
-    module: Module, name: str, product: Product, a: int, b: int, store: Store, scratch: int | None = None
+    module: Module,
+    name: str,
+    product: Product,
+    a: int,
+    b: int,
+    store: Store,
+    scratch: int | None = None,
 ) -> list[Kernel] | None:
     """The kernels that compute a product, run one after the other.
 
-    `a`, `b` and `scratch` are places in `%args`. What a kernel writes to scratch the next one reads.
-    Without a place for it there is none: large products are then slower.
+    `a`, `b` and `scratch` are places in `%args`. What a kernel writes to scratch the next one
+    reads. Without a place for it there is none: large products are then slower.
 
     None where there is no kernel: of complex numbers, or for operands in which neither rows nor
     columns lie side by side (a copy does).

@@ -15,9 +15,7 @@ __all__ = ["flipped", "flipped_store"]
 
 def flipped(product: Product) -> Product:
     """The turned product: the right operand, turned, times the left one, turned."""
-    return replace(
-        product, m=product.n, n=product.m, a=_turned(product.b), b=_turned(product.a)
-    )
+    return replace(product, m=product.n, n=product.m, a=_turned(product.b), b=_turned(product.a))
 
 
 def _turned(operand: Operand) -> Operand:

@@ -79,7 +79,9 @@ class Number:
         value = load(f, self.lying, at, lanes, mask)
         if self.dtype.kind == "float" or self.is_packed:
             return value
-        return f(f"zext {vector_type(self.memory, lanes)} {value} to {vector_type(self.kind, lanes)}")
+        return f(
+            f"zext {vector_type(self.memory, lanes)} {value} to {vector_type(self.kind, lanes)}"
+        )
 
     def madd(self, f: Function, lanes: int, x: str, y: str, sum: str) -> str:
         """The instruction for x * y + sum, in one rounding where the machine can."""
@@ -101,7 +103,9 @@ class Number:
         """A sum as the accumulator's dtype: of narrow integers the lower bits."""
         if self.dtype.kind == "float" or self.is_packed:
             return value
-        return f(f"trunc {vector_type(self.kind, lanes)} {value} to {vector_type(self.memory, lanes)}")
+        return f(
+            f"trunc {vector_type(self.kind, lanes)} {value} to {vector_type(self.memory, lanes)}"
+        )
 
 
 def fuses(module: Module) -> bool:

@@ -105,7 +105,9 @@ def _exchange(f: Function, block: list[str], kind: str) -> list[str]:
     while step:
         for i in range(len(block)):
             if not i & step:
-                block[i], block[i + step] = _halves(f, block[i], block[i + step], kind, len(block), step)
+                block[i], block[i + step] = _halves(
+                    f, block[i], block[i + step], kind, len(block), step
+                )
         step //= 2
     return block
 
@@ -116,8 +118,9 @@ def fold(f: Function, rows: list[str], kind: str, add: str) -> str:
     while len(rows) > 1:
         step = len(rows) // 2
         rows = [
-            f"zeroinitializer" if x == y == "zeroinitializer" else
-            f(f"{add} {kind} {', '.join(_halves(f, x, y, kind, lanes, step))}")
+            "zeroinitializer"
+            if x == y == "zeroinitializer"
+            else f(f"{add} {kind} {', '.join(_halves(f, x, y, kind, lanes, step))}")
             for x, y in zip(rows[:step], rows[step:], strict=True)
         ]
     return rows[0]
@@ -159,8 +162,6 @@ def _below(f: Function, count: str, lanes: int, first: int) -> str:
 def _move(
     f: Function, number: Number, src: str, dst: str, at: str, lanes: int, mask: str | None
 ) -> None:
-    value = number.load(
-        f, f(f"getelementptr {number.memory}, ptr {src}, i64 {at}"), lanes, mask
-    )
+    value = number.load(f, f(f"getelementptr {number.memory}, ptr {src}, i64 {at}"), lanes, mask)
     place = f(f"getelementptr {number.kind}, ptr {dst}, i64 {at}")
     f.do(f"store {vector_type(number.kind, lanes)} {value}, ptr {place}, align {number.width}")

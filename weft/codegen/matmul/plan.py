@@ -16,9 +16,8 @@ __all__ = ["Plan", "choose", "up"]
 #: threads share.
 Read = Literal["place", "own", "shared"]
 
-TERMS = 384  # summed before the next block: what a tile reads stays in the first cache
 ITEM = 200_000  # about how many multiplications of vectors make an item
-PANELS = 128 << 10  # bytes of b that an item reads per block: they stay in the second cache
+PANELS = 256 << 10  # bytes of b that an item reads again and again: they stay in the second cache
 SUMS = 128 << 10  # bytes of sums that wait for their next block
 
 
@@ -53,71 +52,65 @@ def choose(product: Product, number: Number, target: Target, sharing: bool) -> P
     """`sharing`: whether there is memory for copies that threads share."""
     m, n, k = product.m, product.n, product.k
     lanes = target.lanes(number.width)
-    along = product.a.column == 1
-    step = (product.a.row if along else product.a.column) * number.size
-    crowd = _crowd(step) if along else 99
-    wide = target.vector_bytes == 64 or not target.triple.startswith(("x86", "i686"))
-    pace = 1.0 if target.vector_bytes > 32 else 0.5
-    rows, vectors = _tile(m, n, lanes, 32 if wide else 16, pace, 14)
+    # Elements that must be widened are copied, unless they are read only once or twice.
+    a: Read = "place" if number.is_packed or n <= 2 * lanes else "own"
+    most = 14
+    if product.a.column == 1 and a == "place":
+        most = _together(product.a.row * number.size)
+    rows, vectors = _tile(m, n, lanes, target, most)
     panel = vectors * lanes
     panels, tiles = -(-n // panel), -(-m // rows)
 
-    a: Read = "place"
-    if not number.is_packed:
-        a = "own" if n > 2 * lanes else "place"
-    if a == "place" and rows > crowd:
-        if n <= 2 * panel:
-            rows = even(m, crowd)
-            tiles = -(-m // rows)
-        else:
-            a = "own"
-    straight = product.b.column == 1 and number.is_packed
     b: Read = "own"
-    if straight and (panels == 1 or n % panel == 0) and (m <= 3 * rows or panels == 1):
-        b = "place"
+    if product.b.column == 1 and number.is_packed:
+        whole = panels == 1 or n % panel == 0
+        b = "place" if whole and (panels == 1 or m <= 3 * rows) else "own"
+    count = max(1, ITEM // (rows * vectors * k))  # tiles of an item
+    if a == b == "place":
+        if panels == 1 or count < tiles:
+            return Plan(rows, vectors, even(tiles, min(tiles, count)), panels, k, a, b)
+        side = even(panels, max(1, min(panels, count // tiles)))
+        return Plan(rows, vectors, tiles, side, k, a, b)
 
-    terms = k if a == b == "place" or k <= TERMS else even(k, TERMS)
-    per_tile = rows * vectors * k
-    if b == "own":
-        most_panels = max(1, PANELS // (terms * panel * number.width))
-        most_tiles = tiles
-        if terms < k:
-            most_tiles = max(1, SUMS // (rows * panel * number.width * min(panels, most_panels)))
-            most_tiles = min(tiles, most_tiles)
-    else:
-        most_panels = panels
-        most_tiles = tiles
-        if terms < k:
-            most_tiles = max(1, min(tiles, SUMS // (rows * panel * number.width)))
-            most_panels = max(1, SUMS // (rows * panel * number.width * most_tiles))
-    most_panels = max(1, min(panels, most_panels, max(1, ITEM // (per_tile * min(most_tiles, tiles)))))
-    if b != "own" or terms < k:
-        most_tiles = max(1, min(most_tiles, ITEM // (per_tile * most_panels)))
-    if sharing and b == "own" and most_tiles < tiles / 2:
-        b = "shared"
-    return Plan(rows, vectors, even(tiles, most_tiles), even(panels, most_panels), terms, a, b)
-
-
-def _crowd(step: int) -> int:
-    """How many rows so many bytes apart fit into the first cache (32 KiB, 8 ways) together."""
-    apart = math.gcd(step, 4096)
-    return 6 if apart == 4096 else 12 if apart == 2048 else 99
+    line = panel * number.width  # bytes of a term of a panel
+    terms = k if k * line <= PANELS else even(k, PANELS // line // 2)
+    down, side = tiles, max(1, min(panels, count // tiles, PANELS // (terms * line)))
+    if count < tiles / 2:
+        # Threads that share a panel each copy it, or all read the copy of one.
+        if b == "own" and sharing:
+            b = "shared"
+            down = count
+        elif panels * product.stacks < 8:
+            down = max(count, -(-128 // rows))
+    if terms < k:
+        down = min(down, max(1, SUMS // (rows * line * side)))
+        if b == "own" and sharing and down < tiles:
+            b = "shared"
+    return Plan(rows, vectors, even(tiles, min(tiles, down)), even(panels, side), terms, a, b)
 
 
-def _tile(m: int, n: int, lanes: int, registers: int, pace: float, most: int) -> tuple[int, int]:
+def _together(step: int) -> int:
+    """How many rows, so many bytes apart, a tile may read: the first cache has to keep them."""
+    return {4096: 6, 2048: 12}.get(math.gcd(step, 4096), 14)
+
+
+def _tile(m: int, n: int, lanes: int, target: Target, most: int) -> tuple[int, int]:
     """Rows and vectors of the tile that covers the result in the fewest cycles per term."""
+    wide = target.vector_bytes == 64 or not target.triple.startswith(("x86", "i686"))
+    registers = 32 if wide else 16
+    pace = 1.0 if target.vector_bytes == 64 else 0.5  # cycles of a multiplication
     best = None
     for vectors in range(1, 9):
         if vectors > 1 and (vectors - 1) * lanes >= n:
             break
         # Beside the sums stand the vectors of b and one of a, and one is left to move things.
-        rows = even(m, min(most, max(1, (registers - 2 - vectors) // vectors)))
-        if vectors > 4 and rows > 3:
-            continue
-        count = -(-m // rows) * -(-n // (vectors * lanes))
-        cycles = max(rows * vectors * pace, (rows + vectors) / 2, 4.0) + 0.05 * (rows + vectors)
-        cost = count * cycles
-        if best is None or cost < best[0]:
-            best = (cost, rows, vectors)
+        fit = min(m, most, max(1, (registers - 2 - vectors) // vectors))
+        for rows in {even(m, fit), *range(min(fit, 6), fit + 1)}:
+            count = -(-m // rows) * -(-n // (vectors * lanes))
+            cycles = max(rows * vectors * pace, (rows + vectors) / 2, 4.0)
+            # Few rows read b again more often, and it comes from the second cache.
+            cost = count * cycles * (1 + 0.3 / rows)
+            if best is None or cost < best[0]:
+                best = (cost, rows, vectors)
     assert best is not None
     return best[1], best[2]

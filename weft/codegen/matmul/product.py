@@ -71,10 +71,6 @@ class Product:
     def settled(self) -> Product:
         """The same product with a step of 1 along every axis of size 1, where no step is taken."""
         m, n, k = self.m, self.n, self.k
-        a = replace(
-            self.a, row=1 if m == 1 else self.a.row, column=1 if k == 1 else self.a.column
-        )
-        b = replace(
-            self.b, row=1 if k == 1 else self.b.row, column=1 if n == 1 else self.b.column
-        )
+        a = replace(self.a, row=1 if m == 1 else self.a.row, column=1 if k == 1 else self.a.column)
+        b = replace(self.b, row=1 if k == 1 else self.b.row, column=1 if n == 1 else self.b.column)
         return replace(self, a=a, b=b)

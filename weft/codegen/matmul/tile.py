@@ -76,8 +76,7 @@ def _write(
         """A value that changes with each term: its name, and the name of the one that follows."""
         now, then = f"%{f.fresh('now')}", f"%{f.fresh('then')}"
         f.do(
-            f"{now} = phi {kind} [ {first}, %{start} ], [ {second}, %{again} ], "
-            f"[ {then}, %{head} ]"
+            f"{now} = phi {kind} [ {first}, %{start} ], [ {second}, %{again} ], [ {then}, %{head} ]"
         )
         return now, then
 

@@ -97,8 +97,8 @@ def _power(x: Vec, y: Vec) -> Vec:
         2.0: lambda: x * x,
         3.0: lambda: x * x * x,
         -1.0: lambda: 1.0 / x,
-        0.5: lambda: _root(x),
-        -0.5: lambda: 1.0 / _root(x),
+        0.5: lambda: x.intrinsic("sqrt"),  # as NumPy does for one power for all
+        -0.5: lambda: _inverse_root(x),
     }
     if y.known:
         for power, rule in powers.items():
@@ -107,10 +107,10 @@ def _power(x: Vec, y: Vec) -> Vec:
     return _pow(x, y)
 
 
-def _root(x: Vec) -> Vec:
-    """x ** 0.5: a square root but for -0, whose power is 0, and -inf, whose power is inf."""
-    root = x.intrinsic("sqrt") + 0.0
-    return x.equals(float("-inf")).pick(x.make(float("inf")), root)
+def _inverse_root(x: Vec) -> Vec:
+    """x ** -0.5: 1 / √x but at -0 and -inf, where the power has no sign."""
+    out = 1.0 / (x.intrinsic("sqrt") + 0.0)
+    return x.equals(float("-inf")).pick(0.0, out)
 
 
 # --- losses ---------------------------------------------------------------------------------------

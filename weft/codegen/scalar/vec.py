@@ -170,7 +170,7 @@ class Vec:
         target = vector_type(kind, self.lanes)
         return self._new(f"{word} {self.type} {self.name} to {target}", kind)
 
-    # --- comparison: NaN compares as Python has it -------------------------------------------------
+    # --- comparison: NaN compares as Python has it -----------------------------------------------
 
     def compare(self, word: str, other: Vec | Number) -> Vec:
         """ "oeq", "uno", … for floats, "eq", "slt", "ult", … for integers."""

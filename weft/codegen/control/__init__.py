@@ -1,0 +1,1 @@
+"""Control flow and stacks in generated code."""

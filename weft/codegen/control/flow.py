@@ -1,0 +1,289 @@
+"""`if`, `switch`, `while` and `scan` as branches and loops of the function they stand in.
+
+Nested graphs are functions of their own, called with a table of addresses. What a loop carries
+changes between two buffers: the body reads one and writes the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.codegen.control.heap import heap
+from weft.codegen.control.stacks import (
+    ELEMENT,
+    PAYLOAD,
+    copy,
+    new_cell,
+    pop,
+    push,
+    size_of_type,
+)
+from weft.codegen.text import Function
+from weft.ir.graph import Node, Value
+from weft.ir.types import StackType, TensorType
+
+__all__ = ["Frame", "emit_control", "scratch_of"]
+
+
+@dataclass
+class Frame:
+    """
+    inputs, outputs   addresses of the node's operands and results
+    graphs            the functions of its nested graphs
+    arena             memory for them, `inner` bytes, then the node's own: see `scratch_of`
+    check             end the run where a status is not 0
+    poll              end the run where the user asked to
+    """
+
+    f: Function
+    node: Node
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    graphs: Sequence[str]
+    arena: str
+    inner: int
+    check: Callable[[str], None]
+    poll: Callable[[], None]
+
+    def table(self, size: int) -> str:
+        return self.f.var(f"[{max(1, size)} x ptr]", align=16)
+
+    def put(self, table: str, place: int, address: str) -> None:
+        f = self.f
+        f.do(f"store ptr {address}, ptr {f(f'getelementptr ptr, ptr {table}, i64 {place}')}")
+
+    def call(self, graph: str, table: str) -> None:
+        f = self.f
+        self.check(f(f"call i32 @{graph}(ptr {table}, ptr {self.arena}, ptr %run)"))
+
+    def own(self, offset: int) -> str:
+        return self.f(f"getelementptr i8, ptr {self.arena}, i64 {self.inner + offset}")
+
+
+def _room(kind: Any) -> int:
+    return -(-size_of_type(kind) // 64) * 64 or 64
+
+
+def _carried(node: Node) -> list[Value]:
+    consts = node.attrs["consts"]
+    if node.op.name == "while":
+        return list(node.inputs[consts:])
+    return list(node.inputs[consts : consts + node.attrs["carries"]])
+
+
+def scratch_of(node: Node) -> int:
+    """Bytes that a control node needs beside those of its nested graphs."""
+    if node.op.name not in ("while", "scan"):
+        return 0
+    # The second buffer of each carry, the predicate, and slots for stacks.
+    slots = 64 * (len(node.inputs) + len(node.outputs) + 2)
+    return sum(_room(value.type) for value in _carried(node)) + slots
+
+
+def emit_control(frame: Frame) -> None:
+    _EMIT[frame.node.op.name](frame)
+
+
+# --- branches -----------------------------------------------------------------------------------
+
+
+def _branches(frame: Frame) -> str:
+    table = frame.table(len(frame.inputs) - 1 + len(frame.outputs))
+    for place, address in enumerate((*frame.inputs[1:], *frame.outputs)):
+        frame.put(table, place, address)
+    return table
+
+
+def _if(frame: Frame) -> None:
+    f = frame.f
+    table = _branches(frame)
+    holds = f(f"icmp ne i8 {f(f'load i8, ptr {frame.inputs[0]}')}, 0")
+    yes, no, end = (f.fresh(word) for word in ("yes", "no", "end"))
+    f.branch(holds, yes, no)
+    for label, graph in ((yes, frame.graphs[0]), (no, frame.graphs[1])):
+        f.block(label)
+        frame.call(graph, table)
+        f.jump(end)
+    f.block(end)
+
+
+def _switch(frame: Frame) -> None:
+    f = frame.f
+    table = _branches(frame)
+    kind = frame.node.inputs[0].type
+    assert isinstance(kind, TensorType)
+    bits = f"i{kind.dtype.bits}"
+    index = f(f"load {bits}, ptr {frame.inputs[0]}")
+    last = len(frame.graphs) - 1
+    if kind.dtype.kind == "int":
+        wide = f(f"sext {bits} {index} to i65")
+    else:
+        wide = f(f"zext {bits} {index} to i65")
+    low = f(f"select i1 {f(f'icmp slt i65 {wide}, 0')}, i65 0, i65 {wide}")
+    number = f(f"select i1 {f(f'icmp sgt i65 {low}, {last}')}, i65 {last}, i65 {low}")
+    number = f(f"trunc i65 {number} to i64")
+    labels = [f.fresh("case") for _ in frame.graphs]
+    end = f.fresh("end")
+    cases = " ".join(f"i64 {i}, label %{label}" for i, label in enumerate(labels))
+    f.do(f"switch i64 {number}, label %{labels[-1]} [ {cases} ]")
+    for label, graph in zip(labels, frame.graphs, strict=True):
+        f.block(label)
+        frame.call(graph, table)
+        f.jump(end)
+    f.block(end)
+
+
+# --- loops --------------------------------------------------------------------------------------
+
+
+class _Carries:
+    """What a loop carries: read from one buffer, written to the other."""
+
+    def __init__(self, frame: Frame, first: int, results: Sequence[str]) -> None:
+        self.frame = frame
+        self.values = _carried(frame.node)
+        self.results = list(results)
+        f = frame.f
+        given = frame.inputs[first : first + len(self.values)]
+        self.now = [f.var("ptr", address) for address in given]
+        self.flip = f.var("i1", "false")
+        offset = 0
+        self.others: list[str] = []
+        for value in self.values:
+            self.others.append(frame.own(offset))
+            offset += _room(value.type)
+        self.end = offset
+
+    def read(self, table: str, place: int) -> None:
+        for i, var in enumerate(self.now):
+            self.frame.put(table, place + i, self.frame.f.get("ptr", var))
+
+    def write(self, table: str, place: int) -> list[str]:
+        """Put the buffers that this iteration writes into a table."""
+        f = self.frame.f
+        flip = f.get("i1", self.flip)
+        targets = [
+            f(f"select i1 {flip}, ptr {other}, ptr {result}")
+            for other, result in zip(self.others, self.results, strict=True)
+        ]
+        for i, target in enumerate(targets):
+            self.frame.put(table, place + i, target)
+        return targets
+
+    def step(self, targets: Sequence[str]) -> None:
+        f = self.frame.f
+        for var, target in zip(self.now, targets, strict=True):
+            f.set("ptr", var, target)
+        f.set("i1", self.flip, f(f"xor i1 {f.get('i1', self.flip)}, true"))
+
+    def finish(self) -> None:
+        """Leave the last values where the results are to lie."""
+        f = self.frame.f
+        for value, var, result in zip(self.values, self.now, self.results, strict=True):
+            last = f.get("ptr", var)
+            with f.when(f(f"icmp ne ptr {last}, {result}")):
+                copy(f, result, last, size_of_type(value.type))
+
+
+def _while(frame: Frame) -> None:
+    f, node = frame.f, frame.node
+    consts = node.attrs["consts"]
+    inputs = len(frame.inputs)
+    carries = _Carries(frame, consts, frame.outputs[: inputs - consts])
+    pushed = [value.type.element for value in node.outputs[inputs - consts + 1 :]]  # type: ignore[union-attr]
+    predicate = frame.own(carries.end)
+    ask, body = frame.table(inputs + 1), frame.table(2 * inputs + len(pushed))
+    for table in (ask, body):
+        for place in range(consts):
+            frame.put(table, place, frame.inputs[place])
+    frame.put(ask, inputs, predicate)
+    stacks = [f.var("ptr", "null") for _ in pushed]
+    count = f.var("i64", "0")
+    head, work, end = (f.fresh(word) for word in ("head", "work", "end"))
+    f.jump(head)
+    f.block(head)
+    frame.poll()
+    carries.read(ask, consts)
+    frame.call(frame.graphs[0], ask)
+    f.branch(f(f"icmp ne i8 {f(f'load i8, ptr {predicate}')}, 0"), work, end)
+    f.block(work)
+    carries.read(body, consts)
+    targets = carries.write(body, inputs)
+    for i, (stack, kind) in enumerate(zip(stacks, pushed, strict=True)):
+        cell = new_cell(f, ELEMENT, f.get("ptr", stack), "null", size_of_type(kind))
+        f.set("ptr", stack, cell)
+        frame.put(body, inputs + len(targets) + i, f(f"getelementptr i8, ptr {cell}, i64 {PAYLOAD}"))
+    frame.call(frame.graphs[1], body)
+    carries.step(targets)
+    f.set("i64", count, f(f"add i64 {f.get('i64', count)}, 1"))
+    f.jump(head)
+    f.block(end)
+    carries.finish()
+    if node.attrs["counted"]:
+        rest = frame.outputs[inputs - consts :]
+        f.do(f"store i64 {f.get('i64', count)}, ptr {rest[0]}")
+        for stack, slot in zip(stacks, rest[1:], strict=True):
+            f.do(f"store ptr {f.get('ptr', stack)}, ptr {slot}")
+
+
+def _scan(frame: Frame) -> None:
+    f, node = frame.f, frame.node
+    consts, count, length = node.attrs["consts"], node.attrs["carries"], node.attrs["length"]
+    carries = _Carries(frame, consts, frame.outputs[:count])
+    xs = list(zip(node.inputs[consts + count :], frame.inputs[consts + count :], strict=True))
+    ys = list(zip(node.outputs[count:], frame.outputs[count:], strict=True))
+    inputs = consts + count + len(xs)
+    table = frame.table(inputs + count + len(ys))
+    for place in range(consts):
+        frame.put(table, place, frame.inputs[place])
+    slots = carries.end + 64
+    popped: dict[int, tuple[str, str]] = {}
+    for i, (value, address) in enumerate(xs):
+        if isinstance(value.type, StackType):
+            top = f(f"call ptr @{heap(f.module)}(ptr %run, i64 {size_of_type(value.type.element)})")
+            popped[i] = (f.var("ptr", f(f"load ptr, ptr {address}")), top)
+    made = {
+        i: (f.var("ptr", "null"), frame.own(slots + 64 * i))
+        for i, (value, _) in enumerate(ys)
+        if isinstance(value.type, StackType)
+    }
+    with f.loop("0", str(length)) as step:
+        frame.poll()
+        at = f(f"sub i64 {length - 1}, {step}") if node.attrs["reverse"] else step
+        carries.read(table, consts)
+        for i, (value, address) in enumerate(xs):
+            if i in popped:
+                stack, top = popped[i]
+                assert isinstance(value.type, StackType)
+                name = pop(f.module, value.type.element)
+                now = f.get("ptr", stack)
+                frame.check(f(f"call i32 @{name}(ptr %run, ptr {now}, ptr {stack}, ptr {top})"))
+                frame.put(table, consts + count + i, top)
+            else:
+                frame.put(table, consts + count + i, _slice(f, value, address, at, length))
+        targets = carries.write(table, inputs)
+        for i, (value, address) in enumerate(ys):
+            place = made[i][1] if i in made else _slice(f, value, address, at, length)
+            frame.put(table, inputs + count + i, place)
+        frame.call(frame.graphs[0], table)
+        for stack, slot in made.values():
+            f.set("ptr", stack, push(f, f.get("ptr", stack), slot, 8))
+        carries.step(targets)
+    carries.finish()
+    for i, (stack, _) in made.items():
+        f.do(f"store ptr {f.get('ptr', stack)}, ptr {ys[i][1]}")
+
+
+def _slice(f: Function, value: Value, address: str, at: str, length: int) -> str:
+    size = size_of_type(value.type) // max(length, 1)
+    return f(f"getelementptr i8, ptr {address}, i64 {f(f'mul i64 {at}, {size}')}")
+
+
+_EMIT: dict[str, Callable[[Frame], None]] = {
+    "if": _if,
+    "switch": _switch,
+    "while": _while,
+    "scan": _scan,
+}

@@ -1,0 +1,144 @@
+"""Stacks in generated code: linked cells, so that a push leaves the stack below as it was.
+
+A stack is the address of its top cell, and null where it is empty:
+
+    0   kind    an element, zeros forever, the sum of two stacks, or one element among zeros
+    8   a       the cell below; a summand; the address of the one element
+    16  b       the other summand; how many zeros lie above the one element
+    64  the element
+"""
+
+from __future__ import annotations
+
+from weft.codegen.control.heap import heap
+from weft.codegen.elementwise import emit, load, memory_type, store
+from weft.codegen.text import Function, Module
+from weft.ir.types import StackType, TensorType, Type
+
+__all__ = ["PAYLOAD", "new_cell", "pop", "push", "size_of_type", "zeros_cell"]
+
+ELEMENT, ZEROS, SUM, ONLY = range(4)
+PAYLOAD = 64
+FAILED = 1
+OUT_OF_MEMORY = -9
+
+
+def size_of_type(kind: Type) -> int:
+    """Bytes of a value: of a stack its address, of a token nothing (but room it has)."""
+    return kind.nbytes if isinstance(kind, TensorType) else 8
+
+
+def zeros_cell(module: Module) -> str:
+    """The address of the stack that pops zeros forever."""
+    module.variable("zeros_cell", "[8 x i64]", f"[i64 {ZEROS}{', i64 0' * 7}]")
+    return "@zeros_cell"
+
+
+def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> str:
+    """A cell with room for `size` bytes of an element; the function returns where memory ends."""
+    name = heap(f.module)
+    cell = f(f"call ptr @{name}(ptr %run, i64 {PAYLOAD + size})")
+    with f.when(f(f"icmp eq ptr {cell}, null")):
+        f.do(f"ret i32 {OUT_OF_MEMORY}")
+        f.block(f.fresh("never"))
+    f.do(f"store i64 {kind}, ptr {cell}")
+    f.do(f"store ptr {a}, ptr {f(f'getelementptr i8, ptr {cell}, i64 8')}")
+    f.do(f"store ptr {b}, ptr {f(f'getelementptr i8, ptr {cell}, i64 16')}")
+    return cell
+
+
+def push(f: Function, below: str, element: str, size: int) -> str:
+    """A stack with a copy of an element on top of another stack."""
+    cell = new_cell(f, ELEMENT, below, "null", size)
+    copy(f, f(f"getelementptr i8, ptr {cell}, i64 {PAYLOAD}"), element, size)
+    return cell
+
+
+def copy(f: Function, to: str, source: str, size: int) -> None:
+    name = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1")
+    f.do(f"call void @{name}(ptr {to}, ptr {source}, i64 {size}, i1 false)")
+
+
+def pop(module: Module, element: TensorType | StackType) -> str:
+    """`i32 @pop(ptr run, ptr stack, ptr below, ptr top)` writes the stack below, and the top."""
+    name = f"pop.{element}".replace("[", ".").replace("]", "").replace(",", "x")
+    name = name.replace("<", ".").replace(">", "")
+    return module.once(name, lambda m: _pop(m, name, element))
+
+
+def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
+    size = size_of_type(element)
+    params = [("ptr", "run"), ("ptr", "stack"), ("ptr", "below"), ("ptr", "top")]
+    f = module.function(name, "i32", params, "nounwind noinline")
+    with f.when(f("icmp eq ptr %stack, null")):
+        f.do(f"ret i32 {FAILED}")
+        f.block(f.fresh("never"))
+    kind = f("load i64, ptr %stack")
+    a = f(f"load ptr, ptr {f('getelementptr i8, ptr %stack, i64 8')}")
+    b_at = f("getelementptr i8, ptr %stack, i64 16")
+    with _case(f, kind, ELEMENT):
+        f.do(f"store ptr {a}, ptr %below")
+        copy(f, "%top", f(f"getelementptr i8, ptr %stack, i64 {PAYLOAD}"), size)
+        _done(f)
+    with _case(f, kind, ZEROS):
+        f.do("store ptr %stack, ptr %below")
+        _zero(f, element, size)
+        _done(f)
+    with _case(f, kind, SUM):
+        _pop_sum(f, name, element, size, a, f(f"load ptr, ptr {b_at}"))
+        _done(f)
+    # One element among zeros.
+    place = f(f"load i64, ptr {b_at}")
+    with f.when(f(f"icmp eq i64 {place}, 0")):
+        f.do(f"store ptr {zeros_cell(module)}, ptr %below")
+        copy(f, "%top", a, size)
+        _done(f)
+    less = f(f"inttoptr i64 {f(f'sub i64 {place}, 1')} to ptr")
+    f.do(f"store ptr {new_cell(f, ONLY, a, less)}, ptr %below")
+    _zero(f, element, size)
+    f.do("ret i32 0")
+
+
+def _pop_sum(f: Function, name: str, element: Type, size: int, a: str, b: str) -> None:
+    below_a, below_b = f.var("ptr"), f.var("ptr")
+    other = f(f"call ptr @{heap(f.module)}(ptr %run, i64 {size})")
+    with f.when(f(f"icmp eq ptr {other}, null")):
+        f.do(f"ret i32 {OUT_OF_MEMORY}")
+        f.block(f.fresh("never"))
+    for stack, below, top in ((a, below_a, "%top"), (b, below_b, other)):
+        status = f(f"call i32 @{name}(ptr %run, ptr {stack}, ptr {below}, ptr {top})")
+        with f.when(f(f"icmp ne i32 {status}, 0")):
+            f.do(f"ret i32 {status}")
+            f.block(f.fresh("never"))
+    rest = new_cell(f, SUM, f.get("ptr", below_a), f.get("ptr", below_b))
+    f.do(f"store ptr {rest}, ptr %below")
+    if isinstance(element, StackType):
+        both = new_cell(f, SUM, f("load ptr, ptr %top"), f(f"load ptr, ptr {other}"))
+        f.do(f"store ptr {both}, ptr %top")
+        return
+    assert isinstance(element, TensorType)
+    dtype, kind = element.dtype, memory_type(element.dtype)
+    with f.loop("0", str(element.size)) as i:
+        to = f(f"getelementptr {kind}, ptr %top, i64 {i}")
+        more = f(f"getelementptr {kind}, ptr {other}, i64 {i}")
+        given = [(dtype, load(f, dtype, to, 1)), (dtype, load(f, dtype, more, 1))]
+        made = emit(f, "add", given, dtype, 1, {})
+        assert made is not None
+        store(f, dtype, to, made, 1)
+
+
+def _zero(f: Function, element: Type, size: int) -> None:
+    if isinstance(element, StackType):
+        f.do(f"store ptr {zeros_cell(f.module)}, ptr %top")
+        return
+    name = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1")
+    f.do(f"call void @{name}(ptr %top, i8 0, i64 {size}, i1 false)")
+
+
+def _case(f: Function, kind: str, number: int):  # type: ignore[no-untyped-def]
+    return f.when(f(f"icmp eq i64 {kind}, {number}"))
+
+
+def _done(f: Function) -> None:
+    f.do("ret i32 0")
+    f.block(f.fresh("never"))

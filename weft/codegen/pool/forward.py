@@ -1,0 +1,157 @@
+"""max_pool and sum_pool: the elements of each window, folded to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.codegen.conv.element import Element
+from weft.codegen.conv.loops import add, at, inside, least, mul, nest, split_index
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.pool.problem import Pooling
+from weft.codegen.pool.taps import Row, each_row, each_tap, lanes_of
+from weft.codegen.scalar.forms import memory_type
+from weft.codegen.scalar.vec import Vec, constant, vector_type
+from weft.codegen.text import Function, Module
+
+__all__ = ["LARGEST", "SUM", "Fold", "emit_fold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How two values become one: the larger one, or their sum."""
+
+    largest: bool
+
+    def start(self, element: Element) -> int | float:
+        """What changes no value."""
+        if not self.largest:
+            return -0.0 if element.real else 0
+        if element.real:
+            return float("-inf")
+        return 0 if element.dtype.kind == "uint" else -(1 << (element.dtype.bits - 1))
+
+    def join(self, element: Element, one: Vec, other: Vec) -> Vec:
+        """The larger one, the first of equals, NaN where there is one; or the sum."""
+        if not self.largest:
+            return one + other
+        if not element.real:
+            word = "ugt" if element.dtype.kind == "uint" else "sgt"
+            return other.compare(word, one).pick(other, one)
+        larger = (other > one).pick(other, one)  # NaN in the first stays
+        return other.is_nan().pick(other, larger)
+
+
+LARGEST, SUM = Fold(True), Fold(False)
+
+
+def emit_fold(module: Module, name: str, problem: Pooling, fold: Fold, store: Store) -> Kernel:
+    """One item is some rows of windows of a plane. The elements lie at place 0."""
+    f = module.function(name, "i32", PARAMS)
+    element, windows = problem.element, problem.windows
+    store.begin(f)
+    x = argument(f, 0)
+    rows = windows[0].out if len(windows) > 1 else 1
+    parts = problem.parts(rows)
+    each = -(-rows // parts)
+    parts = -(-rows // each)
+    with f.loop("%begin", "%end") as item:
+        n, channel, part = split_index(f, item, [problem.batch, problem.channels, parts])
+        plane = add(f, mul(f, n, problem.channels), channel)
+        base = at(f, memory_type(element.dtype), x, mul(f, plane, problem.size))
+        begin = mul(f, part, each)
+        count = least(f, f(f"sub i64 {rows}, {begin}"), str(each)) if parts > 1 else str(rows)
+        stops = [count, *(str(w.out) for w in windows[1:-1])][: len(windows) - 1]
+        with nest(f, stops) as places:
+            if places:
+                places[0] = add(f, places[0], begin)
+            flat = "0"
+            for place, stride in zip(places, problem.out_strides(), strict=False):
+                flat = add(f, flat, mul(f, place, stride))
+            make = _along if problem.along and element.moved > 1 else _across
+            make(f, problem, fold, base, places, (n, channel, flat), store)
+    f.do("ret i32 0")
+    lanes = element.lanes if problem.along else lanes_of(problem)
+    work = problem.out * problem.taps / parts / max(lanes / 2, 1)
+    return Kernel(name, problem.planes * parts, work + 20)
+
+
+def _across(
+    f: Function,
+    problem: Pooling,
+    fold: Fold,
+    base: str,
+    places: list[str],
+    index: tuple[str, str, str],
+    store: Store,
+) -> None:
+    """Lanes are windows side by side."""
+    element, last = problem.element, problem.last
+    lanes = lanes_of(problem)
+    start = constant(element.kind, fold.start(element), lanes)
+    kind = vector_type(element.kind, lanes)
+    with f.loop("0", str(last.out), str(lanes)) as x:
+        total = f.var(kind, start)
+        rows: dict[str, Row] = {}
+
+        def tap(offset: str, _number: str, shift: int | str, mask: str | None) -> None:
+            if offset not in rows:
+                row = at(f, memory_type(element.dtype), base, offset)
+                rows[offset] = Row(f, element, row, last)
+            value = rows[offset].load(x, shift, lanes)
+            if mask is not None and fold.largest:
+                which = vector_type("i1", lanes)
+                value = f(f"select {which} {mask}, {kind} {value}, {kind} {start}")
+            so_far = Vec(f, element.kind, lanes, f.get(kind, total))
+            joined = fold.join(element, so_far, Vec(f, element.kind, lanes, value))
+            f.set(kind, total, joined.name)
+
+        each_tap(f, problem, places, x, lanes, tap)
+        value = element.rounded(f, f.get(kind, total), lanes)
+        left = f(f"sub i64 {last.out}, {x}")
+        some = inside(f, "0", left, lanes) if lanes > 1 else None
+        store.put(f, value, lanes, (*index[:2], add(f, index[2], x)), some)
+
+
+def _along(
+    f: Function,
+    problem: Pooling,
+    fold: Fold,
+    base: str,
+    places: list[str],
+    index: tuple[str, str, str],
+    store: Store,
+) -> None:
+    """Lanes are elements of one row of a window, folded in the end."""
+    element, last, lanes = problem.element, problem.last, problem.element.moved
+    start = constant(element.kind, fold.start(element), lanes)
+    kind, which = vector_type(element.kind, lanes), vector_type("i1", lanes)
+    memory = memory_type(element.dtype)
+    with f.loop("0", str(last.out)) as x:
+        total = f.var(kind, start)
+        with each_row(f, problem, places) as (offset, _):
+            first = add(f, mul(f, x, last.stride), -last.low)
+            begin = least(f, first, "0", "sgt")
+            stop = least(f, add(f, first, last.taps), str(last.size))
+            with f.loop(begin, stop, str(lanes)) as i:
+                mask = inside(f, "0", f(f"sub i64 {stop}, {i}"), lanes)
+                value = element.load(f, at(f, memory, base, offset, i), lanes, mask)
+                value = f(f"select {which} {mask}, {kind} {value}, {kind} {start}")
+                so_far = Vec(f, element.kind, lanes, f.get(kind, total))
+                joined = fold.join(element, so_far, Vec(f, element.kind, lanes, value))
+                f.set(kind, total, joined.name)
+        value = _folded(f, element, fold, f.get(kind, total), lanes)
+        value = element.rounded(f, value, 1)
+        store.put(f, value, 1, (*index[:2], add(f, index[2], x)))
+
+
+def _folded(f: Function, element: Element, fold: Fold, value: str, lanes: int) -> str:
+    """The lanes of a vector as one: halves are joined until one is left."""
+    kind = vector_type(element.kind, lanes)
+    half = lanes // 2
+    while half:
+        order = ", ".join(f"i32 {(i + half) % lanes}" for i in range(lanes))
+        moved = f(f"shufflevector {kind} {value}, {kind} poison, <{lanes} x i32> <{order}>")
+        one, other = (Vec(f, element.kind, lanes, name) for name in (value, moved))
+        value = fold.join(element, one, other).name
+        half //= 2
+    return f(f"extractelement {kind} {value}, i64 0")

@@ -1,0 +1,94 @@
+"""What pooling kernels have in common: planes, windows, and how their items are cut."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft.base.shapes import Shape
+from weft.codegen.conv.element import Element
+from weft.ops.windows import Window
+
+__all__ = ["Pooling", "merged_windows"]
+
+#: So many items are enough for any number of threads.
+ITEMS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """Windows over the last axes of (batch, channels, *sizes): each pair of the first is a plane."""
+
+    batch: int
+    channels: int
+    windows: tuple[Window, ...]
+    element: Element
+
+    @property
+    def planes(self) -> int:
+        return self.batch * self.channels
+
+    @property
+    def size(self) -> int:
+        """Elements of a plane."""
+        return math.prod(w.size for w in self.windows)
+
+    @property
+    def out(self) -> int:
+        """Windows of a plane."""
+        return math.prod(w.out for w in self.windows)
+
+    @property
+    def taps(self) -> int:
+        return math.prod(w.taps for w in self.windows)
+
+    @property
+    def last(self) -> Window:
+        return self.windows[-1]
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no element is in two windows."""
+        return all(w.disjoint for w in self.windows)
+
+    @property
+    def along(self) -> bool:
+        """Whether vectors run along the last axis of one window: windows are long, and apart."""
+        last = self.last
+        return last.disjoint and last.taps >= 3 and (last.out == 1 or last.stride > 2)
+
+    def strides(self) -> Shape:
+        """Of the elements of a plane."""
+        sizes = [w.size for w in self.windows]
+        return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+
+    def out_strides(self) -> Shape:
+        sizes = [w.out for w in self.windows]
+        return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
+
+    def parts(self, rows: int) -> int:
+        """Into how many parts the rows of a plane are cut, where there are few planes."""
+        return 1 if self.planes >= ITEMS else min(rows, -(-ITEMS // self.planes))
+
+
+def merged_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """Neighbouring axes as one, where each window has all of both, or nothing is pooled in both."""
+    found: list[Window] = []
+    for window in windows:
+        before = found[-1] if found else None
+        if before is not None and _whole(before) and _whole(window):
+            size = before.size * window.size
+            found[-1] = Window(size, 1, size, size)
+        elif before is not None and before.trivial and window.trivial:
+            size = before.size * window.size
+            found[-1] = Window(size, size, 1)
+        else:
+            found.append(window)
+    return tuple(found)
+
+
+def _whole(window: Window) -> bool:
+    """Whether there is one window, and it has just all elements."""
+    return (
+        window.out == 1 and window.low == 0 and window.dilation == 1 and window.taps == window.size
+    )

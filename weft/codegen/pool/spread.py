@@ -1,0 +1,328 @@
+"""max_pool_input and sum_pool_input: what is given for each window goes to its elements.
+
+Each element gathers from the windows that it is part of, in the order of its taps in them, so that
+nothing depends on who is faster. For max_pool_input, the number of each window's winning tap is
+found first and kept: on the stack where those of a plane fit, else in scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from weft.base import dtypes
+from weft.codegen.conv.geometry import backward_axis
+from weft.codegen.conv.loops import (
+    add,
+    at,
+    inside,
+    lane_numbers,
+    least,
+    mul,
+    nest,
+    split_index,
+    spread_i32,
+)
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.pool.problem import Pooling
+from weft.codegen.pool.taps import lanes_of
+from weft.codegen.pool.winners import find_winners
+from weft.codegen.scalar.forms import load, memory_type, store
+from weft.codegen.scalar.vec import constant, vector_type
+from weft.codegen.text import Function, Module
+from weft.ops.windows import Window
+
+__all__ = ["emit_spread"]
+
+#: Bytes of winners' numbers on the stack.
+KEPT = 128 << 10
+#: Taps along the last axis up to so many are written out.
+WRITTEN = 8
+
+
+def emit_spread(
+    module: Module, name: str, problem: Pooling, largest: bool, result: Store
+) -> list[Kernel]:
+    """g is at place 0; for the largest x and out at 1 and 2; then the result, then scratch."""
+    rows = problem.windows[0].size if len(problem.windows) > 1 else 1
+    work = problem.size * problem.taps / max(problem.element.moved / 4, 1)
+    f = module.function(name, "i32", PARAMS)
+    parts = problem.parts(rows)
+    if not largest or (problem.out * 4 <= KEPT and parts == 1):
+        parts = _Spread(f, problem, result, "stack" if largest else "").write(parts)
+        return [Kernel(name, problem.planes * parts, work / parts + 40)]
+    scratch = problem.planes * problem.out * 4
+    first = module.function(f"{name}.winners", "i32", PARAMS)
+    each = problem.windows[0].out if len(problem.windows) > 1 else 1
+    _write_winners(first, problem, each)
+    parts = _Spread(f, problem, result, "scratch").write(parts)
+    return [
+        Kernel(first.name, problem.planes * each, work / each, scratch),
+        Kernel(name, problem.planes * parts, work / parts + 40, scratch),
+    ]
+
+
+# --- winners --------------------------------------------------------------------------------------
+
+
+def _write_winners(f: Function, problem: Pooling, rows: int) -> None:
+    """A kernel whose items are the rows of windows of all planes."""
+    kept = argument(f, 4)
+    with f.loop("%begin", "%end") as item:
+        plane, row = split_index(f, item, [problem.planes, rows])
+        own = at(f, "i32", kept, mul(f, plane, problem.out))
+        _find(f, problem, plane, (row, "1"), own)
+    f.do("ret i32 0")
+
+
+def _find(f: Function, problem: Pooling, plane: str, rows: tuple[str, str], kept: str) -> None:
+    """Write the numbers of the winning taps of a plane's windows to `kept`; -1 for none."""
+    memory = memory_type(problem.element.dtype)
+    x = at(f, memory, argument(f, 1), mul(f, plane, problem.size))
+    out = at(f, memory, argument(f, 2), mul(f, plane, problem.out))
+
+    def given(_offset: str, number: str, _shift: int | str, _i: str, lanes: int) -> str:
+        if lanes == 1:
+            return f(f"trunc i64 {number} to i32")
+        return spread_i32(f, number, lanes)
+
+    def give(value: str, place: str, lanes: int, mask: str | None) -> None:
+        store(f, dtypes.int32, at(f, "i32", kept, place), value, lanes, mask)
+
+    missing = constant("i32", -1, lanes_of(problem))
+    find_winners(f, problem, x, out, rows, ("i32", given), give, missing)
+
+
+# --- gathering ------------------------------------------------------------------------------------
+
+
+class _Spread:
+    """The writing of the kernel that gives each element its sum."""
+
+    def __init__(self, f: Function, problem: Pooling, result: Store, winners: str) -> None:
+        self.f = f
+        self.problem = problem
+        self.element = problem.element
+        self.memory = memory_type(problem.element.dtype)
+        self.result = result
+        self.winners = winners  # where they are: "" (none), "stack" or "scratch"
+        self.given = self.kept = ""
+
+    def write(self, parts: int) -> int:
+        """The kernel; into how many items a plane is cut after all."""
+        f, problem, windows = self.f, self.problem, self.problem.windows
+        self.result.begin(f)
+        g = argument(f, 0)
+        kept = ""
+        if self.winners == "stack":
+            kept = f.var("i32", count=problem.out + 64, align=64)
+        elif self.winners == "scratch":
+            kept = argument(f, 4)
+        rows = windows[0].size if len(windows) > 1 else 1
+        each = -(-rows // parts)
+        parts = -(-rows // each)
+        with f.loop("%begin", "%end") as item:
+            n, channel, part = split_index(f, item, [problem.batch, problem.channels, parts])
+            plane = add(f, mul(f, n, problem.channels), channel)
+            self.given = at(f, self.memory, g, mul(f, plane, problem.out))
+            self.kept = kept
+            if self.winners == "stack":
+                count = windows[0].out if len(windows) > 1 else 1
+                _find(f, problem, plane, ("0", str(count)), kept)
+            elif self.winners:
+                self.kept = at(f, "i32", kept, mul(f, plane, problem.out))
+            begin = mul(f, part, each)
+            count = least(f, f(f"sub i64 {rows}, {begin}"), str(each)) if parts > 1 else str(rows)
+            stops = [count, *(str(w.size) for w in windows[1:-1])][: len(windows) - 1]
+            with nest(f, stops) as places:
+                if places:
+                    places[0] = add(f, places[0], begin)
+                flat = "0"
+                for place, stride in zip(places, problem.strides(), strict=False):
+                    flat = add(f, flat, mul(f, place, stride))
+                self._row(places, (n, channel, flat))
+        f.do("ret i32 0")
+        return parts
+
+    def _row(self, places: list[str], index: tuple[str, str, str]) -> None:
+        last = self.problem.last
+        classes = backward_axis(last).classes
+        if self.element.moved > 1 and self.problem.along:
+            self._along(places, index)
+        elif self.element.moved > 1 and last.stride <= 2 and last.taps <= WRITTEN:
+            self._across(places, index, [list(taps) for taps in classes])
+        else:
+            self._one_by_one(places, index)
+
+    @contextmanager
+    def _windows(self, places: list[str]) -> Iterator[tuple[str, str]]:
+        """The rows of windows that the elements at leading places are part of: where each begins,
+        and the number of the first tap."""
+        f = self.f
+        offset, number = "0", "0"
+        with ExitStack() as stack:
+            for window, place, stride in zip(
+                self.problem.windows, places, self.problem.out_strides(), strict=False
+            ):
+                own, tap = self._window(stack, window, place)
+                offset = add(f, offset, mul(f, own, stride))
+                number = add(f, mul(f, number, window.taps), tap)
+            yield offset, mul(f, number, self.problem.last.taps)
+
+    def _window(self, stack: ExitStack, window: Window, place: str) -> tuple[str, str]:
+        """Windows of an axis that have an element, and with which of their taps."""
+        f = self.f
+        if window.trivial:
+            return place, "0"
+        if window.disjoint:
+            start = add(f, place, window.low)
+            own = f(f"udiv i64 {start}, {window.stride}")
+            tap = f(f"urem i64 {start}, {window.stride}")
+            if window.tiling:
+                return own, tap
+            reached = f(f"icmp ult i64 {tap}, {window.taps}")
+        else:
+            tap = stack.enter_context(f.loop("0", str(window.taps)))
+            back = f(f"sub i64 {add(f, place, window.low)}, {mul(f, tap, window.dilation)}")
+            own = f(f"udiv i64 {back}, {window.stride}")
+            rest = f(f"urem i64 {back}, {window.stride}")
+            reached = f(f"icmp eq i64 {rest}, 0")
+        # What lies before the first window is a very large number here.
+        there = f(f"icmp ult i64 {own}, {window.out}")
+        stack.enter_context(f.when(f(f"and i1 {reached}, {there}")))
+        return own, tap
+
+    def _give(self, total: str, place: str, numbers: str, mask: str | None, lanes: int) -> None:
+        """Add what windows give, where their winner is the tap of a number (i32, in all lanes)."""
+        f, element = self.f, self.element
+        kind = vector_type(element.kind, lanes)
+        value = element.load(f, at(f, self.memory, self.given, place), lanes, mask)
+        self._add(total, kind, self._won(value, place, numbers, mask, lanes), lanes)
+
+    def _won(self, value: str, place: str, numbers: str, mask: str | None, lanes: int) -> str:
+        if not self.winners:
+            return value
+        f = self.f
+        winner = load(f, dtypes.int32, at(f, "i32", self.kept, place), lanes, mask)
+        return self._where(value, winner, numbers, lanes)
+
+    def _where(self, value: str, winner: str, numbers: str, lanes: int) -> str:
+        f = self.f
+        kind, which = vector_type(self.element.kind, lanes), vector_type("i1", lanes)
+        hit = f(f"icmp eq {vector_type('i32', lanes)} {winner}, {numbers}")
+        none = constant(self.element.kind, 0, lanes)
+        return f(f"select {which} {hit}, {kind} {value}, {kind} {none}")
+
+    def _add(self, total: str, kind: str, value: str, lanes: int) -> None:
+        f = self.f
+        if not self.problem.disjoint:
+            value = self.element.add(f, f.get(kind, total), value, lanes)
+        f.set(kind, total, value)
+
+    def _numbers(self, number: str, lanes: int) -> str:
+        if not self.winners:
+            return ""
+        if lanes == 1:
+            return self.f(f"trunc i64 {number} to i32")
+        return spread_i32(self.f, number, lanes)
+
+    # --- forms --------------------------------------------------------------------------------
+
+    def _across(
+        self, places: list[str], index: tuple[str, str, str], classes: list[list[tuple[int, int]]]
+    ) -> None:
+        """Lanes are elements of one class: every one, or every second."""
+        f, element, last = self.f, self.element, self.problem.last
+        lanes = element.moved
+        kind = vector_type(element.kind, lanes)
+        spread = len(classes)
+        with f.loop("0", str(-(-last.size // spread)), str(lanes)) as m:
+            totals = [f.var(kind, constant(element.kind, 0, lanes)) for _ in classes]
+            with self._windows(places) as (offset, number):
+                for total, taps in zip(totals, classes, strict=True):
+                    for tap, base in taps:
+                        first = add(f, m, base)
+                        mask = inside(f, first, str(last.out), lanes)
+                        numbers = self._numbers(add(f, number, tap), lanes)
+                        self._give(total, add(f, offset, first), numbers, mask, lanes)
+            values = [element.rounded(f, f.get(kind, total), lanes) for total in totals]
+            if spread == 2:
+                values = self._interleaved(values, lanes)
+            for part, value in enumerate(values):
+                here = add(f, mul(f, m, spread), part * lanes)
+                self._put(value, here, str(last.size), lanes, index)
+
+    def _interleaved(self, values: list[str], lanes: int) -> list[str]:
+        f = self.f
+        kind = vector_type(self.element.kind, lanes)
+        made = []
+        for part in range(2):
+            first = part * lanes // 2
+            order = ", ".join(f"i32 {first + i // 2 + i % 2 * lanes}" for i in range(lanes))
+            made.append(
+                f(
+                    f"shufflevector {kind} {values[0]}, {kind} {values[1]}, "
+                    f"<{lanes} x i32> <{order}>"
+                )
+            )
+        return made
+
+    def _put(
+        self, value: str, i: str, stop: str, lanes: int, index: tuple[str, str, str]
+    ) -> None:
+        """Write lanes from the element i of a row on, up to an end that may lie before i."""
+        f = self.f
+        mask = None
+        if lanes > 1:
+            left = f(f"sub i64 {stop}, {i}")
+            left = least(f, left, "0", "sgt")
+            mask = inside(f, "0", left, lanes)
+        self.result.put(f, value, lanes, (*index[:2], add(f, index[2], i)), mask)
+
+    def _along(self, places: list[str], index: tuple[str, str, str]) -> None:
+        """Lanes are elements of one window, which has them for its own."""
+        f, element, last = self.f, self.element, self.problem.last
+        lanes = element.moved
+        kind, small = vector_type(element.kind, lanes), vector_type("i32", lanes)
+        none = constant(element.kind, 0, lanes)
+        covered = last.out * last.stride - last.low  # elements before this belong to some window
+        for begin, stop in ((0, -last.low), (covered, last.size)):
+            if begin < stop:
+                with f.loop(str(begin), str(stop), str(lanes)) as i:
+                    self._put(none, i, str(stop), lanes, index)
+        with f.loop("0", str(last.out)) as o:
+            first = add(f, mul(f, o, last.stride), -last.low)
+            begin = least(f, first, "0", "sgt")
+            stop = least(f, add(f, first, last.stride), str(last.size))
+            with f.loop(begin, stop, str(lanes)) as i:
+                total = f.var(kind, none)
+                tap = f(f"sub i64 {i}, {first}")
+                with self._windows(places) as (offset, number):
+                    place = add(f, offset, o)
+                    one = element.load(f, at(f, self.memory, self.given, place), 1)
+                    value = element.spread(f, one, lanes)
+                    if self.winners:
+                        at_place = at(f, "i32", self.kept, place)
+                        winner = f(f"load i32, ptr {at_place}, align 4")
+                        winner = f(f"sext i32 {winner} to i64")
+                        own = f(f"sub i64 {winner}, {number}")  # the tap along this axis
+                        taps = f(f"add {small} {spread_i32(f, tap, lanes)}, {lane_numbers(lanes, 'i32')}")
+                        value = self._where(value, spread_i32(f, own, lanes), taps, lanes)
+                    reached = inside(f, tap, str(last.taps), lanes)
+                    which = vector_type("i1", lanes)
+                    value = f(f"select {which} {reached}, {kind} {value}, {kind} {none}")
+                    self._add(total, kind, value, lanes)
+                value = element.rounded(f, f.get(kind, total), lanes)
+                self._put(value, i, stop, lanes, index)
+
+    def _one_by_one(self, places: list[str], index: tuple[str, str, str]) -> None:
+        f, element, last = self.f, self.element, self.problem.last
+        none = constant(element.kind, 0, 1)
+        with f.loop("0", str(last.size)) as i:
+            total = f.var(element.kind, none)
+            with self._windows(places) as (offset, number), ExitStack() as stack:
+                own, tap = self._window(stack, last, i)
+                numbers = self._numbers(add(f, number, tap), 1)
+                self._give(total, add(f, offset, own), numbers, None, 1)
+            value = element.rounded(f, f.get(element.kind, total), 1)
+            self._put(value, i, "", 1, index)

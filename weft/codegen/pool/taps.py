@@ -1,0 +1,136 @@
+"""Going through the elements of windows: a vector of windows at a time, tap by tap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from weft.codegen.conv.element import Element
+from weft.codegen.conv.loops import add, at, inside, mul
+from weft.codegen.pool.problem import Pooling
+from weft.codegen.scalar.forms import memory_type
+from weft.codegen.scalar.vec import vector_type
+from weft.codegen.text import Function
+from weft.ops.windows import Window
+
+__all__ = ["Row", "each_row", "each_tap", "lanes_of"]
+
+#: Taps along the last axis up to so many are written out; more are gone through in a loop.
+WRITTEN = 8
+
+
+def lanes_of(problem: Pooling) -> int:
+    """How many windows side by side are done at once."""
+    element, last = problem.element, problem.last
+    narrow = element.dtype is not element.sums
+    if last.out < 3 or (last.stride > 2 and narrow):
+        return 1
+    return element.moved
+
+
+class Row:
+    """Loads from one row of elements; loads of every second element share their vectors."""
+
+    def __init__(self, f: Function, element: Element, base: str, window: Window) -> None:
+        self._f = f
+        self._element = element
+        self._base = base
+        self._window = window
+        self._pairs: dict[int, tuple[str, str]] = {}
+
+    def load(self, x: str, shift: int | str, lanes: int) -> str:
+        """The elements at (x + lane) * stride + shift: 0 outside of the axis."""
+        f, element, window = self._f, self._element, self._window
+        size = str(window.size)
+        if lanes > 1 and window.stride == 2 and isinstance(shift, int):
+            even = shift - shift % 2
+            if even not in self._pairs:
+                self._pairs[even] = self._pair(x, even, lanes)
+            return self._pairs[even][shift % 2]
+        start = add(f, mul(f, x, window.stride), shift)
+        return element.load_strided(f, self._base, start, size, window.stride, lanes)
+
+    def _pair(self, x: str, shift: int, lanes: int) -> tuple[str, str]:
+        f, element = self._f, self._element
+        halves = []
+        for part in range(2):
+            start = add(f, mul(f, x, 2), shift + part * lanes)
+            mask = inside(f, start, str(self._window.size), lanes)
+            place = at(f, memory_type(element.dtype), self._base, start)
+            halves.append(element.load(f, place, lanes, mask))
+        whole = vector_type(element.kind, lanes)
+        made = []
+        for odd in range(2):
+            order = ", ".join(f"i32 {2 * i + odd}" for i in range(lanes))
+            made.append(
+                f(
+                    f"shufflevector {whole} {halves[0]}, {whole} {halves[1]}, "
+                    f"<{lanes} x i32> <{order}>"
+                )
+            )
+        return made[0], made[1]
+
+
+@contextmanager
+def each_row(f: Function, problem: Pooling, places: list[str]) -> Iterator[tuple[str, str]]:
+    """The rows of elements that the windows at leading places read: where each begins in its plane,
+    and the number of its first tap."""
+    offset, number = "0", "0"
+    with ExitStack() as stack:
+        for window, place, stride in zip(
+            problem.windows, places, problem.strides(), strict=False
+        ):
+            tap = "0"
+            if window.taps > 1:
+                tap = stack.enter_context(f.loop("0", str(window.taps)))
+            here = add(
+                f, mul(f, place, window.stride), mul(f, tap, window.dilation), -window.low
+            )
+            if not _inside(window):
+                valid = inside(f, here, str(window.size), 1)
+                stack.enter_context(f.when(valid))
+            offset = add(f, offset, mul(f, here, stride))
+            number = add(f, mul(f, number, window.taps), tap)
+        yield offset, mul(f, number, problem.last.taps)
+
+
+def each_tap(
+    f: Function,
+    problem: Pooling,
+    places: list[str],
+    x: str,
+    lanes: int,
+    body: Callable[[str, str, int | str, str | None], None],
+) -> None:
+    """Call `body(offset, number, shift, mask)` to write the code of each tap of a vector of windows.
+
+    The windows are those at `places` along the leading axes and x, x + 1, … along the last one.
+    `offset` is where the tap's row begins in its plane, `shift` how far from stride * x on it the
+    tap lies; `number` counts taps; a mask says which lanes read elements (None: all that count).
+    """
+    last = problem.last
+
+    def one(offset: str, first: str, tap: int | str) -> None:
+        if isinstance(tap, int):
+            shift: int | str = tap * last.dilation - last.low
+        else:
+            shift = add(f, mul(f, tap, last.dilation), -last.low)
+        mask = None
+        if not _inside(last):
+            start = add(f, mul(f, x, last.stride), shift)
+            mask = inside(f, start, str(last.size), lanes, last.stride)
+        body(offset, add(f, first, tap), shift, mask)
+
+    with each_row(f, problem, places) as (offset, first):
+        if last.taps <= WRITTEN:
+            for tap in range(last.taps):
+                one(offset, first, tap)
+        else:
+            with f.loop("0", str(last.taps)) as tap:
+                one(offset, first, tap)
+
+
+def _inside(window: Window) -> bool:
+    """Whether all windows lie inside the axis."""
+    end = (window.out - 1) * window.stride + (window.taps - 1) * window.dilation - window.low
+    return window.low <= 0 and end < window.size
