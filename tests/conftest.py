@@ -1,11 +1,15 @@
 """Settings for all tests."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
 from weft.ir.op import OPS
+
+# Tests of capture ask for the same bits as eager gives, op by op; those of machine code say so.
+os.environ.setdefault("WEFT_BACKEND", "interpret")
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")

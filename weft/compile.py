@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.base import config
 from weft.base.errors import RangeError
 from weft.capture.from_source.compiled import Compiled
 from weft.capture.trace.traced import Execute, Traced
@@ -23,7 +24,7 @@ def compile(
     function: Callable[..., Any] | None = None,
     *,
     capture: str = "source",
-    backend: str = "native",
+    backend: str | None = None,
     fallback: str = "error",
     limit: int = 64,
     memory_budget: float | None = None,
@@ -45,7 +46,7 @@ def compile(
 
     capture     "source", or "trace": then it is `weft.trace`
     backend     what runs the graph: "native", machine code made for it, or "interpret", its ops one
-                by one
+                by one; else WEFT_BACKEND says it, and "native" is the default
     fallback    what to do with calls of other people's code on tensors: "error", or "python", a
                 call back into Python
     limit       how many recordings to make before calls that none fits run as plain Python
@@ -54,7 +55,7 @@ def compile(
                 says how far it could get. A function that goes backward itself, such as a training
                 step, keeps it too, unless Python asks it for the value of a tensor
     """
-    _checked(memory_budget, backend, "compile")
+    backend = _checked(memory_budget, backend, "compile")
     if capture not in ("source", "trace"):
         raise RangeError(f"there is no capture {capture!r}", op="compile", hint='"source", "trace"')
     if fallback not in ("error", "python"):
@@ -76,7 +77,7 @@ def compile(
 def trace(
     function: Callable[..., Any] | None = None,
     *,
-    backend: str = "native",
+    backend: str | None = None,
     limit: int = 64,
     memory_budget: float | None = None,
 ) -> Any:
@@ -98,24 +99,24 @@ def trace(
     limit           how many recordings to make before calls that none fits run as plain Python
     memory_budget   as in `weft.compile`
     """
-    _checked(memory_budget, backend, "trace")
+    backend = _checked(memory_budget, backend, "trace")
     if function is None:
-        return lambda found: trace(
-            found, backend=backend, limit=limit, memory_budget=memory_budget
-        )
+        return lambda found: trace(found, backend=backend, limit=limit, memory_budget=memory_budget)
     return Traced(function, BACKENDS[backend], limit, memory_budget)
 
 
-def _checked(memory_budget: float | None, backend: str, op: str) -> None:
-    if backend not in BACKENDS:
+def _checked(memory_budget: float | None, backend: str | None, op: str) -> str:
+    chosen = config.backend() if backend is None else backend
+    if chosen not in BACKENDS:
         known = ", ".join(f'"{name}"' for name in BACKENDS)
-        raise RangeError(f"there is no backend {backend!r}", op=op, hint=known)
+        raise RangeError(f"there is no backend {chosen!r}", op=op, hint=known)
     if memory_budget is not None and not 0 <= memory_budget <= 1:
         raise RangeError(
             f"memory_budget is {memory_budget}, not in 0 … 1",
             op=op,
             hint="0.5 asks for half of the peak that comes of saving everything",
         )
+    return chosen
 
 
 def _optimized(graph: Graph) -> Graph:

@@ -22,6 +22,11 @@ def cache_dir() -> Path:
     return root / "weft"
 
 
+def backend() -> str:
+    """What runs compiled functions that do not say: WEFT_BACKEND, else "native"."""
+    return os.environ.get("WEFT_BACKEND") or "native"
+
+
 def environment() -> dict[str, str]:
     """The environment variables that are meant for Weft."""
     return {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIX)}

@@ -48,7 +48,6 @@ _BY_KIND: dict[str, dict[str, Callable[..., Vec]]] = {
     "uint": UNSIGNED,
     "float": FLOATS,
 }
-_SPECIAL = ("astype", "where", "nextafter")  # rules that look at dtypes
 
 
 def has_emitter(op: str, inputs: Sequence[DType], result: DType) -> bool:

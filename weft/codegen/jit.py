@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
-import re
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from weft.base.errors import InternalError
 from weft.codegen import llvm
+from weft.codegen.elf import Image, NotLoaded
 from weft.codegen.llvm_passes import run_passes, short_code_generation
+from weft.codegen.parsed import parsed
+from weft.codegen.split import split
 from weft.codegen.target import Target, host
 
 __all__ = ["Library", "assembly", "build", "link", "object_code", "optimized"]
 
+#: How long a part of a text is at least that is compiled in a thread of its own, and how many.
+PART_SIZE, MOST_PARTS = 40_000, 4
+
 _numbers = itertools.count()
-#: One thread at a time is in LLVM. A fork waits for it, so that the child finds LLVM at rest.
+#: One thread at a time is in LLVM (and those that work for it), to make, load or unload. A fork
+#: waits for it, so that the child finds LLVM at rest.
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -28,17 +37,60 @@ if hasattr(os, "register_at_fork"):
 class Library:
     """Machine code in memory; it is there for as long as this object is."""
 
-    def __init__(self, tracker: Any, jit: Any) -> None:
-        self._tracker = tracker
-        self._jit = jit  # what the code lies in
+    def __init__(self, addresses: Mapping[str, int], close: Callable[[], None]) -> None:
+        self._addresses = addresses
+        self._close: Callable[[], None] | None = close
 
     def address(self, name: str) -> int:
         """Where an exported function or variable begins."""
-        return int(self._tracker[name])
+        return self._addresses[name]
 
     def keep(self) -> None:
         """Let the code stay until the process ends, with or without this object."""
-        self._tracker.detach()
+        self._close = None
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._close is not None and not _finalizing():
+            self._close()
+
+
+def build(text: str, exports: Sequence[str], target: Target | None = None) -> Library:
+    """Machine code of a module's text; the functions named in `exports` can be called."""
+    return link(object_code(text, target), exports, target)
+
+
+def object_code(text: str, target: Target | None = None) -> list[bytes]:
+    """The text of a module as object files: one or, where it is long, several that go together."""
+    target = target or host()
+    texts = split(text, min(len(text) // PART_SIZE, MOST_PARTS, os.cpu_count() or 1))
+    with _lock, short_code_generation(target.triple):
+        return _at_once([_emitter(part, target, at) for at, part in enumerate(texts)])
+
+
+def link(code: Sequence[bytes], exports: Sequence[str], target: Target | None = None) -> Library:
+    """Load object files into the process, as one library."""
+    try:
+        image = Image(code, exports)
+        return Library(image.addresses, image.close)
+    except NotLoaded:  # other machines; LLVM also knows what is wrong
+        return _linked_by_llvm(code, exports, target or host())
+
+
+def optimized(text: str, target: Target | None = None) -> str:
+    """The text after LLVM's own passes, for people."""
+    with _lock, _passed(text, _Engine.of(target or host()).machine(0)) as module:
+        return str(module)
+
+
+def assembly(text: str, target: Target | None = None) -> str:
+    """What a text becomes, for people."""
+    target = target or host()
+    machine = _Engine.of(target).machine(0)
+    with _lock, short_code_generation(target.triple), _passed(text, machine) as module:
+        return str(machine.emit_assembly(module))
+
+
+# --- LLVM ----------------------------------------------------------------------------------------
 
 
 class _Engine:
@@ -47,128 +99,118 @@ class _Engine:
     _all: ClassVar[dict[Target, _Engine]] = {}
 
     def __init__(self, target: Target) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        found = llvm.Target.from_triple(target.triple)
-        self.machine = found.create_target_machine(
-            cpu=target.cpu,
-            features=target.features,
-            opt=2,
-            codemodel="jitdefault",
-            jit=True,
-        )
+        self._target = target
+        self._machines: list[Any] = []
         self._jit: Any = None
+
+    @classmethod
+    def of(cls, target: Target) -> _Engine:
+        with _lock:
+            if target not in cls._all:
+                llvm.initialize_native_target()
+                llvm.initialize_native_asmprinter()
+                cls._all[target] = cls(target)
+            return cls._all[target]
+
+    def machine(self, number: int) -> Any:
+        """A machine that makes code: each can serve one thread at a time."""
+        while len(self._machines) <= number:
+            found = llvm.Target.from_triple(self._target.triple)
+            self._machines.append(
+                found.create_target_machine(
+                    cpu=self._target.cpu,
+                    features=self._target.features,
+                    opt=2,
+                    codemodel="jitdefault",
+                    jit=True,
+                )
+            )
+        return self._machines[number]
 
     @property
     def jit(self) -> Any:
         if self._jit is None:
             self._jit = llvm.create_lljit_compiler(
-                self.machine, use_jit_link=False, suppress_errors=False
+                self.machine(0), use_jit_link=False, suppress_errors=False
             )
         return self._jit
 
-    @classmethod
-    def of(cls, target: Target) -> _Engine:
-        if target not in cls._all:
-            cls._all[target] = cls(target)
-        return cls._all[target]
 
+@contextmanager
+def _passed(text: str, machine: Any) -> Iterator[Any]:
+    """The module of a text after LLVM's passes.
 
-def optimized(text: str, target: Target | None = None) -> Any:
-    """The LLVM module of a text, after LLVM's own passes."""
-    target = target or host()
-    with _lock:
-        machine = _Engine.of(target).machine
-        module = _parsed(text)
+    It has a context of its own, as that of the process keeps every constant for good; both are
+    freed here, and the context last, which a collection of garbage would not heed.
+    """
+    with llvm.create_context() as context, parsed(text, context) as module:
         run_passes(module, machine)
-        return module
+        yield module
 
 
-def assembly(text: str, target: Target | None = None) -> str:
-    """What a text becomes, for people."""
-    target = target or host()
-    with _lock:
-        module = optimized(text, target)
-        with short_code_generation(target.triple):
-            return str(_Engine.of(target).machine.emit_assembly(module))
+def _emitter(text: str, target: Target, number: int) -> Callable[[], bytes]:
+    machine = _Engine.of(target).machine(number)
+
+    def emitted() -> bytes:
+        with _passed(text, machine) as module:
+            return _emit(machine, module)
+
+    return emitted
 
 
-def object_code(text: str, target: Target | None = None) -> bytes:
-    """The text of a module as an object file."""
-    target = target or host()
-    with _lock:
-        module = optimized(text, target)
-        with short_code_generation(target.triple):
-            return bytes(_Engine.of(target).machine.emit_object(module))
+def _emit(machine: Any, module: Any) -> bytes:
+    """`machine.emit_object(module)`, but not under the one lock that llvmlite has for all of LLVM:
+    machines and contexts that no other thread has need none."""
+    lib = llvm.ffi.lib
+    emit = lib.LLVMPY_TargetMachineEmitToMemory
+    with llvm.ffi.OutputString() as said:
+        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, said)
+        if not buffer:
+            raise InternalError(f"LLVM cannot make code: {said}", op="native")
+    try:
+        start, size = lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def link(code: bytes, exports: Sequence[str], target: Target | None = None) -> Library:
-    """Load an object file into the process."""
-    target = target or host()
+def _linked_by_llvm(code: Sequence[bytes], exports: Sequence[str], target: Target) -> Library:
     with _lock:
         jit = _Engine.of(target).jit
-        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for part in code:
+            builder.add_object_img(part)
         for name in exports:
             builder.export_symbol(name)
         try:
-            return Library(builder.link(jit, f"weft{next(_numbers)}"), jit)
+            tracker = builder.link(jit, f"weft{next(_numbers)}")
         except RuntimeError as error:
             raise InternalError(f"LLVM cannot link: {error}", op="native") from None
 
+    def close() -> None:
+        with _lock:
+            tracker.close()
 
-def build(text: str, exports: Sequence[str], target: Target | None = None) -> Library:
-    """Machine code of a module's text; the functions named in `exports` can be called."""
-    return link(object_code(text, target), exports, target)
-
-
-# --- text that is no IR --------------------------------------------------------------------------
+    return Library({name: tracker[name] for name in exports}, close)
 
 
-def _parsed(text: str) -> Any:
-    try:
-        # A context of its own: the one of the process keeps every constant for good.
-        module = llvm.parse_assembly(text, llvm.create_context())
-    except RuntimeError as error:
-        raise InternalError(_parse_message(text, str(error)), op="native", hint=_HINT) from None
-    try:
-        module.verify()
-    except RuntimeError as error:
-        raise InternalError(_verify_message(text, str(error)), op="native", hint=_HINT) from None
-    return module
+def _at_once(makers: Sequence[Callable[[], bytes]]) -> list[bytes]:
+    """What each of some functions gives; all but the first run in threads of their own."""
+    made: list[bytes] = [b""] * len(makers)
+    failed: list[BaseException] = []
 
+    def run(place: int) -> None:
+        try:
+            made[place] = makers[place]()
+        except BaseException as error:
+            failed.append(error)
 
-_HINT = 'this is a mistake in Weft: please report it; backend="interpret" runs the program'
-_AROUND = 3  # lines shown before and after the one
-
-
-def _parse_message(text: str, said: str) -> str:
-    """What LLVM said, with the function and the lines around the place it names."""
-    found = re.search(r":(\d+):(\d+): error: (.*)", said)
-    if found is None:
-        return f"LLVM cannot read the generated code: {said}"
-    number, what = int(found[1]), found[3]
-    return f"LLVM cannot read the generated code: {what}\n{_shown(text, number)}"
-
-
-def _verify_message(text: str, said: str) -> str:
-    """The same for code that is well written and makes no sense: LLVM cites the instruction."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    cited = re.search(r"^\s*(%\S+ = .*|store .*|call .*|ret .*|br .*)$", said, re.MULTILINE)
-    message = "LLVM finds the generated code wrong: " + "; ".join(lines[:6])
-    if cited:
-        head = cited[1].split("=")[0].strip() + " =" if "=" in cited[1] else cited[1].strip()
-        for number, line in enumerate(text.splitlines(), 1):
-            if line.strip().startswith(head):
-                return f"{message}\n{_shown(text, number)}"
-    return message
-
-
-def _shown(text: str, number: int) -> str:
-    lines = text.splitlines()
-    number = min(number, len(lines))
-    head = next((line for line in lines[:number][::-1] if line.startswith("define ")), "")
-    first = max(0, number - 1 - _AROUND)
-    shown = [f"  in {head}"] if head else []
-    for at, line in enumerate(lines[first : number + _AROUND], first + 1):
-        shown.append(f"{'>' if at == number else ' '} {at:5} {line}")
-    return "\n".join(shown)
+    others = [threading.Thread(target=run, args=(place,)) for place in range(1, len(makers))]
+    for other in others:
+        other.start()
+    run(0)
+    for other in others:
+        other.join()
+    if failed:
+        raise failed[0]
+    return made

@@ -9,13 +9,21 @@ Loading LLVM takes some 30 ms, and `import weft` does not need it: this is the o
 from __future__ import annotations
 
 import importlib
+import sys
+import threading
 from typing import Any
 
 
+def preload() -> None:
+    """Begin to load LLVM beside what goes on: it will be needed, but not at once."""
+    if "llvmlite.binding" not in sys.modules:
+        name = "llvmlite.binding"
+        threading.Thread(target=importlib.import_module, args=(name,), daemon=True).start()
+
+
 def version() -> str:
-    """Which llvmlite and which LLVM this is."""
-    numbers = importlib.import_module("llvmlite.binding").llvm_version_info
-    return f"{importlib.import_module('llvmlite').__version__} {numbers}"
+    """Which llvmlite this is, and so which LLVM; it need not be loaded for that."""
+    return str(importlib.import_module("llvmlite").__version__)
 
 
 def __getattr__(name: str) -> Any:

@@ -57,14 +57,18 @@ def _product(group: Group):  # type: ignore[no-untyped-def]
             for v in (one, two)
         ]
         batch.append(max(size for size, _ in sizes))
-        steps.append((sizes[0][1] if sizes[0][0] != 1 else 0, sizes[1][1] if sizes[1][0] != 1 else 0))
+        steps.append(
+            (sizes[0][1] if sizes[0][0] != 1 else 0, sizes[1][1] if sizes[1][0] != 1 else 0)
+        )
     # A stack that only a walks through is more rows of one product.
     if batch and m and all(step == 0 for _, step in steps) and _runs_on(one, batch, steps, m):
         rows = m
         for size in batch:
             rows *= size
         merged = len(batch)
-        first = Operand((), one.strides[-2] if m > 1 else _last(steps, one), one.strides[-1], one.offset)
+        first = Operand(
+            (), one.strides[-2] if m > 1 else _last(steps, one), one.strides[-1], one.offset
+        )
         second = Operand((), two.strides[-2], two.strides[-1], two.offset)
         product = Product(rows, n, k, dtype_of(node.inputs[0]), first, second, ())
 

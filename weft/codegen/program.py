@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.errors import InternalError
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.stacks import size_of_type
@@ -117,6 +118,13 @@ class _GraphWriter:
         sizes, born, dies = self._lifetimes()
         memory = planned(sizes, born, dies)
         self.offsets = memory.offsets
+        self.read = {
+            operand.root
+            for group in self.grouping.groups
+            for operands in group.operands.values()
+            for operand in operands
+            if isinstance(operand, Leaf)
+        }
         f = self.f
         for group, buffers, kernels in self.work:
             self._run(group, buffers, kernels)
@@ -178,7 +186,9 @@ class _GraphWriter:
                 self.refused.add(node)
             return group, buffers, made or []
         if group.kind == "control":
-            codes = [self.program.graph(inner, self.program.name(inner.name)) for inner in node.graphs]
+            codes = [
+                self.program.graph(inner, self.program.name(inner.name)) for inner in node.graphs
+            ]
             self.nested[group] = codes
             room = self._inner(group) + scratch_of(node)
             return group, [*buffers, None], [Kernel("", 0, 0.0, room)]
@@ -229,6 +239,8 @@ class _GraphWriter:
             table = self._slot("%run", RUN.index("constants"))
             return self._slot(table, self.program.constant(array))
         if value not in self.offsets:
+            if value in self.read:
+                raise InternalError(f"{value} is read, and lies nowhere")
             return "null"  # a result that nobody asks for
         return f(f"getelementptr i8, ptr %arena, i64 {self.offsets[value]}")
 
@@ -287,9 +299,7 @@ class _GraphWriter:
         arena = self.f(f"getelementptr i8, ptr %arena, i64 {at or 0}")
         names = [code.name for code in self.nested[group]]
         inner = -(-self._inner(group) // 64) * 64
-        emit_control(
-            Frame(self.f, node, given, out, names, arena, inner, self._check, self._poll)
-        )
+        emit_control(Frame(self.f, node, given, out, names, arena, inner, self._check, self._poll))
 
     def _poll(self) -> None:
         """End the run where the user asked to: looked at once in every round of a loop."""
@@ -310,12 +320,9 @@ class _GraphWriter:
                 continue
             size = size_of_type(value.type)
             to = self._slot("%table", len(self.inputs) + place)
-            name = self.module.declare(
-                "void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1"
-            )
+            name = self.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1")
             f.do(f"call void @{name}(ptr {to}, ptr {self._address(value)}, i64 {size}, i1 false)")
 
 
 class NotNative(Exception):
     """A graph has something that generated code cannot do yet."""
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.codegen import conv, indexing, pool, random, sorting
+from weft.codegen import conv, cumulative, indexing, pool, random, sorting
 
 __all__ = ["KERNELS", "PRODUCTS"]
 
@@ -20,5 +20,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **getattr(pool, "EMITTERS", {}),
     **indexing.EMITTERS,
     **random.EMITTERS,
-    **getattr(sorting, "EMITTERS", {}),
+    **sorting.EMITTERS,
+    **cumulative.EMITTERS,
 }

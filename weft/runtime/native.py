@@ -106,7 +106,9 @@ class NativeProgram:
 
     def _failed(self, status: int, inputs: list[Tensor], arrays: list[Any]) -> list[Tensor]:
         if status == LAYOUT:
-            return self([wrap(np.ascontiguousarray(array).reshape(array.shape)) for array in arrays])
+            return self(
+                [wrap(np.ascontiguousarray(array).reshape(array.shape)) for array in arrays]
+            )
         if status == RAISED and self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -166,5 +168,3 @@ def _arena(size: int) -> tuple[int, Any]:
     """Memory that begins at a line of the cache, and who owns it."""
     memory = np.empty(size + 64, np.uint8)
     return -(-memory.ctypes.data // 64) * 64, memory
-
-

@@ -24,7 +24,7 @@ from weft.schedule.groups import (
     buffers_of,
     is_small,
 )
-from weft.schedule.views import VIEW_OPS, View, dense, viewed
+from weft.schedule.views import VIEW_OPS, dense, viewed
 
 __all__ = ["Grouping", "tensor_type"]
 
@@ -84,6 +84,7 @@ class Grouping:
             if found is None:
                 before = node.inputs[0]
                 if before not in self._copies:
+                    self._wanted[root] = None
                     self._copies[before] = self._copied(before, Leaf(root, view))
                 root = self._copies[before]
                 self._wanted[root] = None
@@ -111,6 +112,9 @@ class Grouping:
 
     def _settled(self, value: Value) -> Value:
         """A value that lies in memory in C order from its first byte on, equal to this one."""
+        if not isinstance(value.type, TensorType):  # a stack, or a token
+            self._wanted[value] = None
+            return value
         found = self.leaf(value)
         if isinstance(found, Leaf) and found.view.is_dense:
             if size_of(found.view.shape) == size_of(tensor_type(found.root).shape):
@@ -147,12 +151,11 @@ class Grouping:
     def _alone(self, node: Node, kind: str) -> None:
         operands: list[Operand] = []
         for value in node.inputs:
-            if not isinstance(value.type, TensorType):
-                operands.append(Leaf(value, View((), ())))
-            elif kind == "product":
+            if kind == "product":
                 operands.append(self._strided(value))
             else:
-                operands.append(Leaf(self._settled(value), dense(tensor_type(value).shape)))
+                shape = value.type.shape if isinstance(value.type, TensorType) else ()
+                operands.append(Leaf(self._settled(value), dense(shape)))
         group = self._new(kind)
         group.space.may_split = False
         group.nodes.append(node)
@@ -293,7 +296,9 @@ def is_view(node: Node) -> bool:
 def _plain_index(index: Any) -> bool:
     parts = index if isinstance(index, tuple) else (index,)
     return all(
-        part is None or part is Ellipsis or isinstance(part, slice)
+        part is None
+        or part is Ellipsis
+        or isinstance(part, slice)
         or (hasattr(part, "__index__") and not isinstance(part, (bool, np.bool_)))
         for part in parts
     )

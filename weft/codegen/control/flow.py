@@ -214,7 +214,9 @@ def _while(frame: Frame) -> None:
     for i, (stack, kind) in enumerate(zip(stacks, pushed, strict=True)):
         cell = new_cell(f, ELEMENT, f.get("ptr", stack), "null", size_of_type(kind))
         f.set("ptr", stack, cell)
-        frame.put(body, inputs + len(targets) + i, f(f"getelementptr i8, ptr {cell}, i64 {PAYLOAD}"))
+        frame.put(
+            body, inputs + len(targets) + i, f(f"getelementptr i8, ptr {cell}, i64 {PAYLOAD}")
+        )
     frame.call(frame.graphs[1], body)
     carries.step(targets)
     f.set("i64", count, f(f"add i64 {f.get('i64', count)}, 1"))

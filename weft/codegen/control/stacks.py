@@ -11,7 +11,7 @@ A stack is the address of its top cell, and null where it is empty:
 from __future__ import annotations
 
 from weft.codegen.control.heap import heap
-from weft.codegen.elementwise import emit, load, memory_type, store
+from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
 from weft.codegen.text import Function, Module
 from weft.ir.types import StackType, TensorType, Type
 
@@ -117,6 +117,10 @@ def _pop_sum(f: Function, name: str, element: Type, size: int, a: str, b: str) -
         f.do(f"store ptr {both}, ptr %top")
         return
     assert isinstance(element, TensorType)
+    if not has_emitter("add", [element.dtype] * 2, element.dtype):
+        f.do(f"ret i32 {FAILED}")  # nobody adds up stacks of these: they have no gradients
+        f.block(f.fresh("never"))
+        return
     dtype, kind = element.dtype, memory_type(element.dtype)
     with f.loop("0", str(element.size)) as i:
         to = f(f"getelementptr {kind}, ptr %top, i64 {i}")

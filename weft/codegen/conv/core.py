@@ -67,7 +67,7 @@ class _Core:
         self.step = 0
 
     def write(self) -> None:
-        f, problem, plan, element = self.f, self.problem, self.plan, self.element
+        f, problem, plan = self.f, self.problem, self.plan
         self.store.begin(f)
         source = argument(f, self.places.source)
         self.weight = argument(f, self.places.weight)
@@ -229,7 +229,7 @@ class _Core:
                 begin = mul(f, self.starts[-1], last.spread)
                 flat = add(f, mul(f, flat, last.result), begin)
                 base = at(f, element.kind, sums, place)
-                lanes = element.moved if last.spread <= 2 else 1
+                lanes = element.row_lanes(last.result) if last.spread <= 2 else 1
                 with f.loop("0", stops[-1], str(lanes)) as i:
                     value = self._results(base, i, lanes)
                     if bias is not None:
@@ -253,6 +253,4 @@ class _Core:
         ]
         whole = vector_type(element.kind, lanes)
         order = ", ".join(f"i32 {i // 2 + i % 2 * lanes}" for i in range(lanes))
-        return f(
-            f"shufflevector {whole} {parts[0]}, {whole} {parts[1]}, <{lanes} x i32> <{order}>"
-        )
+        return f(f"shufflevector {whole} {parts[0]}, {whole} {parts[1]}, <{lanes} x i32> <{order}>")

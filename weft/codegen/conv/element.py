@@ -78,13 +78,15 @@ class Element:
         pointers = f(f"getelementptr {memory}, ptr {base}, <{lanes} x i64> {places}")
         value = self.vec(f, "", lanes)
         kinds = f"<{lanes} x ptr>, <{lanes} x i1>, {value.type}"
-        name = f.module.declare(
-            value.type, f"llvm.masked.gather.{value.suffix}.v{lanes}p0", kinds
-        )
+        name = f.module.declare(value.type, f"llvm.masked.gather.{value.suffix}.v{lanes}p0", kinds)
         return f(
             f"call {value.type} @{name}(<{lanes} x ptr> align {self.dtype.itemsize} {pointers}, "
             f"<{lanes} x i1> {mask}, {value.type} zeroinitializer)"
         )
+
+    def row_lanes(self, size: int) -> int:
+        """How many elements of a row of a size are moved at once: hardly more than there are."""
+        return min(self.moved, 1 << (size - 1).bit_length())
 
     def add(self, f: Function, one: str, other: str, lanes: int = 0) -> str:
         return (self.vec(f, one, lanes) + self.vec(f, other, lanes)).name
@@ -103,9 +105,7 @@ class Element:
             return value
         whole = vector_type(self.kind, lanes)
         first = f(f"insertelement {whole} poison, {self.kind} {value}, i64 0")
-        return f(
-            f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer"
-        )
+        return f(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
 
     def rounded(self, f: Function, value: str, lanes: int) -> str:
         """A sum as a value that the dtype has."""
@@ -150,6 +150,10 @@ class PlainStore:
     ) -> None:
         row = add(f, mul(f, index[0], self._sizes[1]), index[1])
         place = at(
-            f, memory_type(self._element.dtype), self._pointer, mul(f, row, self._sizes[2]), index[2]
+            f,
+            memory_type(self._element.dtype),
+            self._pointer,
+            mul(f, row, self._sizes[2]),
+            index[2],
         )
         store(f, self._element.dtype, place, value, lanes, mask)

@@ -143,10 +143,8 @@ class Panel:
 
     def taps(self) -> list[list[tuple[int, int]]]:
         """For each class of results: the place of each tap in the panel, and in the kernel."""
-        found = []
-        for chosen in itertools.product(*(axis.classes for axis in self.axes)):
-            found.append([self._tap(taps) for taps in itertools.product(*chosen)])
-        return found
+        chosen = itertools.product(*(axis.classes for axis in self.axes))
+        return [[self._tap(taps) for taps in itertools.product(*classes)] for classes in chosen]
 
     def _tap(self, taps: tuple[tuple[int, int], ...]) -> tuple[int, int]:
         plane = place = number = 0

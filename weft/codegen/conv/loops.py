@@ -71,9 +71,7 @@ def split_index(f: Function, item: str, sizes: Sequence[int]) -> list[str]:
 def nest(f: Function, stops: Sequence[str]) -> Iterator[list[str]]:
     """Loops inside each other, each from 0; one of a single round is none."""
     with ExitStack() as stack:
-        yield [
-            "0" if stop == "1" else stack.enter_context(f.loop("0", stop)) for stop in stops
-        ]
+        yield ["0" if stop == "1" else stack.enter_context(f.loop("0", stop)) for stop in stops]
 
 
 def lane_numbers(lanes: int, kind: str = "i64", step: int = 1) -> str:

@@ -24,10 +24,11 @@ def fill_panel(
 ) -> None:
     """Copy `channels` channels, from `source` on, to `target`.
 
-    `starts` says, for each axis, the number of the tile's first result in its class. Whole vectors
-    `stops` are ends of the axes before their true ones: what is beyond counts as padding. Channels
-    are `apart` by more than their size, if told. Whole vectors are written: the end of a row reaches into the next, which is written later, and the last one
-    over the end of the panel, where there must be room for a vector more.
+    `starts` says, for each axis, the number of the tile's first result in its class. `stops` are
+    ends of the axes before their true ones: what is beyond counts as padding. Channels are `apart`
+    by more than their size, if told. Whole vectors are written: the end of a row reaches into the
+    next, which is written later, and the last one over the end of the panel, where there must be
+    room for a vector more.
     """
     axes = panel.axes
     lanes = element.moved
@@ -57,12 +58,11 @@ def fill_panel(
         for condition in outside:
             stop = f(f"select i1 {condition}, i64 {stop}, i64 0")
         base = at(f, memory_type(element.dtype), source, offset)
-        number = "0"
-        for count, place in zip(
-            [*map(len, (axis.planes for axis in axes)), *panel.extents[:-1]], places, strict=True
-        ):
-            number = add(f, mul(f, number, count), place) if number != "0" else place
-        row = add(f, mul(f, channel, apart or panel.channel), mul(f, number, panel.extents[-1]))
+        counts = [*(len(axis.planes) for axis in axes), *panel.extents[:-1]]
+        row_number = places[0]
+        for count, place in zip(counts[1:], places[1:], strict=True):
+            row_number = add(f, mul(f, row_number, count), place)
+        row = add(f, mul(f, channel, apart or panel.channel), mul(f, row_number, panel.extents[-1]))
         with f.loop("0", str(panel.extents[-1]), str(lanes)) as i:
             first = add(f, element_at[-1], mul(f, i, last.step))
             value = element.load_strided(f, base, first, stop, last.step, lanes)

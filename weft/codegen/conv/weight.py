@@ -90,9 +90,7 @@ class _Weight:
                 n, *tiles = split_index(f, unit, [problem.batch, *plan.panel.tiles])
                 starts = [mul(f, t, size) for t, size in zip(tiles, plan.panel.tile, strict=True)]
                 stops = []
-                for axis, start, tile in zip(
-                    problem.axes, starts, plan.panel.tile, strict=True
-                ):
+                for axis, start, tile in zip(problem.axes, starts, plan.panel.tile, strict=True):
                     stops.append(least(f, add(f, start, tile), str(axis.result)))
                 number = add(f, mul(f, n, problem.groups), group)
                 place = add(f, mul(f, number, problem.channels), channel)
@@ -106,8 +104,7 @@ class _Weight:
                     own = (element, base, self.given, outputs, starts, stops, self.apart)
                     fill_panel(f, self.given_panel, *own)
                 counts = [
-                    f(f"sub i64 {stop}, {start}")
-                    for start, stop in zip(starts, stops, strict=True)
+                    f(f"sub i64 {stop}, {start}") for start, stop in zip(starts, stops, strict=True)
                 ]
                 for pieces in plan.pieces:
                     self._multiply(pieces, channels, counts)
@@ -150,9 +147,7 @@ class _Weight:
                 f.loop("0", counts[-1], str(together)) as i,
                 f.loop("0", str(self.width), str(together)) as o,
             ):
-                target = at(
-                    f, element.kind, self.given, mul(f, add(f, row, i), self.width), o
-                )
+                target = at(f, element.kind, self.given, mul(f, add(f, row, i), self.width), o)
                 left = f(f"sub i64 {counts[-1]}, {i}")
                 mask = inside(f, "0", left, together) if together > 1 else None
                 vectors = []

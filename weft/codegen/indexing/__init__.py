@@ -1,24 +1,5 @@
 """Kernels that read and write by index, lay tensors side by side, and make them of rules."""
 
-from collections.abc import Callable
-from typing import Any
-
-from weft.codegen.indexing import creation, joining, read, write
+from weft.codegen.indexing.table import EMITTERS
 
 __all__ = ["EMITTERS"]
-
-#: By the name of the card: (module, name, node) -> kernels, or None where there are none.
-EMITTERS: dict[str, Callable[..., Any]] = {
-    "arange": creation.arange,
-    "concat": joining.concat,
-    "embedding": read.embedding,
-    "eye": creation.eye,
-    "full": creation.full,
-    "gather": read.gather,
-    "nll": read.nll,
-    "row_sums": write.row_sums,
-    "scatter_add": write.scatter_add,
-    "setitem": write.setitem,
-    "take": read.take,
-    "take_along_axis": read.take_along_axis,
-}

@@ -24,7 +24,7 @@ def fill_block(f: Function, target: str, value: str, count: str, itemsize: int) 
     """Write an element (as an integer of its size) so many times."""
     kind = words(itemsize)
     if count == "1":
-        f.do(f"store {kind} {value}, ptr {target}, align {itemsize}")
+        f.do(f"store {kind} {value}, ptr {target}, align 1")
         return
     name = f"weft.fill.{kind}"
 
@@ -37,10 +37,10 @@ def fill_block(f: Function, target: str, value: str, count: str, itemsize: int) 
         even = g(f"and i64 %n, {-lanes}")
         with g.loop("0", even, str(lanes)) as i:
             to = element(g, "%to", i, itemsize)
-            g.do(f"store {whole} {many}, ptr {to}, align {itemsize}")
+            g.do(f"store {whole} {many}, ptr {to}, align 1")
         with g.loop(even, "%n") as i:
             to = element(g, "%to", i, itemsize)
-            g.do(f"store {kind} %value, ptr {to}, align {itemsize}")
+            g.do(f"store {kind} %value, ptr {to}, align 1")
         g.do("ret void")
 
     f.module.once(name, make)
@@ -89,7 +89,7 @@ def clear_kernel(module: Module, name: str, place: int, size: int, scratch: int 
     start, length = _piece_range(f, size, _PIECE)
     clear_bytes(f, element(f, argument(f, place), start, 1), length)
     f.do("ret i32 0")
-    return Kernel(name, -(-size // _PIECE), _PIECE / 20, scratch)
+    return Kernel(name, -(-size // _PIECE), _PIECE / 40, scratch)
 
 
 def copy_kernel(module: Module, name: str, source: int, target: int, size: int) -> Kernel:
@@ -103,7 +103,7 @@ def copy_kernel(module: Module, name: str, source: int, target: int, size: int) 
     with f.when(f(f"icmp ne ptr {given}, {out}")):
         copy_bytes(f, element(f, out, start, 1), element(f, given, start, 1), length)
     f.do("ret i32 0")
-    return Kernel(name, -(-size // _PIECE), _PIECE / 10)
+    return Kernel(name, -(-size // _PIECE), _PIECE / 30)
 
 
 def round_kernel(

@@ -11,9 +11,8 @@ from weft.base.dtypes import DType, float64, int64, uint64
 from weft.codegen.indexing.access import clear_bytes, element, least, words
 from weft.codegen.indexing.blocks import fill_block
 from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.random.words import spread
 from weft.codegen.scalar.casts import cast
-from weft.codegen.scalar.forms import store, supported
+from weft.codegen.scalar.forms import splat, store, supported
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
@@ -58,7 +57,7 @@ def eye(module: Module, name: str, node: Node) -> list[Kernel] | None:
         with f.when(f(f"icmp ult i64 {column}, {columns}")):
             place = element(f, target, f(f"add i64 {start}, {column}"), size)
             one = bits_of(1, out.dtype)
-            f.do(f"store {words(size)} {one}, ptr {place}, align {size}")
+            f.do(f"store {words(size)} {one}, ptr {place}, align 1")
     f.do("ret i32 0")
     return [Kernel(name, node.attrs["rows"] if columns else 0, 3 + columns * size / 20)]
 
@@ -78,8 +77,8 @@ def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
             number = Vec(f, "i64", 1, i)
         else:
             counted = ", ".join(f"i64 {lane}" for lane in range(width))
-            first = spread(f, "i64", i, width)
-            number = Vec(f, "i64", width, f(f"add {first.type} {first}, <{counted}>"))
+            first = splat(f, int64, i, width)
+            number = Vec(f, "i64", width, f(f"add <{width} x i64> {first}, <{counted}>"))
         if whole:  # wraps, as integers of any width do
             value = number * _signed(step) + _signed(start)
             made = cast(value, uint64 if dtype is uint64 else int64, dtype)

@@ -44,9 +44,9 @@ def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
         sources = [argument(f, i) for i in range(len(lengths))] if few else []
         with f.loop("%begin", "%end") as row:
             to = element(f, target, f(f"mul i64 {row}, {total}"), 1)
-            for source, length, start in zip(sources, lengths, starts, strict=False):
-                origin = element(f, source, f(f"mul i64 {row}, {length}"), 1)
-                copy_block(f, element(f, to, str(start), 1), origin, length, size)
+            for place, source in enumerate(sources):
+                origin = element(f, source, f(f"mul i64 {row}, {lengths[place]}"), 1)
+                copy_block(f, element(f, to, str(starts[place]), 1), origin, lengths[place])
             if not few:
                 with _table(f, lengths, starts) as (source, length, start):
                     origin = element(f, source, f(f"mul i64 {row}, {length}"), 1)

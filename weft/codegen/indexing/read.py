@@ -1,4 +1,4 @@
-"""Reading by index: take, gather, take_along_axis, embedding, nll.
+"""Reading by index: take, gather, take_along_axis, embedding.
 
 The part is walked element by element, or block by block where its last axes lie in one piece in x.
 Each index is checked before anything is read with it.
@@ -18,7 +18,6 @@ from weft.codegen.indexing.access import (
     offset,
     positions,
     row_range,
-    words,
     wrapped,
 )
 from weft.codegen.indexing.plan import Part, Picked, along_axis, indexed, merged
@@ -27,7 +26,7 @@ from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ops.index_shape import TENSOR
 
-__all__ = ["embedding", "gather", "nll", "take", "take_along_axis"]
+__all__ = ["check_tensors", "embedding", "gather", "take", "take_along_axis"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ def _read(
                     index = checked(f, kind.dtype, pointer, place, tensor.size, negative)
                     here = offset(f, here, [(index, tensor.step)])
             to = element(f, target, offset(f, out_row, [(j, plan.block)]), size)
-            copy_block(f, to, element(f, source, here, size), plan.block * size, size)
+            copy_block(f, to, element(f, source, here, size), plan.block * size)
     f.do("ret i32 0")
     cost = 0.4 + 0.3 * len(tensors) + plan.block * size / 32
     return [Kernel(name, 0 if empty else plan.count, cost)]
@@ -154,41 +153,3 @@ def check_tensors(
         f.do("ret i32 0")
         kernels.append(Kernel(label, count, 0.7))
     return kernels
-
-
-# --- minus the log-probability of each target ----------------------------------------------------
-
-
-def nll(module: Module, name: str, node: Node) -> list[Kernel] | None:
-    logp, target = (value.tensor_type for value in node.inputs)
-    axis, ignored = node.attrs["axis"], node.attrs["ignore_index"]
-    with_axis = (*target.shape[:axis], 1, *target.shape[axis:])
-    part = along_axis(logp.shape, with_axis, axis)
-    (tensor,) = part.tensors
-    sizes, (steps, own) = merged(part.shape, part.steps, tensor.steps)
-    kind, bits = words(logp.dtype.itemsize), 8 * logp.dtype.itemsize
-    f = module.function(name, "i32", PARAMS)
-    source, targets, out = (argument(f, i) for i in range(3))
-    with f.loop("%begin", "%end") as i:
-        at = positions(f, i, sizes)
-        index = load_index(
-            f, target.dtype, targets, offset(f, "0", list(zip(at, own, strict=True)))
-        )
-        skip = is_ignored(f, index, target.dtype, ignored)
-        index = f(f"select i1 {skip}, i64 0, i64 {index}")
-        fail_if(f, f(f"icmp uge i64 {index}, {tensor.size}"))
-        place = offset(f, "0", [*zip(at, steps, strict=True), (index, tensor.step)])
-        value = f(f"load {kind}, ptr {element(f, source, place, logp.dtype.itemsize)}, align 1")
-        value = f(f"select i1 {skip}, {kind} 0, {kind} {value}")
-        value = f(f"xor {kind} {value}, {1 << (bits - 1)}")  # its sign turned, 0 to -0
-        f.do(f"store {kind} {value}, ptr {element(f, out, i, logp.dtype.itemsize)}, align 1")
-    f.do("ret i32 0")
-    return [Kernel(name, math.prod(target.shape), 1.0)]
-
-
-def is_ignored(f: Function, index: str, dtype: DType, ignore_index: int) -> str:
-    """An i1: is a class index (as `load_index` gives it) the one to ignore?"""
-    limits = (-(2**63), 2**63) if dtype.kind == "int" else (0, 2**64)
-    if not limits[0] <= ignore_index < limits[1]:
-        return "false"
-    return f(f"icmp eq i64 {index}, {ignore_index - 2**64 * (ignore_index >= 2**63)}")

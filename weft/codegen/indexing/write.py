@@ -113,7 +113,8 @@ def _sums(
     scratch = 4 * out.size if narrow else 0
     target = place + narrow
     steps = dense_steps(value.shape)
-    kernels = check_tensors(module, name, part, list(kinds))
+    looked_at = node.op.name != "row_sums" or out.shape[-1]  # the card looks at no empty rows
+    kernels = check_tensors(module, name, part, list(kinds)) if looked_at else []
     size = scratch or out.nbytes
     kernels.append(clear_kernel(module, f"{name}.clear", target, size, scratch))
     writing = Writing(
@@ -187,7 +188,7 @@ def _written(module: Module, name: str, w: Writing) -> list[Kernel]:
         )
     f.do("ret i32 0")
     each = math.prod(sizes[axis] for axis in turns)
-    cost = each * (1.0 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 24)
+    cost = each * (0.4 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 30)
     return [Kernel(name, items, cost, w.scratch)]
 
 
@@ -199,12 +200,12 @@ def _write_block(f: Function, w: Writing, target: str, value: str, count: str, f
         add_block(f, accumulator_source(w.dtype), target, value, count)
     elif fills:
         kind = words(size)
-        number = f(f"load {kind}, ptr {value}, align {size}")
+        number = f(f"load {kind}, ptr {value}, align 1")
         fill_block(f, target, number, count, size)
     elif count.isdigit():
-        copy_block(f, target, value, int(count) * size, size)
+        copy_block(f, target, value, int(count) * size)
     else:
-        copy_bytes(f, target, value, f(f"mul i64 {count}, {size}"), size)
+        copy_bytes(f, target, value, f(f"mul i64 {count}, {size}"))
 
 
 def accumulator_source(dtype: DType) -> DType:

@@ -33,7 +33,9 @@ KEEP = 16384
 COSTLY = 6.0
 
 
-def emit_loops(module: Module, name: str, group: Group, places: Mapping[Value, int]) -> list[Kernel]:
+def emit_loops(
+    module: Module, name: str, group: Group, places: Mapping[Value, int]
+) -> list[Kernel]:
     """The kernels of a loop group; `places` says where in `%args` the buffers stand."""
     return _Loops(module, name, group, places).kernels()
 
@@ -71,7 +73,9 @@ class _Loops:
             value = node.outputs[0]
             level = self.levels[value]
             uses = [op for op in self.group.operands[node] if isinstance(op, Value)]
-            where = level - 1 if node in self.reductions and value not in self.group.after else level
+            where = (
+                level - 1 if node in self.reductions and value not in self.group.after else level
+            )
             for operand in uses:
                 late = self.levels[operand] < where and not self._outer(value)
                 if late and not self._outer(operand) and cost.get(operand, 0) >= COSTLY:
@@ -151,7 +155,9 @@ class _Loops:
                 index[loop.axis] = f(f"urem i64 {rest}, {loop.size}")
                 rest = f(f"udiv i64 {rest}, {loop.size}")
         totals = {
-            node: f.var(self.reductions[node].kind(made.lanes), self.reductions[node].begin(made.lanes))
+            node: f.var(
+                self.reductions[node].kind(made.lanes), self.reductions[node].begin(made.lanes)
+            )
             for node in made.totals
         }
         with ExitStack() as inside:
@@ -327,7 +333,14 @@ class _Loops:
             bits = mask[0] if mask else None
             for value in keeping:
                 place = _element(f, dtype_of(value), kept[value], position)
-                store(f, dtype_of(value), place, point.value(value), lanes, bits if lanes > 1 else None)
+                store(
+                    f,
+                    dtype_of(value),
+                    place,
+                    point.value(value),
+                    lanes,
+                    bits if lanes > 1 else None,
+                )
             for value in stored:
                 point.store(result_access(group, value), point.value(value))
             for node in (*reduced, *whole):

@@ -203,4 +203,3 @@ def _scattered(module: Module, kind: str) -> None:
         one = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr %from, i64 {i}')}")
         f.do(f"store {kind} {one}, ptr {f(f'getelementptr {kind}, ptr %to, i64 {by}')}")
     f.do("ret void")
-

@@ -73,9 +73,7 @@ class Reduction:
         """The result, of the node's own dtype."""
         if self.dtype is self.result:
             return value
-        made = emit(
-            f, "astype", [(self.dtype, value)], self.result, lanes, {"dtype": self.result}
-        )
+        made = emit(f, "astype", [(self.dtype, value)], self.result, lanes, {"dtype": self.result})
         assert made is not None
         return made
 

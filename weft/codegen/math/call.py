@@ -10,6 +10,7 @@ formula of its own, it is computed in float64 and rounded.
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from weft.base import dtypes
 from weft.base.dtypes import DType
@@ -52,16 +53,33 @@ FUNCTIONS: dict[str, tuple[int, Rule | None, Rule]] = {
 }
 
 
+#: Of vectors, these are put in place of a call, the first few of each kernel: it makes a kernel of
+#: four functions 1.2 to 1.8 times as fast (constants stay in registers), and takes 1 to 2 ms more
+#: to build for each place. Of scalars, which are tails of rows, none is.
+INLINED = frozenset({"exp", "expm1", "log", "log1p", "softplus", "tanh", "sigmoid", "erf"})
+PLACES = 4
+_places: WeakKeyDictionary[Function, int] = WeakKeyDictionary()
+
+
 def call(f: Function, name: str, dtype: DType, lanes: int, *values: str) -> str:
     """A function of values in compute form; narrow floats are float32 here, not yet rounded."""
     kind = "double" if dtype is dtypes.float64 else "float"
     whole = vector_type(kind, lanes)
-    like = Vec(f, kind, lanes, "")
+    suffix = Vec(f, kind, lanes, "").suffix
     known = f.module.once(
-        f"weft.{name}.{like.suffix}", lambda module: _add(module, name, kind, lanes, like.suffix)
+        f"weft.{name}.{suffix}", lambda module: _add(module, name, kind, lanes, suffix)
     )
     given = ", ".join(f"{whole} {value}" for value in values)
-    return f(f"call {whole} @{known}({given})")
+    return f(f"call {whole} @{known}({given}){_inlining(f, name, lanes)}")
+
+
+def _inlining(f: Function, name: str, lanes: int) -> str:
+    """What a call says of itself: to be replaced by the function's body, or nothing."""
+    used = _places.get(f, 0)
+    if lanes == 1 or name not in INLINED or used >= PLACES:
+        return ""
+    _places[f] = used + 1
+    return " alwaysinline"
 
 
 def _add(module: Module, name: str, kind: str, lanes: int, suffix: str) -> None:

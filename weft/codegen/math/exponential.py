@@ -6,6 +6,8 @@ exponent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.codegen.math.parts import (
     FORMATS,
     LN2,
@@ -44,18 +46,22 @@ def _split(x: Vec) -> tuple[Vec, Vec, Vec]:
     return n, bits, n.fma(-low, n.fma(-high, x))
 
 
-def exp_of(x: Vec, more: Vec | None = None, add: int = 0) -> Vec:
+def exp_of(
+    x: Vec, more: Vec | None = None, add: int = 0, series: Sequence[float] | None = None
+) -> Vec:
     """exp(x + more) * 2 ** add, where `more` is what x could not hold."""
-    return exp_within(clamped(x, *_RANGE[x.kind]), more, add)
+    return exp_within(clamped(x, *_RANGE[x.kind]), more, add, series)
 
 
-def exp_within(x: Vec, more: Vec | None = None, add: int = 0) -> Vec:
-    """The same where x is known to be in the range of exp."""
+def exp_within(
+    x: Vec, more: Vec | None = None, add: int = 0, series: Sequence[float] | None = None
+) -> Vec:
+    """The same where x is known to be in the range of exp; `series` may be a shorter one."""
     n, bits, r = _split(x)
     if more is not None:
         r = r + more
-    series = r.poly(_SERIES[x.kind]).fma(r * r, r)
-    return scaled(series + 1.0, n, bits, add)
+    part = r.poly(series or _SERIES[x.kind]).fma(r * r, r)
+    return scaled(part + 1.0, n, bits, add)
 
 
 def exp(x: Vec) -> Vec:

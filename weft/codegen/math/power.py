@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from weft.codegen.math.exponential import exp, exp_of
-from weft.codegen.math.logarithm import log, normal, taken_apart
+from weft.codegen.math.exponential import exp_of
+from weft.codegen.math.logarithm import normal, taken_apart
 from weft.codegen.math.parts import LN2
 from weft.codegen.scalar.vec import Vec
 
@@ -20,12 +20,32 @@ _LOG = (
     0.1172360405050347, 0.11706195642679972, 0.1333480621418462, 0.15384594934551063,
     0.18181818335654723, 0.22222222221654728, 0.2857142857142937, 0.4,
 )  # fmt: skip
+#: 2 atanh(s) / s in s²: 2**-43
+_LOG_SHORT = (
+    0.19363186932161763, 0.22191373380944632, 0.2857175496835035, 0.39999998795219155,
+    0.6666666666737665, 2.0,
+)  # fmt: skip
+#: (exp(r) - 1 - r) / r²: 2**-37 of exp
+_EXP_SHORT = (
+    2.486058769361771e-05, 0.00019900283892872823, 0.0013888852826635335, 0.008333297260228205,
+    0.041666666721758894, 0.1666666672177675, 0.5,
+)  # fmt: skip
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)  # and what is left
 
 
 def pow_single(x: Vec, y: Vec) -> Vec:
-    wide = log(abs(x).convert("fpext", "double")) * y.convert("fpext", "double")
-    return _signed(x, y, exp(wide).convert("fptrunc", "float"))
+    """In float64, with as many digits as float32 needs: 2**-43 of the logarithm, 2**-37 of exp."""
+    size = abs(x)
+    wide = size.convert("fpext", "double")
+    exponent, m = taken_apart(wide)  # no float32 is denormal in float64
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    series = s * z.poly(_LOG_SHORT)
+    found = exponent.convert("sitofp", "double").fma(LN2["double"][0], series)
+    found = size.equals(0.0).pick(-math.inf, found)
+    found = (size < math.inf).pick(found, wide)
+    out = exp_of(found * y.convert("fpext", "double"), series=_EXP_SHORT)
+    return _signed(x, y, out.convert("fptrunc", "float"))
 
 
 def pow(x: Vec, y: Vec) -> Vec:

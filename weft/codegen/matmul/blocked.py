@@ -242,7 +242,7 @@ class _Writer:
                     sums = address(f, sums, times(f, near, plan.rows * self.panel * width))
                 f.do(
                     f"call void @{call}(ptr {at_a}, i64 {a_step}, ptr {at_b}, i64 {b_step}, "
-                    f"i64 {count}, ptr {sums}, i1 {more})"
+                    f"i64 {count}, ptr {sums}, i64 {self.panel * width}, i1 {more})"
                 )
                 if done is None:
                     self._put(sums, t, row, p, batch)

@@ -16,6 +16,7 @@ __all__ = ["Plan", "choose", "up"]
 #: threads share.
 Read = Literal["place", "own", "shared"]
 
+NEAR = 32 << 10  # bytes of b that stay in the first cache, wherever they lie
 ITEM = 200_000  # about how many multiplications of vectors make an item
 PANELS = 256 << 10  # bytes of b that an item reads again and again: they stay in the second cache
 SUMS = 128 << 10  # bytes of sums that wait for their next block
@@ -63,8 +64,8 @@ def choose(product: Product, number: Number, target: Target, sharing: bool) -> P
 
     b: Read = "own"
     if product.b.column == 1 and number.is_packed:
-        whole = panels == 1 or n % panel == 0
-        b = "place" if whole and (panels == 1 or m <= 3 * rows) else "own"
+        seldom = m <= 3 * rows or product.b.row * k * number.size <= NEAR
+        b = "place" if panels == 1 or (n % panel == 0 and seldom) else "own"
     count = max(1, ITEM // (rows * vectors * k))  # tiles of an item
     if a == b == "place":
         if panels == 1 or count < tiles:
@@ -108,8 +109,9 @@ def _tile(m: int, n: int, lanes: int, target: Target, most: int) -> tuple[int, i
         for rows in {even(m, fit), *range(min(fit, 6), fit + 1)}:
             count = -(-m // rows) * -(-n // (vectors * lanes))
             cycles = max(rows * vectors * pace, (rows + vectors) / 2, 4.0)
-            # Few rows read b again more often, and it comes from the second cache.
-            cost = count * cycles * (1 + 0.3 / rows)
+            # Few rows read b again more often, and it comes from the second cache; few vectors
+            # read a again more often, from the first.
+            cost = count * cycles * (1 + 0.3 / rows + 0.1 / vectors)
             if best is None or cost < best[0]:
                 best = (cost, rows, vectors)
     assert best is not None

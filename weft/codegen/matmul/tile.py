@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
@@ -14,12 +16,12 @@ def tile(
 ) -> str:
     """The function that adds `k` terms to a tile of `rows` rows of `vectors` vectors each.
 
-        void @tile(ptr a, i64 a_step, ptr b, i64 b_step, i64 k, ptr sums, i1 more)
+        void @tile(ptr a, i64 a_step, ptr b, i64 b_step, i64 k, ptr sums, i64 sums_step, i1 more)
 
     a_step is the bytes from a row of a to the next, the terms lying side by side; `across` is the
     other way: the rows lie side by side and a_step leads to the next term. b_step leads from one
-    term of b to the next. The sums lie dense at `sums`; they start from 0 unless `more`. Where
-    `last` is not 0 only so many lanes of b's last vector are there. k is at least 1.
+    term of b to the next, sums_step from a row of sums to the next; they start from 0 unless `more`.
+    Where `last` is not 0 only so many lanes of b's last vector are there. k is at least 1.
     """
     way = "across" if across else "along"
     name = f"tile.{a}.{b}.{rows}x{vectors}.{way}.{last}"
@@ -32,6 +34,7 @@ def tile(
             ("i64", "b_step"),
             ("i64", "k"),
             ("ptr noalias", "sums"),
+            ("i64", "sums_step"),
             ("i1", "more"),
         ]
         _write(module.function(name, "void", params, "nounwind noinline"), a, b, rows, vectors,
@@ -50,7 +53,14 @@ def _write(
     lanes = f.module.target.lanes(a.width)
     kind = vector_type(a.kind, lanes)
     width = lanes * a.width
-    cells = rows * vectors
+
+    def places() -> Iterator[str]:
+        """Where the sums lie, row after row."""
+        for row in range(rows):
+            line = f(f"mul i64 %sums_step, {row}")
+            line = f(f"getelementptr i8, ptr %sums, i64 {line}")
+            for v in range(vectors):
+                yield f(f"getelementptr i8, ptr {line}, i64 {v * width}")
 
     bases = ["%a"]
     if not across:
@@ -64,8 +74,7 @@ def _write(
     f.block(start)
     f.branch("%more", again, head)
     f.block(again)
-    places = [f(f"getelementptr i8, ptr %sums, i64 {i * width}") for i in range(cells)]
-    before = [f(f"load {kind}, ptr {place}, align {width}") for place in places]
+    before = [f(f"load {kind}, ptr {place}, align {a.width}") for place in places()]
     f.jump(head)
 
     f.block(head)
@@ -109,7 +118,6 @@ def _write(
     f.do(f"{right} = add nsw i64 {left}, -1")
     f.branch(f(f"icmp sgt i64 {left}, 1"), head, end)
     f.block(end)
-    for i, (_, then) in enumerate(sums):
-        at = f(f"getelementptr i8, ptr %sums, i64 {i * width}")
-        f.do(f"store {kind} {then}, ptr {at}, align {width}")
+    for (_, then), at in zip(sums, places(), strict=True):
+        f.do(f"store {kind} {then}, ptr {at}, align {a.width}")
     f.do("ret void")

@@ -17,7 +17,7 @@ ITEMS = 16
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Windows over the last axes of (batch, channels, *sizes): each pair of the first is a plane."""
+    """Windows over the last axes of (batch, channels, *sizes), whose first two number planes."""
 
     batch: int
     channels: int

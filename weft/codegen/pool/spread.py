@@ -25,10 +25,10 @@ from weft.codegen.conv.loops import (
 )
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.pool.problem import Pooling
-from weft.codegen.pool.taps import lanes_of
+from weft.codegen.pool.taps import each_row, lanes_of
 from weft.codegen.pool.winners import find_winners
 from weft.codegen.scalar.forms import load, memory_type, store
-from weft.codegen.scalar.vec import constant, vector_type
+from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
 from weft.ops.windows import Window
 
@@ -89,8 +89,57 @@ def _find(f: Function, problem: Pooling, plane: str, rows: tuple[str, str], kept
     def give(value: str, place: str, lanes: int, mask: str | None) -> None:
         store(f, dtypes.int32, at(f, "i32", kept, place), value, lanes, mask)
 
+    if problem.along and problem.element.moved > 1:
+        _find_along(f, problem, x, out, rows, kept)
+        return
     missing = constant("i32", -1, lanes_of(problem))
     find_winners(f, problem, x, out, rows, ("i32", given), give, missing)
+
+
+def _find_along(
+    f: Function, problem: Pooling, x: str, out: str, rows: tuple[str, str], kept: str
+) -> None:
+    """The same, where lanes are elements of one row of a window."""
+    element, last, windows = problem.element, problem.last, problem.windows
+    memory = memory_type(element.dtype)
+    lanes = element.row_lanes(last.taps)
+    bits = f"i{lanes}"
+    count_zeros = f.module.declare(bits, f"llvm.cttz.{bits}", f"{bits}, i1")
+    stops = [rows[1], *(str(w.out) for w in windows[1:-1])][: len(windows) - 1]
+    with nest(f, stops) as places:
+        flat = "0"
+        if places:
+            places[0] = add(f, places[0], rows[0])
+        for place, stride in zip(places, problem.out_strides(), strict=False):
+            flat = add(f, flat, mul(f, place, stride))
+        with f.loop("0", str(last.out)) as o:
+            here = add(f, flat, o)
+            one = element.load(f, at(f, memory, out, here), 1)
+            wanted = Vec(f, element.kind, lanes, element.spread(f, one, lanes))
+            winner = f.var("i32", "-1")
+            first = add(f, mul(f, o, last.stride), -last.low)
+            begin = least(f, first, "0", "sgt")
+            stop = least(f, add(f, first, last.taps), str(last.size))
+            with (
+                each_row(f, problem, places) as (offset, number),
+                f.loop(begin, stop, str(lanes)) as i,
+            ):
+                mask = inside(f, "0", f(f"sub i64 {stop}, {i}"), lanes)
+                value = element.load(f, at(f, memory, x, offset, i), lanes, mask)
+                found = Vec(f, element.kind, lanes, value)
+                hit = found.equals(wanted)
+                if element.real:
+                    hit = hit | found.is_nan()
+                hit = hit & Vec(f, "i1", lanes, mask)
+                hits = f(f"bitcast <{lanes} x i1> {hit} to {bits}")
+                so_far = f.get("i32", winner)
+                some = f(f"icmp ne {bits} {hits}, 0")
+                new = f(f"and i1 {some}, {f(f'icmp eq i32 {so_far}, -1')}")
+                lane = f(f"call {bits} @{count_zeros}({bits} {hits}, i1 false)")
+                tap = add(f, number, i, f(f"zext {bits} {lane} to i64"))
+                tap = f(f"trunc i64 {f(f'sub i64 {tap}, {first}')} to i32")
+                f.set("i32", winner, f(f"select i1 {new}, i32 {tap}, i32 {so_far}"))
+            f.set("i32", at(f, "i32", kept, here), f.get("i32", winner))
 
 
 # --- gathering ------------------------------------------------------------------------------------
@@ -127,8 +176,8 @@ class _Spread:
             self.given = at(f, self.memory, g, mul(f, plane, problem.out))
             self.kept = kept
             if self.winners == "stack":
-                count = windows[0].out if len(windows) > 1 else 1
-                _find(f, problem, plane, ("0", str(count)), kept)
+                every = windows[0].out if len(windows) > 1 else 1
+                _find(f, problem, plane, ("0", str(every)), kept)
             elif self.winners:
                 self.kept = at(f, "i32", kept, mul(f, plane, problem.out))
             begin = mul(f, part, each)
@@ -147,9 +196,10 @@ class _Spread:
     def _row(self, places: list[str], index: tuple[str, str, str]) -> None:
         last = self.problem.last
         classes = backward_axis(last).classes
-        if self.element.moved > 1 and self.problem.along:
+        vectors = self.element.row_lanes(last.size) > 2
+        if vectors and self.problem.along:
             self._along(places, index)
-        elif self.element.moved > 1 and last.stride <= 2 and last.taps <= WRITTEN:
+        elif vectors and last.stride <= 2 and last.taps <= WRITTEN:
             self._across(places, index, [list(taps) for taps in classes])
         else:
             self._one_by_one(places, index)
@@ -233,9 +283,9 @@ class _Spread:
     ) -> None:
         """Lanes are elements of one class: every one, or every second."""
         f, element, last = self.f, self.element, self.problem.last
-        lanes = element.moved
-        kind = vector_type(element.kind, lanes)
         spread = len(classes)
+        lanes = element.row_lanes(-(-last.size // spread))
+        kind = vector_type(element.kind, lanes)
         with f.loop("0", str(-(-last.size // spread)), str(lanes)) as m:
             totals = [f.var(kind, constant(element.kind, 0, lanes)) for _ in classes]
             with self._windows(places) as (offset, number):
@@ -267,9 +317,7 @@ class _Spread:
             )
         return made
 
-    def _put(
-        self, value: str, i: str, stop: str, lanes: int, index: tuple[str, str, str]
-    ) -> None:
+    def _put(self, value: str, i: str, stop: str, lanes: int, index: tuple[str, str, str]) -> None:
         """Write lanes from the element i of a row on, up to an end that may lie before i."""
         f = self.f
         mask = None
@@ -282,14 +330,14 @@ class _Spread:
     def _along(self, places: list[str], index: tuple[str, str, str]) -> None:
         """Lanes are elements of one window, which has them for its own."""
         f, element, last = self.f, self.element, self.problem.last
-        lanes = element.moved
+        lanes = element.row_lanes(last.stride)
         kind, small = vector_type(element.kind, lanes), vector_type("i32", lanes)
         none = constant(element.kind, 0, lanes)
         covered = last.out * last.stride - last.low  # elements before this belong to some window
-        for begin, stop in ((0, -last.low), (covered, last.size)):
-            if begin < stop:
-                with f.loop(str(begin), str(stop), str(lanes)) as i:
-                    self._put(none, i, str(stop), lanes, index)
+        for before, after in ((0, -last.low), (covered, last.size)):
+            if before < after:
+                with f.loop(str(before), str(after), str(lanes)) as i:
+                    self._put(none, i, str(after), lanes, index)
         with f.loop("0", str(last.out)) as o:
             first = add(f, mul(f, o, last.stride), -last.low)
             begin = least(f, first, "0", "sgt")
@@ -306,7 +354,9 @@ class _Spread:
                         winner = f(f"load i32, ptr {at_place}, align 4")
                         winner = f(f"sext i32 {winner} to i64")
                         own = f(f"sub i64 {winner}, {number}")  # the tap along this axis
-                        taps = f(f"add {small} {spread_i32(f, tap, lanes)}, {lane_numbers(lanes, 'i32')}")
+                        taps = f(
+                            f"add {small} {spread_i32(f, tap, lanes)}, {lane_numbers(lanes, 'i32')}"
+                        )
                         value = self._where(value, spread_i32(f, own, lanes), taps, lanes)
                     reached = inside(f, tap, str(last.taps), lanes)
                     which = vector_type("i1", lanes)

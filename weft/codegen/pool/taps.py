@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -15,8 +16,9 @@ from weft.ops.windows import Window
 
 __all__ = ["Row", "each_row", "each_tap", "lanes_of"]
 
-#: Taps along the last axis up to so many are written out; more are gone through in a loop.
-WRITTEN = 8
+#: Taps along the last axis up to so many are written out, and those along leading axes up to so
+#: many of all; more are gone through in a loop.
+WRITTEN, WRITTEN_IN_ALL = 8, 9
 
 
 def lanes_of(problem: Pooling) -> int:
@@ -25,7 +27,7 @@ def lanes_of(problem: Pooling) -> int:
     narrow = element.dtype is not element.sums
     if last.out < 3 or (last.stride > 2 and narrow):
         return 1
-    return element.moved
+    return element.row_lanes(last.out)
 
 
 class Row:
@@ -72,20 +74,21 @@ class Row:
 
 
 @contextmanager
-def each_row(f: Function, problem: Pooling, places: list[str]) -> Iterator[tuple[str, str]]:
+def each_row(
+    f: Function, problem: Pooling, places: list[str], chosen: tuple[int, ...] | None = None
+) -> Iterator[tuple[str, str]]:
     """The rows of elements that the windows at leading places read: where each begins in its plane,
-    and the number of its first tap."""
+    and the number of its first tap. Only that of the taps `chosen` along leading axes, if told."""
     offset, number = "0", "0"
     with ExitStack() as stack:
-        for window, place, stride in zip(
-            problem.windows, places, problem.strides(), strict=False
-        ):
+        leading = zip(problem.windows, places, problem.strides(), strict=False)
+        for axis, (window, place, stride) in enumerate(leading):
             tap = "0"
-            if window.taps > 1:
+            if chosen is not None:
+                tap = str(chosen[axis])
+            elif window.taps > 1:
                 tap = stack.enter_context(f.loop("0", str(window.taps)))
-            here = add(
-                f, mul(f, place, window.stride), mul(f, tap, window.dilation), -window.low
-            )
+            here = add(f, mul(f, place, window.stride), mul(f, tap, window.dilation), -window.low)
             if not _inside(window):
                 valid = inside(f, here, str(window.size), 1)
                 stack.enter_context(f.when(valid))
@@ -102,7 +105,7 @@ def each_tap(
     lanes: int,
     body: Callable[[str, str, int | str, str | None], None],
 ) -> None:
-    """Call `body(offset, number, shift, mask)` to write the code of each tap of a vector of windows.
+    """Write the code of each tap of a vector of windows: `body(offset, number, shift, mask)`.
 
     The windows are those at `places` along the leading axes and x, x + 1, … along the last one.
     `offset` is where the tap's row begins in its plane, `shift` how far from stride * x on it the
@@ -121,13 +124,16 @@ def each_tap(
             mask = inside(f, start, str(last.size), lanes, last.stride)
         body(offset, add(f, first, tap), shift, mask)
 
-    with each_row(f, problem, places) as (offset, first):
-        if last.taps <= WRITTEN:
-            for tap in range(last.taps):
-                one(offset, first, tap)
-        else:
-            with f.loop("0", str(last.taps)) as tap:
-                one(offset, first, tap)
+    leading = [range(w.taps) for w in problem.windows[:-1]]
+    every = list(itertools.product(*leading)) if problem.taps <= WRITTEN_IN_ALL else [None]
+    for chosen in every:
+        with each_row(f, problem, places, chosen) as (offset, first):
+            if last.taps <= WRITTEN:
+                for number in range(last.taps):
+                    one(offset, first, number)
+            else:
+                with f.loop("0", str(last.taps)) as tap:
+                    one(offset, first, tap)
 
 
 def _inside(window: Window) -> bool:

@@ -30,8 +30,8 @@ def find_winners(
 ) -> None:
     """For each window of a plane (of the rows `rows` along its first axis): what its winner gives.
 
-    `given` is an LLVM type and code for the value of a tap; `give(value, place, lanes, mask)` writes
-    it, at the place of the first lane in the plane of windows; `missing` where no tap wins.
+    `given` is an LLVM type and code for the value of a tap, `missing` the value where no tap wins;
+    `give(value, place, lanes, mask)` writes it, from a place in the plane of windows on.
     """
     element, windows, last = problem.element, problem.windows, problem.last
     memory = memory_type(element.dtype)
@@ -70,9 +70,7 @@ def find_winners(
                 f.set(mask_type, free, (now ^ hit).name)
                 own = given[1](offset, number, shift, i, lanes)
                 before = f.get(kind, value)
-                f.set(
-                    kind, value, f(f"select {mask_type} {hit}, {kind} {own}, {kind} {before}")
-                )
+                f.set(kind, value, f(f"select {mask_type} {hit}, {kind} {own}, {kind} {before}"))
 
             each_tap(f, problem, places, i, lanes, tap)
             give(f.get(kind, value), here, lanes, some)
@@ -123,9 +121,7 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> Kern
         elements = at(f, memory, x, mul(f, plane, problem.size))
         results = at(f, memory, out, mul(f, plane, problem.out))
         missing = "0.0" if element.real and lanes_of(problem) == 1 else "zeroinitializer"
-        find_winners(
-            f, problem, elements, results, rows, (element.kind, given), give, missing
-        )
+        find_winners(f, problem, elements, results, rows, (element.kind, given), give, missing)
     f.do("ret i32 0")
     return Kernel(name, problem.planes * parts, _cost(problem, parts))
 

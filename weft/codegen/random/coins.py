@@ -10,8 +10,8 @@ from weft.codegen.indexing.access import copy_bytes, element, fail_if, offset, p
 from weft.codegen.indexing.plan import dense_steps, merged
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.random.draws import word_vector
-from weft.codegen.random.words import Chunk, draw_kernel, spread
-from weft.codegen.scalar.forms import compute_kind, load, store, supported
+from weft.codegen.random.words import Chunk, draw_kernel
+from weft.codegen.scalar.forms import compute_kind, load, splat, store, supported
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
@@ -56,7 +56,7 @@ def _chances(
     given = argument(f, 1)
     if chance.size == 1:
         one = Vec(f, compute_kind(dtype), 1, load(f, dtype, given, 1)).convert("fpext", "double")
-        same = spread(f, "double", one.name, lanes)
+        same = Vec(f, "double", lanes, splat(f, float64, one.name, lanes))
         return lambda _: same
     sizes, (steps,) = merged(shape, dense_steps(chance.shape, shape))
     own = f.var("i8", count=size * chunk.size, align=64)

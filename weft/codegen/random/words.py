@@ -10,24 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weft.base.dtypes import int64
 from weft.codegen.indexing.access import copy_bytes, element, least
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.scalar.forms import splat
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 from weft.ops.philox import CONSTANTS, KEY_STEPS, ROUNDS
 
-__all__ = ["Chunk", "draw_kernel", "interleaved", "spread"]
+__all__ = ["Chunk", "draw_kernel", "interleaved"]
 
 _BLOCKS = 64  # made at a time by one item of work: 1 KiB of words
 _BLOCK_COST = 1.2  # nanoseconds
-
-
-def spread(f: Function, kind: str, value: str, lanes: int) -> Vec:
-    """A scalar in all lanes."""
-    whole = f"<{lanes} x {kind}>"
-    first = f(f"insertelement {whole} poison, {kind} {value}, i64 0")
-    name = f(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
-    return Vec(f, kind, lanes, name)
 
 
 def interleaved(a: Vec, b: Vec) -> Vec:
@@ -48,11 +42,12 @@ def _add_words(module: Module) -> None:
     lanes = module.target.lanes(8)
     whole = f"<{lanes} x i64>"
     m0, m1, half, low = CONSTANTS
-    first_keys = [spread(f, "i64", "%key", lanes), spread(f, "i64", f("lshr i64 %key, 32"), lanes)]
+    halves = ("%key", f("lshr i64 %key, 32"))
+    first_keys = [Vec(f, "i64", lanes, splat(f, int64, half, lanes)) for half in halves]
     numbers = ", ".join(f"i64 {i}" for i in range(lanes))
     rooms = [f.var(whole) for _ in range(6)]  # the four words of the counter, two of the key
     with f.loop("0", "%count", str(lanes)) as i:
-        begin = spread(f, "i64", f(f"add i64 %first, {i}"), lanes)
+        begin = splat(f, int64, f(f"add i64 %first, {i}"), lanes)
         index = Vec(f, "i64", lanes, f(f"add {whole} {begin}, <{numbers}>"))
         none = index.make(0)
         for room, value in zip(

@@ -58,29 +58,21 @@ def _relu(x: Vec) -> Vec:
 
 
 def nextafter(x: Vec, y: Vec, *, dtype: DType) -> Vec:
-    """The next value of the dtype after x towards y."""
-    bits, least, shift = x.as_bits(), 1, 0
-    if dtype is dtypes.float16:
-        bits = to_half(x).as_bits()
-    elif dtype is dtypes.bfloat16:
-        shift = 16  # its bits are the upper ones of a float
-        least = 1 << shift
-    sign = bits.make(-1 << (bits.bits - 1))
-    smallest = (y.as_bits() & (-1 << (y.bits - 1))) if bits.bits == y.bits else None
-    if smallest is None:  # the sign of y in 16 bits
-        smallest = (y < 0.0).pick(sign, 0)
-    smallest = smallest | least
+    """The next value of the dtype after x towards y: one more or less in its bits."""
+    bits = to_half(x).as_bits() if dtype is dtypes.float16 else x.as_bits()
+    step = 1 << 16 if dtype is dtypes.bfloat16 else 1  # its bits are the upper ones of a float
     outwards = (x < y) ^ (x < 0.0)
-    stepped = bits + outwards.pick(bits.make(least), -least)
-    stepped = x.equals(0.0).pick(smallest, stepped)
-    out = from_bits(stepped, x.kind)
-    same = x if dtype is dtypes.float16 else y  # which of two equal ones differs by dtype
+    moved = bits + outwards.pick(bits.make(step), -step)
+    sign = -1 << (bits.bits - 1)
+    first = (y < 0.0).pick(bits.make(sign | step), step)
+    out = _from_bits(x.equals(0.0).pick(first, moved), x.kind)
+    same = x if dtype is dtypes.float16 else y  # which of 0 and -0, differs by dtype in NumPy
     out = x.equals(y).pick(same, out)
     return x.compare("uno", y).pick(x + y, out)
 
 
-def from_bits(bits: Vec, kind: str) -> Vec:
-    """Integers as the floats that have their bits; 16 of them are a half's."""
+def _from_bits(bits: Vec, kind: str) -> Vec:
+    """Floats of their bits; 16 bits are a half's, which is a float in registers."""
     if bits.kind == "i16":
         return from_half(bits.convert("bitcast", "half"))
     return bits.convert("bitcast", kind)

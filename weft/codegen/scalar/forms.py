@@ -131,12 +131,29 @@ def store(
             f.do(f"store {raw.type} {raw}, ptr {pointer}, align {align}")
     else:
         mask_type = f"<{lanes} x i1>"
+        if align < 4:
+            mask = _unknown_mask(f, pointer, mask, mask_type)
         name = f.module.declare(
             "void", f"llvm.masked.store.{raw.suffix}.p0", f"{raw.type}, ptr, {mask_type}"
         )
         f.do(
             f"call void @{name}({raw.type} {raw}, ptr align {align} {pointer}, {mask_type} {mask})"
         )
+
+
+def _unknown_mask(f: Function, pointer: str, mask: str, mask_type: str) -> str:
+    """The same mask, but no constant to LLVM.
+
+    Of a truncated vector stored under a constant mask of one lane, LLVM (22, x86) stores the whole
+    element of before the truncation: bytes beyond the lane are overwritten.
+    """
+    there = f(f"icmp ne ptr {pointer}, null")
+    first = f(f"insertelement {mask_type} poison, i1 {there}, i64 0")
+    lanes = mask_type.split(" ")[0][1:]
+    every = f(
+        f"shufflevector {mask_type} {first}, {mask_type} poison, <{lanes} x i32> zeroinitializer"
+    )
+    return f(f"and {mask_type} {mask}, {every}")
 
 
 def _read(raw: Vec, dtype: DType) -> Vec:

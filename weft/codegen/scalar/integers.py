@@ -17,9 +17,9 @@ Rule = Callable[..., Vec]
 def _quotient(x: Vec, y: Vec, *, signed: bool) -> Vec:
     """x / y rounded towards 0; y is neither 0 nor, where x is the least integer, -1.
 
-    Vectors of integers cannot be divided by any instruction. Floats with more than twice... as
-    many digits as a quotient needs give it exactly: the true quotient of n-bit integers is an
-    integer or at least 2**-n of itself away from the next one.
+    No instruction divides vectors of integers, but floats with more digits than the integers have
+    give the quotient exactly: the true one of n-bit integers is an integer, or at least 2**-n of
+    itself away from the next. A constant divisor LLVM turns into a product or a shift.
     """
     word = "sdiv" if signed else "udiv"
     if x.lanes == 1 or y.known or x.bits == 64:
@@ -64,8 +64,8 @@ def _remainder(x: Vec, y: Vec, *, signed: bool) -> Vec:
 
 
 def _power(x: Vec, y: Vec, *, signed: bool) -> Vec:
-    if y.name in (power := {y.make(2).name: x * x, y.make(1).name: x} if y.known else {}):
-        return power[y.name]
+    if y.name == y.make(2).name:
+        return x * x
     name = x.f.module.once(f"weft.ipow.{x.suffix}", lambda m: _add_power(m, x.kind, x.lanes))
     if not signed:
         return _call_power(x, y, name)

@@ -21,7 +21,6 @@ __all__ = ["FLOATS", "Vec", "constant", "vector_type"]
 
 #: What intrinsics call the floating types, and the integers that have their bits.
 FLOATS = {"half": ("f16", "i16"), "float": ("f32", "i32"), "double": ("f64", "i64")}
-_SPECIAL = {"half": "0xH{:04X}", "float": "0x{:016X}", "double": "0x{:016X}"}
 
 Number = int | float
 

@@ -1,17 +1,5 @@
 """Kernels that look for an order: sorts, positions of extremes, searches."""
 
-from collections.abc import Callable
-from typing import Any
-
-from weft.codegen.sorting import extremes, search, sort
+from weft.codegen.sorting.table import EMITTERS
 
 __all__ = ["EMITTERS"]
-
-#: By the name of the card: (module, name, node) -> kernels, or None where there are none.
-EMITTERS: dict[str, Callable[..., Any]] = {
-    "argmax": extremes.argmax,
-    "argmin": extremes.argmin,
-    "argsort": sort.argsort,
-    "searchsorted": search.searchsorted,
-    "sort": sort.sort,
-}

@@ -1,13 +1,17 @@
-"""Where the first largest or smallest value along an axis is; the first NaN where there is one."""
+"""Where the first largest or smallest value along an axis is; the first NaN where there is one.
+
+Keys (see `weft.codegen.sorting.keys`) are looked at, in which the wanted value is the largest.
+"""
 
 from __future__ import annotations
 
-from weft.base.dtypes import DType
+from weft.base.dtypes import DType, int32, int64
 from weft.codegen.indexing.access import element
 from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.scalar.forms import compute_kind, load, supported
-from weft.codegen.scalar.vec import FLOATS, Vec
-from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns, widened
+from weft.codegen.scalar.forms import splat, store
+from weft.codegen.scalar.vec import Vec
+from weft.codegen.sorting.keys import has_keys, load_key
+from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -15,137 +19,126 @@ __all__ = ["argmax", "argmin"]
 
 
 def argmax(module: Module, name: str, node: Node) -> list[Kernel] | None:
-    return _position(module, name, node, "gt")
+    return _position(module, name, node, smallest=False)
 
 
 def argmin(module: Module, name: str, node: Node) -> list[Kernel] | None:
-    return _position(module, name, node, "lt")
+    return _position(module, name, node, smallest=True)
 
 
-def _position(module: Module, name: str, node: Node, word: str) -> list[Kernel] | None:
+def _position(module: Module, name: str, node: Node, *, smallest: bool) -> list[Kernel] | None:
     x = node.inputs[0].tensor_type
     axis = axis_of(x.shape, node.attrs["axis"])
-    if not supported(x.dtype) or axis.length >= 2**31:
+    if not has_keys(x.dtype) or axis.length >= 2**31:
         return None
-    search = _Search(x.dtype, word)
-    if axis.inner == 1:
-        return [_along_rows(module, name, axis, search)]
-    return [_along_columns(module, name, axis, search)]
+    values = _Values(x.dtype, smallest)
+    emit = _along_rows if axis.inner == 1 else _along_columns
+    return [emit(module, name, axis, values)]
 
 
-class _Search:
-    """Values of a dtype, and which of two comes out."""
+class _Values:
+    """The keys of a dtype's values, in 32 or 64 bits, so that counts can stand beside them."""
 
-    def __init__(self, dtype: DType, word: str) -> None:
+    def __init__(self, dtype: DType, smallest: bool) -> None:
         self.dtype = dtype
-        self.signed = dtype.kind == "int"
-        self.word = ("s" if self.signed else "u") + word  # of floats: greater, or one is NaN
-        kind = compute_kind(dtype)
-        self.kind = "i32" if kind in ("i1", "i8", "i16") else kind
-        #: the type of counts that stand beside the values, as wide as they are
-        self.count = FLOATS[self.kind][1] if self.kind in FLOATS else self.kind
+        self.smallest = smallest
+        self.kind = "i64" if dtype.itemsize == 8 else "i32"
 
     def load(
-        self, f: Function, pointer: str, place: str, lanes: int, mask: str | None = None
+        self, f: Function, source: str, place: str, lanes: int, mask: str | None = None
     ) -> Vec:
-        address = element(f, pointer, place, self.dtype.itemsize)
-        raw = load(f, self.dtype, address, lanes, mask)
-        return widened(f, Vec(f, compute_kind(self.dtype), lanes, raw), self.signed)
-
-    def better(self, value: Vec, best: Vec) -> Vec:
-        found = value.compare(self.word, best)
-        return found & best.compare("ord", best) if self.kind in FLOATS else found
-
-    def same(self, value: Vec, best: Vec) -> Vec:
-        if self.kind in FLOATS:
-            return value.equals(best) | (value.is_nan() & best.is_nan())
-        return value.equals(best)
+        key = load_key(f, self.dtype, source, place, self.smallest, lanes, mask)
+        return key.convert("sext", self.kind)
 
 
-def _along_rows(module: Module, name: str, axis: Axis, search: _Search) -> Kernel:
-    lanes = module.target.lanes(8 if search.count == "i64" else 4)
+class _Lanes:
+    """In each lane the largest of what it has seen, and when it saw it first."""
+
+    def __init__(self, f: Function, kind: str, lanes: int) -> None:
+        self.f, self.kind, self.lanes = f, kind, lanes
+        self.type = f"<{lanes} x {kind}>"
+        self.best, self.when, self.now = (f.var(self.type) for _ in range(3))
+
+    def get(self, room: str) -> Vec:
+        return Vec(self.f, self.kind, self.lanes, self.f.get(self.type, room))
+
+    def begin(self, key: Vec) -> None:
+        self.f.set(self.type, self.best, key.name)
+        self.f.set(self.type, self.when, "zeroinitializer")
+        self.f.set(self.type, self.now, "zeroinitializer")
+
+    def see(self, key: Vec) -> None:
+        best, now = self.get(self.best), self.get(self.now) + 1
+        better = key > best
+        self.f.set(self.type, self.now, now.name)
+        self.f.set(self.type, self.best, better.pick(key, best).name)
+        self.f.set(self.type, self.when, better.pick(now, self.get(self.when)).name)
+
+
+def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kernel:
+    kind = values.kind
+    lanes = module.target.lanes(8 if kind == "i64" else 4)
+    whole = axis.length // lanes * lanes
+    by_lanes = whole > lanes
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
-    best_room, at_room = f.var(search.kind), f.var("i64")
-    whole, counts = f"<{lanes} x {search.kind}>", f"<{lanes} x {search.count}>"
-    even = axis.length - axis.length % lanes
-
-    def offer(value: Vec, at: str) -> None:
-        """Take a value where it is better, or as good and further in front."""
-        best = Vec(f, search.kind, 1, f.get(search.kind, best_room))
-        old = f.get("i64", at_room)
-        earlier = Vec(f, "i1", 1, f(f"icmp slt i64 {at}, {old}"))
-        takes = search.better(value, best) | (search.same(value, best) & earlier)
-        f.set(search.kind, best_room, takes.pick(value, best).name)
-        f.set("i64", at_room, f(f"select i1 {takes}, i64 {at}, i64 {old}"))
-
+    best_room, at_room = f.var(kind), f.var("i64")
     with f.loop("%begin", "%end") as row:
         start = axis.row_start(f, row)
-        f.set(search.kind, best_room, search.load(f, source, start, 1).name)
-        f.set("i64", at_room, "0")
-        if even > lanes:
-            bests = f.var(whole, search.load(f, source, start, lanes).name)
-            rounds = f.var(counts, "zeroinitializer")
-            now = f.var(counts, "zeroinitializer")
-            with f.loop(str(lanes), str(even), str(lanes)) as i:
-                value = search.load(f, source, f(f"add i64 {start}, {i}"), lanes)
-                best = Vec(f, search.kind, lanes, f.get(whole, bests))
-                count = Vec(f, search.count, lanes, f.get(counts, now)) + 1
-                f.set(counts, now, count.name)
-                takes = search.better(value, best)
-                f.set(whole, bests, takes.pick(value, best).name)
-                old = Vec(f, search.count, lanes, f.get(counts, rounds))
-                f.set(counts, rounds, takes.pick(count, old).name)
-            values, numbers = f.var(whole), f.var(counts)
-            f.set(whole, values, f.get(whole, bests))
-            f.set(counts, numbers, f.get(counts, rounds))
-            with f.loop("0", str(lanes)) as lane:
-                place = f(f"getelementptr {search.kind}, ptr {values}, i64 {lane}")
-                value = Vec(f, search.kind, 1, f(f"load {search.kind}, ptr {place}"))
-                place = f(f"getelementptr {search.count}, ptr {numbers}, i64 {lane}")
-                turn = Vec(f, search.count, 1, f(f"load {search.count}, ptr {place}"))
-                turn = turn.convert("zext", "i64") * lanes
-                offer(value, f(f"add i64 {turn}, {lane}"))
-        with f.loop(str(even if even > lanes else 1), str(axis.length)) as i:
-            offer(search.load(f, source, f(f"add i64 {start}, {i}"), 1), i)
+        if by_lanes:
+            side = _Lanes(f, kind, lanes)
+            side.begin(values.load(f, source, start, lanes))
+            with f.loop(str(lanes), str(whole), str(lanes)) as i:
+                side.see(values.load(f, source, f(f"add i64 {start}, {i}"), lanes))
+            best, at = _first_of(f, side)
+        else:
+            best, at = values.load(f, source, start, 1), "0"
+        f.set(kind, best_room, best.name)
+        f.set("i64", at_room, at)
+        with f.loop(str(whole if by_lanes else 1), str(axis.length)) as i:
+            key = values.load(f, source, f(f"add i64 {start}, {i}"), 1)
+            old = Vec(f, kind, 1, f.get(kind, best_room))
+            better = key > old
+            f.set(kind, best_room, better.pick(key, old).name)
+            at = f(f"select i1 {better}, i64 {i}, i64 {f.get('i64', at_room)}")
+            f.set("i64", at_room, at)
         f.do(f"store i64 {f.get('i64', at_room)}, ptr {element(f, out, row, 8)}, align 8")
     f.do("ret i32 0")
-    return Kernel(name, axis.outer, 10 + axis.length * 1.5 / lanes)
+    per_element = 3.0 / lanes if by_lanes else 1.5
+    return Kernel(name, axis.outer, 5 + axis.length * per_element)
 
 
-def _along_columns(module: Module, name: str, axis: Axis, search: _Search) -> Kernel:
-    lanes = module.target.lanes(8 if search.count == "i64" else 4)
+def _first_of(f: Function, side: _Lanes) -> tuple[Vec, str]:
+    """Of all lanes the largest key, and the first place that has it."""
+    best = side.get(side.best)
+    largest = _reduced(best, "smax")
+    most = Vec(f, side.kind, side.lanes, f"splat ({side.kind} {2 ** (best.bits - 1) - 1})")
+    dtype = int64 if side.kind == "i64" else int32
+    top = Vec(f, side.kind, side.lanes, splat(f, dtype, largest.name, side.lanes))
+    numbers = ", ".join(f"{side.kind} {lane}" for lane in range(side.lanes))
+    places = Vec(f, side.kind, side.lanes, f"<{numbers}>") + side.get(side.when) * side.lanes
+    first = _reduced(best.equals(top).pick(places, most), "smin")
+    return largest, first.convert("sext", "i64").name
+
+
+def _reduced(value: Vec, word: str) -> Vec:
+    name = f"llvm.vector.reduce.{word}.{value.suffix}"
+    value.f.module.declare(value.kind, name, value.type)
+    return Vec(value.f, value.kind, 1, value.f(f"call {value.kind} @{name}({value.type} {value})"))
+
+
+def _along_columns(module: Module, name: str, axis: Axis, values: _Values) -> Kernel:
+    lanes = module.target.lanes(8 if values.kind == "i64" else 4)
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
-    whole, counts = f"<{lanes} x {search.kind}>", f"<{lanes} x {search.count}>"
-    bests, rounds, now = f.var(whole), f.var(counts), f.var(counts)
+    side = _Lanes(f, values.kind, lanes)
     with columns(f, axis, lanes) as c:
-        f.set(whole, bests, search.load(f, source, c.start, lanes, c.mask).name)
-        f.set(counts, rounds, "zeroinitializer")
-        f.set(counts, now, "zeroinitializer")
+        side.begin(values.load(f, source, c.start, lanes, c.mask))
         with f.loop("1", str(axis.length)) as i:
             place = f(f"add i64 {c.start}, {f(f'mul i64 {i}, {axis.inner}')}")
-            value = search.load(f, source, place, lanes, c.mask)
-            best = Vec(f, search.kind, lanes, f.get(whole, bests))
-            count = Vec(f, search.count, lanes, f.get(counts, now)) + 1
-            f.set(counts, now, count.name)
-            takes = search.better(value, best)
-            f.set(whole, bests, takes.pick(value, best).name)
-            old = Vec(f, search.count, lanes, f.get(counts, rounds))
-            f.set(counts, rounds, takes.pick(count, old).name)
-        found = Vec(f, search.count, lanes, f.get(counts, rounds)).convert("zext", "i64")
+            side.see(values.load(f, source, place, lanes, c.mask))
+        found = side.get(side.when).convert("zext", "i64")
         to = f(f"add i64 {f(f'mul i64 {c.outer}, {axis.inner}')}, {c.first}")
-        _store_positions(f, element(f, out, to, 8), found, c.mask)
+        store(f, int64, element(f, out, to, 8), found.name, lanes, c.mask)
     f.do("ret i32 0")
-    return Kernel(name, column_items(axis, lanes), 3 + axis.length * 1.5)
-
-
-def _store_positions(f: Function, pointer: str, found: Vec, mask: str | None) -> None:
-    if mask is None:
-        f.do(f"store {found.type} {found}, ptr {pointer}, align 8")
-        return
-    kind = f"<{found.lanes} x i1>"
-    name = f.module.declare(
-        "void", f"llvm.masked.store.v{found.lanes}i64.p0", f"{found.type}, ptr, {kind}"
-    )
-    f.do(f"call void @{name}({found.type} {found}, ptr align 8 {pointer}, {kind} {mask})")
+    return Kernel(name, column_items(axis, lanes), 3 + axis.length * 2.5)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.codegen.indexing.access import positions
-from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function
 
 __all__ = ["Axis", "Columns", "axis_of", "columns"]
@@ -67,10 +66,3 @@ def columns(f: Function, axis: Axis, lanes: int) -> Iterator[Columns]:
             )
             mask = f(f"call <{lanes} x i1> @{name}(i64 0, i64 {left})")
         yield Columns(outer, first, f(f"add i64 {origin}, {first}"), mask)
-
-
-def widened(f: Function, value: Vec, signed: bool) -> Vec:
-    """Short integers and bools in 32 bits; all else as it is."""
-    if value.kind in ("i1", "i8", "i16"):
-        return value.convert("sext" if signed else "zext", "i32")
-    return value

@@ -8,10 +8,9 @@ values are then read anew by their positions, so that -0.0 and the bits of NaNs 
 
 from __future__ import annotations
 
-from weft.base.dtypes import DType, bfloat16, float16, float32, float64
 from weft.codegen.indexing.access import element, words
 from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.scalar.vec import Vec
+from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
@@ -20,14 +19,6 @@ __all__ = ["argsort", "sort"]
 
 _SHORT = 48  # rows up to this length are sorted by insertion
 _GROUPS = 32  # items at most: each has memory of its own for one row after the other
-
-#: The bits of infinity: above them lie NaNs.
-_INFINITY = {
-    float16: 0x7C00,
-    bfloat16: 0x7F80,
-    float32: 0x7F800000,
-    float64: 0x7FF0000000000000,
-}
 
 
 def sort(module: Module, name: str, node: Node) -> list[Kernel] | None:
@@ -42,8 +33,7 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
     x = node.inputs[0].tensor_type
     dtype, size = x.dtype, x.dtype.itemsize
     axis = axis_of(x.shape, node.attrs["axis"]) if x.shape else Axis(1, 1, 1)
-    known = dtype.kind in ("bool", "int", "uint") or dtype in _INFINITY
-    if not known or axis.length >= 2**31:
+    if not has_keys(dtype) or axis.length >= 2**31:
         return None
     rows = axis.outer * axis.inner if axis.length else 0
     pair = "i128" if size == 8 else "i64"
@@ -61,7 +51,8 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
             start = axis.row_start(f, row)
             with f.loop("0", str(axis.length)) as k:
                 place = _at(f, start, k, axis)
-                key = _key(f, dtype, source, place, node.attrs["descending"])
+                key = load_key(f, dtype, source, place, node.attrs["descending"])
+                key ^= -(1 << (8 * size - 1))  # unsigned, in the same order
                 half = 8 * pair_size // 2
                 high = f(f"shl {pair} {key.convert('zext', pair)}, {half}")
                 low = k if pair == "i64" else f(f"zext i64 {k} to {pair}")
@@ -95,23 +86,6 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
 def _at(f: Function, start: str, k: str, axis: Axis) -> str:
     step = k if axis.inner == 1 else f(f"mul i64 {k}, {axis.inner}")
     return f(f"add i64 {start}, {step}")
-
-
-def _key(f: Function, dtype: DType, pointer: str, place: str, descending: bool) -> Vec:
-    """The value at a place as an unsigned integer: these are in the order that is asked for."""
-    size = dtype.itemsize
-    kind, bits = words(size), 8 * size
-    address = element(f, pointer, place, size)
-    value = Vec(f, kind, 1, f(f"load {kind}, ptr {address}, align {size}"))
-    sign = -(1 << (bits - 1))
-    if dtype.kind != "float":
-        key = value ^ sign if dtype.kind == "int" else value
-        return ~key if descending else key
-    magnitude = value & ~sign
-    number = magnitude.equals(0).pick(magnitude, value)  # -0 and 0 are equal
-    key = number ^ ((number >> (bits - 1)) | sign)
-    key = ~key if descending else key
-    return magnitude.compare("ugt", _INFINITY[dtype]).pick(key.make(-1), key)
 
 
 # --- routines over pairs -------------------------------------------------------------------------

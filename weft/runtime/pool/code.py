@@ -18,8 +18,8 @@ calls `i32 fn(ptr args, i64 begin, i64 end)` on ranges of (mostly) `grain` items
 
     i32 weft_poll(ptr pool)
 
-is not 0 where the run shall end because a signal's handler raised (Ctrl-C): it asks Python at most
-every 50 ms, and costs a few nanoseconds otherwise.
+gives INTERRUPTED where the run shall end because a signal's handler raised (Ctrl-C), else 0: it
+asks Python at most every 50 ms, and costs some nanoseconds otherwise.
 
 All state lies in one block of zeros (`weft_pool`): a process that was forked writes zeros again.
 """

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from weft.codegen.text import Function, Module
-from weft.runtime.pool.layout import PARALLEL, fetch, field, slot
+from weft.runtime.pool.layout import PARALLEL, fetch, field, put, slot
 
-__all__ = ["INTERRUPTED", "define_alone", "define_work"]
+__all__ = ["define_alone", "define_work"]
 
-#: The status of a run that a signal's handler has ended.
-INTERRUPTED = -2
 #: A range that one thread does alone is cut into so many parts, to poll between them.
 POLLS_ALONE = 64
 
@@ -56,7 +54,7 @@ def define_work(module: Module) -> None:
         with f.when("%polls"):
             asked = f("call i32 @weft_poll(ptr %pool)")
             with f.when(f(f"icmp ne i32 {asked}, 0")):
-                _fail(f, str(INTERRUPTED))
+                put(f, "i32", "status", asked)  # whatever else has failed: an exception waits
         f.jump(more)
         f.block(done)
     f.do("ret void")
@@ -78,7 +76,7 @@ def define_alone(module: Module) -> None:
             f.block(f.fresh("never"))
         asked = f("call i32 @weft_poll(ptr %pool)")
         with f.when(f(f"icmp ne i32 {asked}, 0")):
-            f.do(f"ret i32 {INTERRUPTED}")
+            f.do(f"ret i32 {asked}")
             f.block(f.fresh("never"))
     f.do("ret i32 0")
     module.declare("i64", "llvm.smin.i64", "i64, i64")

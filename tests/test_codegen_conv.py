@@ -1,0 +1,179 @@
+"""Kernels of convolutions: each card against its own evaluation on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from emitted import Case, build_cases, eager
+
+from weft.base import dtypes
+from weft.codegen.conv import EMITTERS
+from weft.codegen.kernel import Kernel, argument
+from weft.codegen.scalar.forms import load, store
+from weft.codegen.target import Target, host
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Node
+
+NONE, ONE = ((0, 0), (0, 0)), ((1, 1), (1, 1))
+# batch, channels, sizes, outputs, kernel, stride, padding, dilation, groups
+SHAPES: dict[str, tuple[Any, ...]] = {
+    "first of a CNN": (3, 1, (28, 28), 16, (3, 3), (1, 1), ONE, (1, 1), 1),
+    "second of a CNN": (5, 16, (14, 14), 32, (3, 3), (1, 1), ONE, (1, 1), 1),
+    "valid": (2, 5, (13, 9), 10, (3, 3), (1, 1), NONE, (1, 1), 1),
+    "1x1": (2, 7, (9, 11), 20, (1, 1), (1, 1), NONE, (1, 1), 1),
+    "1x1 by 2": (2, 7, (9, 11), 5, (1, 1), (2, 2), NONE, (1, 1), 1),
+    "5x5": (2, 3, (12, 10), 17, (5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1), 1),
+    "by 2": (2, 6, (16, 15), 18, (3, 3), (2, 2), ONE, (1, 1), 1),
+    "by 3 and 2, dilated": (2, 4, (19, 17), 6, (3, 2), (3, 2), ((1, 2), (0, 1)), (2, 3), 2),
+    "by 4": (1, 2, (17, 21), 4, (3, 5), (4, 4), ((1, 1), (2, 2)), (1, 1), 1),
+    "longer strides than kernels": (2, 3, (20, 20), 4, (2, 2), (3, 5), NONE, (1, 1), 1),
+    "depthwise": (3, 6, (12, 12), 6, (3, 3), (1, 1), ONE, (1, 1), 6),
+    "depthwise, two each": (2, 3, (9, 10), 6, (3, 3), (2, 1), ONE, (1, 1), 3),
+    "groups": (2, 12, (8, 8), 48, (3, 3), (1, 1), ONE, (1, 1), 2),
+    "asymmetric": (2, 3, (10, 11), 4, (4, 2), (1, 1), ((1, 2), (0, 1)), (1, 1), 1),
+    "skipped": (2, 3, (10, 12), 4, (3, 3), (1, 1), ((-1, -2), (0, -1)), (1, 1), 1),
+    "much padding": (1, 2, (3, 4), 3, (2, 3), (1, 1), ((4, 3), (5, 6)), (1, 1), 1),
+    "one axis": (2, 8, (100,), 24, (5,), (1,), ((2, 2),), (1,), 1),
+    "one axis, long kernel": (2, 2, (90,), 16, (40,), (1,), ((3, 0),), (1,), 1),
+    "one axis by 2, long": (1, 1, (9000,), 2, (4,), (2,), ((1, 1),), (1,), 1),
+    "three axes": (2, 3, (5, 6, 7), 16, (2, 3, 1), (1, 2, 1), ((0, 0), (1, 1), (0, 0)),
+                   (1, 1, 1), 1),
+    "many channels": (1, 700, (6, 40), 9, (3, 3), (1, 1), ONE, (1, 1), 1),
+    "many results": (1, 3, (6, 7), 150, (3, 3), (1, 1), ONE, (1, 1), 1),
+    "wide": (1, 2, (3, 9000), 3, (2, 3), (1, 1), NONE, (1, 1), 1),
+    "one of everything": (1, 1, (1, 1), 1, (1, 1), (1, 1), NONE, (1, 1), 1),
+    "one result": (2, 3, (4, 5), 2, (4, 5), (1, 1), NONE, (1, 1), 1),
+}  # fmt: skip
+DTYPES = ["float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "uint64"]
+SOME = ["by 3 and 2, dilated", "depthwise", "second of a CNN", "one of everything", "by 2"]
+
+
+def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    kind = dtypes.as_dtype(dtype)
+    if kind.kind == "float":
+        return rng.standard_normal(shape).astype(kind.numpy)
+    return rng.integers(0 if kind.kind == "uint" else -100, 100, shape).astype(kind.numpy)
+
+
+def _cases(label: str, dtype: str) -> list[Case]:
+    batch, channels, sizes, outputs, kernel, stride, padding, dilation, groups = SHAPES[label]
+    rng = np.random.default_rng(len(label))
+    attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    x = _values(rng, (batch, channels, *sizes), dtype)
+    weight = _values(rng, (outputs, channels // groups, *kernel), dtype)
+    bias = _values(rng, (outputs,), dtype)
+    (y,) = eager("conv", [x, weight], attrs)
+    g = _values(rng, y.shape, dtype)
+    return [
+        Case("conv", [x, weight], attrs),
+        Case("conv_bias", [x, weight, bias], attrs),
+        Case("conv_input", [g, weight], {**attrs, "size": sizes}),
+        Case("conv_weight", [x, g], {**attrs, "size": kernel}),
+    ]
+
+
+def _check(case: Case) -> None:
+    """Close to the card in float64 (or equal in integers), and the same for every cut."""
+    status, (found,) = case.run()
+    assert status == 0
+    for pieces in (2, 5):
+        assert case.run(pieces, backwards=True)[1][0].tobytes() == found.tobytes(), case.op
+    if found.dtype.kind in "iu":
+        (wanted,) = eager(case.op, case.arrays, case.attrs)
+        np.testing.assert_array_equal(found, wanted, err_msg=case.op)
+        return
+    (wanted,) = eager(case.op, [a.astype(np.float64) for a in case.arrays], case.attrs)
+    (scale,) = eager(case.op, [abs(a.astype(np.float64)) for a in case.arrays], case.attrs)
+    dtype = dtypes.dtype_of_numpy(found.dtype)
+    sums = np.finfo(np.float64 if dtype is dtypes.float64 else np.float32).eps
+    last = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 0.0)  # the one rounding
+    error = abs(found.astype(np.float64) - wanted)
+    assert (error <= 20 * sums * scale + last * abs(wanted) + 1e-7 * last).all(), case.op
+
+
+@pytest.mark.parametrize("label", SHAPES)
+def test_shapes(label: str) -> None:
+    cases = _cases(label, "float32")
+    build_cases(cases, EMITTERS)
+    for case in cases:
+        _check(case)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes(dtype: str) -> None:
+    number = DTYPES.index(dtype)
+    cases = [c for i in (0, 2) for c in _cases(SOME[(number + i) % len(SOME)], dtype)]
+    build_cases(cases, EMITTERS)
+    for case in cases:
+        _check(case)
+
+
+def _narrower(width: int) -> Target:
+    """This machine with vectors of fewer bytes."""
+    gone = ("avx512",) if width == 32 else ("avx512", "avx", "f16c", "fma")
+    words = [
+        "-" + word[1:] if word[1:].startswith(gone) else word for word in host().features.split(",")
+    ]
+    return replace(host(), features=",".join(words), vector_bytes=width)
+
+
+@pytest.mark.parametrize("width", [32, 16])
+def test_narrower_vectors(width: int) -> None:
+    if host().vector_bytes < width:
+        pytest.skip(f"vectors of {host().vector_bytes} bytes are all there are here")
+    cases = [c for label in (*SOME, "groups") for c in _cases(label, "float32")]
+    cases += _cases("by 2", "bfloat16") + _cases("depthwise", "float16")
+    build_cases(cases, EMITTERS, _narrower(width))
+    for case in cases:
+        _check(case)
+
+
+def test_what_is_left_to_the_card() -> None:
+    attrs = {"stride": (1,), "padding": ((0, 0),), "dilation": (1,), "groups": 1}
+    empty = Case("conv", [np.zeros((0, 1, 4)), np.zeros((1, 1, 2))], attrs)
+    complex_one = Case("conv", [np.zeros((1, 1, 4), "c8"), np.zeros((1, 1, 2), "c8")], attrs)
+    build_cases([empty, complex_one], EMITTERS)
+    assert empty.kernels is None
+    assert complex_one.kernels is None
+
+
+class _AddingStore:
+    """An epilogue that adds to what is there: an element written twice would show."""
+
+    def __init__(self, place: int, channels: int, positions: int) -> None:
+        self.place, self.channels, self.positions = place, channels, positions
+
+    def begin(self, f: Function) -> None:
+        self.pointer = argument(f, self.place)
+
+    def put(
+        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+    ) -> None:
+        n, channel, position = index
+        row = f(f"add i64 {f(f'mul i64 {n}, {self.channels}')}, {channel}")
+        at = f(f"add i64 {f(f'mul i64 {row}, {self.positions}')}, {position}")
+        place = f(f"getelementptr i32, ptr {self.pointer}, i64 {at}")
+        before = load(f, dtypes.int32, place, lanes, mask)
+        kind = "i32" if lanes == 1 else f"<{lanes} x i32>"
+        store(f, dtypes.int32, place, f(f"add {kind} {before}, {value}"), lanes, mask)
+
+
+@pytest.mark.parametrize("label", ["valid", "by 2", "many channels", "1x1", "many results"])
+def test_epilogue(label: str) -> None:
+    """Every element comes to the store, once."""
+
+    def emit(module: Module, name: str, node: Node) -> list[Kernel] | None:
+        shape = node.outputs[0].tensor_type.shape
+        given = _AddingStore(len(node.inputs), shape[1], int(np.prod(shape[2:])))
+        return EMITTERS[node.op.name](module, name, node, given)
+
+    cases = _cases(label, "int32")[:3]
+    build_cases(cases, {case.op: emit for case in cases})
+    for case in cases:
+        _, (found,) = case.run(2)
+        (wanted,) = eager(case.op, case.arrays, case.attrs)
+        np.testing.assert_array_equal(found - np.uint32(0xA5A5A5A5).astype(np.int32), wanted)

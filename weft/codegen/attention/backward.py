@@ -1,0 +1,293 @@
+"""Attention, backward: blocks of keys meet chunks of queries, and their weights are made again.
+
+With p = exp(score - lse), g the gradient of the result and d = sum(g * result) for each query:
+
+    dv = pᵀ g        ds = p * (g vᵀ - d) * scale        dq = ds k        dk = dsᵀ q
+
+dk and dv are summed over the chunks on the stack. dq is summed over the blocks: in memory of the
+kernel's own, unless one block holds all keys. One item is one matrix of the stack, so that every sum
+has one order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.codegen.attention.cut import number_if_supported, tile_rows
+from weft.codegen.attention.spec import Attention
+from weft.codegen.attention.work import GAP, Work
+from weft.codegen.kernel import PARAMS, Kernel, Store
+from weft.codegen.math import call
+from weft.codegen.matmul.arith import address, least, minus, plus, times, unravel
+from weft.codegen.matmul.numbers import Number
+from weft.codegen.matmul.plan import even, up
+from weft.codegen.matmul.product import Operand
+from weft.codegen.text import Module
+
+__all__ = ["Backward", "emit_backward"]
+
+_BYTES = 64 << 10  # of a block of keys and values, and of a chunk of weights
+_KEYS = 256  # of a block
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """What the backward reads besides q, k, v and the mask: places in `%args`, and how it lies.
+
+    out, grad  the result of the forward and its gradient; their columns lie side by side
+    lse        as the forward wrote it
+    """
+
+    out: int
+    out_lies: Operand
+    grad: int
+    grad_lies: Operand
+    lse: int
+
+
+def emit_backward(
+    module: Module,
+    name: str,
+    spec: Attention,
+    q: int,
+    k: int,
+    v: int,
+    given: Backward,
+    stores: tuple[Store, Store, Store],
+    *,
+    mask: int | None = None,
+    scratch: int | None = None,
+) -> list[Kernel] | None:
+    """The kernel of attention's backward; q, k, v, mask and scratch are places in `%args`.
+
+    The gradients of q, k and v go through `stores`, indexed (batch…, row, column): one for each
+    matrix of the stack, also where an operand is broadcast. None where there is no kernel for it.
+    """
+    number = number_if_supported(spec)
+    if number is None or (spec.values > 1 and (given.out_lies.column, given.grad_lies.column) != (1, 1)):
+        return None
+    if not spec.queries * spec.values:
+        return None
+    if not spec.stacks:
+        return []
+    writer = _Backward(module, name, spec, number, stores, given)
+    if writer.blocks > 1 and scratch is None:
+        return None
+    return [writer.write((q, k, v, mask, given.out, given.grad, given.lse, scratch))]
+
+
+class _Backward:
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        spec: Attention,
+        number: Number,
+        stores: tuple[Store, Store, Store],
+        given: Backward,
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.stores = stores
+        self.given = given
+        self.w = w = Work(module.function(name, "i32", PARAMS), spec, number)
+        wide = (up(spec.features, w.lanes) + up(spec.values, w.lanes)) * w.width
+        most = max(w.columns, min(_KEYS, _BYTES // wide) // w.columns * w.columns)
+        self.keys = min(most, up(spec.keys, w.columns))
+        self.blocks = -(-spec.keys // self.keys)
+        self.chunk = even(spec.queries, max(16, _BYTES // w.width // self.keys))
+        self.chunks = -(-spec.queries // self.chunk)
+        self.rows = tile_rows(self.chunk, module.target)
+        self.tiles = -(-self.chunk // self.rows)
+        # Rows of tiles that sum over queries are keys: as many as divide a vector, so that a
+        # block which is not full ends with whole ones.
+        wide_registers = module.target.vector_bytes == 64
+        self.key_rows = min(w.lanes, 8 if wide_registers else 4)
+        self.pitch = self.keys + GAP
+        self.q_pitch = up(spec.features, w.columns) + GAP
+        self.v_pitch = up(spec.values, w.columns) + GAP
+        self.q_all = self.chunks * self.tiles * self.rows * self.q_pitch  # sums of one dq
+
+    def write(self, places: tuple[int | None, ...]) -> Kernel:
+        w, spec = self.w, self.spec
+        f = w.f
+        (self.q, self.k, self.v, self.mask, self.out, self.grad, self.lse, scratch) = w.arguments(
+            *places
+        )
+        for store in self.stores:
+            store.begin(f)
+        self.turned_k = w.room(self.keys * up(spec.features, w.lanes))
+        self.turned_v = w.room(self.keys * up(spec.values, w.lanes))
+        self.weights = w.room(self.chunk * self.pitch)
+        self.slopes = w.room(self.chunk * self.pitch)
+        self.dk, self.dv = w.room(self.keys * self.q_pitch), w.room(self.keys * self.v_pitch)
+        self.deltas = w.room(self.chunk)
+        dq = w.room(self.q_all) if self.blocks == 1 else ""
+        copies = {
+            "k": w.copy_size(self.keys, spec.features, 2),
+            "q": w.copy_size(self.chunk, spec.features, 2),
+            "grad": w.copy_size(self.chunk, spec.values, 2),
+        }
+        self.copies = {word: w.room(size) if size else "" for word, size in copies.items()}
+        with f.loop("%begin", "%end") as stack:
+            self.stack, self.batch = stack, unravel(f, stack, spec.batch)
+            self.dq = dq or address(f, scratch, times(f, stack, self.q_all * w.width))
+            with f.loop("0", str(spec.keys), str(self.keys)) as start:
+                self._block(start)
+        f.do("ret i32 0")
+        pairs = spec.queries * spec.keys * (0.6 if spec.causal else 1.0)
+        cost = pairs * (3 * spec.features + 2 * spec.values + 40) / w.lanes * 0.3
+        room = 0 if self.blocks == 1 else spec.stacks * self.q_all * w.width
+        return Kernel(self.name, spec.stacks, 50 + cost, room)
+
+    def _block(self, start: str) -> None:
+        """A block of keys meets all queries."""
+        w, spec = self.w, self.spec
+        f = w.f
+        self.start = start
+        self.count = count = least(f, minus(f, str(spec.keys), start), str(self.keys))
+        self.k_rows = w.matrix(self.k, spec.k, self.batch, start)
+        w.turned(self.k_rows, spec.k.row * w.width, self.turned_k, count, spec.features)
+        v_rows = w.matrix(self.v, spec.v, self.batch, start)
+        w.turned(v_rows, spec.v.row * w.width, self.turned_v, count, spec.values)
+        self.k_right = w.right(
+            self.k_rows, spec.k.row * w.width, count, spec.features, 2, self.copies["k"], self.keys
+        )
+        for room, pitch in ((self.dk, self.q_pitch), (self.dv, self.v_pitch)):
+            with f.loop("0", str(self.keys * pitch), str(w.lanes)) as i:
+                w.write(w.number_vec(0.0), w.element(room, i))
+        with f.loop("0", str(self.chunks)) as c:
+            first = least(f, times(f, c, self.chunk), str(spec.queries - self.chunk))
+            if spec.causal:
+                end = least(f, plus(f, first, str(self.chunk)), str(spec.keys))
+                with f.when(f(f"icmp slt i64 {start}, {end}")):
+                    self._chunk(c, first, end)
+            else:
+                self._chunk(c, first, str(spec.keys))
+        with f.loop("0", count) as key:
+            index = [*self.batch, plus(f, start, key)]
+            for store, room, pitch, columns in (
+                (self.stores[1], self.dk, self.q_pitch, spec.features),
+                (self.stores[2], self.dv, self.v_pitch, spec.values),
+            ):
+                line = address(f, room, times(f, key, pitch * w.width))
+                w.put_row(store, line, columns, index)
+
+    def _chunk(self, c: str, first: str, end: str) -> None:
+        """A block of keys meets a chunk of queries, those from `first` on."""
+        w, spec = self.w, self.spec
+        f, count = w.f, self.count
+        q_step, g_step = spec.q.row * w.width, self.given.grad_lies.row * w.width
+        queries = w.matrix(self.q, spec.q, self.batch, first)
+        grads = w.matrix(self.grad, self.given.grad_lies, self.batch, first)
+        keys = w.keys_side(self.turned_k, spec.features, count)
+        values = w.keys_side(self.turned_v, spec.values, count)
+        pitch = self.pitch * w.width
+        with f.loop("0", str(self.tiles)) as t:
+            row = self._row(t)
+            for left, step, right, terms, room in (
+                (queries, q_step, keys, spec.features, self.weights),
+                (grads, g_step, values, spec.values, self.slopes),
+            ):
+                at = address(f, left, times(f, row, step))
+                to = address(f, room, times(f, row, pitch))
+                w.multiply(self.rows, at, step, right, str(terms), to, pitch, "false")
+        self._deltas(first)
+        with f.loop("0", str(self.chunk)) as r:
+            self._weigh(r, plus(f, first, r))
+
+        # Queries that the chunk before had too are left out of sums over queries.
+        skip = minus(f, times(f, c, self.chunk), first)
+        terms = minus(f, str(self.chunk), skip)
+        rights = [
+            w.right(
+                address(f, rows, times(f, skip, step)),
+                step,
+                terms,
+                columns,
+                2,
+                self.copies[word],
+                self.chunk,
+            )
+            for rows, step, columns, word in (
+                (queries, q_step, spec.features, "q"),
+                (grads, g_step, spec.values, "grad"),
+            )
+        ]
+        with f.loop("0", count, str(self.key_rows)) as key:
+            for room, right, out, out_pitch in (
+                (self.slopes, rights[0], self.dk, self.q_pitch),
+                (self.weights, rights[1], self.dv, self.v_pitch),
+            ):
+                left = address(f, w.element(room, key), times(f, skip, pitch))
+                to = address(f, out, times(f, key, out_pitch * w.width))
+                w.multiply(
+                    self.key_rows, left, pitch, right, terms, to, out_pitch * w.width, "true",
+                    across=True,
+                )  # fmt: skip
+
+        more = f(f"icmp ne i64 {self.start}, 0")
+        done = f(f"icmp sge i64 {plus(f, self.start, count)}, {end}")
+        with f.loop("0", str(self.tiles)) as t:
+            row = self._row(t)
+            left = address(f, self.slopes, times(f, row, pitch))
+            line = plus(f, times(f, c, self.tiles), t)
+            to = address(f, self.dq, times(f, line, self.rows * self.q_pitch * w.width))
+            w.multiply(
+                self.rows, left, pitch, self.k_right, count, to, self.q_pitch * w.width, more
+            )
+            with f.when(done):
+                most = f.module.declare("i64", "llvm.smax.i64", "i64, i64")
+                own = f(f"call i64 @{most}(i64 {skip}, i64 {times(f, t, self.rows)})")
+                with f.loop(minus(f, own, row), str(self.rows)) as r:
+                    index = [*self.batch, plus(f, plus(f, first, row), r)]
+                    at = address(f, to, times(f, r, self.q_pitch * w.width))
+                    w.put_row(self.stores[0], at, spec.features, index)
+
+    def _row(self, t: str) -> str:
+        f = self.w.f
+        return least(f, times(f, t, self.rows), str(self.chunk - self.rows))
+
+    def _deltas(self, first: str) -> None:
+        """For each query of a chunk the sum of its result times the gradient."""
+        w, spec = self.w, self.spec
+        f, lanes = w.f, w.lanes
+        outs = w.matrix(self.out, self.given.out_lies, self.batch, first)
+        grads = w.matrix(self.grad, self.given.grad_lies, self.batch, first)
+        with f.loop("0", str(self.chunk)) as r:
+            lines = [
+                address(f, base, times(f, r, lies.row * w.width))
+                for base, lies in ((outs, self.given.out_lies), (grads, self.given.grad_lies))
+            ]
+            sum = f.var(w.whole, "zeroinitializer")
+            with f.loop("0", str(spec.values), str(lanes)) as column:
+                mask = None
+                if spec.values % lanes:
+                    mask = w.valid(column, str(spec.values)).name
+                x, y = (
+                    w.number.load(f, w.element(line, column), lanes, mask) for line in lines
+                )
+                f.set(w.whole, sum, f(w.number.madd(f, lanes, x, y, f.get(w.whole, sum))))
+            w.write(w.fold(w.vec(f.get(w.whole, sum)), "add"), w.element(self.deltas, r))
+
+    def _weigh(self, r: str, query: str) -> None:
+        """A row of scores becomes weights, a row of the weights' gradients the scores'."""
+        w, spec = self.w, self.spec
+        f, pitch = w.f, self.pitch * w.width
+        line, slope = (
+            address(f, room, times(f, r, pitch)) for room in (self.weights, self.slopes)
+        )
+        place = plus(f, times(f, self.stack, spec.queries), query)
+        lse = w.spread(w.read_one(self.lse, place))
+        delta = w.spread(w.read_one(self.deltas, r))
+        own = self.count
+        if spec.causal:
+            own = least(f, minus(f, plus(f, query, "1"), self.start), own)
+        mask = w.mask_row(self.mask, self.batch, query, self.start)
+        with f.loop("0", self.count, str(w.lanes)) as column:
+            at, at_slope = w.element(line, column), w.element(slope, column)
+            score, valid = w.score(at, column, own, mask)
+            weight = w.vec(call(f, "exp", spec.dtype, w.lanes, (score - lse).name))
+            w.write(weight, at)
+            gradient = weight * (w.read(at_slope) - delta) * spec.scale
+            w.write(valid.pick(gradient, 0.0), at_slope)

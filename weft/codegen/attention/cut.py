@@ -1,0 +1,38 @@
+"""How attention is cut into items, blocks of keys and tiles."""
+
+from __future__ import annotations
+
+from weft.codegen.attention.spec import Attention
+from weft.codegen.matmul.numbers import Number, number_of
+from weft.codegen.target import Target
+
+__all__ = ["number_if_supported", "tile_rows"]
+
+_WIDEST = 1024  # columns of an operand at most: larger ones do not fit the stack
+
+
+def number_if_supported(spec: Attention) -> Number | None:
+    """How to compute, or None where there is no kernel."""
+    number = number_of(spec.dtype)
+    if number is None or spec.dtype.kind != "float" or not number.is_packed:
+        return None
+    if max(spec.features, spec.values) > _WIDEST or spec.features == 0 or spec.keys == 0:
+        return None
+    if any(operand.column != 1 for operand in (spec.q, spec.k)) and spec.features > 1:
+        return None
+    if spec.v.column != 1 and spec.values > 1:
+        return None
+    if spec.mask is not None:
+        if spec.mask.column not in (0, 1) or spec.mask_dtype is None:
+            return None
+        if spec.mask_dtype.kind != "bool" and spec.mask_dtype is not spec.dtype:
+            return None
+    return number
+
+
+def tile_rows(rows: int, target: Target) -> int:
+    """Rows of a tile of two vectors that cover so many rows with little waste."""
+    wide = target.vector_bytes == 64 or not target.triple.startswith(("x86", "i686"))
+    most = min(rows, 14 if wide else 6)
+    tried = range(min(most, 5 if wide else 3), most + 1)
+    return min((-(-rows // r) * r * (1 + 0.3 / r), r) for r in tried)[1]

@@ -1,0 +1,267 @@
+"""Pieces of attention's kernels: matrices in memory, products of them, rows of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.codegen.attention.spec import Attention
+from weft.codegen.kernel import Store, argument
+from weft.codegen.matmul.arith import address, least, minus, plus, times
+from weft.codegen.matmul.numbers import Number, ones
+from weft.codegen.matmul.pack import panel, turn
+from weft.codegen.matmul.plan import up
+from weft.codegen.matmul.product import Operand
+from weft.codegen.matmul.tile import tile
+from weft.codegen.scalar.forms import load, memory_type, splat
+from weft.codegen.scalar.vec import Vec, constant, vector_type
+from weft.codegen.text import Function
+
+__all__ = ["GAP", "Right", "Work", "largest"]
+
+GAP = 16  # elements between rows: no power of two apart, so they share the cache well
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """The right side of a product: where it lies, bytes to its next term and its next panel."""
+
+    at: str
+    step: int
+    panel: int
+    vectors: int
+    panels: str
+    last: int
+
+
+class Work:
+    """A function of one kernel, with what its parts need to know."""
+
+    def __init__(self, f: Function, spec: Attention, number: Number) -> None:
+        self.f = f
+        self.spec = spec
+        self.number = number
+        self.width = number.width
+        self.lanes = f.module.target.lanes(number.width)
+        self.kind = number.kind
+        self.whole = vector_type(number.kind, self.lanes)
+        self.columns = 2 * self.lanes  # of a panel of keys
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def room(self, elements: int) -> str:
+        return self.f.var("i8", count=elements * self.width, align=64)
+
+    def matrix(self, pointer: str, operand: Operand, batch: Sequence[str], row: str) -> str:
+        """Where a row of a matrix of a stack begins."""
+        f, at = self.f, str(operand.offset * self.width)
+        for step, i in zip(operand.batch, batch, strict=True):
+            at = plus(f, at, times(f, i, step * self.width))
+        return address(f, pointer, plus(f, at, times(f, row, operand.row * self.width)))
+
+    def element(self, base: str, index: str) -> str:
+        return self.f(f"getelementptr {self.kind}, ptr {base}, i64 {index}")
+
+    def vec(self, name: str, lanes: int = 0) -> Vec:
+        return Vec(self.f, self.kind, lanes or self.lanes, name)
+
+    def number_vec(self, value: float) -> Vec:
+        return self.vec(constant(self.kind, value, self.lanes))
+
+    def read(self, at: str) -> Vec:
+        return self.vec(self.f(f"load {self.whole}, ptr {at}, align {self.width}"))
+
+    def write(self, value: Vec, at: str) -> None:
+        self.f.do(f"store {value.type} {value}, ptr {at}, align {self.width}")
+
+    def read_one(self, base: str, index: str) -> Vec:
+        at = self.element(base, index)
+        return self.vec(self.f(f"load {self.kind}, ptr {at}, align {self.width}"), 1)
+
+    def spread(self, value: Vec) -> Vec:
+        return self.vec(splat(self.f, self.number.dtype, value.name, self.lanes))
+
+    def fold(self, value: Vec, word: str) -> Vec:
+        """All lanes of a vector, added ("add") or the largest of them ("max"): a scalar."""
+        f, step = self.f, self.lanes // 2
+        while step:
+            order = ", ".join(f"i32 {(i + step) % self.lanes}" for i in range(self.lanes))
+            other = self.vec(
+                f(
+                    f"shufflevector {self.whole} {value}, {self.whole} poison, "
+                    f"<{self.lanes} x i32> <{order}>"
+                )
+            )
+            value = value + other if word == "add" else largest(value, other)
+            step //= 2
+        return self.vec(f(f"extractelement {self.whole} {value}, i64 0"), 1)
+
+    # --- products -------------------------------------------------------------------------------
+
+    def turned(self, rows: str, step: int, room: str, count: str, features: int) -> None:
+        """Copy `count` rows, columns and rows exchanged, to panels: keys lie side by side."""
+        f, width = self.f, self.width
+        name = turn(f.module, self.number, short=features < self.lanes)
+        size = up(features, self.lanes) * self.columns * width
+        with f.loop("0", count, str(self.columns)) as first:
+            some = least(f, minus(f, count, first), str(self.columns))
+            src = address(f, rows, times(f, first, step))
+            part = f(f"udiv i64 {first}, {self.columns}")
+            dst = address(f, room, times(f, part, size))
+            f.do(
+                f"call void @{name}(ptr {src}, i64 {step}, ptr {dst}, "
+                f"i64 {self.columns * width}, i64 {some}, i64 {features})"
+            )
+
+    def keys_side(self, room: str, features: int, count: str) -> Right:
+        """What `turned` made, as the right side of a product of `count` columns."""
+        f, step = self.f, self.columns * self.width
+        panels = f(f"udiv i64 {plus(f, count, str(self.columns - 1))}, {self.columns}")
+        return Right(room, step, up(features, self.lanes) * step, 2, panels, 0)
+
+    def in_place(self, columns: int, most: int) -> tuple[int, int] | None:
+        """Vectors of a panel, and lanes of its last, to read a matrix where it lies."""
+        vectors = -(-columns // self.lanes)
+        if vectors <= most:
+            return vectors, columns % self.lanes
+        for count in range(most, 0, -1):
+            if columns % (count * self.lanes) == 0:
+                return count, 0
+        return None
+
+    def copy_size(self, terms: int, columns: int, most: int) -> int:
+        """Elements of room that `right` needs."""
+        if self.in_place(columns, most) is not None:
+            return 0
+        return terms * up(columns, most * self.lanes)
+
+    def right(
+        self, rows: str, step: int, count: str, columns: int, most: int, room: str, size: int
+    ) -> Right:
+        """`count` rows as the right side of a product, where they lie or else copied to a room."""
+        f, width = self.f, self.width
+        found = self.in_place(columns, most)
+        if found is not None:
+            vectors, last = found
+            panels = -(-columns // (vectors * self.lanes))
+            return Right(rows, step, vectors * self.lanes * width, vectors, str(panels), last)
+        whole = most * self.lanes
+        panels = -(-columns // whole)
+        each = size * whole * width
+        name = panel(f.module, self.number, most)
+        with f.loop("0", str(panels)) as p:
+            first = times(f, p, whole)
+            src = address(f, rows, times(f, first, width))
+            dst = address(f, room, times(f, p, each))
+            some = least(f, minus(f, str(columns), first), str(whole))
+            f.do(
+                f"call void @{name}(ptr {src}, i64 {step}, ptr {dst}, i64 {whole * width}, "
+                f"i64 {count}, i64 {some})"
+            )
+        return Right(room, whole * width, each, most, str(panels), 0)
+
+    def multiply(
+        self,
+        rows: int,
+        left: str,
+        left_step: int,
+        right: Right,
+        terms: str,
+        out: str,
+        out_step: int,
+        more: str,
+        *,
+        across: bool = False,
+    ) -> None:
+        """One tile below, all panels side by side; steps are bytes."""
+        f, packed = self.f, self.number.packed
+        name = tile(
+            f.module, packed, packed, rows, right.vectors, across=across, last=right.last
+        )
+        with f.loop("0", right.panels) as p:
+            at = address(f, right.at, times(f, p, right.panel))
+            to = address(f, out, times(f, p, right.vectors * self.lanes * self.width))
+            f.do(
+                f"call void @{name}(ptr {left}, i64 {left_step}, ptr {at}, i64 {right.step}, "
+                f"i64 {terms}, ptr {to}, i64 {out_step}, i1 {more})"
+            )
+
+    # --- scores ---------------------------------------------------------------------------------
+
+    def valid(self, column: str, limit: str) -> Vec:
+        """Which lanes of the columns from `column` on are below a limit."""
+        f, lanes = self.f, self.lanes
+        left = f(f"trunc i64 {minus(f, limit, column)} to i32")
+        steps = "<" + ", ".join(f"i32 {i}" for i in range(lanes)) + ">"
+        one = f(f"insertelement <{lanes} x i32> poison, i32 {left}, i64 0")
+        all_ = f(
+            f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, "
+            f"<{lanes} x i32> zeroinitializer"
+        )
+        return Vec(f, "i1", lanes, f(f"icmp slt <{lanes} x i32> {steps}, {all_}"))
+
+    def masked(self, score: Vec, mask: str, column: str, valid: Vec) -> Vec:
+        """A score after a mask; `mask` is where the mask's row begins."""
+        f, spec = self.f, self.spec
+        dtype = spec.mask_dtype
+        assert spec.mask is not None and dtype is not None
+        kind = memory_type(dtype)
+        if spec.mask.column == 0:
+            value = splat(f, dtype, load(f, dtype, mask, 1), self.lanes)
+        else:
+            at = f(f"getelementptr {kind}, ptr {mask}, i64 {column}")
+            value = load(f, dtype, at, self.lanes, valid.name)
+        if dtype.kind == "bool":
+            return Vec(f, "i1", self.lanes, value).pick(score, float("-inf"))
+        return score + self.vec(value)
+
+    def mask_row(self, pointer: str, batch: Sequence[str], row: str, column: str) -> str:
+        """Where a row of the mask begins, from a column on."""
+        f, mask, dtype = self.f, self.spec.mask, self.spec.mask_dtype
+        if mask is None or dtype is None:
+            return ""
+        at = plus(f, str(mask.offset), times(f, row, mask.row))
+        for step, i in zip(mask.batch, batch, strict=True):
+            at = plus(f, at, times(f, i, step))
+        at = plus(f, at, times(f, column, mask.column))
+        return f(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {at}")
+
+    def score(self, at: str, column: str, limit: str, mask: str) -> tuple[Vec, Vec]:
+        """A vector of scores, scaled and masked: -inf from a limit on; and where it is not."""
+        valid = self.valid(column, limit)
+        score = self.read(at) * self.spec.scale
+        if self.spec.mask is not None:
+            score = self.masked(score, mask, column, valid)
+        return valid.pick(score, float("-inf")), valid
+
+    # --- results --------------------------------------------------------------------------------
+
+    def put_row(
+        self, store: Store, line: str, columns: int, index: list[str], factor: Vec | None = None
+    ) -> None:
+        """Give a row to a store, times a factor."""
+        f, lanes = self.f, self.lanes
+
+        def give(column: str, some: int) -> None:
+            value = self.read(self.element(line, column))
+            if factor is not None:
+                value = value * factor
+            if some == 1:  # no mask of one lane: LLVM's X86 gets truncating stores of it wrong
+                one = f(f"extractelement {self.whole} {value}, i64 0")
+                store.put(f, one, 1, [*index, column])
+            else:
+                store.put(f, value.name, lanes, [*index, column], ones(some, lanes) if some else None)
+
+        if columns >= lanes:
+            with f.loop("0", str(columns // lanes * lanes), str(lanes)) as column:
+                give(column, 0)
+        if columns % lanes:
+            give(str(columns // lanes * lanes), columns % lanes)
+
+    def arguments(self, *places: int | None) -> list[str]:
+        return ["" if place is None else argument(self.f, place) for place in places]
+
+
+def largest(x: Vec, y: Vec) -> Vec:
+    """The larger of two, lane by lane; y where x is NaN."""
+    return (x > y).pick(x, y)

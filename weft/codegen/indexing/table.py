@@ -1,0 +1,26 @@
+"""Which emitter a card has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.codegen.indexing import classes, creation, joining, read, write
+
+__all__ = ["EMITTERS"]
+
+#: By the name of the card: (module, name, node) -> kernels, or None where there are none.
+EMITTERS: dict[str, Callable[..., Any]] = {
+    "arange": creation.arange,
+    "concat": joining.concat,
+    "embedding": read.embedding,
+    "eye": creation.eye,
+    "full": creation.full,
+    "gather": read.gather,
+    "nll": classes.nll,
+    "row_sums": write.row_sums,
+    "scatter_add": write.scatter_add,
+    "setitem": write.setitem,
+    "take": read.take,
+    "take_along_axis": read.take_along_axis,
+}

@@ -1,0 +1,57 @@
+"""Text read by LLVM; text that is no good is named by its line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from weft.base.errors import InternalError
+from weft.codegen import llvm
+
+__all__ = ["parsed"]
+
+_HINT = 'this is a mistake in Weft: please report it; backend="interpret" runs the program'
+_AROUND = 3  # lines shown before and after the one
+
+
+def parsed(text: str, context: Any) -> Any:
+    """The LLVM module of a text, verified."""
+    try:
+        module = llvm.parse_assembly(text, context)
+    except RuntimeError as error:
+        raise InternalError(_parse_message(text, str(error)), op="native", hint=_HINT) from None
+    try:
+        module.verify()
+    except RuntimeError as error:
+        module.close()
+        raise InternalError(_verify_message(text, str(error)), op="native", hint=_HINT) from None
+    return module
+
+
+def _parse_message(text: str, said: str) -> str:
+    """What LLVM said, with the function and the lines around the place it names."""
+    found = re.search(r":(\d+):(\d+): error: (.*)", said)
+    if found is None:
+        return f"LLVM cannot read the generated code: {said}"
+    return f"LLVM cannot read the generated code: {found[3]}\n{_shown(text, int(found[1]))}"
+
+
+def _verify_message(text: str, said: str) -> str:
+    """The same for code that is well written and makes no sense: LLVM cites the instruction."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    message = "LLVM finds the generated code wrong: " + "; ".join(lines[:6])
+    cited = re.search(r"^\s*(%\S+ = |store .*|call .*|ret .*|br .*)", said, re.MULTILINE)
+    for number, line in enumerate(text.splitlines(), 1):
+        if cited and line.strip().startswith(cited[1].strip()):
+            return f"{message}\n{_shown(text, number)}"
+    return message
+
+
+def _shown(text: str, number: int) -> str:
+    lines = text.splitlines()
+    head = next((line for line in lines[:number][::-1] if line.startswith("define ")), "")
+    first = max(0, number - 1 - _AROUND)
+    shown = [f"  in {head}"] if head else []
+    for at, line in enumerate(lines[first : number + _AROUND], first + 1):
+        shown.append(f"{'>' if at == number else ' '} {at:5} {line}")
+    return "\n".join(shown)

@@ -1,0 +1,138 @@
+"""One module's text as several, to be compiled at the same time and linked together.
+
+A function goes to one part, the longest first, each to the part that has least; where another part
+calls it, it is declared there. What is to be inlined, and constants, go wherever they are used. All
+who use a variable of the module stay together with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["split"]
+
+_NAME = re.compile(r"@([\w.$-]+)")
+_HEAD = re.compile(r"define ((?:internal |private )?)(.*?)@([\w.$-]+)\((.*)\)([^(]*)\{$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A function, or a line that defines or declares one name.
+
+    text     as it stands in a part; a function is no longer internal there
+    declare  what stands in parts that only use it
+    names    what it uses
+    copied   whether it goes wherever it is used
+    root     whether it must be there even if nothing in the module uses it
+    """
+
+    name: str
+    text: str
+    declare: str
+    names: frozenset[str]
+    copied: bool
+    root: bool
+
+    @property
+    def is_function(self) -> bool:
+        return self.text.startswith("define ")
+
+
+def split(text: str, parts: int) -> list[str]:
+    """The texts of at most `parts` modules that together are the module of a text.
+
+    It reads what `Module.text` writes: functions begin with a line "define …" and end with a line
+    "}"; all else are lines of their own. Names that were internal can be seen from outside then.
+    """
+    if parts < 2:
+        return [text]
+    whole, loose = _read(text)
+    live = _reached([p for p in whole.values() if p.root], whole, whole.keys())
+    copied = {name for name, piece in whole.items() if piece.copied}
+    variables = [p for p in whole.values() if not p.is_function and not p.copied]
+    pinned = {piece.name for piece in variables}
+
+    bins = [list(variables), *[[] for _ in range(parts - 1)]]
+    sizes = [0] * parts
+    functions = [
+        (piece, _reached([piece], whole, copied))
+        for piece in (whole[name] for name in live)
+        if piece.is_function and not piece.copied
+    ]
+    # Those that have no choice come first, then the longest.
+    functions.sort(key=lambda f: (not f[1] & pinned, -len(f[0].text), f[0].name))
+    for piece, used in functions:
+        place = 0 if used & pinned else sizes.index(min(sizes))
+        bins[place].append(piece)
+        sizes[place] += sum(len(whole[name].text) for name in used if name in copied)
+        sizes[place] += len(piece.text)
+    return [_part(found, whole, copied, loose) for found in bins if found]
+
+
+def _part(
+    pieces: list[_Piece], whole: dict[str, _Piece], copied: set[str], loose: list[str]
+) -> str:
+    here = {piece.name for piece in pieces}
+    used = sorted(_reached(pieces, whole, copied) - here)
+    taken = [whole[name].text if name in copied else whole[name].declare for name in used]
+    bodies = [piece.text for piece in pieces]
+    # Lines before functions, for people; LLVM takes any order.
+    return "\n".join(
+        sorted([*taken, *bodies], key=lambda t: t.startswith("define ")) + loose + [""]
+    )
+
+
+def _reached(start: Iterable[_Piece], whole: dict[str, _Piece], through: Iterable[str]) -> set[str]:
+    """What some pieces are and use, and what those of `through` among that use, and so on."""
+    through = set(through)
+    todo = list(start)
+    found = {piece.name for piece in todo}
+    while todo:
+        for name in todo.pop().names - found:
+            if name in whole:
+                found.add(name)
+                if name in through:
+                    todo.append(whole[name])
+    return found
+
+
+def _read(text: str) -> tuple[dict[str, _Piece], list[str]]:
+    """What a text has, by name, and its lines that define no name (metadata)."""
+    whole: dict[str, _Piece] = {}
+    loose: list[str] = []
+    lines: list[str] = []
+    for line in text.splitlines():
+        if lines or line.startswith("define "):
+            lines.append(line)
+            if line == "}":
+                piece = _function(lines)
+                whole[piece.name] = piece
+                lines = []
+        elif found := _NAME.search(line):
+            whole[found[1]] = _line(found[1], line)
+        elif line:
+            loose.append(line)
+    return whole, loose
+
+
+def _function(lines: list[str]) -> _Piece:
+    found = _HEAD.match(lines[0])
+    if found is None:
+        raise ValueError(f"not the beginning of a function: {lines[0]}")
+    linkage, result, name, params, attributes = found.groups()
+    copied = bool(linkage) and "alwaysinline" in attributes
+    if not copied:
+        lines = [lines[0].replace(f"define {linkage}", "define ", 1), *lines[1:]]
+    text = "\n".join(lines)
+    declare = f"declare {result}@{name}({params}){attributes}".rstrip()
+    names = frozenset(_NAME.findall(text)) - {name}
+    return _Piece(name, text, declare, names, copied, root=not linkage)
+
+
+def _line(name: str, line: str) -> _Piece:
+    """A variable, which is there once; a constant or a declaration, which may be there often."""
+    names = frozenset(_NAME.findall(line)) - {name}
+    variable = f"@{name} =" in line and " constant " not in line
+    return _Piece(name, line, "", names, copied=not variable, root=variable)

@@ -1,0 +1,220 @@
+"""What is worth keeping between processes: small files in one folder, by name.
+
+An entry is one file: a checksum, something that JSON can say, and blocks of bytes. It is written
+beside its place and then renamed, so any number of processes can write and read; an entry that is
+cut short or damaged counts as none. Where nothing can be written, nothing is kept, and nobody is
+bothered.
+
+WEFT_CACHE_DIR   the folder (default: `weft` in the user's cache folder)
+WEFT_CACHE_SIZE  how much to keep, such as "500 MB" (default 1 GiB): what was not used longest goes
+WEFT_CACHE=0     nothing is kept
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.base.config import cache_dir
+from weft.base.errors import RangeError
+
+__all__ = ["clear", "files", "folder", "info", "name_of", "read", "write"]
+
+DEFAULT_SIZE = 1 << 30
+MAGIC = b"weft object\n"
+DIGEST_BYTES = 20
+SUFFIX, UNFINISHED = ".o", ".part"
+#: How old a file must be that some process began to write before it counts as left behind.
+ABANDONED_S = 3600.0
+
+
+def folder() -> Path | None:
+    """Where entries are; None where nothing is kept."""
+    if os.environ.get("WEFT_CACHE", "").strip().lower() in ("0", "off", "no", "false"):
+        return None
+    try:
+        return cache_dir() / "native"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+def name_of(*parts: bytes) -> str:
+    """The name of an entry that depends on all of these."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def files(place: Path | str, suffix: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The files below a folder whose names end so, with what the system knows of them."""
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from files(entry.path, suffix)
+                elif entry.name.endswith(suffix):
+                    try:
+                        yield entry.path, entry.stat()
+                    except OSError:  # gone meanwhile: others clean up too
+                        continue
+    except OSError:
+        return
+
+
+# --- entries -------------------------------------------------------------------------------------
+
+
+def read(name: str) -> tuple[Any, list[bytes]] | None:
+    """What an entry says, and its blocks; None where there is no good one."""
+    place = folder()
+    if place is None:
+        return None
+    path = place / f"{name}{SUFFIX}"
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    head = len(MAGIC) + DIGEST_BYTES
+    body = memoryview(data)[head:]
+    if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : head] != _checksum(body):
+        return None  # the one who makes it anew writes over it
+    with contextlib.suppress(OSError):
+        os.utime(path)  # used now: the last to go
+    at = 8 + int.from_bytes(body[:8], "little")
+    said, sizes = json.loads(str(body[8:at], "utf-8"))
+    ends = list(itertools.accumulate(sizes, initial=at))
+    return said, [bytes(body[start:end]) for start, end in itertools.pairwise(ends)]
+
+
+def _checksum(body: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+
+
+_numbers = itertools.count()
+
+
+def write(name: str, said: Any, blocks: Sequence[bytes] = ()) -> None:
+    """Keep an entry, if that is possible."""
+    place = folder()
+    if place is None:
+        return
+    path = place / f"{name}{SUFFIX}"
+    head = json.dumps([said, [len(block) for block in blocks]]).encode()
+    body = b"".join([len(head).to_bytes(8, "little"), head, *blocks])
+    data = b"".join([MAGIC, _checksum(body), body])
+    most = _most()
+    if len(data) > most:
+        return
+    beside = path.with_name(f"{path.stem}.{os.getpid()}.{next(_numbers)}{UNFINISHED}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            beside.write_bytes(data)
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError:
+        return
+    _room.spend(path.parent, len(data), most)
+
+
+# --- how much there is ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Room:
+    """How much may be written until it is time to look at all the files again."""
+
+    left: dict[Path, int] = field(default_factory=dict)
+
+    def spend(self, place: Path, size: int, most: int) -> None:
+        left = self.left.get(place, -1) - size
+        if left < 0:
+            # Others write too, each up to half of what was free when they looked.
+            left = (most - _trim(place, most)) // 2
+        self.left[place] = left
+
+
+_room = _Room()
+
+
+def _trim(place: Path, most: int) -> int:
+    """Remove what was not used longest until `most` bytes are kept; how many are left."""
+    now = time.time()
+    for path, found in files(place, UNFINISHED):
+        if now - found.st_mtime > ABANDONED_S:
+            _remove(path)
+    entries = sorted((found.st_mtime_ns, found.st_size, path) for path, found in _entries(place))
+    total = sum(size for _, size, _ in entries)
+    if total > most:
+        for _, size, path in entries:
+            if total <= most * 4 // 5:  # some more than must be, so as not to come back at once
+                break
+            _remove(path)
+            total -= size
+    return total
+
+
+def _entries(place: Path) -> Iterator[tuple[str, os.stat_result]]:
+    return files(place, SUFFIX)
+
+
+def _remove(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+
+
+def _most() -> int:
+    """WEFT_CACHE_SIZE in bytes."""
+    text = os.environ.get("WEFT_CACHE_SIZE", "").strip()
+    if not text:
+        return DEFAULT_SIZE
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|k|m|g|ki|mi|gi)b?", text.lower())
+    if found is None:
+        raise RangeError(
+            f"WEFT_CACHE_SIZE is {text!r}",
+            op="the cache of native code",
+            hint='a number of bytes, or such as "500 MB" or "2 GiB"',
+        )
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def info() -> dict[str, Any]:
+    """What is kept, for people: folder, entries, bytes, and the most bytes to keep."""
+    place = folder()
+    sizes = [found.st_size for _, found in _entries(place)] if place else []
+    return {
+        "folder": str(place) if place else None,
+        "entries": len(sizes),
+        "bytes": sum(sizes),
+        "most bytes": _most(),
+    }
+
+
+def clear() -> int:
+    """Remove all entries; how many there were. Processes that run keep what they have loaded."""
+    place = folder()
+    if place is None:
+        return 0
+    for path, _ in files(place, UNFINISHED):
+        _remove(path)
+    _room.left.clear()
+    return sum(_remove(path) for path, _ in list(_entries(place)))
