@@ -18,7 +18,7 @@ _REDUCE_WITH = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "mini
 
 
 def emits(node: Node) -> bool:
-    """Whether a node is computed in generated loops: elementwise, or a reduction of real numbers."""
+    """Whether a node is computed in generated loops: elementwise, or a reduction."""
     if not _has_elements(node):
         return False
     inputs = [value.type.dtype for value in node.inputs]  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from weft.codegen import matmul
 from weft.codegen.epilogue import Epilogue
@@ -12,6 +12,7 @@ from weft.codegen.matmul import Operand, Product
 from weft.codegen.tables import PRODUCTS
 from weft.codegen.text import Module
 from weft.ir.graph import Value
+from weft.schedule.axes import Map
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.views import View
 
@@ -30,16 +31,22 @@ def emit_product(
         spatial = tuple(axis for part in place[2:] for axis in part)
         return emit(module, name, node, Epilogue(group, places, (*place[:2], spatial)))  # type: ignore[no-any-return]
     product, axes = _product(group)
-    a, b = group.operands[node]
-    assert isinstance(a, Leaf) and isinstance(b, Leaf)
+    a, b = _leaves(group)
     store = Epilogue(group, places, axes(place))
     return matmul.emit(module, name, product, places[a.root], places[b.root], store)
 
 
-def _product(group: Group):  # type: ignore[no-untyped-def]
+def _leaves(group: Group) -> list[Leaf]:
+    return [op for op in group.operands[group.nodes[0]] if isinstance(op, Leaf)]
+
+
+Axes = Callable[[Map], tuple[tuple[int, ...], ...]]
+
+
+def _product(group: Group) -> tuple[Product, Axes]:
+    """The product, and which axes of the group's space its indices run along."""
     node = group.nodes[0]
-    a, b = group.operands[node]
-    assert isinstance(a, Leaf) and isinstance(b, Leaf)
+    a, b = _leaves(group)
     one, two = a.view, b.view
     vector_a, vector_b = len(one.shape) == 1, len(two.shape) == 1
     if vector_a:
@@ -72,7 +79,7 @@ def _product(group: Group):  # type: ignore[no-untyped-def]
         second = Operand((), two.strides[-2], two.strides[-1], two.offset)
         product = Product(rows, n, k, dtype_of(node.inputs[0]), first, second, ())
 
-        def axes_merged(place):  # type: ignore[no-untyped-def]
+        def axes_merged(place: Map) -> tuple[tuple[int, ...], ...]:
             rows_axes = tuple(axis for part in place[: merged + (not vector_a)] for axis in part)
             columns = () if vector_b else place[-1]
             return (rows_axes, columns)
@@ -82,7 +89,7 @@ def _product(group: Group):  # type: ignore[no-untyped-def]
     second = Operand(tuple(s for _, s in steps), two.strides[-2], two.strides[-1], two.offset)
     product = Product(m, n, k, dtype_of(node.inputs[0]), first, second, tuple(batch))
 
-    def axes(place):  # type: ignore[no-untyped-def]
+    def axes(place: Map) -> tuple[tuple[int, ...], ...]:
         parts = list(place)
         columns = () if vector_b else parts.pop()
         rows = () if vector_a else parts.pop()

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from weft.base.errors import InternalError
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
@@ -25,6 +23,7 @@ from weft.codegen.products import emit_product
 from weft.codegen.tables import KERNELS
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.literal import Literal
 from weft.ir.types import StackType
 from weft.schedule.grouping import Grouping
 from weft.schedule.groups import Group, Leaf
@@ -36,6 +35,8 @@ __all__ = ["RUN", "GraphCode", "Program"]
 #: threads, the function that uses it, the array of constants, the function that polls for signals;
 #: and of this run alone: the memory that stacks lie in, see `weft.codegen.control.heap`.
 RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk")
+#: Constants of at most so many bytes are part of the code; others are given to each run.
+SMALL_CONSTANT = 4096
 #: Threads are asked where a kernel takes longer than this, for pieces at least so long, in ns.
 WORTH_THREADS = 12_000.0
 PIECE = 4_000.0
@@ -66,17 +67,17 @@ class Program:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.constants: list[np.ndarray[Any, Any]] = []
-        self._constant_at: dict[int, int] = {}
+        self.constants: list[Literal] = []
+        self._constant_at: dict[str, int] = {}
         self.calls: list[Node] = []
         self._names = 0
         self._shared: dict[str, list[Kernel]] = {}
 
-    def constant(self, array: np.ndarray[Any, Any]) -> int:
-        at = self._constant_at.get(id(array))
+    def constant(self, literal: Literal) -> int:
+        at = self._constant_at.get(literal.digest)
         if at is None:
-            at = self._constant_at[id(array)] = len(self.constants)
-            self.constants.append(np.ascontiguousarray(array))
+            at = self._constant_at[literal.digest] = len(self.constants)
+            self.constants.append(literal)
         return at
 
     def name(self, word: str) -> str:
@@ -158,8 +159,7 @@ class _GraphWriter:
                 roots.setdefault(value, len(roots))
             kernels = emit_loops(self.module, name, group, roots)
             return group, [*roots, None], kernels
-        operands = [operand for operand in group.operands[node]]
-        buffers: list[Any] = [operand.root for operand in operands if isinstance(operand, Leaf)]
+        buffers: list[Any] = [op.root for op in group.operands[node] if isinstance(op, Leaf)]
         buffers += list(node.outputs)
         if group.kind == "kernel":
             found = KERNELS[node.op.name](self.module, name, node)
@@ -234,10 +234,14 @@ class _GraphWriter:
             return self._slot("%table", self.inputs[value])
         if value in self.results:
             return self._slot("%table", len(self.inputs) + self.results[value])
-        array = self.grouping.constants.get(value)
-        if array is not None:
+        literal = self.grouping.constants.get(value)
+        if literal is not None:
+            array = literal.array
+            if array.nbytes <= SMALL_CONSTANT:
+                said = "".join(f"\\{byte:02X}" for byte in array.tobytes())
+                return self.module.constant(f"[{array.nbytes} x i8]", f'c"{said}"')
             table = self._slot("%run", RUN.index("constants"))
-            return self._slot(table, self.program.constant(array))
+            return self._slot(table, self.program.constant(literal))
         if value not in self.offsets:
             if value in self.read:
                 raise InternalError(f"{value} is read, and lies nowhere")
@@ -253,7 +257,7 @@ class _GraphWriter:
         args = f.var(f"[{len(buffers)} x ptr]", align=16)
         for place, value in enumerate(buffers):
             if value is None:
-                at = self.offsets.get(group)  # type: ignore[call-overload]
+                at = self.offsets.get(group)
                 if at is None:
                     continue
                 found = f(f"getelementptr i8, ptr %arena, i64 {at}")
@@ -295,7 +299,7 @@ class _GraphWriter:
         if group.kind == "stack":
             STACK_OPS[node.op.name](self.f, node, given, out, self._check)
             return
-        at = self.offsets.get(group)  # type: ignore[call-overload]
+        at = self.offsets.get(group)
         arena = self.f(f"getelementptr i8, ptr %arena, i64 {at or 0}")
         names = [code.name for code in self.nested[group]]
         inner = -(-self._inner(group) // 64) * 64

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 __all__ = ["split"]
 
 _NAME = re.compile(r"@([\w.$-]+)")
+#: A call that is to be replaced by the function's body.
+_INLINED_CALL = re.compile(r" call [^@\n]*@([\w.$-]+)\([^\n]*\) alwaysinline\b")
 _HEAD = re.compile(r"define ((?:internal |private )?)(.*?)@([\w.$-]+)\((.*)\)([^(]*)\{$")
 
 
@@ -100,6 +102,7 @@ def _reached(start: Iterable[_Piece], whole: dict[str, _Piece], through: Iterabl
 
 def _read(text: str) -> tuple[dict[str, _Piece], list[str]]:
     """What a text has, by name, and its lines that define no name (metadata)."""
+    inlined = set(_INLINED_CALL.findall(text))
     whole: dict[str, _Piece] = {}
     loose: list[str] = []
     lines: list[str] = []
@@ -107,7 +110,7 @@ def _read(text: str) -> tuple[dict[str, _Piece], list[str]]:
         if lines or line.startswith("define "):
             lines.append(line)
             if line == "}":
-                piece = _function(lines)
+                piece = _function(lines, inlined)
                 whole[piece.name] = piece
                 lines = []
         elif found := _NAME.search(line):
@@ -117,12 +120,12 @@ def _read(text: str) -> tuple[dict[str, _Piece], list[str]]:
     return whole, loose
 
 
-def _function(lines: list[str]) -> _Piece:
+def _function(lines: list[str], inlined: set[str]) -> _Piece:
     found = _HEAD.match(lines[0])
     if found is None:
         raise ValueError(f"not the beginning of a function: {lines[0]}")
     linkage, result, name, params, attributes = found.groups()
-    copied = bool(linkage) and "alwaysinline" in attributes
+    copied = bool(linkage) and ("alwaysinline" in attributes or name in inlined)
     if not copied:
         lines = [lines[0].replace(f"define {linkage}", "define ", 1), *lines[1:]]
     text = "\n".join(lines)

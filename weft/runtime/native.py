@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,20 +11,24 @@ import numpy as np
 
 from weft.base.dims import has_dims
 from weft.base.errors import WeftError
-from weft.codegen.jit import build
-from weft.codegen.program import RAISED, NotNative, Program
+from weft.codegen.cache import Code, cached
+from weft.codegen.control.stacks import OUT_OF_MEMORY
+from weft.codegen.program import RAISED, SMALL_CONSTANT, NotNative, Program
 from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.core.bind import bind
 from weft.core.tensor import Tensor, wrap
-from weft.ir.graph import Graph
+from weft.ir.graph import Graph, Node
 from weft.ir.interpret import Program as Interpreted
 from weft.ir.interpret import located, run_node
+from weft.ir.literal import Literal
+from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.passes.common import CommonSubexpressions
 from weft.passes.dead_code import DeadCode
 from weft.runtime.entry import LAYOUT, add_entry
-from weft.runtime.threads import parallel_address, poll_address, pool_address
+from weft.runtime.pool.poll import INTERRUPTED
+from weft.runtime.threads import parallel_address, poll_address, pool_address, raise_interrupt
 from weft.schedule.decompose import decompose
 from weft.schedule.grouping import tensor_type
 
@@ -62,23 +67,27 @@ class NativeProgram:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         _check_static(graph)
-        whole = DeadCode().run(CommonSubexpressions().run(decompose(graph)))
-        module = Module(host())
-        self.program = Program(module)
-        self.code = self.program.graph(whole, "graph")
-        add_entry(module, len(whole.inputs), len(whole.outputs))
-        self.text = module.text()
-        self.library = build(self.text, ["entry"])
+        self._made: Program | None = None
+        loaded = cached(_key(graph), self._code)
+        self.library = loaded.library
+        self.arena, self.lower_bound, self.kernels, calls, digests = loaded.meta
+        # Calls into Python and large constants are of this process: they are found anew.
+        literals = _literals(graph)
+        if self._made is None and (calls or not all(digest in literals for digest in digests)):
+            self._code()
+        if self._made is not None:
+            literals = {literal.digest: literal for literal in self._made.constants}
+        self._constant_arrays = [np.ascontiguousarray(literals[digest].array) for digest in digests]
+        self.calls: list[Node] = self._made.calls if self._made else []
         self._entry = _ENTRY(self.library.address("entry"))
         self._outputs = [
-            (tensor_type(value).shape, tensor_type(value).dtype.numpy) for value in whole.outputs
+            (tensor_type(value).shape, tensor_type(value).dtype.numpy) for value in graph.outputs
         ]
         self._arenas: list[tuple[int, Any]] = []
-        self._error: BaseException | None = None
+        self._errors: dict[int, BaseException] = {}  # by thread: what a call into Python raised
         self._callback = _CALLBACK(self._call)
-        constants = self.program.constants
-        self._constants = (ctypes.c_void_p * max(1, len(constants)))(
-            *[array.ctypes.data for array in constants]
+        self._constants = (ctypes.c_void_p * max(1, len(self._constant_arrays)))(
+            *[array.ctypes.data for array in self._constant_arrays]
         )
         run = (ctypes.c_void_p * 5)(
             ctypes.cast(self._callback, ctypes.c_void_p).value,
@@ -91,13 +100,29 @@ class NativeProgram:
         self._run = ctypes.addressof(run)
         self._interpreted: Interpreted | None = None
 
+    def _code(self) -> Code:
+        """The module of the graph, and what must be known to call it."""
+        whole = DeadCode().run(CommonSubexpressions().run(decompose(self.graph)))
+        module = Module(host())
+        self._made = made = Program(module)
+        code = made.graph(whole, "graph")
+        add_entry(module, len(whole.inputs), len(whole.outputs))
+        digests = [literal.digest for literal in made.constants]
+        meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests]
+        return Code(module.text(), ["entry"], meta)
+
+    @property
+    def text(self) -> str:
+        """The LLVM IR."""
+        return self._code().text
+
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         arrays = [x._data for x in inputs]
         made = [np.empty(shape, dtype) for shape, dtype in self._outputs]
         try:
             arena = self._arenas.pop()
         except IndexError:
-            arena = _arena(self.code.arena)
+            arena = _arena(self.arena)
         status = self._entry(id(arrays), id(made), arena[0], self._run)
         self._arenas.append(arena)
         if status:
@@ -109,9 +134,12 @@ class NativeProgram:
             return self(
                 [wrap(np.ascontiguousarray(array).reshape(array.shape)) for array in arrays]
             )
-        if status == RAISED and self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if status == INTERRUPTED:
+            raise_interrupt()
+        if status == OUT_OF_MEMORY:
+            raise MemoryError(f"no memory for the stacks of a loop in {self.graph.name}")
+        if status == RAISED:
+            raise self._errors.pop(threading.get_ident())
         if self._interpreted is None:
             self._interpreted = Interpreted(self.graph)
         slots = self._interpreted.run(inputs, bind)  # it raises, with the user's line
@@ -120,7 +148,7 @@ class NativeProgram:
     def _call(self, number: int, args: int) -> int:
         """A node whose card is called: on arrays that lie where the generated code has them."""
         try:
-            node = self.program.calls[number]
+            node = self.calls[number]
             pointers = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
             arrays = [
                 _array(pointers[i] or 0, value.type)
@@ -132,12 +160,36 @@ class NativeProgram:
                 if array is not None:
                     array[...] = tensor._data
         except WeftError as error:
-            self._error = located(error, node)
+            self._errors[threading.get_ident()] = located(error, node)
             return RAISED
         except BaseException as error:
-            self._error = error
+            self._errors[threading.get_ident()] = error
             return RAISED
         return 0
+
+
+def _key(graph: Graph) -> bytes | None:
+    """What a graph's code depends on, without making it; None where a graph holds Python objects
+    that text cannot tell apart."""
+    parts = [graph.text(locations=False, history=False)]
+    for part in graph.walk():
+        for node in part.nodes:
+            if Trait.EFFECT in node.op.traits or node.op.name.startswith("function_"):
+                return None
+            if node.op.name == "constant":
+                parts.append(node.attrs["value"].digest)
+    return "\n".join(parts).encode()
+
+
+def _literals(graph: Graph) -> dict[str, Literal]:
+    """The constants of a graph, by their digest."""
+    found = [
+        node.attrs["value"]
+        for part in graph.walk()
+        for node in part.nodes
+        if node.op.name == "constant" and node.attrs["value"].array.nbytes > SMALL_CONSTANT
+    ]
+    return {literal.digest: literal for literal in found}
 
 
 def _check_static(graph: Graph) -> None:
@@ -161,7 +213,8 @@ def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
     if size == 0:
         return np.empty(kind.shape, kind.dtype.numpy)
     memory = (ctypes.c_char * size).from_address(address)
-    return np.frombuffer(memory, kind.dtype.numpy).reshape(kind.shape)
+    array: np.ndarray[Any, Any] = np.ndarray(kind.shape, kind.dtype.numpy, memoryview(memory))
+    return array
 
 
 def _arena(size: int) -> tuple[int, Any]:

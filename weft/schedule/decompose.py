@@ -69,7 +69,7 @@ def _inner(node: Node) -> Graph | None:
 def _cross_entropy(
     xp: Any, x: Any, target: Any, *, axis: int, ignore_index: int, reduction: str
 ) -> Any:
-    """As the card has it, but `nll` stays one node: its kernel looks whether targets are classes."""
+    """As the card has it, but `nll` stays one node: its kernel checks the targets."""
     shifted = x - xp.max(x, axis=axis, keepdims=True)
     logp = shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
     losses = bind(OPS["nll"], logp, target, axis=axis, ignore_index=ignore_index)
@@ -94,7 +94,7 @@ def _recorded(node: Node, types: tuple[Any, ...]) -> Graph:
             out = evaluate(weft_namespace(), *given, **node.attrs)
         outs = out if isinstance(out, tuple) else (out,)
         return tuple(
-            made.astype(value.type.dtype) if _dtype(value.type) is not made.dtype else made
+            made.astype(_dtype(value.type)) if _dtype(value.type) is not made.dtype else made
             for made, value in zip(outs, node.outputs, strict=True)
         )
 

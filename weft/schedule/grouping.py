@@ -10,6 +10,7 @@ import numpy as np
 from weft.base.dtypes import DType
 from weft.base.shapes import size_of
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.literal import Literal
 from weft.ir.op import OPS, Trait
 from weft.ir.types import StackType, TensorType
 from weft.schedule.axes import Map
@@ -51,7 +52,7 @@ class Grouping:
         self._special = special
         self._home: dict[Value, Group] = {}  # the group that computes a value
         self._copies: dict[Value, Value] = {}  # views that had to be copied
-        self.constants: dict[Value, np.ndarray[Any, Any]] = {}
+        self.constants: dict[Value, Literal] = {}
         self._wanted: dict[Value, None] = {}
         for node in _early_first(graph):
             self._take(node)
@@ -96,7 +97,7 @@ class Grouping:
 
     def _in_memory(self, root: Value) -> Value:
         if root.node is not None and root.node.op.name == "constant":
-            self.constants[root] = root.node.attrs["value"].array
+            self.constants[root] = root.node.attrs["value"]
         return root
 
     def _copied(self, value: Value, operand: Leaf | Scalar) -> Value:
@@ -117,7 +118,8 @@ class Grouping:
             return value
         found = self.leaf(value)
         if isinstance(found, Leaf) and found.view.is_dense:
-            if size_of(found.view.shape) == size_of(tensor_type(found.root).shape):
+            whole = size_of(tensor_type(found.root).shape)
+            if size_of(found.view.shape) == whole:
                 return found.root
         if value not in self._copies:
             self._copies[value] = self._copied(value, found)
@@ -186,23 +188,23 @@ class Grouping:
         latest = self._latest(node)
         found = [] if latest is None else [latest]
         last = next((g for g in reversed(self.groups) if g.kind == "loop"), None)
-        if last is not None and last is not latest:
-            if latest is None or last.position > latest.position:
-                found.append(last)
+        if last is None or last is latest:
+            return found
+        if latest is None or last.position > latest.position:
+            found.append(last)
         return found
 
     def _inside(self, group: Group, value: Value) -> tuple[Map, Sequence[int]] | None:
         """Where a value computed in a group's loops lies, seen through views."""
         root, chain = self.root(value)
-        found: Map | None = group.maps[root]
+        found = group.maps[root]
         shape = tensor_type(root).shape
         for node in chain:
             new = tensor_type(node.outputs[0]).shape
-            assert found is not None
-            found = group.space.viewed(found, shape, node.op.name, node.attrs, new)
-            if found is None:
+            seen = group.space.viewed(found, shape, node.op.name, node.attrs, new)
+            if seen is None:
                 return None
-            shape = new
+            found, shape = seen, new
         return found, shape
 
     def _joined(

@@ -118,13 +118,14 @@ class Group:
         for i, size in enumerate(shape):
             if made[i] is not None:
                 continue
-            axes, left = [], size
+            taken: list[int] = []
+            left = size
             while left > 1 and free and left % space.sizes[free[0]] == 0:
-                axes.append(free.pop(0))
-                left //= space.sizes[axes[-1]]
+                taken.append(free.pop(0))
+                left //= space.sizes[taken[-1]]
             if left != 1:
                 return None
-            made[i] = tuple(axes)
+            made[i] = tuple(taken)
         found = tuple(axes or () for axes in made)
         return found if self._fits(found) else None
 

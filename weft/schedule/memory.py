@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -67,10 +67,8 @@ def _take(free: list[tuple[int, int]], size: int, made: MemoryPlan[Key]) -> int:
         else:
             free[best] = (offset + size, room - size)
         return offset
-    if free and free[-1][0] + free[-1][1] == made.peak:  # grow the last gap
-        offset = free.pop()[0]
-    else:
-        offset = made.peak
+    grows = bool(free) and sum(free[-1]) == made.peak  # the last gap reaches the end
+    offset = free.pop()[0] if grows else made.peak
     made.peak = offset + size
     return offset
 
@@ -84,6 +82,3 @@ def _give_back(free: list[tuple[int, int]], offset: int, size: int) -> None:
         size += before
         at -= 1
     free.insert(at, (offset, size))
-
-
-Steps = Sequence[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,7 +157,7 @@ def _run(
 
 def _split(group: list[tuple[int, int]], new: list[int]) -> list[int] | None:
     """Strides of the new axes of one run, which need the old ones to follow each other."""
-    for (_, outer), (size, inner) in zip(group, group[1:], strict=False):
+    for (_, outer), (size, inner) in itertools.pairwise(group):
         if outer != size * inner:
             return None
     strides: list[int] = []

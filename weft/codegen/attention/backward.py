@@ -64,7 +64,9 @@ def emit_backward(
     matrix of the stack, also where an operand is broadcast. None where there is no kernel for it.
     """
     number = number_if_supported(spec)
-    if number is None or (spec.values > 1 and (given.out_lies.column, given.grad_lies.column) != (1, 1)):
+    if number is None or (
+        spec.values > 1 and (given.out_lies.column, given.grad_lies.column) != (1, 1)
+    ):
         return None
     if not spec.queries * spec.values:
         return None
@@ -264,9 +266,7 @@ class _Backward:
                 mask = None
                 if spec.values % lanes:
                     mask = w.valid(column, str(spec.values)).name
-                x, y = (
-                    w.number.load(f, w.element(line, column), lanes, mask) for line in lines
-                )
+                x, y = (w.number.load(f, w.element(line, column), lanes, mask) for line in lines)
                 f.set(w.whole, sum, f(w.number.madd(f, lanes, x, y, f.get(w.whole, sum))))
             w.write(w.fold(w.vec(f.get(w.whole, sum)), "add"), w.element(self.deltas, r))
 
@@ -274,9 +274,7 @@ class _Backward:
         """A row of scores becomes weights, a row of the weights' gradients the scores'."""
         w, spec = self.w, self.spec
         f, pitch = w.f, self.pitch * w.width
-        line, slope = (
-            address(f, room, times(f, r, pitch)) for room in (self.weights, self.slopes)
-        )
+        line, slope = (address(f, room, times(f, r, pitch)) for room in (self.weights, self.slopes))
         place = plus(f, times(f, self.stack, spec.queries), query)
         lse = w.spread(w.read_one(self.lse, place))
         delta = w.spread(w.read_one(self.deltas, r))

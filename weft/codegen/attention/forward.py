@@ -66,6 +66,7 @@ class _Forward:
         fit = _BYTES // (up(max(spec.features, spec.values), w.lanes) * w.width)
         most = max(w.columns, min(_KEYS, fit) // w.columns * w.columns)
         self.keys = min(most, up(spec.keys, w.columns))
+        self.blocks = -(-spec.keys // self.keys)
         self.pitch = self.keys + GAP
         self.out_pitch = up(spec.values, w.columns) + GAP
 
@@ -133,9 +134,7 @@ class _Forward:
         f = self.w.f
         return least(f, times(f, t, self.rows), str(self.chunk - self.rows))
 
-    def _tile(
-        self, t: str, row: str, queries: str, start: str, limit: str, values: Right
-    ) -> None:
+    def _tile(self, t: str, row: str, queries: str, start: str, limit: str, values: Right) -> None:
         """A tile of queries meets a block of keys."""
         w, spec = self.w, self.spec
         f = w.f
@@ -151,7 +150,7 @@ class _Forward:
             "false",
         )
         state = times(f, t, self.rows)
-        later = f(f"icmp ne i64 {start}, 0")
+        later = f(f"icmp ne i64 {start}, 0") if self.blocks > 1 else "false"
         with f.loop("0", str(self.rows)) as r:
             line = address(f, self.scores, times(f, r, self.pitch * w.width))
             at = plus(f, state, r)
@@ -160,13 +159,12 @@ class _Forward:
             if spec.causal:
                 own = least(f, minus(f, plus(f, query, "1"), start), limit)
             mask = w.mask_row(self.mask, self.batch, query, start)
-            scale = self._softmax(line, own, limit, mask, at)
-            with f.when(later):
-                sums = address(f, self.sums, times(f, at, self.out_pitch * w.width))
-                factor = w.spread(scale)
-                with f.loop("0", str(spec.values), str(w.lanes)) as column:
-                    place = w.element(sums, column)
-                    w.write(w.read(place) * factor, place)
+            before, top, total = self._softmax(line, own, limit, mask, at)
+            w.write(top, w.element(self.tops, at))
+            if self.blocks > 1:
+                scale = self._scaled(later, before, top, at)
+                total = w.read_one(self.totals, at) * scale + total
+            w.write(total, w.element(self.totals, at))
         w.multiply(
             self.rows,
             self.scores,
@@ -178,8 +176,8 @@ class _Forward:
             later,
         )
 
-    def _softmax(self, line: str, own: str, limit: str, mask: str, at: str) -> Vec:
-        """Scores become weights; the factor by which what was summed before is scaled."""
+    def _softmax(self, line: str, own: str, limit: str, mask: str, at: str) -> tuple[Vec, Vec, Vec]:
+        """Scores become weights: the largest score before and now, and the sum of the weights."""
         w = self.w
         f, lanes = w.f, w.lanes
         before = w.read_one(self.tops, at)
@@ -190,10 +188,7 @@ class _Forward:
             w.write(score, place)
             f.set(w.whole, best, largest(score, w.vec(f.get(w.whole, best))).name)
         top = w.fold(w.vec(f.get(w.whole, best)), "max")
-        w.write(top, w.element(self.tops, at))
-        # Where all scores are -inf so far, 0 is taken off: -inf - -inf would be NaN.
-        top = top.equals(float("-inf")).pick(0.0, top)
-        taken = w.spread(top)
+        taken = w.spread(_finite(top))
         total = f.var(w.whole, "zeroinitializer")
         with f.loop("0", limit, str(lanes)) as column:
             place = w.element(line, column)
@@ -201,10 +196,20 @@ class _Forward:
             weight = w.vec(call(f, "exp", self.spec.dtype, lanes, less.name))
             w.write(weight, place)
             f.set(w.whole, total, (w.vec(f.get(w.whole, total)) + weight).name)
-        scale = w.vec(call(f, "exp", self.spec.dtype, 1, (before - top).name), 1)
-        sum = w.fold(w.vec(f.get(w.whole, total)), "add")
-        w.write(w.read_one(self.totals, at) * scale + sum, w.element(self.totals, at))
-        return scale
+        return before, top, w.fold(w.vec(f.get(w.whole, total)), "add")
+
+    def _scaled(self, later: str, before: Vec, top: Vec, at: str) -> Vec:
+        """Scale the sums of earlier blocks to the largest score of now; the factor."""
+        w = self.w
+        f = w.f
+        less = (w.spread(before) - w.spread(_finite(top))).name
+        factor = w.vec(call(f, "exp", self.spec.dtype, w.lanes, less))
+        with f.when(later):
+            sums = address(f, self.sums, times(f, at, self.out_pitch * w.width))
+            with f.loop("0", str(self.spec.values), str(w.lanes)) as column:
+                place = w.element(sums, column)
+                w.write(w.read(place) * factor, place)
+        return w.vec(f(f"extractelement {w.whole} {factor}, i64 0"), 1)
 
     def _finish(self, t: str) -> None:
         """Give the queries of a tile that are its own to the store."""
@@ -230,3 +235,8 @@ class _Forward:
                     log = none.pick(float("inf"), log)
                 place = plus(f, times(f, self.stack, spec.queries), query)
                 w.write(log, w.element(self.lse, place))
+
+
+def _finite(top: Vec) -> Vec:
+    """What is taken off scores: 0 where all are -inf so far, as -inf - -inf would be NaN."""
+    return top.equals(float("-inf")).pick(0.0, top)

@@ -101,7 +101,7 @@ class Work:
     def turned(self, rows: str, step: int, room: str, count: str, features: int) -> None:
         """Copy `count` rows, columns and rows exchanged, to panels: keys lie side by side."""
         f, width = self.f, self.width
-        name = turn(f.module, self.number, short=features < self.lanes)
+        name = turn(f.module, self.number, features)
         size = up(features, self.lanes) * self.columns * width
         with f.loop("0", count, str(self.columns)) as first:
             some = least(f, minus(f, count, first), str(self.columns))
@@ -175,9 +175,7 @@ class Work:
     ) -> None:
         """One tile below, all panels side by side; steps are bytes."""
         f, packed = self.f, self.number.packed
-        name = tile(
-            f.module, packed, packed, rows, right.vectors, across=across, last=right.last
-        )
+        name = tile(f.module, packed, packed, rows, right.vectors, across=across, last=right.last)
         with f.loop("0", right.panels) as p:
             at = address(f, right.at, times(f, p, right.panel))
             to = address(f, out, times(f, p, right.vectors * self.lanes * self.width))
@@ -250,7 +248,9 @@ class Work:
                 one = f(f"extractelement {self.whole} {value}, i64 0")
                 store.put(f, one, 1, [*index, column])
             else:
-                store.put(f, value.name, lanes, [*index, column], ones(some, lanes) if some else None)
+                store.put(
+                    f, value.name, lanes, [*index, column], ones(some, lanes) if some else None
+                )
 
         if columns >= lanes:
             with f.loop("0", str(columns // lanes * lanes), str(lanes)) as column:

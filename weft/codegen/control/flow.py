@@ -267,8 +267,8 @@ def _scan(frame: Frame) -> None:
                 frame.put(table, consts + count + i, _slice(f, value, address, at, length))
         targets = carries.write(table, inputs)
         for i, (value, address) in enumerate(ys):
-            place = made[i][1] if i in made else _slice(f, value, address, at, length)
-            frame.put(table, inputs + count + i, place)
+            to = made[i][1] if i in made else _slice(f, value, address, at, length)
+            frame.put(table, inputs + count + i, to)
         frame.call(frame.graphs[0], table)
         for stack, slot in made.values():
             f.set("ptr", stack, push(f, f.get("ptr", stack), slot, 8))

@@ -142,7 +142,7 @@ class _Weight:
                 flat = add(f, mul(f, flat, axis.result), start, i)
                 row = add(f, row, mul(f, i, stride))
             flat = add(f, mul(f, flat, axes[-1].result), starts[-1])
-            together = lanes if element.moved > 1 else 1
+            together = min(lanes, 8) if element.moved > 1 else 1  # eight are a small code
             with (
                 f.loop("0", counts[-1], str(together)) as i,
                 f.loop("0", str(self.width), str(together)) as o,

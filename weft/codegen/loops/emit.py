@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+from weft.base.dtypes import DType
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
@@ -22,7 +23,7 @@ from weft.codegen.loops.pieces import combine_columns, combine_totals, fill
 from weft.codegen.loops.plan import BLOCK, COSTS, cost_of, levels, plan
 from weft.codegen.loops.point import Point, mask_literal
 from weft.codegen.loops.reduce import Reduction, across
-from weft.codegen.text import Module
+from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
 
@@ -164,21 +165,23 @@ class _Loops:
             for loop in made.outer[made.prefix :]:
                 index[loop.axis] = inside.enter_context(f.loop("0", str(loop.size)))
             sums = self._column_places(index, piece, scratch)
-            for node, place in sums.items():
-                fill(f, self.reductions[node], place, self._columns_here(node))
+            for node, column in sums.items():
+                fill(f, self.reductions[node], column, self._columns_here(node))
             self._summed_loops(inside, index, piece)
             self._row(index, block, sums, totals)
         for node, var in totals.items():
             reduction = self.reductions[node]
             whole = across(f, reduction, f.get(reduction.kind(made.lanes), var), made.lanes)
             kind = memory_type(reduction.dtype)
-            place = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
-            place = f(f"getelementptr {kind}, ptr {place}, i64 {item}")
-            store(f, reduction.dtype, place, whole, 1)
+            parts = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
+            part = f(f"getelementptr {kind}, ptr {parts}, i64 {item}")
+            store(f, reduction.dtype, part, whole, 1)
 
     def _columns_here(self, node: Node) -> int:
         """How many elements of a sum over columns one item fills."""
-        return math.prod(_shape(node.outputs[0])) // math.prod(l.size for l in self.plan.outer)
+        return math.prod(_shape(node.outputs[0])) // math.prod(
+            loop.size for loop in self.plan.outer
+        )
 
     def _column_places(self, index: Mapping[int, str], piece: str, scratch: str) -> dict[Node, str]:
         """Where sums over columns are added up."""
@@ -289,7 +292,7 @@ class _Loops:
     ) -> dict[Node, str]:
         """Run through the row once; gives the reductions that are done after it."""
         f, made, group, levels = self.f, self.plan, self.group, self.levels
-        operand = {node: self.levels.get(_only(group, node), 0) for node in self.reductions}
+        operand = {node: self._level_before(node) for node in self.reductions}
         reduced = [node for node in made.row_sums if operand[node] == stage]
         columns = [node for node in made.column_sums if operand[node] == stage]
         whole = [node for node in made.totals if operand[node] == stage]
@@ -375,6 +378,11 @@ class _Loops:
             found[node] = reduction.finished(f, number)
         return found
 
+    def _level_before(self, node: Node) -> int:
+        """The level of what a reduction reduces."""
+        operand = self.group.operands[node][0]
+        return self.levels[operand] if isinstance(operand, Value) else 0
+
     def _reader(self, value: Value, room: str) -> Callable[[str], Callable[[Point], str]]:
         dtype = dtype_of(value)
 
@@ -424,27 +432,22 @@ class _Loops:
             for place, loop in enumerate(made.row[:-1]):
                 i = inside.enter_context(f.loop("0", str(loop.size)))
                 index[loop.axis] = i
-                size = math.prod(l.size for l in made.row[place + 1 :])
+                size = math.prod(inner.size for inner in made.row[place + 1 :])
                 by = f(f"mul i64 {i}, {size}")
                 before = by if before == "0" else f(f"add i64 {before}, {by}")
             yield index, before
 
 
-def _only(group: Group, node: Node) -> Value | None:
-    operand = group.operands[node][0]
-    return operand if isinstance(operand, Value) else None
+def _element(f: Function, dtype: DType, room: str, position: str) -> str:
+    return f(f"getelementptr {memory_type(dtype)}, ptr {room}, i64 {position}")
 
 
-def _element(f, dtype, room: str, position: str) -> str:  # type: ignore[no-untyped-def]
-    return f(f"getelementptr {memory_type(dtype)}, ptr {room}, i64 {position}")  # type: ignore[no-any-return]
-
-
-def _least(f, a: str, b: str) -> str:  # type: ignore[no-untyped-def]
-    return f(f"call i64 @{f.module.declare('i64', 'llvm.smin.i64', 'i64, i64')}(i64 {a}, i64 {b})")  # type: ignore[no-any-return]
+def _least(f: Function, a: str, b: str) -> str:
+    return f(f"call i64 @{f.module.declare('i64', 'llvm.smin.i64', 'i64, i64')}(i64 {a}, i64 {b})")
 
 
 def _shape(value: Value) -> tuple[int, ...]:
-    return value.type.shape  # type: ignore[union-attr,return-value]
+    return value.type.shape  # type: ignore[union-attr]
 
 
 def _bytes(reduction: Reduction) -> int:

@@ -52,13 +52,12 @@ class Reduction:
     def taken(self, f: Function, value: str, lanes: int, mask: str | None) -> str:
         """A value of the operand as something that can be joined; lanes that do not count start."""
         # Narrow floats are in registers as float32 already: that is their compute form.
-        if not (self.given in NARROW_FLOATS and self.dtype is dtypes.float32):
-            if self.given is not self.dtype:
-                cast = emit(
-                    f, "astype", [(self.given, value)], self.dtype, lanes, {"dtype": self.dtype}
-                )
-                assert cast is not None
-                value = cast
+        wide = self.given in NARROW_FLOATS and self.dtype is dtypes.float32
+        if not wide and self.given is not self.dtype:
+            to = {"dtype": self.dtype}
+            cast = emit(f, "astype", [(self.given, value)], self.dtype, lanes, to)
+            assert cast is not None
+            value = cast
         if mask is None:
             return value
         kind = self.kind(lanes)

@@ -266,9 +266,9 @@ class _Writer:
             name = panel(f.module, number, self.plan.vectors)
             self._call(name, src, self.b_step, dst, step, count, cols)
         else:
-            least_terms = product.k % self.plan.terms if self.plan.b == "own" else 0
-            short = (least_terms or min(product.k, self.plan.terms)) < self.lanes
-            name = turn(f.module, number, short=short)
+            # The last block of terms may be the shortest one.
+            last = product.k % self.plan.terms if self.plan.b == "own" else 0
+            name = turn(f.module, number, last or min(product.k, self.plan.terms))
             self._call(name, src, self.b_step, dst, step, cols, count)
 
     def _call(

@@ -66,31 +66,37 @@ def panel(module: Module, number: Number, vectors: int) -> str:
     return module.once(name, make)
 
 
-def turn(module: Module, number: Number, *, short: bool) -> str:
-    """dst[j, i] = src[i, j], for blocks of whole vectors either way.
+def turn(module: Module, number: Number, columns: int) -> str:
+    """dst[j, i] = src[i, j], for rows that are never shorter than `columns`.
 
     `dst` has room for whole vectors along its rows, and for as many rows as a vector has lanes;
-    what is left of a row repeats its last element. `short` is for %cols below the lanes.
+    what is left of a row repeats its last element.
     """
+    lanes = module.target.lanes(number.width)
+    # Blocks of 32 bytes: exchanging wider ones is no faster, and takes LLVM thrice as long.
+    side = min(lanes, 32 // number.width)
+    short = columns < side
     name = f"turn.{number}.{'short' if short else 'long'}"
 
     def make(module: Module) -> None:
         f = module.function(name, "void", _PARAMS, "nounwind noinline")
-        lanes = module.target.lanes(number.width)
-        kind = vector_type(number.kind, lanes)
+        kind = vector_type(number.kind, side)
         final = f("sub i64 %rows, 1")
-        edge = f(f"sub i64 %cols, {lanes}")
-        mask = _below(f, "%cols", lanes, 0) if short else None
-        with f.loop("0", "%rows", str(lanes)) as i:
-            lines = [_at(f, "%src", "%src_step", _least(f, f"add i64 {i}, {t}", final))
-                     for t in range(lanes)]  # fmt: skip
+        rows = f(f"and i64 {f(f'add i64 %rows, {lanes - 1}')}, {-lanes}")
+        edge = f(f"sub i64 %cols, {side}")
+        mask = _below(f, "%cols", side, 0) if short else None
+        with f.loop("0", rows, str(side)) as i:
+            lines = [
+                _at(f, "%src", "%src_step", _least(f, f"add i64 {i}, {t}", final))
+                for t in range(side)
+            ]
             out = f(f"getelementptr {number.kind}, ptr %dst, i64 {i}")
-            with f.loop("0", "%cols", str(lanes)) as j:
+            with f.loop("0", "%cols", str(side)) as j:
                 at = "0" if short else _least(f, f"add i64 {j}, 0", edge)
                 block = []
                 for line in lines:
                     place = f(f"getelementptr {number.memory}, ptr {line}, i64 {at}")
-                    block.append(number.load(f, place, lanes, mask))
+                    block.append(number.load(f, place, side, mask))
                 for t, row in enumerate(_exchange(f, block, kind)):
                     place = _at(f, out, "%dst_step", f(f"add i64 {at}, {t}"))
                     f.do(f"store {kind} {row}, ptr {place}, align {number.width}")
