@@ -106,7 +106,8 @@ def test_shapes(label: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(dtype: str) -> None:
     number = DTYPES.index(dtype)
-    cases = [c for i in (0, 2) for c in _cases(SOME[(number + i) % len(SOME)], dtype)]
+    labels = ["by 4", *(SOME[(number + i) % len(SOME)] for i in (0, 2))]
+    cases = [case for label in labels for case in _cases(label, dtype)]
     build_cases(cases, EMITTERS)
     for case in cases:
         _check(case)
@@ -139,6 +140,24 @@ def test_what_is_left_to_the_card() -> None:
     build_cases([empty, complex_one], EMITTERS)
     assert empty.kernels is None
     assert complex_one.kernels is None
+
+
+def test_windows_that_reach_too_far_for_the_stack() -> None:
+    attrs = {
+        "stride": (1, 1, 1),
+        "padding": ((0, 0),) * 3,
+        "dilation": (40, 40, 40),
+        "groups": 1,
+    }
+    x, weight = np.zeros((1, 1, 90, 90, 90), np.float32), np.zeros((1, 1, 3, 3, 3), np.float32)
+    y = np.zeros((1, 1, 10, 10, 10), np.float32)
+    cases = [
+        Case("conv", [x, weight], attrs),
+        Case("conv_input", [y, weight], {**attrs, "size": (90, 90, 90)}),
+        Case("conv_weight", [x, y], {**attrs, "size": (3, 3, 3)}),
+    ]
+    build_cases(cases, EMITTERS)
+    assert [case.kernels for case in cases] == [None, None, None]
 
 
 class _AddingStore:

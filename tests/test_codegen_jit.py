@@ -273,11 +273,11 @@ entry:
 }
 define internal i64 @triple(i64 %x) nounwind alwaysinline {
 entry:
-  %y = call i64 @load(i64 %x)
+  %y = call i64 @load(i64 %x) alwaysinline
   %z = mul i64 %y, 3
   ret i64 %z
 }
-define internal i64 @load(i64 %x) nounwind alwaysinline {
+define internal i64 @load(i64 %x) nounwind {
 entry:
   %c = load i64, ptr @constant.0
   %y = add i64 %x, %c
@@ -331,6 +331,9 @@ def test_parts_are_what_the_whole_is(parts: int) -> None:
     assert ctypes.c_int64.from_address(library.address("seen")).value == 77
     if len(texts) > 1:
         assert "@unused" not in "".join(texts)
+    for text in texts:  # what is to be inlined is, in every part
+        assert "@load" not in optimized(text)
+        assert "@triple" not in optimized(text)
 
 
 def test_long_texts_are_compiled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

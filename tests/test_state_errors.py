@@ -326,7 +326,7 @@ def test_a_change_between_training_steps_records_once(mode: str) -> None:
 def checks(captured: Any) -> list[str]:
     """The lines of the check that a call at a steady state goes through."""
     (root,) = captured._roots[-1:]
-    return [line for line in root.check.__doc__.splitlines() if line.startswith("        ")]
+    return [line for line in root.enter.__doc__.splitlines() if line.startswith("        ")]
 
 
 @by_mode
@@ -340,7 +340,7 @@ def test_guards_do_not_grow_with_the_layers(mode: str) -> None:
             captured(weft.ones((2, 3)))
         counts.append(len(checks(captured)))
         all_guards.append(len(captured.guards()))
-    assert counts[0] == counts[1] < 60, counts
+    assert counts[0] == counts[1] < 70, counts
     assert all_guards[1] > 5 * all_guards[0]
 
 

@@ -25,7 +25,7 @@ import pytest
 import weft
 from weft import nn
 from weft.capture.watch.effects import replay
-from weft.capture.watch.guards import compile_guards
+from weft.capture.watch.entry import compile_guards
 from weft.capture.watch.watch import Watch
 
 TOTAL = 0

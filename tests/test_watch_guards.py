@@ -20,7 +20,8 @@ import pytest
 
 import weft
 from weft import nn
-from weft.capture.watch.guards import Guard, compile_guards
+from weft.capture.watch.entry import compile_guards
+from weft.capture.watch.guards import Guard
 from weft.capture.watch.watch import Watch
 
 CONFIG: dict[str, Any] = {"lr": 0.1, "steps": 3, "nested": {"deep": [1, 2]}}

@@ -63,6 +63,7 @@ from weft.ops.special import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.runtime.session import *
+from weft.runtime.threads import *
 
 newaxis = None
 __version__ = "0.1.0"

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from weft.codegen import store
 from weft.inspect import digits, doctor, tour
 
 
@@ -32,6 +33,13 @@ def _parser() -> argparse.ArgumentParser:
     examined = commands.add_parser("doctor", help="what a bug report needs to know")
     examined.add_argument("--json", action="store_true", help="as JSON")
     examined.set_defaults(run=_doctor)
+
+    kept = commands.add_parser("cache", help="native code that is kept on disk")
+    actions = kept.add_subparsers(title="actions", required=True, metavar="ACTION")
+    known = actions.add_parser("info", help="where it is, and how much")
+    known.add_argument("--json", action="store_true", help="as JSON")
+    known.set_defaults(run=_cache_info)
+    actions.add_parser("clear", help="remove all of it").set_defaults(run=_cache_clear)
     return parser
 
 
@@ -46,6 +54,24 @@ def _demo(_options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     found = doctor.report()
     print(json.dumps(found, indent=2) if options.json else doctor.as_text(found))
+    return 0
+
+
+def _cache_info(options: argparse.Namespace) -> int:
+    found = store.info()
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    where = found["folder"] or "none: WEFT_CACHE turns it off, or there is no home folder"
+    print(f"folder   {where}")
+    print(f"entries  {found['entries']}")
+    print(f"size     {doctor.amount(found['bytes'])} of {doctor.amount(found['most bytes'])}")
+    return 0
+
+
+def _cache_clear(_options: argparse.Namespace) -> int:
+    size, count = store.info()["bytes"], store.clear()
+    print(f"removed {count} {'entry' if count == 1 else 'entries'}, {doctor.amount(size)}")
     return 0
 
 

@@ -128,7 +128,9 @@ def _interpreted(graph: Graph) -> Execute:
     program = Program(_optimized(graph))
 
     def execute(inputs: list[Tensor]) -> list[Tensor]:
-        slots = program.run(inputs, bind)
+        handed = [inputs]
+        del inputs  # the run lets go of each input after its last use: nobody else may hold them
+        slots = program.run(handed.pop(), bind)
         return [slots[i] for i in program.outputs]
 
     return execute

@@ -250,6 +250,56 @@ def each_step(optimizer: Any) -> Any:
     return lr_scheduler.CosineAnnealingLR(optimizer, T_max=20)
 
 
+def by_function(optimizer: Any) -> Any:
+    return lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch)
+
+
+def in_turns(optimizer: Any) -> Any:
+    warm_up = lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=4)
+    decay = lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
+    return lr_scheduler.SequentialLR(optimizer, [warm_up, decay], [5])
+
+
+def on_plateau(_library: Any) -> Setup:
+    """It looks at the loss itself."""
+    model = net()
+    optimizer = sgd(model)
+    scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=2, threshold=0.1)
+
+    def train_step(x, y):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        scheduler.step(loss)
+        return loss
+
+    seen = lambda: (scheduler.best, scheduler.num_bad_epochs, scheduler.get_last_lr())  # noqa: E731
+    return Setup(train_step, BATCHES, [model], [optimizer], seen=seen)
+
+
+def scheduled_first(rate: float) -> Make:
+    """The new rate is used in the same step."""
+
+    def make(_library: Any) -> Setup:
+        model = net()
+        lr = weft.asarray(rate, dtype=weft.float64) if rate != 0.05 else rate
+        optimizer = sgd(model, lr=lr)
+        scheduler = each_step(optimizer)
+
+        def train_step(x, y):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            scheduler.step()
+            optimizer.step()
+            return loss
+
+        return Setup(train_step, BATCHES, [model], [optimizer], seen=scheduler.get_last_lr)
+
+    return make
+
+
 # --- the model --------------------------------------------------------------------------------
 
 
@@ -342,7 +392,7 @@ def inner_loop(_library: Any) -> Setup:
     return Setup(train_step, BATCHES, [model], [optimizer])
 
 
-#: A schedule that is stepped inside reads its own count: a Python number, another one each time.
+#: The rate that a schedule set is used afterwards: it is followed, and reads its own count.
 EACH = (20, 20), (20, 20), "the count of the schedule is read"
 
 CASES = [
@@ -360,9 +410,14 @@ CASES = [
     Case("schedule outside, in stages", scheduled(in_stages, False)),
     Case("schedule outside, each step", scheduled(each_step, False)),
     Case("schedule outside, a tensor", scheduled(each_step, False, 0.06)),
-    Case("schedule inside, in stages", scheduled(in_stages, True), False, *EACH),
-    Case("schedule inside, each step", scheduled(each_step, True), False, *EACH),
-    Case("schedule inside, a tensor", scheduled(each_step, True, 0.06), False, *EACH),
+    Case("schedule inside, in stages", scheduled(in_stages, True)),
+    Case("schedule inside, each step", scheduled(each_step, True)),
+    Case("schedule inside, a tensor", scheduled(each_step, True, 0.06)),
+    Case("schedule inside, of one's own", scheduled(by_function, True)),
+    Case("schedule inside, in turns", scheduled(in_turns, True)),
+    Case("schedule inside, on a plateau", on_plateau),
+    Case("schedule first", scheduled_first(0.05), False, *EACH),
+    Case("schedule first, a tensor", scheduled_first(0.06), False, *EACH),
     Case("checkpointed", checkpointed),
     Case("averaged", averaged),
     Case("careful", careful, False, (3, 2), (3, 2), "a trace has a path for each side"),

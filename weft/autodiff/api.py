@@ -192,8 +192,10 @@ def _set_requires_grad(self: Tensor, wanted: bool) -> None:
             op="requires_grad",
             hint="use x.detach() for a copy without history",
         )
-    if type(self) is not Tensor and wanted is not (node is not None):
-        changed()  # a parameter: guards on modules look at it only when a module has changed
+    if wanted is not (node is not None) and (type(self) is not Tensor or not wanted):
+        # Guards on the parameters of modules and optimizers look at them only when this is told.
+        # That any other tensor begins to learn happens all the time; they see that by themselves.
+        changed()
     if not wanted:
         if node is not None:
             written(self)
@@ -306,7 +308,7 @@ def _detach_(self: Tensor) -> Tensor:
     """Forget this tensor's own history."""
     written(self)
     self._data = detached(self)._data
-    if self._node is not None and type(self) is not Tensor:
+    if self._node is not None and (type(self) is not Tensor or self._node.is_leaf):
         changed()
     self._node = None
     return self

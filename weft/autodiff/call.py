@@ -61,6 +61,36 @@ def _tensor(part: Any, kind: TensorType) -> Tensor:
     return part if isinstance(part, Tensor) else wrap(as_array(part))
 
 
+class FreedNode(CallNode):
+    """The same for a call that went backward itself, and freed what that needs.
+
+    Its edges only say what it came from; they are looked up when somebody asks.
+    """
+
+    __slots__ = ("sources",)
+
+    sources: Sequence[Tensor]
+
+    @property
+    def edges(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return tuple([x._node for x in self.sources])
+
+
+def link_freed(
+    label: str, sources: Sequence[Tensor], results: Sequence[Tensor], types: Sequence[TensorType]
+) -> None:
+    """Give results the history of a call through which no gradient passes any more."""
+    node = FreedNode()
+    node.sources = sources
+    node.backward = node.differentiable = node.release = FREED
+    node.label = label
+    node.types = tuple(types)
+    node.extra = None
+    node.shape = results[0].shape if len(results) == 1 else ()
+    node.number = next(count)
+    _attach(node, results)
+
+
 def link(
     label: str,
     inputs: Sequence[Tensor],
@@ -80,6 +110,10 @@ def link(
     node.extra = None
     node.shape = results[0].shape if len(results) == 1 else ()
     node.number = next(count)
+    _attach(node, results)
+
+
+def _attach(node: CallNode, results: Sequence[Tensor]) -> None:
     if len(results) == 1:
         results[0]._node = node
     else:

@@ -10,18 +10,20 @@ zeros themselves stay zeros, whatever they pass through.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from weft.autodiff.node import AccumulateGrad, Node, OpNode, PartNode, data_of
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Value
+from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.ops.elementwise import logical_and, logical_or
 from weft.ops.select import where
 
 Doubts = dict[Node, Tensor]
+Choice = Callable[[Tensor, Tensor], Tensor]
 
 
 def decides(node: Node) -> bool:
@@ -36,15 +38,43 @@ def decides(node: Node) -> bool:
 
 def masked(node: Node, grads: Sequence[Any], doubt: Tensor, create: bool) -> Sequence[Any]:
     """Zeros where there is no gradient: 0 times the infinite slope of a root would not be zero."""
-    if isinstance(node, OpNode) and not node.plan.keeps:
-        return grads  # it computes with nothing but the gradient
-    return [part if _is_other(part) else _masked(part, doubt, create) for part in grads]
+    choose = _choose
+    if isinstance(node, OpNode):
+        if not node.plan.keeps:
+            return grads  # it computes with nothing but the gradient
+        if Trait.LINEAR in node.op.traits or node.op.name in _TAME:
+            choose = _where  # the cheaper one: its slope is finite, and so are those of that
+    return [part if _is_other(part) else _masked(part, doubt, create, choose) for part in grads]
 
 
-def _masked(part: Any, doubt: Tensor, create: bool) -> Any:
+#: Ops all of whose derivatives are finite where their inputs are.
+_TAME = frozenset(
+    {"sin", "cos", "sinh", "cosh", "tanh", "exp", "expm1", "square", "sigmoid", "erf", "arctan"}
+    | {"maximum", "minimum", "max", "min", "abs", "where", "gather", "prod", "cumulative_prod"}
+)
+
+
+def _masked(part: Any, doubt: Tensor, create: bool, choose: Choice) -> Any:
     with enable_grad() if create else no_grad():
-        found = where(doubt, part if isinstance(part, Tensor) else wrap(part), 0)
+        found = choose(doubt, part if isinstance(part, Tensor) else wrap(part))
     return found if create else found._data
+
+
+def _where(doubt: Tensor, part: Tensor) -> Tensor:
+    return where(doubt, part, 0)
+
+
+_choose: Choice = _where
+
+
+def use_choice(choose: Choice) -> None:
+    """How to have a gradient where a condition holds, and zeros elsewhere.
+
+    Set by the recording of control flow, which lies below this layer: a choice between branches has
+    doubts of its own when it is differentiated again, which `where` has not.
+    """
+    global _choose
+    _choose = choose
 
 
 def _is_other(part: Any) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "GradientError",
     "GraphError",
     "IndexError",
+    "InternalError",
     "LinAlgError",
     "MemoryError",
     "RangeError",
@@ -102,3 +103,7 @@ class GraphError(WeftError, ValueError):
 
 class CaptureError(WeftError, RuntimeError):
     """Python code that cannot be made part of a graph."""
+
+
+class InternalError(WeftError, RuntimeError):
+    """A mistake in Weft itself, not in the program that it runs: please report it."""

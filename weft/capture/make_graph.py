@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.autodiff.transforms.graphs import GraphRun
+from weft.autodiff.transforms.levels import innermost_level
 from weft.base.device import as_device
 from weft.base.dims import as_dim
 from weft.base.dtypes import as_dtype, default_float, dtype_of_numpy
@@ -256,6 +258,8 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
 
 def _outputs(graph: Graph, inputs: list[Tensor]) -> list[Any]:
     """Run the graph; where another is recorded, its control flow becomes nodes of that one."""
+    if innermost_level() is not None:
+        return GraphRun(graph).outputs(inputs)
     control = None if graph_recorder() is None else call_node
     return interpret(graph, inputs, bind, control=control)
 

@@ -65,8 +65,9 @@ class Call:
 class Program:
     """All of a module: the graph, those nested in it, constants, and calls into Python."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, *, timed: bool = False) -> None:
         self.module = module
+        self.timed: list[str] | None = [] if timed else None  # kernels whose cycles are counted
         self.constants: list[Literal] = []
         self._constant_at: dict[str, int] = {}
         self.calls: list[Node] = []
@@ -279,6 +280,7 @@ class _GraphWriter:
             self._check(f(f"call i32 {callback}(i64 {number}, ptr {args})"))
             return
         for kernel in kernels:
+            start = self._cycles()
             total = kernel.items * kernel.cost
             if kernel.items < 2 or total < WORTH_THREADS:
                 status = f(f"call i32 @{kernel.name}(ptr {args}, i64 0, i64 {kernel.items})")
@@ -290,7 +292,25 @@ class _GraphWriter:
                     f"call i32 {parallel}(ptr {pool}, ptr @{kernel.name}, ptr {args}, "
                     f"i64 {kernel.items}, i64 {grain})"
                 )
+            self._count(kernel, start)
             self._check(status)
+
+    def _cycles(self) -> str:
+        if self.program.timed is None:
+            return ""
+        name = self.module.declare("i64", "llvm.readcyclecounter", "")
+        return self.f(f"call i64 @{name}()")
+
+    def _count(self, kernel: Kernel, start: str) -> None:
+        """Add the cycles since `start` to the kernel's counter, a variable of its own."""
+        if self.program.timed is None:
+            return
+        f = self.f
+        place = self.module.variable(f"cycles.{len(self.program.timed)}", "i64", "0", "")
+        self.program.timed.append(kernel.name)
+        before = f(f"load i64, ptr {place}")
+        took = f(f"sub i64 {self._cycles()}, {start}")
+        f.do(f"store i64 {f(f'add i64 {before}, {took}')}, ptr {place}")
 
     def _inline(self, group: Group) -> None:
         node = group.nodes[0]

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def aside(method: F) -> F:
+    """Mark a method that changes numbers in Python, and gives nothing back.
+
+    Where a function is recorded, it is not followed: each replay calls it after the graph has run.
+    """
+    method.aside = True  # type: ignore[attr-defined]
+    return method
 
 
 def number_in(holder: dict[str, Any], key: str) -> Any:

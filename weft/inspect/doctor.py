@@ -107,7 +107,7 @@ def cache() -> Section:
         "folder": str(folder),
         "exists": folder.is_dir(),
         "files": len(files),
-        "size": _amount(sum(path.stat().st_size for path in files)),
+        "size": amount(sum(path.stat().st_size for path in files)),
     }
 
 
@@ -190,7 +190,7 @@ def _nvidia_device(driver: Any, index: int) -> str:
     return f"{name.value.decode()} (compute capability {'.'.join(parts)})"
 
 
-def _amount(size: float) -> str:
+def amount(size: float) -> str:
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"

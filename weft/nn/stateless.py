@@ -9,7 +9,9 @@ from typing import Any
 from weft.core.bind import rebind
 from weft.core.grad_mode import no_grad
 from weft.core.operands import as_tensor
+from weft.core.structure import changed
 from weft.core.tensor import Tensor
+from weft.core.turns import turn
 from weft.nn.module import Module
 from weft.nn.state import StateDictError
 
@@ -23,12 +25,16 @@ def functional_call(module: Module, params: Mapping[str, Any], /, *args: Any, **
     is the module's own. The module is as before afterwards. A buffer that the call writes, as
     BatchNorm does, is written in the tensor of `params`.
 
+    Several threads may call it at once, also with one module: they take turns, as the module's own
+    parameters hold the given values meanwhile. A thread that uses the module itself at that time,
+    without `functional_call`, would see them, and needs a copy of the module.
+
     >>> layer = weft.nn.Linear(2, 1)
     >>> params = {"weight": weft.tensor([[1.0, 2.0]]), "bias": weft.tensor([0.5])}
     >>> weft.functional_call(layer, params, weft.tensor([10.0, 1.0]))
     tensor([12.5])
     """
-    with _holding(module, params):
+    with turn(), _holding(module, params):
         return module(*args, **kwargs)
 
 
@@ -60,6 +66,10 @@ def _holding(module: Module, params: Mapping[str, Any]) -> Iterator[None]:
         given[id(place)] = (place, tensor)
     own = [(place, place._data, place._node) for place, _ in given.values()]
     put: list[Any] = []
+    # Captured functions look at the types of parameters only when this is told.
+    other = any(place.type != tensor.type for place, tensor in given.values())
+    if other:
+        changed()
     try:
         for place, tensor in given.values():
             stand_in = tensor.clone()  # while someone records, a value of theirs
@@ -72,6 +82,8 @@ def _holding(module: Module, params: Mapping[str, Any]) -> Iterator[None]:
     finally:
         for place, data, node in own:
             place._data, place._node = data, node
+        if other:
+            changed()
 
 
 def _places(module: Module) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.errors import ShapeError
+from weft.base.errors import IndexError, ShapeError
 from weft.base.shapes import Shape, broadcasts_to, size_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -214,17 +214,24 @@ def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
     axis = len(parts) - 1
     if parts == (slice(None),) * axis + (TENSOR,):
         rows, size, inner = size_of(shape[:axis]), shape[axis], size_of(shape[axis + 1 :])
-        at = indices[0].reshape(-1).astype(np.int64)
-        first = np.where(at < 0, at + size, at) * inner
+        first = _in_range(indices[0].reshape(-1), size) * inner
         block = (first[:, None] + np.arange(inner)).reshape(-1)
         return (np.arange(rows)[:, None] * (size * inner) + block).reshape(-1)
     if parts == (TENSOR,) * len(shape):
         flat: Any = 0
         for at, size in zip(np.broadcast_arrays(*indices), shape, strict=True):
-            wide = at.astype(np.int64)
-            flat = flat * size + np.where(wide < 0, wide + size, wide)
+            flat = flat * size + _in_range(at, size)
         return np.reshape(flat, -1)
     return np.arange(size_of(shape)).reshape(shape)[_filled_in(index, indices)].reshape(-1)
+
+
+def _in_range(at: Any, size: int) -> Any:
+    """Places on an axis of a size: none is negative, none lies beyond the end."""
+    wide = at.astype(np.int64)
+    if wide.size and not (-size <= wide.min() and wide.max() < size):
+        wrong = wide[(wide < -size) | (wide >= size)][0]
+        raise IndexError(f"index {wrong} is out of range for an axis of size {size}")
+    return np.where(wide < 0, wide + size, wide)
 
 
 SCATTER_ADD: Op = Op(

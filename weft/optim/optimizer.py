@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from weft.base.errors import DTypeError, WeftError
 from weft.core.bind import quietly
+from weft.core.counted import Counted, CountedDict, CountedList, CountedState
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import as_number
 from weft.core.tensor import Tensor
@@ -23,7 +23,7 @@ class OptimizerError(WeftError, ValueError):
     """Parameters, options or a state that an optimizer cannot work with."""
 
 
-class Optimizer:
+class Optimizer(Counted):
     """Base of all optimizers. `weft.optim.SGD` and its like are the ones to use.
 
     params      tensors, (name, tensor) pairs, or groups: dicts with "params" and options that
@@ -32,12 +32,15 @@ class Optimizer:
 
     An optimizer of your own overrides `update`, which is called for each parameter that has a
     gradient, with gradients off; or `step` as a whole.
+
+    Its lists and dicts tell when they are changed, so that a captured step need not look at them
+    at each call.
     """
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         self.defaults = defaults
-        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, dict[str, Any]] = CountedState()
+        self.param_groups: list[Group] = CountedList()
         if isinstance(params, Tensor):
             raise DTypeError(
                 "parameters are given as an iterable, not as one tensor",
@@ -79,7 +82,7 @@ class Optimizer:
             raise OptimizerError("some parameters have names and some have none", op=self._name)
         tensors = [entry[1] if isinstance(entry, tuple) else entry for entry in listed]
         self._check_params(tensors)
-        added = {**self.defaults, **group, "params": tensors}
+        added = CountedDict({**self.defaults, **group, "params": CountedList(tensors)})
         if names:
             added["param_names"] = names
         self._check_options(added)
@@ -199,7 +202,7 @@ class Optimizer:
                     hint="make the optimizer of the same parameters in the same order",
                 )
             by_number.update(zip(theirs["params"], group["params"], strict=True))
-        state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        state = CountedState()
         for number, kept in state_dict["state"].items():
             if number not in by_number:
                 raise OptimizerError(
@@ -207,7 +210,8 @@ class Optimizer:
                     op=self._name,
                 )
             p = by_number[number]
-            state[p] = {key: _restored(value, p, key, self._name) for key, value in kept.items()}
+            restored = {key: _restored(value, p, key, self._name) for key, value in kept.items()}
+            state[p] = CountedDict(restored)
         for group, theirs in zip(self.param_groups, saved, strict=True):
             group |= {key: _copy(value) for key, value in theirs.items() if key != "params"}
         self.state = state

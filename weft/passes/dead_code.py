@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from weft.base.dims import dims_in
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.types import StackType, TensorType, Type
+from weft.ir.types import TensorType, Type
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import has_effect
 
@@ -59,7 +59,7 @@ def _names_in_attributes(node: Node) -> set[str]:
 
 
 def _size_makers(graph: Graph) -> dict[str, Value]:
-    """For each named size that no input has: the first value that has it."""
+    """For each named size that no input has: the first array that has it. A stack tells none."""
     makers: dict[str, Value] = {}
     known = {name for value in graph.inputs for name in _names(value.type)}
     for node in graph.nodes:
@@ -72,7 +72,6 @@ def _size_makers(graph: Graph) -> dict[str, Value]:
 
 @lru_cache(maxsize=10_000)
 def _names(type: Type) -> tuple[str, ...]:
-    """The names of sizes in a type."""
-    tensor = type.innermost if isinstance(type, StackType) else type
-    shape = tensor.shape if isinstance(tensor, TensorType) else ()
+    """The names of sizes that an array of a type tells."""
+    shape = type.shape if isinstance(type, TensorType) else ()
     return tuple({name for dim in dims_in(shape) for name in dim.names})

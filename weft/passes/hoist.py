@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from weft.base.dim_algebra import Dim
+from weft.ir.failing import cannot_fail
 from weft.ir.graph import Builder, Graph, Node, Value, extract
 from weft.ir.literal import CONSTANT
-from weft.ir.op import Op, Trait
-from weft.ir.types import TensorType
 from weft.ops.control import SCAN
 from weft.passes.contract import Notes, Pass
-from weft.passes.facts import is_bound, is_creation
+from weft.passes.facts import is_creation
 from weft.passes.loops import LOOPS
-
-#: Ops of two or more inputs that cannot fail, whatever their values are.
-SAFE = frozenset({"matmul", "linear", "astype", "concat", "where", "stop_gradient"})
-#: Reductions that fail where there is nothing to reduce.
-NEED_ELEMENTS = frozenset({"max", "min", "argmax", "argmin"})
-#: Elementwise ops that may fail for integers.
-MAY_FAIL = frozenset({"pow", "floor_divide", "remainder", "divmod"})
 
 
 class Hoist(Pass):
@@ -35,33 +26,6 @@ class Hoist(Pass):
             else:
                 builder.copy(node)
         return builder.finish()
-
-
-def cannot_fail(node: Node) -> bool:
-    """Whether a node gives a result for all values of its inputs, and does nothing else."""
-    op = node.op
-    if is_bound(op) or op.nested or Trait.STACK in op.traits or Trait.DATA_SHAPE in op.traits:
-        return False
-    types = [value.type for value in node.inputs]
-    if not all(isinstance(kind, TensorType) for kind in types):
-        return False
-    if op.name in NEED_ELEMENTS:
-        sizes = [size for value in node.inputs for size in _shape(value)]
-        return all(not isinstance(size, Dim) and size > 0 for size in sizes)
-    if op.name in MAY_FAIL:
-        return all(value.tensor_type.dtype.kind == "float" for value in node.inputs)
-    return _is_harmless(op)
-
-
-def _shape(value: Value) -> tuple[int, ...]:
-    return value.tensor_type.shape
-
-
-def _is_harmless(op: Op) -> bool:
-    if op.name in SAFE or is_creation(op):
-        return True
-    wanted = Trait.ELEMENTWISE | Trait.REDUCTION | Trait.VIEW
-    return bool(op.traits & wanted) and op.name != "assume_shape"
 
 
 def _invariant(body: Graph, consts: int) -> list[Node]:

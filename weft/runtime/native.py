@@ -57,7 +57,9 @@ class InterpretedProgram:
         self._program = Interpreted(graph)
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        slots = self._program.run(inputs, bind)
+        handed = [inputs]
+        del inputs  # see `weft.compile`
+        slots = self._program.run(handed.pop(), bind)
         return [slots[i] for i in self._program.outputs]
 
 
@@ -73,12 +75,15 @@ class NativeProgram:
         self.arena, self.lower_bound, self.kernels, calls, digests = loaded.meta
         # Calls into Python and large constants are of this process: they are found anew.
         literals = _literals(graph)
-        if self._made is None and (calls or not all(digest in literals for digest in digests)):
+        if self._generated() is None and (
+            calls or not all(digest in literals for digest in digests)
+        ):
             self._code()
-        if self._made is not None:
-            literals = {literal.digest: literal for literal in self._made.constants}
+        made = self._generated()
+        if made is not None:
+            literals = {literal.digest: literal for literal in made.constants}
         self._constant_arrays = [np.ascontiguousarray(literals[digest].array) for digest in digests]
-        self.calls: list[Node] = self._made.calls if self._made else []
+        self.calls: list[Node] = made.calls if made else []
         self._entry = _ENTRY(self.library.address("entry"))
         self._outputs = [
             (tensor_type(value).shape, tensor_type(value).dtype.numpy) for value in graph.outputs
@@ -99,6 +104,10 @@ class NativeProgram:
         self._run_table = run
         self._run = ctypes.addressof(run)
         self._interpreted: Interpreted | None = None
+
+    def _generated(self) -> Program | None:
+        """The program, where it was generated here and not found on disk."""
+        return self._made
 
     def _code(self) -> Code:
         """The module of the graph, and what must be known to call it."""

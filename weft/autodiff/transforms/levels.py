@@ -251,6 +251,18 @@ class Level(Recorder):
             super().read_grad(tensor)
 
 
+@contextlib.contextmanager
+def left(level: Level) -> Iterator[None]:
+    """Be on the level below for a while; `level` is the innermost one."""
+    recorders = binding._thread.recorders
+    assert recorders[-1] is level
+    recorders.pop()
+    try:
+        yield
+    finally:
+        recorders.append(level)
+
+
 def all_elements(tensor: Tensor) -> Tensor:
     """What a tensor is without any level: for checks that all elements of an axis must pass."""
     while isinstance(tensor._data, LevelArray):

@@ -6,6 +6,7 @@ other branches is zeros. Results of one type serve all branches, as only one of 
 
 from __future__ import annotations
 
+from weft.autodiff.doubt import use_choice
 from weft.capture.control.gradient_flow import needs_box
 from weft.capture.control.joint import (
     Halves,
@@ -16,11 +17,14 @@ from weft.capture.control.joint import (
     unboxed,
     zero_value,
 )
+from weft.capture.control.nested import graph_recorder
 from weft.capture.control.node import ControlNode, emit
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, copy_nodes
 from weft.ir.types import Type
+from weft.ops.control import IF
+from weft.ops.select import where
 
 
 class _Branch:
@@ -99,6 +103,27 @@ def branches_backward(
         doubts[i + 1] = flag
     call.doubts = doubts
     return found
+
+
+def only_where(condition: Tensor, part: Tensor) -> Tensor:
+    """A gradient where a condition holds, zeros elsewhere, as a choice between two branches.
+
+    If it is differentiated again, what made the gradient has a part in that only where the
+    condition holds: with `where`, 0 times the infinite slope of a root would get in.
+    """
+    here = graph_recorder()
+    if here is None:
+        return where(condition, part, 0)
+    kind = here.value_of(part).type
+    there, nothing = Graph("there"), Graph("nothing")
+    for graph in (there, nothing):
+        graph.set_inputs([kind])
+    there.outputs = there.inputs
+    nothing.outputs = (zero_value(nothing, kind),)
+    return emit(here, IF, [condition, part], [there, nothing], {})[0]
+
+
+use_choice(only_where)
 
 
 def _is_open(halves: Halves, i: int) -> bool:

@@ -110,12 +110,12 @@ def local_sizes(graph: Graph) -> set[str]:
     found: set[str] = set()
     for node in graph.nodes:
         if Trait.DATA_SHAPE in node.op.traits:
-            given = _names(node.inputs)
-            found |= _names(node.outputs) - given
+            given = size_names(node.inputs)
+            found |= size_names(node.outputs) - given
     return found
 
 
-def _names(values: Sequence[Value]) -> set[str]:
+def size_names(values: Sequence[Value]) -> set[str]:
     names: set[str] = set()
     for value in values:
         kind = value.type.innermost if isinstance(value.type, StackType) else value.type
@@ -125,10 +125,29 @@ def _names(values: Sequence[Value]) -> set[str]:
     return names
 
 
+def bare_names(value: Value) -> set[str]:
+    """The sizes that an array of this type tells: those that stand in its shape by themselves."""
+    kind = value.type
+    if not isinstance(kind, TensorType):
+        return set()
+    return {str(size) for size in dims_in(kind.shape) if len(size.names) == 1} & size_names([value])
+
+
+def sizes_named(nodes: Sequence[Node]) -> set[str]:
+    """The names of sizes in the attributes of nodes, also of nested ones."""
+    found: set[str] = set()
+    for node in nodes:
+        for size in dims_in(node.attrs):
+            found.update(size.names)
+        for graph in node.graphs:
+            found |= sizes_named(graph.nodes)
+    return found
+
+
 def needs_box(value: Value, operands: Sequence[Value]) -> bool:
     """Whether the shape of a value in a nested graph is not known from the operands of its node."""
-    names = _names([value])
-    return bool(names) and not names <= _names([v for v in operands if _is_tensor(v)])
+    names = size_names([value])
+    return bool(names) and not names <= size_names([v for v in operands if _is_tensor(v)])
 
 
 def _is_tensor(value: Value) -> bool:

@@ -15,7 +15,13 @@ from weft.autodiff import engine
 from weft.autodiff.doubt import Doubts
 from weft.base import dtypes
 from weft.base.device import CPU
-from weft.capture.control.gradient_flow import is_smooth
+from weft.capture.control.gradient_flow import (
+    bare_names,
+    is_smooth,
+    local_sizes,
+    size_names,
+    sizes_named,
+)
 from weft.capture.control.nested import Border, NestedRecorder, set_inputs
 from weft.capture.control.node import replay, replay_node
 from weft.capture.recorder import GraphRecorder
@@ -24,6 +30,7 @@ from weft.core.grad_mode import enable_grad
 from weft.core.operands import cast
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor, wrap
+from weft.ir.failing import cannot_fail
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import OPS, Trait
 from weft.ir.types import StackType, TensorType, Type
@@ -53,7 +60,21 @@ class Halves:
         made.update(value for value in self.cotangents if value is not None)
         used = [value for node in self.nodes for value in node.inputs]
         used += [value for value in (*self.gradients, *self.doubts) if value is not None]
-        return [value for value in dict.fromkeys(used) if value not in made]
+        found = [value for value in dict.fromkeys(used) if value not in made]
+        given = [value for value in self.cotangents if value is not None]
+        return found + self._sized(size_names([*found, *given]))
+
+    def _sized(self, known: set[str]) -> list[Value]:
+        """Values that tell sizes of the forward half which the other names, but nothing has."""
+        wanted = local_sizes(self.forward) & sizes_named(self.nodes) - known
+        found: list[Value] = []
+        for node in self.forward.nodes if wanted else ():
+            for value in node.outputs:
+                told = wanted & bare_names(value)
+                if told:
+                    found.append(value)
+                    wanted -= told
+        return found
 
 
 def differentiate(
@@ -186,10 +207,13 @@ def _no_larger(one: Type, two: Type) -> bool:
 
 
 def invariant_values(graph: Graph, consts: set[Value]) -> set[Value]:
-    """What depends on constants of a loop only: it is the same in all iterations."""
+    """What depends on constants of a loop only: it is the same in all iterations.
+
+    Not what may fail: there may be no iteration.
+    """
     found = set(consts)
     for node in graph.nodes:
-        if all(value in found for value in node.inputs) and Trait.EFFECT not in node.op.traits:
+        if all(value in found for value in node.inputs) and cannot_fail(node):
             found.update(node.outputs)
     return found
 

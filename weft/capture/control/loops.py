@@ -69,7 +69,8 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
             return record_while(here, cond_fn, body_fn, carry)
         test = cond_fn(carry)
         if is_mapped(test):
-            return _finished(mapped_while(cond_fn, body_fn, carry, test), "while_loop")
+            found = mapped_while(cond_fn, body_fn, carry, test, while_loop)
+            return _finished(found, "while_loop")
         if not test:
             return _finished(carry, "while_loop")
         carry = body_fn(carry)

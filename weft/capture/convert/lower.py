@@ -188,6 +188,10 @@ class Lowering:
         if self._returns:
             inner[RETURN] = RETURNED
         kinds = escaping(node.body)
+        if kinds:
+            # Where a jump leaves an iteration, what is dead there has no value, and the condition
+            # of the loop and the rest of the body see that: they are part of the same graph.
+            self.facts.maybe |= assigned(node.body)
         outside, self._around = self._around, self.facts.head[node] | self.facts.live[node]
         node.body = self.block(node.body, self.facts.head[node], inner)
         self._around = outside

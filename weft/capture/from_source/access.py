@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from weft.base.errors import CaptureError
+from weft.base.pytree import tree_leaves
 from weft.capture.control.nested import graph_recorder
 from weft.capture.from_source.builtin_calls import BUILTINS
-from weft.capture.from_source.grown import grown_of, settle
+from weft.capture.from_source.grown import Grown, grown_of, settle
 from weft.capture.from_source.journal import Globals
 from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.run import Flow
+from weft.capture.from_source.split import resolve_all
 from weft.capture.from_source.tokens import py_call_like
 from weft.capture.watch.follow import LIBRARY, module_of, policy
 from weft.capture.watch.hooks import Hooks
@@ -72,9 +74,27 @@ class Access(Hooks):
 
     # --- reads and writes ---------------------------------------------------------------------
 
+    def use(self, *objects: Any) -> None:
+        """Objects are about to be read or written: are they what they seem?"""
+        if self.flow.poisoned or self.flow.splits:
+            for obj in objects:
+                self.flow.check(obj)
+
+    def test(self, value: Any) -> bool:
+        self.use(value)
+        return super().test(value)
+
+    def compare(self, symbol: str, a: Any, b: Any) -> Any:
+        if symbol not in ("is", "is not"):
+            self.use(a, b)
+        return super().compare(symbol, a, b)
+
+    def mapping(self, value: Any) -> Any:
+        self.use(value)
+        return super().mapping(value)
+
     def attr(self, obj: Any, name: str) -> Any:
-        if self.flow.poisoned:
-            self.flow.check(obj)
+        self.use(obj)
         found = super().attr(obj, name)
         if found.__class__ is Maybe:
             raise undefined(f"the attribute {name!r}", found.why)
@@ -86,23 +106,33 @@ class Access(Hooks):
         return super().key(value)
 
     def item(self, obj: Any, key: Any) -> Any:
-        if self.flow.poisoned:
-            self.flow.check(obj)
+        self.use(obj)
         if key.__class__ is Number and isinstance(obj, dict):
             key = value_of(key)
         grown = grown_of(obj)
         if grown is not None:
             if isinstance(key, (int, Tensor)):
-                return grown.item(key)
+                return self.taken(grown, grown.item(key))
             self.settled(obj)
         return super().item(obj, key)
 
     def settled(self, items: list[Any]) -> None:
         """Python needs a list itself, whose length the graph decides: it asks for that."""
         self.flow.touch(items)
+        grown = grown_of(items)
         settle(items)
+        if grown is not None:
+            self.taken(grown, items)
+
+    def taken(self, grown: Grown, elements: Any) -> Any:
+        """What was an element of a list of the graph."""
+        for leaf in tree_leaves(elements):
+            if isinstance(leaf, Tensor):
+                self.flow.mixed.element(leaf, grown.held)
+        return elements
 
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
+        self.use(obj)
         if grown_of(obj) is not None:
             self.settled(obj)
         if key.__class__ is Number and isinstance(obj, dict):
@@ -112,6 +142,7 @@ class Access(Hooks):
         super().setitem(value, obj, key)
 
     def delitem(self, obj: Any, key: Any) -> None:
+        self.use(obj)
         if grown_of(obj) is not None:
             self.settled(obj)
         if isinstance(obj, CONTAINERS):
@@ -119,6 +150,7 @@ class Access(Hooks):
         super().delitem(obj, key)
 
     def inplace(self, symbol: str, a: Any, b: Any) -> Any:
+        self.use(a, b)
         for part in (a, b):
             if grown_of(part) is not None:
                 self.settled(part)
@@ -127,19 +159,21 @@ class Access(Hooks):
         return super().inplace(symbol, a, b)
 
     def iter(self, value: Any) -> Any:
-        if self.flow.poisoned:
-            self.flow.check(value)
+        self.use(value)
         if grown_of(value) is not None:
             self.settled(value)
         return super().iter(value)
 
     def binary(self, symbol: str, a: Any, b: Any) -> Any:
+        self.use(a, b)
         for part in (a, b):
             if grown_of(part) is not None:
                 self.settled(part)
         return super().binary(symbol, a, b)
 
     def call(self, /, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.flow.splits and not is_followed(function):
+            resolve_all(self.flow, [args, kwargs], set())
         handler = BUILTINS.get(function) if function.__hash__ is not None else None
         if handler is not None:
             made = handler(cast("SourceHooks", self), args, kwargs)
@@ -149,15 +183,14 @@ class Access(Hooks):
         if isinstance(holder, (*CONTAINERS, np.ndarray)) and isinstance(
             function, (types.BuiltinMethodType, types.MethodWrapperType)
         ):
-            if self.flow.poisoned:
-                self.flow.check(holder)
+            self.use(holder)
             grown = grown_of(holder)
             if grown is not None and isinstance(holder, list):
                 if function.__name__ in ("append", "pop") and len(args) == (
                     function.__name__ == "append"
                 ):
                     self.flow.touch(grown)
-                    return grown.push(*args) if args else grown.pop()
+                    return grown.push(*args) if args else self.taken(grown, grown.pop())
                 self.settled(holder)
             if function.__name__ in WRITING:
                 self.flow.touch(holder)
@@ -190,6 +223,12 @@ _HARMLESS = frozenset(
         *("_heapq", "bisect", "_bisect", "", "weft"),
     }
 )
+
+
+def is_followed(function: Any) -> bool:
+    """Whether a function is the user's own: what it does to its arguments is seen there."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and policy(code.co_filename) != LIBRARY
 
 
 def is_foreign(function: Any) -> bool:

@@ -32,6 +32,7 @@ class Attempt:
         self.tensors: dict[int, tuple[Tensor, Any, Any, Any]] = {}
         self.grads_set = set(here.grads_set)
         self._write = here.write
+        self.log = len(hooks.flow.mixed.log)
 
     def __enter__(self) -> Attempt:
         self.hooks.flow.open(self.journal)
@@ -54,6 +55,7 @@ class Attempt:
 
     def undo(self) -> None:
         self.journal.undo()
+        del self.hooks.flow.mixed.log[self.log :]
         for tensor, data, node, grad in self.tensors.values():
             tensor._data, tensor._node = data, node
             if getattr(tensor, "_grad", None) is not grad:

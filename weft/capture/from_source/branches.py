@@ -9,18 +9,18 @@ from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
 from weft.capture.control.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.control.node import emit, unfollowed
-from weft.capture.from_source.grown import Mark, Regrow, grow
-from weft.capture.from_source.journal import Journal, Parts
-from weft.capture.from_source.loop_state import sample_of
+from weft.capture.from_source.grown import Regrow, grow
+from weft.capture.from_source.journal import Journal, Variable
 from weft.capture.from_source.merge import Build, Maybe, Merge, typed_as
-from weft.capture.from_source.run import OneSided, Unreachable, is_own
+from weft.capture.from_source.merge_entries import Give, merge_entry, same_parts
+from weft.capture.from_source.reach import Reach
+from weft.capture.from_source.run import OneSided, Unreachable, is_own, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import decide, recording
-from weft.core.number import Number
-from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
+from weft.ir.graph import Value
 from weft.ir.types import TOKEN
 from weft.ops.control import IF
 
@@ -36,7 +36,12 @@ class Branch:
     """One recorded side: what it returned, what it wrote, and the tensors it changed."""
 
     def __init__(
-        self, hooks: SourceHooks, here: GraphRecorder, function: Function, name: str
+        self,
+        hooks: SourceHooks,
+        here: GraphRecorder,
+        function: Function,
+        name: str,
+        predicate: Value,
     ) -> None:
         self.function = function
         self.nested = hooks.flow.nested(here, name)
@@ -46,7 +51,7 @@ class Branch:
         self.journal = Journal(hooks.watch)
         flow.open(self.journal)
         try:
-            with self.nested.opened():
+            with self.nested.opened(), flow.mixed.paths.assuming(predicate, name == "then"):
                 try:
                     self.value = function()
                 except CaptureError:
@@ -70,22 +75,10 @@ class Branch:
         if is_own(error):
             raise error
         if hooks.flow.tries:
-            raise CaptureError(
-                f"a {type(error).__name__} is raised on one side of a condition on tensors, inside "
-                "of `try`, which cannot catch it in a graph",
-                hint="raise outside of try, or decide by a Python value",
-            ) from error
+            raise uncatchable(error, "on one side of a condition on tensors") from error
         self.error = error
         self.value = MISSING
         hooks.flow.fail(error)
-
-    def is_old(self, value: Any) -> bool:
-        """Whether a tensor was there before this side."""
-        if not isinstance(value, Tensor) or isinstance(value, Number):
-            return False
-        data = value._data
-        inside = data.__class__ is SymbolicArray and data.recorder is self.nested
-        return not inside or (id(value), False) in self.states
 
     def at_end(self, value: Any) -> Any:
         """What a tensor held at the end of this side, which may have written to it."""
@@ -109,11 +102,15 @@ def record_if(
 
     Of the variables `cells`, only those that are `live` are used afterwards.
     """
+    split: set[int] = set()  # lists of which no graph can hold both contents
     for _ in range(MOST_LISTS):
         try:
-            return _record_if(hooks, predicate, functions, live, cells, words)
+            return _record_if(hooks, predicate, functions, live, cells, words, split)
         except Regrow as found:
-            grow(hooks, found.items, found.sample)
+            try:
+                grow(hooks, found.items, found.sample)
+            except CaptureError:
+                split.add(id(found.items))
         except OneSided:
             if isinstance(graph_recorder(), NestedRecorder):
                 raise
@@ -129,11 +126,17 @@ def _record_if(
     live: Sequence[str],
     cells: frozenset[int],
     words: Sequence[str],
+    split: set[int],
 ) -> Any:
     here = graph_recorder()
     assert here is not None
     names = ("then", "else")
-    branches = [Branch(hooks, here, f, name) for f, name in zip(functions, names, strict=True)]
+    chosen = here.value_of(predicate)
+    branches = [
+        Branch(hooks, here, function, name, chosen)
+        for function, name in zip(functions, names, strict=True)
+    ]
+    _give_back(hooks, branches)
     failed = [branch.error is not None for branch in branches]
     merge = Merge(functions, words, "if")
     if all(failed):
@@ -143,7 +146,7 @@ def _record_if(
         build = merge.filled(ends) if any(e is not MISSING for e in ends) else lambda r: MISSING
     else:
         build = merge.value("the value", branches[0].value, branches[1].value)
-    gives = _merged_entries(hooks, branches, merge, live, cells)
+    gives = _merged_entries(hooks, branches, merge, live, cells, (chosen, split))
     names_end = len(merge.pairs)  # what follows is only what tensors hold, not which they are
     states = _states(branches)
     state_builds = []
@@ -166,12 +169,9 @@ def _record_if(
         captured = close([branch.nested for branch in branches])
         graphs = [branch.nested.graph for branch in branches]
         results = emit(here, IF, [predicate, *captured], graphs, {}, opaque=opaque)
-    hooks.flow.mixed.add(
-        [
-            (result, [v if b.is_old(v) else None for v, b in zip(p.values, branches, strict=True)])
-            for result, p in zip(results, merge.pairs[:names_end], strict=False)
-        ]
-    )
+    mixed = hooks.flow.mixed
+    pairs = merge.pairs[:names_end]
+    mixed.decided(chosen, [(r, *p.values) for r, p in zip(results, pairs, strict=False)])
     if effects:
         tokens[here] = token_build(results)
     for give in gives:
@@ -179,10 +179,28 @@ def _record_if(
     keeps = [_keeps_node(state, branches) for state in states]
     values = [build_state(results) for build_state in state_builds]
     known = [v.value if isinstance(v, Maybe) else v for v in values]
-    assign_states(states, known, keeps)
+    with mixed.checked():
+        assign_states(states, known, keeps)
     if all(failed):
         raise Unreachable
     return build(results)
+
+
+def _give_back(hooks: SourceHooks, branches: Sequence[Branch]) -> None:
+    """Let what a side itself has made hold what it held at the end of that side.
+
+    Nothing from before the `if` leads to it: only what the side leaves behind, which is merged.
+    """
+    reach: Reach | None = None
+    for branch in branches:
+        for key, (entry, before) in branch.journal.entries.items():
+            after = branch.contents.get(key, before)
+            if isinstance(entry, Variable) or same_parts(before, after):
+                continue
+            if entry.known(hooks.watch) is None:
+                reach = reach or Reach(hooks.watch)
+                if not reach.holds(entry.obj):
+                    entry.put(after)
 
 
 def _end(value: Any, failed: bool) -> Any:
@@ -195,108 +213,22 @@ def _merged_entries(
     merge: Merge,
     live: Sequence[str],
     cells: frozenset[int],
-) -> list[Callable[[list[Tensor]], None]]:
+    splits: tuple[Value, set[int]],
+) -> list[Give]:
     """How everything that a side wrote gets its merged value."""
     entries = {}
     for branch in branches:
         for key, (entry, _) in branch.journal.entries.items():
             entries[key] = entry
-    gives: list[Callable[[list[Tensor]], None]] = []
+    gives: list[Give] = []
     for key, entry in entries.items():
         now = entry.parts()
         sides = [branch.contents.get(key, now) for branch in branches]
         if all(same_parts(side, now) for side in sides):
             continue
         gone = [branch.error is not None for branch in branches]
-        gives += _merge_entry(hooks, entry, sides, now, merge, live, gone, cells)
+        gives += merge_entry(hooks, entry, sides, now, merge, live, gone, cells, splits)
     return gives
-
-
-def same_parts(a: Parts, b: Parts) -> bool:
-    return len(a) == len(b) and all(
-        x == y and a[x] is b[y] if type(x) is type(y) else False for x, y in zip(a, b, strict=True)
-    )
-
-
-def _merge_entry(
-    hooks: SourceHooks,
-    entry: Any,
-    sides: list[Parts],
-    now: Parts,
-    merge: Merge,
-    live: Sequence[str],
-    gone: Sequence[bool],
-    cells: frozenset[int],
-) -> list[Callable[[list[Tensor]], None]]:
-    variable = id(entry.obj) in cells
-    if variable and entry.outside is None and entry.name not in live:
-        return [lambda results: entry.put({})]
-    taken = [side for side, none in zip(sides, gone, strict=True) if not none]
-    is_list = entry.obj.__class__ is list and entry.known(hooks.watch) is None
-    if is_list and len(taken) == 2 and _lengths_differ(*taken):
-        raise Regrow(entry.obj, sample_of(*taken))
-    if entry.whole and len(taken) == 2 and list(taken[0]) != list(taken[1]):
-        hooks.flow.unmergeable(
-            entry,
-            f"{_what(entry)} holds {_size(taken[0])} {merge.words[0]}, "
-            f"and {_size(taken[1])} {merge.words[1]}",
-        )
-        return []
-    gives = []
-    for key in dict.fromkeys([*(taken[0] if taken else ()), *(taken[-1] if taken else ())]):
-        pair = [
-            MISSING if none else side.get(key, MISSING)
-            for side, none in zip(sides, gone, strict=True)
-        ]
-        if pair[0] is pair[1] is now.get(key, MISSING):
-            continue
-        if any(gone):
-            value = pair[gone.index(False)]
-            build = merge.filled([MISSING if n else value for n in gone])
-        elif not variable and MISSING in pair:
-            why = merge.words[pair.index(MISSING)]
-            if entry.known(hooks.watch) is not None:
-                raise OneSided(f"{entry.title(key)} is not there {why}")
-            build = _constant(Maybe(MISSING, why))
-        else:
-            try:
-                build = merge.value(entry.title(key), *pair)
-            except CaptureError as error:
-                if entry.known(hooks.watch) is not None:
-                    raise OneSided(error.message, op=error.op, hint=error.hint) from None
-                if variable:
-                    raise
-                hooks.flow.unmergeable(entry, error.message)
-                return []
-        if any(v is now.get(key, MISSING) for v in pair) and key in now:
-            entry.note(hooks, key)
-        gives.append(_giver(hooks, entry, key, build))
-    return gives
-
-
-def _lengths_differ(a: Parts, b: Parts) -> bool:
-    marks = [any(v.__class__ is Mark for v in side.values()) for side in (a, b)]
-    if all(marks):
-        return a[0] is not b[0]
-    return any(marks) or len(a) != len(b)
-
-
-def _constant(value: Any) -> Build:
-    return lambda results: value
-
-
-def _giver(
-    hooks: SourceHooks, entry: Any, key: Any, build: Build
-) -> Callable[[list[Tensor]], None]:
-    return lambda results: entry.give(hooks, key, build(results))
-
-
-def _what(entry: Any) -> str:
-    return f"a {type(entry.obj).__name__}"
-
-
-def _size(parts: Parts) -> str:
-    return f"{len(parts)} item{'s' if len(parts) != 1 else ''}"
 
 
 def _states(branches: Sequence[Branch]) -> list[State]:

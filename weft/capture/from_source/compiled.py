@@ -13,6 +13,7 @@ from weft.capture.convert.structured import Structured
 from weft.capture.from_source.grown import settle
 from weft.capture.from_source.hooks import SourceWatch
 from weft.capture.from_source.merge import Maybe, one_level, undefined
+from weft.capture.from_source.split import resolve_all
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending
 from weft.capture.trace.traced import Prepare, Traced
@@ -47,6 +48,9 @@ class SourceRecorder(TraceRecorder):
     def finish(self, result: Any) -> Ending:
         if isinstance(result, Maybe):
             raise undefined("the result", result.why)
+        flow = self.watch.flow
+        if flow.splits:
+            resolve_all(flow, [result], set())
         _settle_lists(result, set())
         return super().finish(result)
 

@@ -7,6 +7,7 @@ branches of the graph, its length is asked for and becomes a guard.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
@@ -22,6 +23,10 @@ from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 
 if TYPE_CHECKING:
     from weft.capture.from_source.hooks import SourceHooks
+
+
+#: What is told of each tensor that is appended to a list.
+Note = Callable[[Tensor], None]
 
 
 class Regrow(CaptureError):
@@ -45,7 +50,9 @@ class Mark:
 class Grown:
     """A list of the graph. `stacks` and `count` change; journals keep them as attributes."""
 
-    def __init__(self, structure: TreeSpec, kinds: list[TensorType], numbers: list[bool]) -> None:
+    def __init__(
+        self, structure: TreeSpec, kinds: list[TensorType], numbers: list[bool], note: Note
+    ) -> None:
         self.structure = structure
         self.kinds = kinds
         self.numbers = numbers
@@ -53,6 +60,9 @@ class Grown:
         self.stacks: tuple[Tensor, ...] = tuple(
             [bind(STACK_NEW, **stack_attrs(StackType(kind))) for kind in kinds]
         )
+        #: The tensors that were appended: the list has what they held then.
+        self.held: list[Tensor] = []
+        self.note = note
         self.counted = False  # has the code asked how many there are?
 
     # --- changes ------------------------------------------------------------------------------
@@ -69,6 +79,9 @@ class Grown:
         pairs = zip(leaves, self.kinds, self.numbers, self.stacks, strict=True)
         for leaf, kind, is_number, stack in pairs:
             pushed.append(bind(STACK_PUSH, stack, _fitting(leaf, kind, is_number)))
+            if isinstance(leaf, Tensor) and not isinstance(leaf, Number):
+                self.held.append(leaf)
+                self.note(leaf)
         self.stacks = tuple(pushed)
         self.count = self.count + 1
 
@@ -155,12 +168,14 @@ def grown_of(items: Any) -> Grown | None:
 def grow(hooks: SourceHooks, items: list[Any], sample: Any) -> None:
     """Let a list be one of the graph. `sample` is an element that it gets later."""
     known = grown_of(sample) if isinstance(sample, list) else None
+    note = hooks.flow.mixed.listed
     if known is not None:
-        grown = Grown(known.structure, known.kinds, known.numbers)
+        grown = Grown(known.structure, known.kinds, known.numbers, note)
     else:
         leaves, structure = _flat(sample)
         kinds = [_leaf_kind(leaf) for leaf in leaves]
-        grown = Grown(structure, kinds, [kind_of(leaf) is not None for leaf in leaves])
+        numbers = [kind_of(leaf) is not None for leaf in leaves]
+        grown = Grown(structure, kinds, numbers, note)
     for element in items:
         grown.push(element)
     hooks.flow.touch(items)

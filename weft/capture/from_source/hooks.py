@@ -232,6 +232,8 @@ class SourceHooks(Access):
             found = self._contains(a, b)
             if found is not None:
                 return found if symbol == "in" else self.not_(found)
+        if symbol in ("is", "is not"):
+            return self.flow.mixed.same(a, b) is (symbol == "is")
         return super().compare(symbol, a, b)
 
     def _contains(self, value: Any, container: Any) -> Any:

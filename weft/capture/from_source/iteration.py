@@ -138,6 +138,10 @@ class Rows:
         made = [stream.tensor() for stream in self.streams]
         return [x if x.shape[0] == self.count else x[: self.count] for x in made]
 
+    def live_tensors(self) -> list[Tensor]:
+        """The tensors whose rows are read one by one."""
+        return [stream.rows for stream in self.streams if isinstance(stream, Along)]
+
     def slice_kinds(self, tensors: Sequence[Tensor]) -> list[TensorType]:
         return [type_of(x).like(shape=x.shape[1:]) for x in tensors]
 

@@ -15,8 +15,10 @@ from weft.base.promotion import promote_weak
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, stand_in
+from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.grown import Grown, Mark, Regrow
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
+from weft.capture.from_source.loop_alias import Carried, LoopAliases
 from weft.capture.from_source.merge import (
     Maybe,
     flag_of,
@@ -26,21 +28,18 @@ from weft.capture.from_source.merge import (
     shown,
     typed_as,
 )
+from weft.capture.from_source.mixed import as_tensors
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.core.number import HELD_AS, Number, joint_kind, kind_of, number
-from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
+from weft.ir.graph import Value
 from weft.ir.types import TensorType, Type
 
 if TYPE_CHECKING:
     from weft.capture.from_source.hooks import SourceHooks
 
 HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body gives"
-
-
-class Aliased(CaptureError):
-    """A loop writes to a tensor from before it through a name that it gives other tensors."""
 
 
 class AlwaysFails(CaptureError):
@@ -228,7 +227,8 @@ class LoopState:
         hooks: SourceHooks,
         here: GraphRecorder,
         state: Sequence[tuple[str, Any, Any]],
-        live: frozenset[str],
+        head: frozenset[str],
+        after: frozenset[str],
         body: Callable[..., Any],
         name: str,
     ) -> None:
@@ -236,13 +236,15 @@ class LoopState:
         self.here = here
         self.variables = [Variable(cell, title, outside) for title, cell, outside in state]
         self._cells = {id(cell) for _, cell, _ in state}
-        self.live = live
+        self.head = head  # names that the next iteration reads
+        self.live = head | after
         self.body = body
         self.name = name
         self.length: int | None = None  # how many iterations there are, if that is known
         self.missing_words = f"where the loop ends before{line_of(None, body)}"
         self.places: dict[tuple[int, Any], Place] = {}
-        self.fresh = False  # are all tensors that it begins with its own?
+        self.rows: Sequence[Tensor] = ()  # the tensors that it goes over
+        self.peeled = False  # was the first iteration recorded by itself?
         self._even: dict[int, tuple[Entry, int]] = {}
         self._seen: dict[int, Entry] | None = None  # objects that the recording before wrote to
 
@@ -255,17 +257,6 @@ class LoopState:
             op=self.name,
             hint=HINT,
         )
-
-    def begin(self, fresh: bool) -> None:
-        """With `fresh`, all tensors that names hold are the loop's own from the beginning."""
-        self.fresh = fresh
-        for variable in self.variables if fresh else ():
-            for key, value in variable.parts().items():
-                if self._matters(variable) and isinstance(value, Tensor):
-                    place = Place(variable, key, value)
-                    place.leaves[0].kind = kind_of_tensor(value)
-                    place.leaves[0].is_number = isinstance(value, Number)
-                    self.places[id(variable.obj), key] = place
 
     def again(self) -> None:
         """Something outside has changed: what the body writes to is to be found anew."""
@@ -281,10 +272,12 @@ class LoopState:
                 flow.touch_entry(place.entry)
                 if place.structure is not None:
                     place.entry.give(self.hooks, place.key, place.enter(nested))
+                    for leaf in place.leaves:
+                        if leaf.kind is not None:
+                            flow.mixed.entered(leaf.entered)
 
     def leave(self, journal: Journal, nested: NestedRecorder) -> bool:
         """See what the body left behind; whether it was as assumed."""
-        self._check_writes(nested)
         steady = True
         changed: dict[int, Entry] = {}
         for key, (entry, before) in journal.entries.items():
@@ -303,19 +296,40 @@ class LoopState:
             steady &= not changed
         return steady
 
-    def _check_writes(self, nested: NestedRecorder) -> None:
-        """A tensor from before must not be written through a name that later has another one."""
-        if self.fresh:
-            return
-        for place in self.places.values():
-            for leaf in place.leaves:
-                if id(leaf.entered) in nested._own and not leaf.is_number:
-                    raise Aliased(
-                        f"{place.title} holds a tensor from before the loop, which the body writes "
-                        f"to before it gives the name another one{line_of(None, self.body)}",
-                        op=self.name,
-                        hint="begin with a tensor of its own: x = x.clone()",
-                    )
+    def aliases(self, nested: NestedRecorder) -> LoopAliases:
+        """What the tensors that it carries may have in common."""
+        found = []
+        for place, leaf in self._tensors():
+            local = id(place.entry.obj) in self._cells and place.key in self.live
+            is_read = not local or place.key in self.head
+            first = leaf.initial if isinstance(leaf.initial, Tensor) else None
+            title = place.title
+            found.append(Carried(title, first, leaf.entered, leaf.out, is_read))
+        ends = [typed_as(leaf.out, leaf.kind) for leaf in self._flags() if leaf.kind is not None]
+        goes_on = tuple([(nested.value_of(end), False) for end in ends])
+        return LoopAliases(self.hooks.flow.mixed, nested, found, goes_on, self.rows)
+
+    def flags_inside(self, nested: NestedRecorder) -> list[Value]:
+        """What says that the loop has ended: false where an iteration begins."""
+        return [nested.value_of(leaf.entered) for leaf in self._flags()]
+
+    def _flags(self) -> list[Leaf]:
+        return [
+            leaf
+            for place in self.places.values()
+            if id(place.entry.obj) in self._cells and is_flag(place.key) and place.key in self.head
+            for leaf in place.leaves
+            if leaf.kind is not None
+        ]
+
+    def _tensors(self) -> list[tuple[Place, Leaf]]:
+        """The leaves that are tensors throughout, which can be written to."""
+        return [
+            (place, leaf)
+            for place in self.places.values()
+            for leaf in place.leaves
+            if leaf.kind is not None and as_tensors(leaf.entered) and as_tensors(leaf.out)
+        ]
 
     def _matters(self, entry: Entry) -> bool:
         """Locals that nobody reads, next time or afterwards, are not carried."""
@@ -391,11 +405,19 @@ class LoopState:
             if leaf.kind is not None
         ]
 
-    def finish(
-        self, results: Sequence[Tensor], at_least_once: bool, nested: NestedRecorder
-    ) -> None:
+    def finish(self, results: Sequence[Tensor], at_least_once: bool, aliases: LoopAliases) -> None:
         """Let all places hold what the loop gives."""
-        self._note_mixed(results, nested)
+        results = list(results)
+        numbers = {id(leaf): i for i, leaf in enumerate(self.carried())}
+        known: dict[int, tuple[Leaf, Tensor]] = {}
+        tensors = []
+        for _, leaf in self._tensors():
+            other, result = known.setdefault(id(leaf.out), (leaf, results[numbers[id(leaf)]]))
+            if at_least_once or other.initial is leaf.initial:  # one tensor under two names
+                results[numbers[id(leaf)]] = result
+            tensors.append(results[numbers[id(leaf)]])
+        ends = [self.here.value_of(results[numbers[id(leaf)]]) for leaf in self._flags()]
+        aliases.finish(tensors, ends)
         at = 0
         for place in self.places.values():
             count = sum(leaf.kind is not None for leaf in place.all_leaves())
@@ -408,19 +430,6 @@ class LoopState:
         for variable in self.variables:
             if not self._matters(variable):
                 variable.put({})
-
-    def _note_mixed(self, results: Sequence[Tensor], nested: NestedRecorder) -> None:
-        """After the loop a name holds the tensor from before, or one of the last iteration."""
-        merged: list[tuple[Tensor, list[Tensor | None]]] = []
-        for leaf, result in zip(self.carried(), results, strict=True):
-            if leaf.is_number or not isinstance(leaf.out, Tensor):
-                continue
-            data = leaf.out._data
-            made = data.__class__ is SymbolicArray and data.recorder is nested
-            old = None if made and leaf.out is not leaf.entered else leaf.out
-            first = leaf.initial if isinstance(leaf.initial, Tensor) else None
-            merged.append((result, [first, None if old is leaf.entered else old]))
-        self.hooks.flow.mixed.add(merged)
 
 
 def sample_of(before: Parts, now: Parts) -> Any:

@@ -1,27 +1,79 @@
-"""Tensors of which a condition decides which ones they are, and writes to them.
+"""Tensors of which the graph decides which ones they are, and writes to them.
 
-After `y = x` on one side of an `if` only, y is x or another tensor: a value of the graph holds what
-it holds, but a write to y would have to reach x, too, on that way. It is refused, unless nobody
-else can see the tensor that would have been written.
+After `y = x` on one side of an `if` only, y is x or another tensor. A value of the graph holds what
+it holds; but a write to y would have to show in x, too, on that way, and a write to x in y. Such a
+write is refused, unless nobody can see the difference. The same holds for what loops carry, and for
+elements of lists of the graph, which hold what a tensor held when it was appended.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from types import CellType, FrameType, FunctionType, ModuleType
+import contextlib
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from weft.base.errors import CaptureError
-from weft.base.source import PACKAGE
 from weft.capture.control.nested import NestedRecorder
-from weft.capture.watch.stores import instance_dict
-from weft.capture.watch.values import CONTAINERS
+from weft.capture.from_source.paths import Facts, Paths
+from weft.capture.from_source.reach import Reach
 from weft.capture.watch.watch import Watch
+from weft.core.number import Number
 from weft.core.tensor import Tensor
+from weft.ir.graph import Value
 
-#: What a merged tensor is on each side of its `if`: a tensor from before, or None for a new one.
-Sides = list[Tensor | None]
+#: How many steps a search may take before two tensors count as one, to be safe.
+MOST_STEPS = 3000
+HINT = "give the name a tensor of its own before: x = x.clone(); or write x = x + 1"
+
+Pair = frozenset[int]  # of ids of tensors
+NO_PAIRS: frozenset[Pair] = frozenset()
+
+
+def pair_of(a: Tensor, b: Tensor) -> Pair:
+    return frozenset((id(a), id(b)))
+
+
+def as_tensors(value: Any) -> tuple[Tensor, ...]:
+    """A value as what a tensor may be: nothing, where it is none that can be written to."""
+    return (value,) if isinstance(value, Tensor) and not isinstance(value, Number) else ()
+
+
+@dataclass(slots=True)
+class Which:
+    """What one tensor may be.
+
+    ways     which tensors, by the decision: first where it holds, then where it does not
+    key      the decision, the same for all tensors that it concerns
+    number   the later, the higher
+    related  of those with one key: which may be one tensor; None: the ways say so
+    unless   flags, each with what it may be where the flag does not hold; else, all of the ways
+    """
+
+    tensor: Tensor
+    ways: Sequence[tuple[Tensor, ...]]
+    key: Hashable
+    number: int
+    related: Related | None
+    unless: Unless
+    roots: frozenset[int]
+
+
+@dataclass(slots=True)
+class Related:
+    """Which results of a loop may be one tensor.
+
+    pairs   at all
+    unless  and which of them where a flag says that the loop did not end in some way
+    """
+
+    pairs: frozenset[Pair]
+    unless: Sequence[tuple[Value, frozenset[Pair]]] = ()
+
+
+#: Flags of the graph, each with ids of tensors.
+Unless = Sequence[tuple[Value, frozenset[int]]]
 
 
 class Mixed:
@@ -29,94 +81,180 @@ class Mixed:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        #: By id: the tensor, what it may be, and the number of the `if` that decides it.
-        self._known: dict[int, tuple[Tensor, Sides, int]] = {}
-        self._ifs = 0
+        self.paths = Paths()
+        self.log: list[tuple[Tensor, Facts]] = []  # tensors that were written, and where
+        self._known: dict[int, Which] = {}
+        self._tensors: dict[int, Tensor] = {}  # roots, and what lists hold, by id
+        self._entered: dict[int, Tensor] = {}
+        self._numbers = itertools.count()
+        self._quiet = False
 
-    def add(self, merged: Sequence[tuple[Tensor, Sides]]) -> None:
-        """The merged tensors of one `if`."""
-        self._ifs += 1
-        for tensor, sides in merged:
-            if any(side is not None for side in sides):
-                self._known[id(tensor)] = (tensor, sides, self._ifs)
+    # --- what is what -------------------------------------------------------------------------
+
+    def decided(self, predicate: Value, merged: Sequence[tuple[Tensor, Any, Any]]) -> None:
+        """The results of one `if`, each with what it is on both sides."""
+        key, opposite = self.paths.key(predicate)
+        for tensor, *sides in merged:
+            ways = [as_tensors(side) for side in sides]
+            self.add(tensor, ways[::-1] if opposite else ways, key)
+
+    def add(
+        self,
+        tensor: Tensor,
+        ways: Sequence[tuple[Tensor, ...]],
+        key: Hashable,
+        related: Related | None = None,
+        unless: Unless = (),
+    ) -> None:
+        if not as_tensors(tensor) or id(tensor) in self._known:
+            return
+        for part in (part for way in ways for part in way):
+            self._tensors[id(part)] = part
+        roots = frozenset().union(*[self.roots(part) for way in ways for part in way])
+        which = Which(tensor, ways, key, next(self._numbers), related, unless, roots)
+        self._known[id(tensor)] = which
+
+    def entered(self, tensor: Tensor) -> None:
+        """What a loop carries, inside of its body: what that may be is known at its end."""
+        self._entered[id(tensor)] = tensor
+
+    def listed(self, tensor: Tensor) -> None:
+        """A tensor was appended to a list of the graph."""
+        self._tensors[id(tensor)] = tensor
+
+    def element(self, value: Any, held: Sequence[Tensor]) -> None:
+        """An element of a list of the graph: one of those that were appended."""
+        self.add(value, [tuple(held)], object())
+
+    def roots(self, tensor: Tensor) -> frozenset[int]:
+        """The ids of all tensors, made or given, that one may be."""
+        found = self._known.get(id(tensor))
+        return frozenset((id(tensor),)) if found is None else found.roots
+
+    def root_tensors(self, tensor: Tensor) -> list[Tensor]:
+        return [tensor if i == id(tensor) else self._tensors[i] for i in self.roots(tensor)]
+
+    def may_be_one(
+        self,
+        a: Tensor,
+        b: Tensor,
+        facts: Facts | None = None,
+        assumed: frozenset[Pair] | set[Pair] = NO_PAIRS,
+    ) -> bool:
+        """Whether two tensors are one on some way on which the facts hold.
+
+        `assumed` are pairs of tensors that may be one, whatever else is known.
+        """
+        one, two = self.roots(a), self.roots(b)
+        if one.isdisjoint(two) and not any(frozenset((r, s)) in assumed for r in one for s in two):
+            return False
+        search = _Search(self, self.paths.facts if facts is None else facts, assumed)
+        return search.meet(a, b, {})
+
+    def same(self, a: Any, b: Any) -> bool:
+        """a is b"""
+        if a is b or not (as_tensors(a) and as_tensors(b)):
+            return a is b
+        if id(a) in self._entered or id(b) in self._entered or self.may_be_one(a, b):
+            raise CaptureError(
+                "whether two names hold one tensor is decided by tensors here",
+                op="is",
+                hint="compare what tensors hold, or keep a number that says which one it is",
+            )
+        return False
+
+    # --- writes -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def checked(self) -> Iterator[None]:
+        """Writes in here were looked at where they happened, inside of a nested graph."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
 
     def check(self, target: Tensor) -> None:
         """A tensor is about to be written."""
-        found = self._known.get(id(target))
-        if found is None:
+        if self._quiet:
             return
-        _, sides, number = found
-        values = _variables()
-        for place, side in enumerate(sides):
-            if side is not None and (
-                self._has_twin(target, sides, place, number) or self._is_seen(side, values)
-            ):
-                raise CaptureError(
-                    f"a tensor ({target.type}) is written to that is one of several, by a "
-                    "condition on tensors, and another name may hold it, too",
-                    hint="give the name a tensor of its own before: x = x.clone(); or write "
-                    "x = x + 1",
-                )
+        self.log.append((target, self.paths.facts))
+        if id(target) not in self._known and id(target) not in self._tensors:
+            return
+        reach = Reach(self.watch)
+        if any(other is not target and self.may_be_one(target, other) for other in reach.tensors):
+            raise refused(target)
+        if any(self.may_be_one(target, other) for other in reach.listed):
+            raise refused(target, listed=True)
+        if id(target) in self._known and self.is_outside(target):
+            raise refused(target)
 
-    def _has_twin(self, target: Tensor, sides: Sides, place: int, number: int) -> bool:
-        """Whether another merged tensor is the same one on the same side."""
+    def is_outside(self, tensor: Tensor, facts: Facts | None = None) -> bool:
+        """Whether a tensor may be one from outside, or one that must not be written."""
         return any(
-            other is not target and theirs[place] is sides[place]
-            for other, theirs, its in self._known.values()
-            if its == number
+            self.may_be_one(tensor, root, facts)
+            for root in self.root_tensors(tensor)
+            if self.watch.known(root) is not None or is_leaf(root)
         )
 
-    def _is_seen(self, tensor: Tensor, values: list[Any]) -> bool:
-        """Whether a tensor comes from outside, or a variable of running code leads to it."""
-        if self.watch.known(tensor) is not None:
+
+class _Search:
+    """Looks for a way on which two tensors are one."""
+
+    def __init__(self, mixed: Mixed, facts: Facts, assumed: frozenset[Pair] | set[Pair]) -> None:
+        self.mixed = mixed
+        self.facts = facts
+        self.assumed = assumed
+        self.steps = 0
+
+    def meet(self, a: Tensor, b: Tensor, taken: dict[Any, int]) -> bool:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
             return True
-        found = self._known.get(id(tensor))
-        inner = [] if found is None else [side for side in found[1] if side is not None]
-        if any(self._is_seen(side, values) for side in inner):
-            return True
-        return any(_leads_to(value, tensor, DEPTH) for value in values)
-
-
-#: How deep in the containers and objects that variables hold a tensor is looked for.
-DEPTH = 4
-
-
-def _variables() -> list[Any]:
-    """What the variables of the functions that the watched run is in hold.
-
-    Who called it is of no concern: what they hold and the run can reach is known as from outside.
-    """
-    values: list[Any] = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not Watch.run.__code__:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            values += list(frame.f_locals.values())
-        frame = frame.f_back
-    return values
-
-
-def _leads_to(value: Any, tensor: Tensor, depth: int) -> bool:
-    if value is tensor:
-        return True
-    if isinstance(value, (Tensor, str, bytes, int, float, type, ModuleType)) or not depth:
+        if a is b or pair_of(a, b) in self.assumed:
+            return self.mixed.paths.possible(taken, self.facts)
+        one, two = self.mixed._known.get(id(a)), self.mixed._known.get(id(b))
+        if one is not None and two is not None and one.key is two.key and one.related is not None:
+            return self._related(pair_of(a, b), one.related, taken)
+        if one is None or (two is not None and two.number > one.number):
+            one, b = two, a
+        if one is None:
+            return False
+        for way, parts in enumerate(one.ways):
+            if taken.get(one.key, way) == way:
+                further = {**taken, one.key: way}
+                for part in parts:
+                    if self._allowed(id(part), one.unless, further) and self.meet(part, b, further):
+                        return True
         return False
-    if isinstance(value, FunctionType):
-        cells = value.__closure__ or ()
-        return any(_leads_to(part, tensor, depth - 1) for cell in cells for part in _held(cell))
-    if isinstance(value, dict):
-        parts: Any = value.values()
-    elif isinstance(value, CONTAINERS):
-        parts = value
-    else:
-        parts = (instance_dict(value) or {}).values()
-    return any(_leads_to(part, tensor, depth - 1) for part in list(parts))
+
+    def _allowed(
+        self, what: Any, unless: Sequence[tuple[Value, frozenset[Any]]], taken: dict[Any, int]
+    ) -> bool:
+        """Whether all flags that exclude something may hold."""
+        paths = self.mixed.paths
+        return all(
+            what in allowed or paths.possible({**taken, paths.key(flag)[0]: 0}, self.facts)
+            for flag, allowed in unless
+        )
+
+    def _related(self, pair: Pair, related: Related, taken: dict[Any, int]) -> bool:
+        if pair not in related.pairs or not self.mixed.paths.possible(taken, self.facts):
+            return False
+        return self._allowed(pair, related.unless, taken)
 
 
-def _held(cell: CellType) -> list[Any]:
-    try:
-        return [cell.cell_contents]
-    except ValueError:
-        return []
+def is_leaf(tensor: Tensor) -> bool:
+    return tensor._node is not None and tensor._node.is_leaf
+
+
+def refused(target: Tensor, listed: bool = False) -> CaptureError:
+    who = (
+        "that a list of the graph may hold"
+        if listed
+        else "that is one of several, by a condition on tensors, and another name may hold it"
+    )
+    return CaptureError(f"a tensor ({target.type}) is written to {who}, too", hint=HINT)
 
 
 class SourceNested(NestedRecorder):
@@ -129,3 +267,11 @@ class SourceNested(NestedRecorder):
     def write(self, target: Tensor) -> None:
         self.mixed.check(target)
         super().write(target)
+
+    def value_of(self, tensor: Tensor) -> Value:
+        known = len(self.captured)
+        value = super().value_of(tensor)
+        if len(self.captured) > known:
+            (outer, _), (_, inner) = next(reversed(self.captured.items()))
+            self.mixed.paths.captured(inner, outer)
+        return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.attempt import State
 from weft.capture.from_source.grown import Regrow, grow
 from weft.capture.from_source.journal import Journal
+from weft.capture.from_source.loop_alias import LoopAliases
 from weft.capture.from_source.loop_state import AlwaysFails, LoopState
-from weft.capture.from_source.run import Unreachable
+from weft.capture.from_source.run import Unreachable, is_own, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
 from weft.core.number import HELD_AS, as_held
@@ -47,10 +49,12 @@ class RecordedLoop:
         self.here: GraphRecorder = here
         self.name = name
         self.body = body
-        self.python = LoopState(hooks, here, state, frozenset((*head, *after)), body, name)
+        self.python = LoopState(hooks, here, state, frozenset(head), frozenset(after), body, name)
         self.tensors = Loop(here, name, (), body)  # of those that are written in place
         self.nested: NestedRecorder = hooks.flow.nested(here, "body")
         self.condition: NestedRecorder = self.nested
+        self.entered = False  # is the body run once at least, on the values from before?
+        self.aliases: LoopAliases
         self.has_effects = False
         self.opaque = ""
 
@@ -68,27 +72,30 @@ class RecordedLoop:
     def settle(self, step: Callable[[NestedRecorder], None]) -> None:
         """Record the body until it gives what it is given."""
         flow = self.hooks.flow
+        mark = len(flow.mixed.log)
         for _ in range(MOST_RECORDINGS):
+            del flow.mixed.log[mark:]
             nested = flow.nested(self.here, "body")
             journal = self.open(nested)
             regrow: Regrow | None = None
             try:
-                with nested.opened():
+                with nested.opened(), contextlib.ExitStack() as going:
                     self.enter(nested)
-                    step(nested)
-                    steady = self.python.leave(journal, nested)
+                    for flag in self.python.flags_inside(nested):
+                        going.enter_context(flow.mixed.paths.assuming(flag, False))
+                    failed = self._fails(step, nested)
+                    steady = self._left(journal, nested, failed)
                     steady &= self.tensors.leave(nested, ())
                     effects = nested in tokens
                     steady &= effects == self.has_effects
                     self.has_effects = effects
+                    if steady and failed:
+                        raise self._always_fails()
                     if steady:
+                        self._check_writes(nested, flow.mixed.log[mark:])
                         self._set_outputs(nested)
             except Unreachable:
-                raise AlwaysFails(
-                    f"the body of a loop always ends in an error{line_of(None, self.body)}",
-                    op=self.name,
-                    hint="raise on some condition",
-                ) from None
+                raise self._always_fails() from None
             except Regrow as found:
                 steady, regrow = False, found
             finally:
@@ -105,6 +112,44 @@ class RecordedLoop:
             op=self.name,
             hint="start with tensors of the dtypes that the body gives",
         )
+
+    def _fails(self, step: Callable[[NestedRecorder], None], nested: NestedRecorder) -> bool:
+        """Run the body; whether it ends in an error.
+
+        It does so on the values from before the loop, perhaps: on carried ones the graph may find
+        out. And where the loop ends at once, nothing is raised.
+        """
+        try:
+            step(nested)
+        except CaptureError:
+            raise
+        except Exception as error:
+            if is_own(error) or self.entered:
+                raise
+            if self.hooks.flow.tries:
+                raise uncatchable(error, "in a loop that tensors decide about") from error
+            return True
+        return False
+
+    def _left(self, journal: Journal, nested: NestedRecorder, failed: bool) -> bool:
+        """Whether Python's state after the body is as assumed."""
+        try:
+            return self.python.leave(journal, nested)
+        except CaptureError:
+            if failed:  # it has stopped half-way
+                raise self._always_fails() from None
+            raise
+
+    def _always_fails(self) -> AlwaysFails:
+        return AlwaysFails(
+            f"the body of a loop always ends in an error{line_of(None, self.body)}",
+            op=self.name,
+            hint="raise on some condition",
+        )
+
+    def _check_writes(self, nested: NestedRecorder, log: Sequence[tuple[Tensor, Any]]) -> None:
+        self.aliases = self.python.aliases(nested)
+        self.aliases.check(log, line_of(None, self.body), self.name, self.python.peeled)
 
     def _set_outputs(self, nested: NestedRecorder) -> None:
         carried = self.python.outputs()
@@ -170,11 +215,12 @@ class RecordedLoop:
 
     def finish(self, results: list[Tensor], at_least_once: bool) -> None:
         count = len(self.python.carried())
-        self.python.finish(results[:count], at_least_once, self.nested)
+        self.python.finish(results[:count], at_least_once, self.aliases)
         if self.has_effects:
             tokens[self.here] = results[count]
             count += 1
-        self.tensors.finish(results[count:])
+        with self.hooks.flow.mixed.checked():
+            self.tensors.finish(results[count:])
 
 
 def unchanged(journal: Journal, entered: dict[int, Any]) -> bool:

@@ -7,6 +7,7 @@ all that the attempt did is undone, and the loop runs in Python: it is unrolled.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import CellType
@@ -19,7 +20,8 @@ from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.attempt import Attempt, State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.iteration import Rows, Unrolled, rows_of
-from weft.capture.from_source.loop_state import Aliased, AlwaysFails
+from weft.capture.from_source.loop_alias import Aliased
+from weft.capture.from_source.loop_state import AlwaysFails
 from weft.capture.from_source.recorded_loop import RecordedLoop, unchanged
 from weft.capture.from_source.run import standing_for
 from weft.core.number import Number
@@ -68,9 +70,9 @@ def while_(
         trouble = _trouble(partial(record_while, *given))
         if trouble is not None:
             # The first iteration by itself: after it, the loop has tensors of its own.
-            _once(hooks, test(), body, state, (*head, *after))
-            if trouble is Aliased:
-                record_while(hooks, test, body, state, head, after, entered, pure, fresh=True)
+            with _once(hooks, test(), body, state, (*head, *after)):
+                if trouble is Aliased:
+                    record_while(*given, peeled=True)
         return
 
 
@@ -83,12 +85,17 @@ def record_while(
     after: Sequence[str],
     entered: bool,
     pure: bool,
-    fresh: bool = False,
+    peeled: bool = False,
 ) -> None:
-    """`entered`: the body is run once at least. `pure`: the condition writes no variables."""
+    """Record a whole loop.
+
+    entered   the body is run once at least
+    pure      the condition writes no variables
+    peeled    the first iteration was recorded by itself already
+    """
     if pure:
         recorded = RecordedLoop(hooks, state, head, after, body, "while")
-        recorded.python.begin(fresh)
+        recorded.python.peeled, recorded.entered = peeled, entered
         recorded.settle(lambda nested: body())
         if recorded.record_condition(test):
             recorded.emit_while(entered)
@@ -104,7 +111,7 @@ def record_while(
 
     live = ("__weft_go__",)
     rotated = RecordedLoop(hooks, with_go, [*head, *live], after, body, "while")
-    rotated.python.begin(fresh)
+    rotated.python.peeled, rotated.entered = peeled, entered
     rotated.settle(step)
     if not rotated.record_condition(lambda: go.cell_contents):
         raise CaptureError("the condition of a loop writes to what it reads", op="while")
@@ -125,15 +132,19 @@ def _trouble(record: Callable[[], None]) -> type[CaptureError] | None:
 
 def _once(
     hooks: SourceHooks, going: Any, body: Callable[[], Any], state: State, live: Sequence[str]
-) -> None:
-    """if going: body()"""
+) -> contextlib.AbstractContextManager[None]:
+    """if going: body(). In the context that it gives, it is known that the body was run."""
     if not hooks.asks(going):
         if hooks.test(going):
             body()
-        return
+        return contextlib.nullcontext()
     sides = [hooks._side(body, list(state)), hooks._side(lambda: None, list(state))]
     cells = frozenset(id(cell) for _, cell, _ in state)
-    record_if(hooks, hooks.predicate(going), sides, tuple({*live}), cells, FOR_WORDS)
+    predicate = hooks.predicate(going)
+    record_if(hooks, predicate, sides, tuple({*live}), cells, FOR_WORDS)
+    here = graph_recorder()
+    assert here is not None
+    return hooks.flow.mixed.paths.assuming(here.value_of(predicate), True)
 
 
 def _as_flag(hooks: SourceHooks, value: Any) -> Any:
@@ -159,9 +170,9 @@ def for_(
             if trouble is not None:
                 # The first iteration by itself: after it, the loop has tensors of its own.
                 first = standing_for(lambda: body(rows.at(0)), body)
-                _once(hooks, rows.count > 0, first, state, (*head, *after))
-                if trouble is Aliased:
-                    _for_as_while(hooks, rows, body, going, state, head, after, first=1)
+                with _once(hooks, rows.count > 0, first, state, (*head, *after)):
+                    if trouble is Aliased:
+                        _for_as_while(hooks, rows, body, going, state, head, after, first=1)
             return
         try:
             with Attempt(hooks, state) as attempt:
@@ -209,6 +220,8 @@ def _for_as_scan(
 ) -> None:
     recorded = RecordedLoop(hooks, state, head, after, body, "for")
     recorded.python.length = rows.count
+    recorded.entered = True
+    recorded.python.rows = rows.live_tensors()
     streams = rows.tensors()
 
     def step(nested: NestedRecorder) -> None:
@@ -255,7 +268,9 @@ def _for_as_while(
             return more if hooks.test(still) else False
         return logical_and(hooks.predicate(more), hooks.predicate(still))  # type: ignore[arg-type]
 
-    recorded.python.begin(first > 0)
+    recorded.python.peeled = first > 0
+    recorded.entered = isinstance(rows.count, int)
+    recorded.python.rows = rows.live_tensors()
     recorded.settle(step)
     if not recorded.record_condition(test):
         raise CaptureError("the condition of a loop writes something", op="for")

@@ -9,6 +9,7 @@ from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE
 from weft.capture.from_source.journal import Entry, Journal, Variable, entry_for
 from weft.capture.from_source.mixed import Mixed, SourceNested
+from weft.capture.from_source.split import HINT, resolve
 from weft.capture.from_source.tokens import effect
 from weft.capture.recorder import GraphRecorder
 from weft.ops.effects import FAIL, Raised
@@ -17,18 +18,14 @@ if TYPE_CHECKING:
     from weft.capture.watch.watch import Watch
 
 
-HINT = "decide by a Python value, or do the same on both ways"
-
-
 #: Files of the capture in which the user's own reads, writes and calls are done.
 ACTING_FOR_USERS = frozenset(
     {
         *("hooks.py", "calls.py", "library.py", "builtin_calls.py", "attributes.py", "stores.py"),
-        *("operators.py", "methods.py", "deep.py", "showing.py", "source_hooks.py"),
-        *("source_access.py", "source_builtins.py"),
+        *("operators.py", "methods.py", "deep.py", "showing.py", "access.py"),
     }
 )
-CAPTURE = os.path.join(PACKAGE, "capture")
+CAPTURE = os.path.join(PACKAGE, "capture", "")
 
 
 def is_own(error: Exception) -> bool:
@@ -37,11 +34,19 @@ def is_own(error: Exception) -> bool:
     while place is not None and place.tb_next is not None:
         place = place.tb_next
     file = "" if place is None else place.tb_frame.f_code.co_filename
-    return os.path.dirname(file) == CAPTURE and os.path.basename(file) not in ACTING_FOR_USERS
+    return file.startswith(CAPTURE) and os.path.basename(file) not in ACTING_FOR_USERS
 
 
 class OneSided(CaptureError):
     """What is outside has another structure after one side of an `if` than after the other."""
+
+
+def uncatchable(error: Exception, where: str) -> CaptureError:
+    return CaptureError(
+        f"a {type(error).__name__} is raised {where}, inside of `try`, which cannot catch it in a "
+        "graph",
+        hint="raise outside of try, or decide by a Python value",
+    )
 
 
 class Unreachable(BaseException):
@@ -56,6 +61,7 @@ class Flow:
         self.journals: list[Journal] = []
         self.births: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
         self.tries = 0  # how many `try` statements are open outside of the innermost branch
+        self.splits = False  # are there containers that were not merged?
         self.poisoned: dict[int, tuple[Any, str]] = {}
         self.iterators: dict[int, tuple[Any, int]] = {}
         self.unrolled: list[tuple[str, str]] = []  # loops that Python ran, and why
@@ -112,6 +118,9 @@ class Flow:
         self.poisoned[id(entry.obj)] = (entry.obj, message)
 
     def check(self, obj: Any) -> None:
+        """An object is used."""
+        if self.splits:
+            resolve(self, obj)
         found = self.poisoned.get(id(obj))
         if found is not None:
             raise CaptureError(found[1], hint=HINT)

@@ -17,7 +17,7 @@ from weft.autodiff.doubt import Doubts
 from weft.autodiff.node import FreedError
 from weft.base.device import Device
 from weft.base.dims import dims_in
-from weft.base.dtypes import DType, dtype_of_numpy
+from weft.base.dtypes import DType
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.recorder import GraphRecorder
@@ -29,6 +29,7 @@ from weft.capture.trace.segments import (
     Made,
     Question,
     Write,
+    array_tensor,
 )
 from weft.capture.watch.effects import Now
 from weft.capture.watch.origin import Origin, pinned
@@ -76,6 +77,7 @@ class TraceRecorder(GraphRecorder):
         self.segments: list[RawSegment] = []
         self.refusals: list[str] = []
         self.usable = True  # can this call be finished from the recording?
+        self.differentiated = True  # is a backward wanted of what it gives?
         self._inputs: list[tuple[Value, Origin]] = []
         self._origins: dict[Value, Origin] = {}
         self._start = 0  # of the current segment, in the nodes of the graph
@@ -143,6 +145,11 @@ class TraceRecorder(GraphRecorder):
             self.watch.note(getattr(tensor, "_grad", None), origin.attr("grad"))
         elif tensor._data.__class__ is not SymbolicArray or id(tensor) in self.written:
             self.refuse("the gradient was read of a tensor that was not reached from outside")
+
+    def input_of(self, tensor: Tensor) -> Value | None:
+        """The input that a tensor from outside has become; None if the run did not use it."""
+        found = self._lifted.get(id(tensor))
+        return None if found is None else found[1]
 
     def refuse(self, reason: str) -> None:
         where = user_location()
@@ -246,6 +253,8 @@ class TraceRecorder(GraphRecorder):
         tracked = [
             i for i, tensor in enumerate(keep) if tensor._node is not None and made[i] not in own
         ]
+        if not self.differentiated:
+            tracked = []
         forward = len(self.graph.nodes)
         backward_at = self._backward_at
         leaves_kept = [keep[i] for i in own.values()]
@@ -363,13 +372,6 @@ class TraceRecorder(GraphRecorder):
 
     def _wants_gradient(self, tensor: Tensor) -> bool:
         return self._node_of(tensor) is not None
-
-
-def array_tensor(given: np.ndarray[Any, Any] | float) -> Tensor:
-    """A tensor with the numbers of an array that somebody else may write to."""
-    array = np.asarray(given)
-    dtype = dtype_of_numpy(array.dtype)
-    return wrap(array.astype(dtype.numpy, copy=True))
 
 
 def input_name(origin: Origin) -> str:

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff.split import Split
+from weft.base.dtypes import dtype_of_numpy
 from weft.base.pytree import TreeSpec
 from weft.base.source import SourceLocation
 from weft.capture.trace.new_leaves import NewLeaf
+from weft.capture.watch.entry import Enter, Wanted, compile_entry
 from weft.capture.watch.origin import Origin
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, extract
 from weft.ir.op import Trait
 
@@ -94,6 +96,17 @@ class Ending:
     new_leaves: list[NewLeaf] = field(default_factory=list)
     split: Split | None = None
 
+    def outside(self) -> Iterator[Origin]:
+        """Where tensors (and other objects) are found that the path writes to, or gives on."""
+        for write in self.writes:
+            yield write.target
+        for leaf in self.leaves:
+            if isinstance(leaf, Given):
+                yield leaf.origin
+        for place in self.places.values():
+            if not isinstance(place, int):
+                yield place
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -145,16 +158,49 @@ class Backward:
     ready: Any = None  # the executable form
 
 
+def _closed(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    raise AssertionError("a segment is opened when its path is put into the tree")
+
+
+def input_reader() -> Callable[[Any], Tensor]:
+    """What makes an input of the graph of a tensor, an array or a number.
+
+    A number is most often that of the call before, such as a learning rate: so is its tensor then.
+    """
+    last: tuple[Any, Any] = (None, None)
+
+    def read(given: Any) -> Tensor:
+        nonlocal last
+        if isinstance(given, Tensor):
+            return given
+        seen = last
+        if seen[0] is given and given.__class__ is float:
+            found: Tensor = seen[1]
+            return found
+        found = array_tensor(given)
+        last = (given, found) if given.__class__ is float else last
+        return found
+
+    return read
+
+
+def array_tensor(given: np.ndarray[Any, Any] | float) -> Tensor:
+    """A tensor with the numbers of an array that somebody else may write to."""
+    array = np.asarray(given)
+    dtype = dtype_of_numpy(array.dtype)
+    return wrap(array.astype(dtype.numpy, copy=True))
+
+
 @dataclass(eq=False, slots=True)
 class Segment:
     """A stretch of a path without questions.
 
     guards    what must hold of Python values for this segment to be taken
     inputs    values that are fetched from outside when it is entered, with where they are found
+    enter     checks the guards and fetches; see `compile_entry`. `fetched` is what it gives
     """
 
     guards: list[Any]
-    check: Callable[[tuple[Any, ...], dict[str, Any]], int]
     inputs: list[tuple[Value, Origin]]
     nodes: list[Node]
     question: Question | None = None
@@ -163,6 +209,30 @@ class Segment:
     ending: Ending | None = None
     exports: dict[Value, None] = field(default_factory=dict)  # what is used after it
     ready: Any = None  # the executable form
+    enter: Enter = field(default=_closed, repr=False)
+    fetched: list[Origin] = field(default_factory=list)
+    straight: Any = None  # all that a call does from here on, where the path is but this segment
+
+    def open(self) -> None:
+        """Make the function that checks the guards and fetches what is read from outside."""
+        known = {id(g.origin) for g in self.guards if g.kind == "tensor"}
+        wanted: dict[int, Wanted] = {}
+        for _, origin in self.inputs:
+            wanted[id(origin)] = (origin, None if id(origin) in known else input_reader())
+        for origin in self.ending.outside() if self.ending is not None else ():
+            wanted.setdefault(id(origin), (origin, None))
+        places = list(wanted.values())
+        self.enter, order = compile_entry(self.guards, places)
+        self.fetched = [places[i][0] for i in order]
+
+    def places(self) -> dict[int, int]:
+        """Where in the list that `enter` gives the value of an origin stands, by its id."""
+        return {id(origin): i for i, origin in enumerate(self.fetched)}
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """-1 where all guards hold, else the number of one that does not."""
+        found = self.enter(args, kwargs)
+        return -1 if found.__class__ is list else int(found)
 
     def made(self) -> Iterator[Value]:
         """The values that this segment brings into being."""

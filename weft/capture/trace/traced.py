@@ -13,30 +13,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from weft.autodiff.call import link
-from weft.autodiff.node import freed, tensor_of
 from weft.autodiff.split import Split
+from weft.autodiff.transforms.levels import innermost_level
+from weft.autodiff.transforms.vmap import is_mapped
 from weft.base.errors import CaptureError
-from weft.base.pytree import tree_unflatten
+from weft.base.pytree import tree_leaves
 from weft.base.source import warn_user
-from weft.capture.trace.new_leaves import make_leaves
+from weft.capture.trace.endings import Execute as Execute
+from weft.capture.trace.endings import Numbers, finish
+from weft.capture.trace.endings import Prepare as Prepare
+from weft.capture.trace.inside import run_inside, runs_inside
 from weft.capture.trace.parting import budget_trouble, split_of
-from weft.capture.trace.recorder import TraceRecorder, array_tensor
-from weft.capture.trace.segments import Ending, Given, Made, Segment, acts, answer_key
-from weft.capture.trace.tree import backward_inputs, describe, insert
-from weft.capture.watch.effects import replay
-from weft.core.bind import bind, recorder, recording
+from weft.capture.trace.recorder import TraceRecorder
+from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
+from weft.capture.trace.straight import is_straight, straight
+from weft.capture.trace.tree import describe, insert
+from weft.capture.watch.origin import MISSING
+from weft.core.bind import recorder, recording
 from weft.core.grad_mode import mode
-from weft.core.number import Number
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, extract
-from weft.ir.interpret import Program
 
 __all__ = ["CaptureWarning"]
-
-Numbers = dict[Value, Tensor]
-Execute = Callable[[list[Tensor]], Sequence[Tensor]]
-Prepare = Callable[[Graph], Execute]  # a graph in the form in which it is run
 
 
 class CaptureWarning(UserWarning):
@@ -97,16 +95,20 @@ class Traced:
         self._budget = budget
         self._told_of_budget = False
         self._roots: list[Segment] = []
+        self._inner: list[Segment] = []  # the same for calls that vmap makes
         self._lock = threading.RLock()
         self._uncacheable = 0
+        self._sets_aside = True
+        self._latest: Segment | None = None  # the straight one that was taken last
         self._hits = 0
         self._warned = False
 
     # --- calls --------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if recorder() is not None:  # part of a larger recording
-            return self.function(*args, **kwargs)
+        if recorder() is not None:  # part of a larger recording, or of what a transform runs
+            found = self._inside(args, kwargs) if self.strict else MISSING
+            return self.function(*args, **kwargs) if found is MISSING else found
         result = self._replay(args, kwargs)
         if result.__class__ is not _Miss:
             self._hits += 1
@@ -118,6 +120,21 @@ class Traced:
             if self._may_record():
                 result = self._record(args, kwargs, result)
         return self.function(*args, **kwargs) if result.__class__ is _Miss else result
+
+    def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result for mapped arguments of `vmap`; MISSING: the function itself is to run."""
+        if innermost_level() is None or not any(map(is_mapped, tree_leaves((args, kwargs)))):
+            return MISSING
+        with self._lock:
+            for _ in range(2):
+                for segment in self._inner:
+                    given = segment.enter(args, kwargs)
+                    if given.__class__ is list:
+                        return run_inside(segment, given) if runs_inside(segment) else MISSING
+                if not self._may_record():
+                    break
+                self._record(args, kwargs, _Miss([], "a call inside of vmap"), inside=True)
+        return MISSING
 
     def __get__(self, obj: Any, kind: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
@@ -131,17 +148,28 @@ class Traced:
         numbers: Numbers = {}
         taken: list[Segment] = []
         candidates: Sequence[Segment] = self._roots
+        segment = self._latest  # most calls go the way of the one before
+        if segment is not None:
+            given = segment.enter(args, kwargs)
+            if given.__class__ is list:
+                return segment.straight(given, args, kwargs)
         while True:
             for segment in candidates:
-                if segment.check(args, kwargs) < 0:
+                given = segment.enter(args, kwargs)
+                if given.__class__ is list:
                     break
             else:
                 return _Miss(taken, self._why(taken, candidates, args, kwargs))
-            self._run(segment, numbers, args, kwargs)
+            if segment.straight is not None:
+                self._latest = segment
+                return segment.straight(given, args, kwargs)
+            places = segment.places()
+            numbers.update((value, given[places[id(o)]]) for value, o in segment.inputs)
+            self._run(segment, numbers)
             taken.append(segment)
             question = segment.question
             if question is None:
-                return self._end(segment, taken, numbers, args, kwargs)
+                return finish(taken, numbers, args, kwargs, self._name(), self._prepare)
             answer = question.answer(numbers[question.value])
             found = segment.children.get(answer_key(answer))
             if found is None:
@@ -151,13 +179,8 @@ class Traced:
                 return _Miss(taken, reason)
             candidates = found
 
-    def _run(
-        self, segment: Segment, numbers: Numbers, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _run(self, segment: Segment, numbers: Numbers) -> None:
         """Compute a segment: what is used after it is added to `numbers`."""
-        for value, origin in segment.inputs:
-            given = origin.evaluate(args, kwargs)
-            numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
         ready = segment.ready
         if ready is None:
             ready = segment.ready = self._ready(segment)
@@ -178,122 +201,6 @@ class Traced:
             return None, inputs, wanted
         return self._prepare(graph), inputs, wanted
 
-    def _end(
-        self,
-        segment: Segment,
-        path: list[Segment],
-        numbers: Numbers,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """The result of a path; what the function wrote is written now."""
-        ending = segment.ending
-        assert ending is not None
-        made = [wrap(numbers[value]._data) for value in ending.made]
-        make_leaves(ending.new_leaves, made, args, kwargs)
-        if ending.backward is not None:
-            self._link(ending, path, numbers, made)
-        leaves: list[Any] = []
-        for leaf in ending.leaves:
-            if leaf.__class__ is Made:
-                found = made[leaf.index]
-                leaves.append(found.numpy().item() if leaf.is_number else found)
-            elif leaf.__class__ is Given:
-                leaves.append(leaf.origin.evaluate(args, kwargs))
-            else:
-                leaves.append(leaf)
-        if ending.writes or ending.effects:
-            self._write(ending, made, args, kwargs)
-        return tree_unflatten(ending.result, leaves)
-
-    def _write(
-        self, ending: Ending, made: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        targets = [write.target.evaluate(args, kwargs) for write in ending.writes]
-        grads = [
-            write.grad if isinstance(write.grad, (int, str)) else write.grad.evaluate(args, kwargs)
-            for write in ending.writes
-        ]
-        for write, target, grad in zip(ending.writes, targets, grads, strict=True):
-            if write.value is not None:
-                target._data = made[write.value]._data
-                if write.history:
-                    target._node = made[write.value]._node
-            if grad != "same":
-                target._grad = (
-                    None if grad == "none" else made[grad] if isinstance(grad, int) else grad
-                )
-
-        def this_call(tensor: Tensor) -> Any:
-            place = ending.places[id(tensor)]
-            found = made[place] if isinstance(place, int) else place.evaluate(args, kwargs)
-            return found.numpy().item() if tensor.__class__ is Number else found
-
-        replay(ending.effects, args, kwargs, this_call)
-
-    def _link(
-        self, ending: Ending, path: list[Segment], numbers: Numbers, made: list[Tensor]
-    ) -> None:
-        """Make the call one node of the dynamic graph."""
-        backward = ending.backward
-        assert backward is not None
-        own = [made[leaf.place] for leaf in ending.new_leaves if leaf.learns]
-        inner = backward.sources[: len(backward.sources) - len(own)]
-        sources = [numbers[value] for value in inner] + own
-        saved = backward_inputs(backward)
-        kept = [_plain(numbers[value]) for value in saved]
-        places = [i for i, value in enumerate(backward.gradients) if value is not None]
-        open_ = [i for i in places if backward.there[i] is not None]
-        wanted = [backward.gradients[i] for i in places] + [backward.there[i] for i in open_]
-
-        def spread(found: Sequence[Tensor]) -> list[Tensor | None]:
-            grads: list[Tensor | None] = [None] * len(sources)
-            for i, g in zip(places, found, strict=False):
-                grads[i] = g
-            for i, there in zip(open_, found[len(places) :], strict=True):
-                if not there:
-                    grads[i] = None
-            return grads
-
-        if backward.freed:
-
-            def gone(_cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
-                raise freed(f"{self._name().capitalize()}Backward")
-
-            link(self._name().capitalize(), sources, [made[i] for i in ending.tracked], gone, gone)
-            return
-
-        def run_backward(
-            cotangents: Sequence[Tensor], release: bool = False
-        ) -> Sequence[Tensor | None]:
-            if backward.ready is None:
-                graph = extract(
-                    f"{self._name()}_backward",
-                    [*saved, *backward.cotangents],
-                    backward.nodes,
-                    wanted,  # type: ignore[arg-type]
-                )
-                backward.ready = self._prepare(graph)
-            return spread(backward.ready(_given(kept, cotangents, release)))
-
-        inputs = [value for segment in path for value, _ in segment.inputs]
-        edges = dict(zip(inner, [x._node for x in sources], strict=False))
-        given = [(numbers[value]._data, edges.get(value)) for value in inputs]
-
-        def differentiable(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
-            again = set() if backward.split is None else set(backward.split.recomputed)
-            nodes = [node for segment in path for node in segment.nodes]
-            nodes += [node for node in backward.nodes if node not in again]
-            graph = extract(self._name(), [*inputs, *backward.cotangents], nodes, wanted)  # type: ignore[arg-type]
-            program = Program(graph)
-            tensors = [tensor_of(data, node) for data, node in given]
-            slots = program.run([*tensors, *cotangents], bind)
-            return spread([slots[i] for i in program.outputs])
-
-        results = [made[i] for i in ending.tracked]
-        release = functools.partial(run_backward, release=True)
-        link(self._name().capitalize(), sources, results, run_backward, differentiable, release)
-
     # --- recording ----------------------------------------------------------------------------
 
     def _may_record(self) -> bool:
@@ -312,17 +219,23 @@ class Traced:
             )
         return False
 
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss) -> Any:
-        """Record one run, and finish this call from the recording."""
+    def _record(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool = False
+    ) -> Any:
+        """Record one run, and finish this call from the recording, unless it is `inside`."""
         start = time.perf_counter()
         recorded = self.recorder_class(args, kwargs)
         watch = recorded.watch
+        watch.sets_aside = self._sets_aside
+        recorded.differentiated = not inside  # there the tape sees each op
         ending: Ending | None = None
         trouble: list[str] = []
         try:
             with recording(recorded):
                 result = watch.run(self.function, args, kwargs)
                 ending = recorded.finish(result)
+                if watch.aside is not None:
+                    watch.aside.end(recorded)
         except CaptureError as error:
             if self.strict:
                 raise
@@ -330,10 +243,16 @@ class Traced:
         finally:
             recorded.restore()
             watch.rollback()
+        if watch.aside is not None and watch.aside.clash:
+            self._sets_aside = False  # from now on such calls are followed
+            return self._record(args, kwargs, miss, inside)
         trouble += [*watch.uncacheable, *recorded.refusals]
         if ending is not None and not trouble:
-            path = insert(self._roots, miss.taken, recorded.segments, ending, self._budget)
+            roots = self._inner if inside else self._roots
+            path = insert(roots, miss.taken, recorded.segments, ending, self._budget)
             self._warn_of_budget(path)
+            if len(path) == 1 and is_straight(path[0]) and not inside:
+                path[0].straight = straight(path[0], self._name(), self._prepare)
         seconds = time.perf_counter() - start
         outcome = f"not kept: {trouble[0]}" if trouble else f"{len(recorded.graph.nodes)} ops"
         self.recordings.append(Recording(len(self.recordings), miss.reason, seconds, outcome))
@@ -345,6 +264,8 @@ class Traced:
                     f"{trouble[0]}",
                     CaptureWarning,
                 )
+        if inside:
+            return miss
         if not trouble:
             return self._replay(args, kwargs)
         if ending is None or not recorded.usable:
@@ -353,8 +274,11 @@ class Traced:
         path = insert([], [], recorded.segments, ending, self._budget)
         numbers: Numbers = {}
         for segment in path:
-            self._run(segment, numbers, args, kwargs)
-        return self._end(path[-1], path, numbers, args, kwargs)
+            for value, origin in segment.inputs:
+                given = origin.evaluate(args, kwargs)
+                numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
+            self._run(segment, numbers)
+        return finish(path, numbers, args, kwargs, self._name(), self._prepare)
 
     def _warn_of_budget(self, path: list[Segment]) -> None:
         if self._budget is None or self._told_of_budget:
@@ -423,16 +347,3 @@ class Traced:
     def guards(self) -> list[str]:
         """All guards of all recordings, as text."""
         return [guard.description for part in self._segments() for guard in part.guards]
-
-
-def _given(kept: list[Any], cotangents: Sequence[Tensor], release: bool) -> list[Any]:
-    """The inputs of a backward; with `release` nobody else holds on to what was kept."""
-    given = [*kept, *cotangents]
-    if release:
-        kept.clear()
-    return given
-
-
-def _plain(value: Any) -> Any:
-    """What is kept for backward, without its history; a stack of tensors is kept as it is."""
-    return wrap(value._data) if isinstance(value, Tensor) else value

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from weft.capture.trace.parting import split_path
 from weft.capture.trace.recorder import RawSegment
 from weft.capture.trace.segments import Backward, Ending, Question, Segment, answer_key
-from weft.capture.watch.guards import compile_guards
 from weft.ir.attributes import attrs_key
 from weft.ir.equal import same_graph
 from weft.ir.graph import Node, Value
@@ -33,6 +32,8 @@ def insert(
     path = [*shared, *[_segment(part, renamed) for part in raw[len(shared) :]]]
     path[-1].ending = _renamed_ending(ending, renamed)
     split_path(path, len(shared), budget)
+    for segment in path[len(shared) :]:
+        segment.open()
     for i in range(len(shared), len(path)):
         if i == 0:
             roots.append(path[0])
@@ -72,7 +73,7 @@ def _segment(raw: RawSegment, renamed: dict[Value, Value]) -> Segment:
     if question is not None:
         value = renamed.get(question.value, question.value)
         question = Question(value, question.kind, question.location)
-    return Segment(raw.guards, compile_guards(raw.guards), raw.inputs, raw.nodes, question)
+    return Segment(raw.guards, raw.inputs, raw.nodes, question)
 
 
 def _rename(nodes: Iterable[Node], renamed: dict[Value, Value]) -> None:

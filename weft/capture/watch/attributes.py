@@ -17,6 +17,7 @@ from weft.capture.watch import stores
 from weft.capture.watch.follow import LIBRARY, policy
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.stores import instance_dict
+from weft.core.counted import CONTAINERS as COUNTED
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def load(hooks: Hooks, obj: Any, name: str) -> Any:
         return _load_of_tensor(watch, obj, name)
     if cls in _BUILTIN:
         return getattr(obj, name)
+    if cls in COUNTED:  # the method of the builtin class, which is watched
+        return getattr(super(cls, obj), name)
     if isinstance(obj, types.ModuleType):
         return _load_of_module(hooks, obj, name)
     if isinstance(obj, type):
@@ -292,7 +295,7 @@ def store(hooks: Hooks, obj: Any, name: str, value: Any) -> None:
 
 
 def _is_own(function: Any) -> bool:
-    return str(function.__module__).startswith("weft.nn.members")
+    return str(function.__module__).startswith(("weft.nn.members", "weft.core.counted"))
 
 
 def store_as_object(hooks: Hooks, obj: Any, name: str, value: Any) -> None:

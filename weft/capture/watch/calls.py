@@ -20,6 +20,7 @@ from weft.capture.convert.convert import (
     rebuild,
 )
 from weft.capture.watch import library
+from weft.capture.watch.aside import set_aside
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.builtin_calls import HANDLERS
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, is_own, policy
@@ -76,6 +77,8 @@ def call_function(
     hooks: Hooks, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     code = function.__code__
+    if function.__dict__.get("aside") and set_aside(hooks, function, args, kwargs):
+        return None
     if is_converted(function):
         cell = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))[HOOKS]
         if cell.cell_contents.watch is not hooks.watch:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft.capture.watch import attributes, stores
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.core.bind import recorder
+from weft.core.counted import CountedDict, CountedList
 
 if TYPE_CHECKING:
     from weft.capture.watch.hooks import Hooks
@@ -23,6 +24,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "*": operator.mul,
 }
 NUMBERS = (int, float)
+ITEMS = (list, dict, CountedList, CountedDict)
 
 
 class Uncounted:
@@ -55,9 +57,9 @@ def of_attribute(hooks: Hooks, obj: Any, name: str) -> Uncounted | None:
 def of_item(hooks: Hooks, obj: Any, key: Any) -> Uncounted | None:
     """The number that an item of a list or dict from outside is, unread."""
     known = hooks.watch.known(obj)
-    if known is None or not _at_top(hooks) or type(obj) not in (list, dict):
+    if known is None or not _at_top(hooks) or type(obj) not in ITEMS:
         return None
-    if (type(obj) is list and type(key) is not int) or not stores.is_plain_key(key):
+    if (isinstance(obj, list) and type(key) is not int) or not stores.is_plain_key(key):
         return None
     try:
         number = obj[key]
@@ -94,7 +96,7 @@ def count_item(hooks: Hooks, symbol: str, obj: Any, key: Any, by: Any) -> None:
     watch = hooks.watch
     known = watch.known(obj)
     assert known is not None
-    if type(obj) is list:
+    if isinstance(obj, list):
         stores.read_length(watch, known)
     before = stores.held(known)[key]
     watch.guard("class", stores.element_origin(known, key), type(before), holder=known)

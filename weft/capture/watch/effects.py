@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.core.counted import CountedDict, CountedList, CountedState
 from weft.core.tensor import Tensor
 
 TensorOf = Callable[[Tensor], Tensor]
@@ -102,6 +103,9 @@ _BUILDERS: dict[type, Callable[[Any, list[Any]], Any]] = {
     deque: lambda value, parts: deque(parts, value.maxlen),
     OrderedDict: _ordered,
     defaultdict: lambda value, parts: defaultdict(value.default_factory, parts),
+    CountedList: lambda value, parts: CountedList(parts),
+    CountedDict: lambda value, parts: CountedDict(parts),
+    CountedState: lambda value, parts: CountedState(value.default_factory, parts),
 }
 
 

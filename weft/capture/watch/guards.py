@@ -1,8 +1,7 @@
-"""Guards: what must hold for a recording to be used again, and the one function that checks it.
+"""Guards: what must hold for a recording to be used again.
 
-A guard says what a run saw in one place (`Origin`). `compile_guards` makes one Python function of
-many guards: places on the way to several values are looked up once, costly comparisons come last,
-and what modules hold is compared only after some module has changed (`weft.core.structure`).
+A guard says what a run saw in one place (`Origin`). `weft.capture.watch.entry` makes one Python
+function of many.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -27,9 +25,6 @@ from weft.capture.watch.values import (
     size_of,
     tensor_facts,
 )
-from weft.core.structure import structure
-
-Check = Callable[[tuple[Any, ...], dict[str, Any]], int]
 
 
 @dataclass(eq=False)
@@ -40,7 +35,7 @@ class Guard:
     origin      where the value is found; None for facts about the call as a whole
     expected    what the run saw there
     others      further places, for facts about several: that they are one object, or are not
-    grouped     it is an attribute of a module: true as long as no module changes
+    grouped     it is about what a module or an optimizer holds: true as long as none changes
     location    the user's line that read the value
     """
 
@@ -64,9 +59,6 @@ class Guard:
     def expression(self, pool: Pool, value: str, others: Sequence[str]) -> str:
         """Python text that is true when the guard does not hold."""
         return TESTS[self.kind](self, value, others, pool)
-
-    def holds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        return compile_guards([self])(args, kwargs) < 0
 
     def found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """After a failure: what the place holds now. "args[1] was 2, now 3"."""
@@ -256,130 +248,3 @@ def _is(guard: Guard, now: Any) -> str:
     text = shown(now)
     same_text = text == _was(guard)
     return f"another {type(now).__name__} of that text" if same_text else text
-
-
-# --- one function of many guards -----------------------------------------------------------------
-
-
-class _Code:
-    """Lines of a check function; each knows which guard it serves."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.lines: list[str] = []
-        self.guards: list[int] = []
-        self.locals: dict[int, str] = {}
-
-    def add(self, line: str, guard: int) -> None:
-        self.lines.append(line)
-        self.guards.append(guard)
-
-    def place(self, origin: Origin, guard: int, indent: str) -> str:
-        """The local variable that holds what an origin gives, computed when first needed."""
-        found = self.locals.get(id(origin))
-        if found is not None:
-            return found
-        base = self.place(origin.parent, guard, indent) if origin.parent is not None else ""
-        if isinstance(origin.key, Origin):
-            key = self.place(origin.key, guard, indent)
-        else:
-            key = self.pool.name(origin.key)
-        text = origin.expression(base, key, self.pool)
-        if text.isidentifier():
-            self.locals[id(origin)] = text
-            return text
-        name = self.locals[id(origin)] = f"v{len(self.locals)}"
-        self.add(f"{indent}{name} = {text}", guard)
-        return name
-
-    def test(self, guard: Guard, number: int, indent: str) -> None:
-        value = "" if guard.origin is None else self.place(guard.origin, number, indent)
-        others = [self.place(origin, number, indent) for origin in guard.others]
-        failing = guard.expression(self.pool, value, others)
-        self.add(f"{indent}if {failing}: return {number}", number)
-
-
-_count = 0
-
-
-def compile_guards(guards: Sequence[Guard]) -> Check:
-    """`check(args, kwargs)`: -1 where all guards hold, else the number of one that does not.
-
-    An error on the way to a value (an attribute that is gone, an index out of range) is a guard
-    that does not hold.
-    """
-    pool = Pool()
-    pool.namespace["structure"] = structure
-    numbered = list(enumerate(guards))
-    calls = [(i, g) for i, g in numbered if g.kind == "call"]
-    grouped = [(i, g) for i, g in numbered if g.grouped]
-    rest = [(i, g) for i, g in numbered if not g.grouped and g.kind != "call"]
-    rest.sort(key=lambda entry: entry[1].kind in COSTLY)  # stable: places before what is in them
-    main = _Code(pool)
-    for number, guard in calls:
-        main.test(guard, number, "        ")
-    if grouped:
-        group = _Code(pool)
-        for number, guard in grouped:
-            group.test(guard, number, "        ")
-        pool.namespace["group"] = _built(group, pool)
-        bare = [(i, g) for i, g in grouped if g.kind == "bare"]
-        if bare:
-            pool.namespace["bare"] = _built(_listed(pool, bare), pool)
-            pool.namespace["history"] = attrgetter("_node")
-        _add_group(main, [guard for _, guard in grouped], grouped[0][0], [i for i, _ in bare])
-    for number, guard in rest:
-        main.test(guard, number, "        ")
-    return _built(main, pool)
-
-
-def _listed(pool: Pool, guards: list[tuple[int, Guard]]) -> _Code:
-    """A function that gives what some places hold."""
-    code = _Code(pool)
-    places = [code.place(g.origin, i, "        ") for i, g in guards if g.origin is not None]
-    code.add(f"        return ({', '.join(places)},)", guards[0][0])
-    return code
-
-
-def _add_group(code: _Code, guards: list[Guard], first: int, bare: list[int]) -> None:
-    """Check what modules hold, unless no module has changed since it last held.
-
-    The tensors among it that have no history are known then, and looked at in one go.
-    """
-    roots = {id(g.root): g.root for g in guards if g.root is not None}
-    # One tuple, exchanged as a whole: other threads may check at the same time.
-    stamp: list[Any] = [(-1, *[None] * len(roots), ())]
-    name = code.pool.name(stamp)
-    places = [code.place(root, first, "        ") for root in roots.values()]
-    unlike = [f"seen[{i}] is not {place}" for i, place in enumerate(places, 1)]
-    code.add(f"        seen = {name}[0]", first)
-    code.add(f"        if {' or '.join(['seen[0] != structure.version', *unlike])}:", first)
-    code.add("            version = structure.version", first)
-    code.add("            failed = group(args, kwargs)", first)
-    code.add("            if failed >= 0: return failed", first)
-    held = ["bare(args, kwargs)"] if bare else []
-    code.add(f"            seen = {name}[0] = ({', '.join(['version', *places, *held])},)", first)
-    if bare:
-        code.add("        if any(map(history, seen[-1])): return group(args, kwargs)", bare[0])
-
-
-def _built(code: _Code, pool: Pool) -> Check:
-    global _count
-    head = ["def check(args, kwargs):", "    try:"]
-    body = code.lines or ["        pass"]
-    tail = [
-        "    except Exception as error:",
-        "        return failed_at(error.__traceback__.tb_lineno)",
-        "    return -1",
-    ]
-    numbers = [0, 0, *(code.guards or [0]), 0, 0, 0]
-    text = "\n".join([*head, *body, *tail]) + "\n"
-    _count += 1
-    file = f"<weft guards {_count}>"
-    # For tracebacks and for people who look; the lines go when the check function does.
-    namespace: dict[str, Any] = dict(pool.namespace)
-    namespace["failed_at"] = lambda line: numbers[line - 1]
-    exec(compile(text, file, "exec"), namespace)
-    check: Check = namespace["check"]
-    check.__doc__ = text
-    return check

@@ -25,6 +25,7 @@ from weft.capture.watch.follow import CONTROL, INERT, PURE_WEFT, SHOWS, WARN, wh
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.showing import is_logging, show, warn
 from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.core.counted import CountedDict
 from weft.core.outside import number_in
 from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
@@ -292,7 +293,7 @@ def _number_in(hooks: Hooks, holder: Any, key: str) -> Any:
     """A number in a dict from outside as an input of the graph: no guard, but that it is one."""
     watch = hooks.watch
     known = watch.known(holder)
-    if known is None or watch.tensors is None or type(holder) is not dict:
+    if known is None or watch.tensors is None or type(holder) not in (dict, CountedDict):
         return hooks.item(holder, key)
     if stores.held(known) is not holder or type(holder.get(key)) is not float:
         return hooks.item(holder, key)  # written by the run itself, or something else

@@ -13,13 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import is_plain, keys_of, size_of
+from weft.core.counted import CONTAINERS as COUNTED
+from weft.core.counted import CountedDict, CountedList
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from weft.capture.watch.watch import Known, Watch
 
 #: The class whose methods a container is read and written by, past those of a subclass.
-BASES: tuple[type, ...] = (OrderedDict, defaultdict, dict, list, tuple, set, frozenset, deque)
+BASES: tuple[type, ...] = (
+    *COUNTED,  # their methods count what is written
+    *(OrderedDict, defaultdict, dict, list, tuple, set, frozenset, deque),
+)
+#: Those that find their elements by `[…]` and do nothing else then.
+_DICTS = (dict, CountedDict)
+_SEQUENCES = (list, CountedList, tuple, deque)
 
 
 def base_of(container: Any) -> Any:
@@ -99,8 +107,8 @@ def element_origin(known: Known, key: Any) -> Origin:
     if known.prefix:
         return known.origin.item(key, f"{known.prefix}{key}")
     if isinstance(obj, dict):
-        return known.origin.item(key) if type(obj) is dict else known.origin.get(key)
-    return known.origin.item(key) if type(obj) in (list, tuple, deque) else known.origin.at(key)
+        return known.origin.item(key) if type(obj) in _DICTS else known.origin.get(key)
+    return known.origin.item(key) if type(obj) in _SEQUENCES else known.origin.at(key)
 
 
 def _attribute_origin(owner: Known, name: str) -> Origin:
@@ -273,8 +281,8 @@ def put_back(container: Any, original: Any) -> None:
         base.clear(container)
         for key, value in original.items():
             base.__setitem__(container, key, value)
-    elif base is list:
-        list.__setitem__(container, slice(None), original)
+    elif issubclass(base, list):
+        base.__setitem__(container, slice(None), original)
     elif base is set:
         wanted = set(original)
         for value in [value for value in container if value not in wanted]:

@@ -21,12 +21,15 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.source import user_location
 from weft.capture.watch import origin as origins
+from weft.capture.watch.aside import Aside
 from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
 from weft.capture.watch.hooks import Hooks
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.stores import Store, instance_dict
 from weft.capture.watch.values import CONTAINERS, content_of, is_plain, tensor_facts
+from weft.core.counted import CONTAINERS as COUNTED
+from weft.core.counted import NUMBERS, Counted
 from weft.core.grad_mode import mode
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
@@ -87,6 +90,8 @@ class Watch:
         self._alike_new: dict[Any, None] = {}
         self.written: set[tuple[int, str]] = set()  # attributes that are in no dict: slots
         self._finished = True
+        self.sets_aside = True  # whether calls are left to each replay that can be
+        self.aside: Aside | None = None
 
     # --- the run ------------------------------------------------------------------------------
 
@@ -208,6 +213,8 @@ class Watch:
         holder: Known | None = None,
     ) -> None:
         """Note a fact. `holder` is the module that it is an attribute of, if any."""
+        if self.aside is not None:
+            self.aside.read(holder)
         key = (kind, id(origin))
         if origin is not None and not others:
             if key in self._noted:
@@ -216,6 +223,8 @@ class Watch:
         if not self.active:
             return
         grouped = holder is not None and holder.grouped
+        if grouped and holder is not None and kind == "value" and type(expected) in NUMBERS:
+            grouped = not is_counted((holder.owner or holder).obj)  # numbers come and go there
         root = holder.root if grouped and holder is not None else None
         self._guards.append(Guard(kind, origin, expected, others, grouped, here(), root))
 
@@ -240,6 +249,8 @@ class Watch:
 
     def note(self, value: Any, origin: Origin, holder: Known | None = None) -> Any:
         """A value was read: guard it, or remember where it was found. Returns the value."""
+        if self.aside is not None:
+            self.aside.read(holder)
         if id(origin) in self._read or not self.active:
             return value
         self._read.add(id(origin))
@@ -248,7 +259,9 @@ class Watch:
             return value
         known = self._known.get(id(value))
         if known is not None and not (known.pinned or origin is known.origin):
-            self.guard("same", origin, None, (known.origin,), holder=holder)
+            # It holds as long as no module changes only where both places are in modules.
+            both = holder if known.in_group else None
+            self.guard("same", origin, None, (known.origin,), holder=both)
             return value
         if value is os.environ:
             self.refuse("os.environ is read")
@@ -294,7 +307,7 @@ class Watch:
 
     def _structure(self, known: Known, holder: Known | None) -> None:
         """Whether what is read of an object is covered by the version of all modules."""
-        if is_module(known.obj):
+        if is_module(known.obj) or is_counted(known.obj):
             known.grouped = True
             if not known.pinned:
                 outer = holder.root if holder is not None and holder.grouped else None
@@ -319,8 +332,10 @@ class Watch:
         # What a tuple holds changes only with the attribute; what modules note of themselves
         # changes with their structure.
         fixed = type(value) is tuple or origin.key == "_member_kinds"
-        if holder is not None and holder.grouped and fixed:
+        if holder is not None and holder.grouped and (fixed or is_counted(value)):
             known.grouped, known.in_group, known.root = True, True, holder.root
+        else:
+            self._structure(known, None)
         if not isinstance(value, (tuple, frozenset)):
             self._tell_apart(type(value), known)
 
@@ -408,6 +423,11 @@ def is_module(obj: Any) -> bool:
     """Whether an object is a module of `weft.nn`, which is a layer above this one."""
     own = instance_dict(obj)
     return own is not None and "_member_kinds" in own and "_transient_buffers" in own
+
+
+def is_counted(obj: Any) -> bool:
+    """Whether an object tells of its changes by the version of all modules, too."""
+    return isinstance(obj, Counted) or type(obj) in COUNTED
 
 
 def here() -> str:

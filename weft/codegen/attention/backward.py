@@ -5,8 +5,8 @@ With p = exp(score - lse), g the gradient of the result and d = sum(g * result) 
     dv = pᵀ g        ds = p * (g vᵀ - d) * scale        dq = ds k        dk = dsᵀ q
 
 dk and dv are summed over the chunks on the stack. dq is summed over the blocks: in memory of the
-kernel's own, unless one block holds all keys. One item is one matrix of the stack, so that every sum
-has one order.
+kernel's own, unless one block holds all keys. One item is one matrix of the stack, so that every
+sum has one order.
 """
 
 from __future__ import annotations
@@ -200,12 +200,12 @@ class _Backward:
 
         # Queries that the chunk before had too are left out of sums over queries.
         skip = minus(f, times(f, c, self.chunk), first)
-        terms = minus(f, str(self.chunk), skip)
+        left_over = minus(f, str(self.chunk), skip)
         rights = [
             w.right(
                 address(f, rows, times(f, skip, step)),
                 step,
-                terms,
+                left_over,
                 columns,
                 2,
                 self.copies[word],
@@ -224,7 +224,7 @@ class _Backward:
                 left = address(f, w.element(room, key), times(f, skip, pitch))
                 to = address(f, out, times(f, key, out_pitch * w.width))
                 w.multiply(
-                    self.key_rows, left, pitch, right, terms, to, out_pitch * w.width, "true",
+                    self.key_rows, left, pitch, right, left_over, to, out_pitch * w.width, "true",
                     across=True,
                 )  # fmt: skip
 

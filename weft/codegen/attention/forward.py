@@ -1,7 +1,7 @@
 """Attention, forward: blocks of keys, with the softmax kept up to date as they pass by.
 
 For each query the largest score so far (`tops`), the sum of exp(score - top) (`totals`) and the sum
-of values weighted so (`sums`) are kept. A block with a larger score scales them down before it adds.
+of values weighted so (`sums`) are kept. A block with a larger score scales them down first.
 """
 
 from __future__ import annotations

@@ -202,7 +202,8 @@ class Work:
         """A score after a mask; `mask` is where the mask's row begins."""
         f, spec = self.f, self.spec
         dtype = spec.mask_dtype
-        assert spec.mask is not None and dtype is not None
+        assert spec.mask is not None
+        assert dtype is not None
         kind = memory_type(dtype)
         if spec.mask.column == 0:
             value = splat(f, dtype, load(f, dtype, mask, 1), self.lanes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.loops import add, at, divide, inside, least, mul, nest, split_index, table
 from weft.codegen.conv.panel import fill_panel
-from weft.codegen.conv.plan import CorePlan, Problem, plan_core
+from weft.codegen.conv.plan import STACK, CorePlan, Problem, plan_core
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.scalar.forms import memory_type
 from weft.codegen.scalar.vec import vector_type
@@ -28,8 +28,11 @@ class Places:
 
 def emit_core(
     module: Module, name: str, problem: Problem, element: Element, places: Places, store: Store
-) -> Kernel:
+) -> Kernel | None:
+    """None where windows reach so far that a tile does not fit the stack."""
     plan = plan_core(problem, element, module.target)
+    if (plan.panel_room + plan.sums_room(problem)) * element.width > STACK:
+        return None
     f = module.function(name, "i32", PARAMS)
     _Core(f, problem, plan, element, places, store).write()
     items = plan.items(problem)
@@ -105,14 +108,9 @@ class _Core:
     def _room(self) -> None:
         """Memory on the stack: a panel, and the sums of a block (or of all blocks of an item)."""
         plan, element = self.plan, self.element
-        beyond = max((place for taps in self.taps for place, _ in taps), default=0)
-        room = (plan.sources - 1) * plan.panel.channel + beyond + plan.room
-        room = max(room, plan.sources * plan.panel.channel) + element.lanes
-        self.panel = self.f.var(element.kind, count=room, align=64)
-        kept = -(-plan.results // plan.rows) * plan.rows if self.parted else plan.rows
+        self.panel = self.f.var(element.kind, count=plan.panel_room, align=64)
+        self.sums = self.f.var(element.kind, count=plan.sums_room(self.problem), align=64)
         self.step = plan.room * len(self.taps)  # from the sums of one channel to the next
-        count = kept * self.step + 2 * element.lanes
-        self.sums = self.f.var(element.kind, count=count, align=64)
 
     def _sums_of(self, block: str) -> str:
         place = mul(self.f, block, self.plan.rows * self.step)

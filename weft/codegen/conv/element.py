@@ -84,8 +84,13 @@ class Element:
             f"<{lanes} x i1> {mask}, {value.type} zeroinitializer)"
         )
 
-    def row_lanes(self, size: int) -> int:
-        """How many elements of a row of a size are moved at once: hardly more than there are."""
+    def row_lanes(self, size: int, step: int = 1) -> int:
+        """How many elements of a row of a size are moved at once: hardly more than there are.
+
+        Elements that are more than 2 steps apart are gathered, and only wide ones are.
+        """
+        if step > 2 and self.dtype.itemsize < 4:
+            return 1
         return min(self.moved, 1 << (size - 1).bit_length())
 
     def add(self, f: Function, one: str, other: str, lanes: int = 0) -> str:

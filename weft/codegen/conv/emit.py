@@ -105,18 +105,21 @@ def _core(
     element: Element,
     bias: int | None,
     store: Store | None,
-) -> list[Kernel]:
+) -> list[Kernel] | None:
     place = len(node.inputs)
     if store is None:
         sizes = (problem.batch, problem.groups * problem.results, problem.volume)
         store = PlainStore(element, place, sizes)
     if element.dtype is element.sums:
-        return [emit_core(module, name, problem, element, Places(0, 1, bias), store)]
+        made = emit_core(module, name, problem, element, Places(0, 1, bias), store)
+        return None if made is None else [made]
     # Narrow weights are widened once for all items.
     scratch = place + 1
     count = node.inputs[1].tensor_type.size
-    widened = _widen(module, f"{name}.weights", element, count, scratch)
     kernel = emit_core(module, name, problem, element, Places(0, scratch, bias), store)
+    if kernel is None:
+        return None
+    widened = _widen(module, f"{name}.weights", element, count, scratch)
     room = count * element.width
     return [
         Kernel(widened.name, widened.items, widened.cost, room),

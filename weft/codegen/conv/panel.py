@@ -31,7 +31,7 @@ def fill_panel(
     room for a vector more.
     """
     axes = panel.axes
-    lanes = element.moved
+    lanes = element.row_lanes(panel.extents[-1], axes[-1].step)
     planes = [str(len(axis.planes)) for axis in axes]
     rows = [str(size) for size in panel.extents[:-1]]
     ends = stops or [str(axis.size) for axis in axes]

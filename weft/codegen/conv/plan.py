@@ -10,10 +10,12 @@ from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis, Panel
 from weft.codegen.target import Target
 
-__all__ = ["CorePlan", "Problem", "blocking", "plan_core", "registers", "tiled"]
+__all__ = ["STACK", "CorePlan", "Problem", "blocking", "plan_core", "registers", "tiled"]
 
 #: Bytes of a panel, and of the sums of an item: both on the stack, and in the second cache.
 PANEL, SUMS = 160 << 10, 96 << 10
+#: More than this does not lie on the stack.
+STACK = 448 << 10
 #: So many items are enough for any number of threads that this is worth; fewer only where an item
 #: would take less than so many nanoseconds.
 ITEMS, WORTH = 16, 20_000
@@ -54,10 +56,26 @@ class CorePlan:
     rows: int
     vectors: int
     room: int  # positions of a tile, up to whole blocks
+    spare: int  # elements of a vector
 
     def chunks(self, problem: Problem) -> int:
         """How many items share the results of a group."""
         return -(-problem.results // self.results)
+
+    @property
+    def panel_room(self) -> int:
+        """Elements of a panel, with what whole vectors read and write beyond it."""
+        taps = [place for taps in self.panel.taps() for place, _ in taps]
+        reads = (self.sources - 1) * self.panel.channel + max(taps, default=0) + self.room
+        return max(reads, self.sources * self.panel.channel) + self.spare
+
+    def sums_room(self, problem: Problem) -> int:
+        """Elements of the sums that an item keeps: of a block, or of all its results."""
+        kept = self.rows
+        if self.sources < problem.sources:
+            kept = -(-self.results // self.rows) * self.rows
+        classes = math.prod(axis.spread for axis in self.panel.axes)
+        return kept * self.room * classes + 2 * self.spare
 
     def items(self, problem: Problem) -> int:
         tiles = math.prod(self.panel.tiles)
@@ -136,4 +154,4 @@ def plan_core(problem: Problem, element: Element, target: Target) -> CorePlan:
         classes = math.prod(axis.spread for axis in axes)
         most = max(SUMS // (room * classes * element.width), 1)
         results = min(results, max(most // rows * rows, rows))
-    return CorePlan(panel, sources, results, rows, columns, room)
+    return CorePlan(panel, sources, results, rows, columns, room, element.lanes)

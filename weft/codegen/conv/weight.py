@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.geometry import Axis, Panel
 from weft.codegen.conv.loops import add, at, inside, least, mul, nest, split_index, table
 from weft.codegen.conv.panel import fill_panel
+from weft.codegen.conv.plan import STACK
 from weft.codegen.conv.transpose import transpose
 from weft.codegen.conv.weight_plan import Pieces, WeightPlan, WeightProblem, plan_weight
 from weft.codegen.kernel import PARAMS, Kernel, argument
@@ -28,15 +28,20 @@ __all__ = ["emit_weight"]
 
 def emit_weight(
     module: Module, name: str, problem: WeightProblem, element: Element
-) -> list[Kernel]:
-    """Kernels with the source at place 0, what is given at 1, the result at 2, scratch at 3."""
+) -> list[Kernel] | None:
+    """Kernels with the source at place 0, what is given at 1, the result at 2, scratch at 3.
+
+    None where windows reach so far that a tile does not fit the stack.
+    """
     plan = plan_weight(problem, element, module.target)
+    if (plan.panel_room(element) + plan.given_room(element)) * element.width > STACK:
+        return None
     writing = _Weight(module.function(name, "i32", PARAMS), problem, plan, element)
     items = writing.write()
     scratch = items * plan.room(problem, element) * element.width
     positions = math.prod(axis.count for axis in problem.axes)
     work = problem.batch * problem.groups * problem.outputs * problem.channels * problem.taps
-    cost = work * positions / element.lanes / items / 2
+    cost = work * positions / element.lanes / items / 3
     added = _add_up(module, f"{name}.sum", problem, plan, element, scratch)
     return [Kernel(name, items, cost + 500, scratch), added]
 
@@ -54,14 +59,8 @@ class _Weight:
         self.memory = memory_type(element.dtype)
         self.width = plan.width(element)
         self.tile_strides = _strides(plan.panel.tile)
-        # A panel of what is given: of the same rows, with zeros where no position is.
-        axes = tuple(
-            Axis(axis.result, axis.result, 1, (((0, 0), (0, axis.reach if number else 0)),), 1)
-            for number, axis in enumerate(problem.axes)
-        )
-        self.given_panel = Panel(axes, plan.panel.tile)
-        size = max(self.given_panel.channel, plan.panel.positions)
-        self.apart = -(-size // element.lanes) * element.lanes
+        self.given_panel = plan.given_panel()
+        self.apart = plan.apart(element)
         self.source = self.given = self.sums = ""
 
     def write(self) -> int:
@@ -113,14 +112,9 @@ class _Weight:
 
     def _room(self) -> None:
         """Memory on the stack: panels of the source and of what is given, each with some spare."""
-        plan, element, lanes = self.plan, self.element, self.element.lanes
-        (taps,) = plan.panel.taps()
-        spare = max(place for place, _ in taps) + 3 * lanes
-        if plan.across:
-            given = (math.prod(plan.panel.tile) + lanes) * self.width
-        else:
-            given = plan.outputs * self.apart + lanes
-        count = plan.part * plan.panel.channel + spare
+        plan, element = self.plan, self.element
+        count = plan.panel_room(element)
+        given = plan.given_room(element)
         self.source = self.f.var(element.kind, count=count, align=64)
         self.given = self.f.var(element.kind, count=given, align=64)
         if not plan.across:  # whole vectors read beyond panels: numbers there, times zeros

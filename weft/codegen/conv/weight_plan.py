@@ -81,6 +81,30 @@ class WeightPlan:
         """Elements of the partial sums of one item."""
         return self.part * problem.taps * self.width(element)
 
+    def given_panel(self) -> Panel:
+        """A panel of what is given: of the source's rows, with zeros where no position is."""
+        axes = tuple(
+            Axis(axis.result, axis.result, 1, (((0, 0), (0, axis.reach if number else 0)),), 1)
+            for number, axis in enumerate(self.panel.axes)
+        )
+        return Panel(axes, self.panel.tile)
+
+    def apart(self, element: Element) -> int:
+        """From one output in that panel to the next, in whole vectors."""
+        size = max(self.given_panel().channel, self.panel.positions)
+        return -(-size // element.lanes) * element.lanes
+
+    def panel_room(self, element: Element) -> int:
+        """Elements of the source's panel, with what whole vectors read and write beyond it."""
+        (taps,) = self.panel.taps()
+        spare = max(place for place, _ in taps) + 3 * element.lanes
+        return self.part * self.panel.channel + spare
+
+    def given_room(self, element: Element) -> int:
+        if self.across:
+            return (math.prod(self.panel.tile) + element.lanes) * self.width(element)
+        return self.outputs * self.apart(element) + element.lanes
+
     def units(self, problem: WeightProblem) -> int:
         return problem.batch * math.prod(self.panel.tiles)
 

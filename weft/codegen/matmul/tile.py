@@ -20,8 +20,8 @@ def tile(
 
     a_step is the bytes from a row of a to the next, the terms lying side by side; `across` is the
     other way: the rows lie side by side and a_step leads to the next term. b_step leads from one
-    term of b to the next, sums_step from a row of sums to the next; they start from 0 unless `more`.
-    Where `last` is not 0 only so many lanes of b's last vector are there. k is at least 1.
+    term of b to the next, sums_step from a row of sums to the next; they start from 0
+    unless `more`. Where `last` is not 0 only so many lanes of b's last vector are there. k is at least 1.
     """
     way = "across" if across else "along"
     name = f"tile.{a}.{b}.{rows}x{vectors}.{way}.{last}"

@@ -24,10 +24,7 @@ WRITTEN, WRITTEN_IN_ALL = 8, 9
 def lanes_of(problem: Pooling) -> int:
     """How many windows side by side are done at once."""
     element, last = problem.element, problem.last
-    narrow = element.dtype is not element.sums
-    if last.out < 3 or (last.stride > 2 and narrow):
-        return 1
-    return element.row_lanes(last.out)
+    return 1 if last.out < 3 else element.row_lanes(last.out, last.stride)
 
 
 class Row:

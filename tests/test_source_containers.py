@@ -1,0 +1,334 @@
+"""Source capture: containers that branches change, and loops whose bodies raise."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from programs.compare import call, difference
+
+import weft
+from weft.errors import CaptureError
+
+f64 = functools.partial(weft.asarray, dtype=weft.float64)
+INPUTS = ([1.0, 2.0], [-1.0, -2.0], [0.5, 0.3])
+
+
+def check(function: Callable[..., Any], graphs: int) -> None:
+    """Eager and captured do the same; `graphs` recordings or paths are enough for all inputs."""
+    captured = weft.compile(function, capture="source")
+    for numbers in (*INPUTS, *reversed(INPUTS)):
+        want = call(function, (f64(numbers),), {}, second=True)
+        got = call(captured, (f64(numbers),), {}, second=True)
+        found = difference(want, got, loose=True, gradients_near=1e-10)
+        assert not found, f"{numbers}: {found}"
+    assert len(captured.paths()) == graphs
+
+
+# --- merged in one graph --------------------------------------------------------------------------
+
+
+def appended_on_both_sides(x):
+    items = []
+    if x.sum() > 0:
+        items.append(x * 2)
+    else:
+        items.append(x * 3)
+    return items[0], len(items)
+
+
+def made_and_changed_on_a_side(x):
+    if x.sum() > 0:
+        r = [x * 2]
+        r.append(x * 3)
+        return r[0] + r[1]
+    return x
+
+
+def left_behind_by_both_sides(x):
+    base = [x]
+    if x.sum() > 0:
+        r = [*base, x * 2]
+        r.append(x * 3)
+    else:
+        r = base + [x * 5]  # noqa: RUF005
+        r.append(x * 7)
+    r.append(x)
+    return r
+
+
+def one_list_under_two_names(x):
+    rows = []
+    if x.sum() > 0:
+        r = [x * 2]
+        r.append(x * 3)
+        rows.append(r)
+    else:
+        r = [x * 4, x]
+        rows.append(r)
+    r.append(x)
+    return r, rows
+
+
+def one_list_where_the_other_side_raises(x):
+    if x.sum() > -10:
+        r = [x * 2]
+        rows = [r]
+    else:
+        raise ValueError("too small")
+    r.append(x)
+    return rows
+
+
+def rows_of_growing_length(x):
+    """On the ways that go on, the list is known; where it is not, the function has returned."""
+    rows = [[x]]
+    for i in range(1, 4):
+        row = [rows[-1][0] * 2]
+        for j in range(1, i + 1):
+            row.append(row[j - 1] + rows[-1][j - 1])
+        if row[-1].sum() > 10:
+            return row[-1]
+        rows.append(row)
+    return rows[-1][-1] - rows[-1][0] * len(rows)
+
+
+def stacked_after_a_return(x):
+    """The size of what is stacked is known inside of a branch only, also to its backward."""
+    items = [x.sum()]
+    if x[0] < 0:
+        return x.sum()
+    n = weft.zeros((), dtype=weft.int64)
+    while n < x.sum():
+        items.append(x[0] * n)
+        n = n + 1
+    return weft.stack(items).sum()
+
+
+ONE_GRAPH = [
+    *(appended_on_both_sides, made_and_changed_on_a_side, left_behind_by_both_sides),
+    *(one_list_under_two_names, one_list_where_the_other_side_raises, rows_of_growing_length),
+    stacked_after_a_return,
+]
+
+
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_one_graph(function: Callable[..., Any]) -> None:
+    check(function, 1)
+
+
+# --- asked ----------------------------------------------------------------------------------------
+
+
+def length_of_a_dict(x):
+    d = {}
+    if x.sum() > 0:
+        d["a"] = 1
+    return x * len(d)
+
+
+def in_a_dict(x):
+    d = {}
+    if x.sum() > 0:
+        d["a"] = 1
+    return x * (2 if "a" in d else 3)
+
+
+def truth_of_a_dict(x):
+    d = {}
+    if x.sum() > 0:
+        d["a"] = 1
+    return x * 2 if d else x * 3
+
+
+def copy_of_a_dict(x):
+    d = {}
+    if x.sum() > 0:
+        d["a"] = 1
+    return x * len({**d})
+
+
+def returned_dict(x):
+    d = {}
+    if x.sum() > 0:
+        d["a"] = 1
+    return x, d
+
+
+def equal_sets(x):
+    s = set()
+    if x.sum() > 0:
+        s.add(1)
+    return x * 2 if s == {1} else x * 3
+
+
+def union_of_sets(x):
+    s = set()
+    if x.sum() > 0:
+        s.add(1)
+    return x * len(s | {5})
+
+
+def length_of_a_deque(x):
+    d = collections.deque()
+    if x.sum() > 0:
+        d.append("a")
+    return x * len(d)
+
+
+def list_of_words(x):
+    words = ["a"]
+    if x.sum() > 0:
+        words.append("b")
+    return x * len("".join(words))
+
+
+ASKED = [
+    *(length_of_a_dict, in_a_dict, truth_of_a_dict, copy_of_a_dict, returned_dict, equal_sets),
+    *(union_of_sets, length_of_a_deque, list_of_words),
+]
+
+
+@pytest.mark.parametrize("function", ASKED, ids=lambda f: f.__name__)
+def test_asked(function: Callable[..., Any]) -> None:
+    """No graph can hold these: each answer of the condition is a path of its own."""
+    check(function, 2)
+
+
+def test_inside_of_a_loop_it_is_an_error() -> None:
+    def counted(x):
+        total = x * 0
+        n = weft.zeros((), dtype=weft.int64)
+        while n < 2:
+            d = {}
+            if (x * n).sum() > 1:
+                d["a"] = 1
+            total = total + len(d)
+            n = n + 1
+        return total
+
+    with pytest.raises(CaptureError, match="a dict holds 1 item where the condition holds"):
+        weft.compile(counted, capture="source")(f64(INPUTS[0]))
+
+
+# --- bodies that raise ----------------------------------------------------------------------------
+
+
+def raised_at_once(x):
+    while x.sum() < 0:
+        raise ValueError("negative")
+    return x * 2
+
+
+def raised_in_a_for(x):
+    for _ in range((x.sum() > 2).astype(weft.int64)):
+        raise ValueError("large")
+    return x * 2
+
+
+def index_out_of_range_later(x):
+    m = 1
+    n = weft.zeros((), dtype=weft.int64)
+    a = x * 1
+    while n < x.sum() - 1:
+        a = a + x[m]
+        m = m + 1
+        n = n + 1
+    return a
+
+
+def index_out_of_range_at_once(x):
+    m = 1
+    n = weft.zeros((), dtype=weft.int64)
+    a = x * 1
+    while n < x.sum():
+        m = m + 1
+        a = a + x[m]
+        n = n + 1
+    return a
+
+
+def dead_where_the_loop_is_left(x):
+    """ok has no value where the inner loop is followed by break, and the condition reads it."""
+    ok = x[0] > 0
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 2 and ok:
+        n = n + 1
+        if x[1] > 1:
+            c = 0
+            while True:
+                c = c + 1
+                if c > 2 or x[0] > c:
+                    break
+                ok = x[0] > 3
+            break
+        ok = x[0] > 0.7
+    return x * n
+
+
+LOOPS = [
+    *(raised_at_once, raised_in_a_for, index_out_of_range_later, index_out_of_range_at_once),
+    dead_where_the_loop_is_left,
+]
+
+
+@pytest.mark.parametrize("function", LOOPS, ids=lambda f: f.__name__)
+def test_loops(function: Callable[..., Any]) -> None:
+    """An error is raised only where eager comes to the body that raises it."""
+    check(function, 1)
+
+
+def test_raised_in_a_loop_inside_of_try() -> None:
+    def tried(x):
+        try:
+            while x.sum() < 0:
+                raise ValueError("negative")
+        except ValueError:
+            return x * 3
+        return x * 2
+
+    with pytest.raises(CaptureError, match="inside of `try`"):
+        weft.compile(tried, capture="source")(f64(INPUTS[0]))
+
+
+def test_index_in_a_loop_that_is_not_entered_has_a_gradient() -> None:
+    """What is the same in all iterations is not computed where there is none: it might fail."""
+
+    def f(x, m):
+        y = x.sum()
+        while y < 0:
+            y = y + x[m] * x[m]
+        return y
+
+    x = weft.tensor([1.0, 2.0], requires_grad=True)
+    weft.compile(f, capture="source")(x, weft.asarray(7)).backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def root_of_zero(v):
+    norm = weft.sqrt(weft.vecdot(v, v))
+    if norm > 1e-8:
+        return v / norm
+    return v * v
+
+
+def root_of_zero_in_a_loop(v):
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 2:
+        norm = weft.sqrt(weft.vecdot(v, v))
+        v = v / (1 + norm) if norm > 1e-08 else v * v + v
+        n = n + 1
+    return v
+
+
+@pytest.mark.parametrize("function", [root_of_zero, root_of_zero_in_a_loop])
+def test_infinite_slope_on_a_way_that_is_not_taken(function: Callable[..., Any]) -> None:
+    """Gradients of gradients: 0 times infinity must not get in from the other branch."""
+    captured = weft.compile(function, capture="source")
+    for numbers in ([0.0, 0.0], [1.0, 2.0]):
+        want = call(function, (f64(numbers),), {}, second=True)
+        got = call(captured, (f64(numbers),), {}, second=True)
+        assert not difference(want, got, loose=True, gradients_near=1e-10)

@@ -1,0 +1,238 @@
+"""May a loop write to what it carries? Only if no other name holds the same tensor by then.
+
+A name that a loop gives other tensors is an input of the body: the one from before the loop in the
+first iteration, then what the iteration before left. A write to it in the body is right if nobody
+else sees that tensor. What only the first iteration would get wrong can be had by recording that
+one by itself, before the loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.errors import CaptureError
+from weft.capture.control.nested import NestedRecorder
+from weft.capture.from_source.mixed import HINT, Mixed, Pair, Related, is_leaf, pair_of
+from weft.capture.from_source.paths import Facts
+from weft.capture.from_source.reach import Reach
+from weft.core.symbolic import SymbolicArray
+from weft.core.tensor import Tensor
+from weft.ir.graph import Value
+
+
+class Aliased(CaptureError):
+    """The first iteration of a loop writes to a tensor that another name holds."""
+
+
+@dataclass(slots=True)
+class Carried:
+    """A tensor that a loop carries: before it, inside of the body, after the body."""
+
+    title: str
+    initial: Tensor | None
+    entered: Tensor
+    out: Tensor
+    is_read: bool  # does the body use what the iteration before left?
+
+
+class LoopAliases:
+    """What the carried tensors of one recorded body may have in common."""
+
+    def __init__(
+        self,
+        mixed: Mixed,
+        nested: NestedRecorder,
+        carried: Sequence[Carried],
+        goes_on: Facts = (),
+        rows: Sequence[Tensor] = (),
+    ) -> None:
+        """What two carried tensors have in common.
+
+        goes_on   holds after the body where another iteration follows
+        rows      the tensors that the loop goes over
+        """
+        self.mixed = mixed
+        self.nested = nested
+        self.carried = carried
+        self.flags = goes_on
+        self.goes_on = (*mixed.paths.facts, *goes_on)
+        self.rows = rows
+        self.at_first: set[Pair] = set()  # ids of what is entered, as all pairs here
+        self.later: set[Pair] = set()
+        for one, two in itertools.combinations(carried, 2):
+            if one.initial is None or two.initial is None:
+                continue
+            if mixed.may_be_one(one.initial, two.initial):
+                self.at_first.add(pair_of(one.entered, two.entered))
+        size = -1
+        while len(self.pairs) != size:
+            size = len(self.pairs)
+            self.later |= self._pairs_after(self.goes_on)
+
+    def _pairs_after(self, facts: Facts | None) -> set[Pair]:
+        """Which may be one tensor after the body."""
+        return {
+            pair_of(one.entered, two.entered)
+            for one, two in itertools.combinations(self.carried, 2)
+            if self.mixed.may_be_one(one.out, two.out, facts, self.pairs)
+        }
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        return frozenset(self.at_first | self.later)
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def check(self, log: Sequence[tuple[Tensor, Facts]], line: str, op: str, peeled: bool) -> None:
+        """Refuse writes in the body that other names would have to see.
+
+        `peeled`: the first iteration has been recorded by itself already.
+        """
+        written = self._written(log)
+        if not written:
+            return
+        reach = Reach(self.mixed.watch)
+        problem = ""
+        for target, facts in written:
+            late = self._seen_later(target, facts, reach)
+            if late:
+                raise CaptureError(_words(late, line), op=op, hint=HINT)
+            problem = problem or self._seen_at_first(target, facts, reach)
+        if problem:
+            kind = CaptureError if peeled else Aliased
+            raise kind(_words(problem, line), op=op, hint=HINT)
+
+    def _written(self, log: Sequence[tuple[Tensor, Facts]]) -> list[tuple[Any, Facts]]:
+        """What is written that an iteration begins with: carried tensors, those from outside."""
+        found: list[tuple[Any, Facts]] = []
+        for target, facts in log:
+            hit = [c for c in self.carried if self.mixed.may_be_one(c.entered, target, facts)]
+            found += [(one, facts) for one in hit]
+            if not hit and not self._is_inner(target):
+                found.append((target, facts))
+        return found
+
+    def _is_inner(self, tensor: Tensor) -> bool:
+        """Whether the body made a tensor."""
+        if id(tensor) in self.nested.written:
+            return False
+        data = tensor._data
+        recorder: Any = data.recorder if data.__class__ is SymbolicArray else None
+        while recorder is not None and recorder is not self.nested:
+            recorder = getattr(recorder, "parent", None)
+        return recorder is self.nested
+
+    def _seen_at_first(self, target: Any, facts: Facts, reach: Reach) -> str:
+        """Who else holds what is written in the first iteration."""
+        mixed = self.mixed
+        if isinstance(target, Tensor):
+            for other in self._read(target):
+                if other.initial is not None and mixed.may_be_one(other.initial, target):
+                    return other.title
+            return ""
+        for other in self._read(target):
+            if pair_of(target.entered, other.entered) in self.at_first:
+                return f"{target.title}, as {other.title},"
+        inner = {id(c.entered) for c in self.carried}
+        everyone = [x for x in reach.tensors if id(x) not in inner]
+        everyone += [*reach.listed, *self.rows]
+        for one in self._before(target):
+            first = one.initial
+            if first is None:
+                continue
+            if mixed.watch.known(first) is not None or is_leaf(first) or mixed.is_outside(first):
+                return one.title
+            if any(mixed.may_be_one(first, x) for x in everyone):
+                return one.title
+        return ""
+
+    def _before(self, target: Carried) -> list[Carried]:
+        """What a carried tensor may have been, iterations before."""
+        found, waiting = [target], [target]
+        while waiting:
+            roots = self.mixed.roots(waiting.pop().out)
+            more = [c for c in self.carried if id(c.entered) in roots and c not in found]
+            found += more
+            waiting += more
+        return found
+
+    def _seen_later(self, target: Any, facts: Facts, reach: Reach) -> str:
+        """Who else holds what is written in an iteration after the first."""
+        mixed = self.mixed
+        if isinstance(target, Tensor):
+            for other in self._read(target):
+                if mixed.may_be_one(other.out, target, self.goes_on, self.pairs):
+                    return other.title
+            if any(mixed.may_be_one(target, x) for x in reach.listed):
+                return "a list of the graph"
+            return ""
+        for other in self._read(target):
+            if pair_of(target.entered, other.entered) in self.later:
+                return f"{target.title}, as {other.title},"
+        entered = {id(c.entered) for c in self.carried}
+        for root in mixed.root_tensors(target.out):
+            made = id(root) in entered or self._is_inner(root)
+            if not made and mixed.may_be_one(target.out, root, self.goes_on):
+                return str(target.title)
+        if any(mixed.may_be_one(target.out, x, self.goes_on, self.pairs) for x in reach.listed):
+            return f"{target.title}, as a list of the graph,"
+        return ""
+
+    def _read(self, but: Any) -> list[Carried]:
+        return [c for c in self.carried if c is not but and c.is_read]
+
+    # --- afterwards -----------------------------------------------------------------------------
+
+    def finish(self, results: Sequence[Tensor], flags: Sequence[Value]) -> None:
+        """After the loop a name holds the tensor from before, or one of the last iteration.
+
+        `flags` say how it ended, as those after the body do.
+        """
+        going = self._options(self.goes_on, None)
+        ids = {id(c.entered): id(r) for c, r in zip(self.carried, results, strict=True)}
+
+        def pairs(facts: Facts) -> frozenset[Pair]:
+            possible = self.at_first | self._pairs_after((*self.mixed.paths.facts, *facts))
+            return frozenset(frozenset(ids[i] for i in pair) for pair in possible)
+
+        unless = [(v, pairs((fact,))) for v, fact in zip(flags, self.flags, strict=True)]
+        related = Related(pairs(()), unless)
+        key = object()
+        everything = self._options(self.mixed.paths.facts, going)
+        limited = [
+            (value, self._options((*self.mixed.paths.facts, fact), going))
+            for value, fact in zip(flags, self.flags, strict=True)
+        ]
+        for i, result in enumerate(results):
+            excluded = [(value, frozenset(options[i])) for value, options in limited]
+            ways = [tuple(everything[i].values())]
+            self.mixed.add(result, ways, key, related, excluded)
+
+    def _options(
+        self, facts: Facts, before: Sequence[dict[int, Tensor]] | None
+    ) -> list[dict[int, Tensor]]:
+        """What each may be after the body, where facts hold, or if there was no iteration.
+
+        `before` is what each may have been when the body began; None: the same.
+        """
+        by_entered = {id(c.entered): i for i, c in enumerate(self.carried)}
+        found: list[dict[int, Tensor]] = [
+            {} if c.initial is None else {id(c.initial): c.initial} for c in self.carried
+        ]
+        size = -1
+        while sum(map(len, found)) != size:
+            size = sum(map(len, found))
+            for options, c in zip(found, self.carried, strict=True):
+                for root in self.mixed.root_tensors(c.out):
+                    if self.mixed.may_be_one(c.out, root, facts):
+                        at = by_entered.get(id(root))
+                        earlier = found if before is None else before
+                        options.update({id(root): root} if at is None else earlier[at])
+        return found
+
+
+def _words(who: str, line: str) -> str:
+    return f"{who} holds a tensor that the body of a loop writes to, and so does another name{line}"

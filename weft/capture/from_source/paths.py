@@ -1,0 +1,101 @@
+"""Which conditions hold where code is recorded, and what follows from them.
+
+Inside of a branch its condition is a fact. Others follow: after `if c: ...; return`, the rest of a
+function is recorded under `not returned`, and `returned` is true only where c was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from weft.ir.graph import Node, Value
+
+#: Conditions that are assumed to hold, each with its truth.
+Facts = tuple[tuple[Value, bool], ...]
+#: By condition: 0 where it holds, 1 where it does not.
+Taken = Mapping[Any, int]
+DEEPEST = 60  # how far conditions are followed
+
+
+class Paths:
+    """The facts at this point of a run."""
+
+    def __init__(self) -> None:
+        self.facts: Facts = ()
+        self._outer: dict[Value, Value] = {}
+
+    def captured(self, inner: Value, outer: Value) -> None:
+        """A value of a nested graph stands for one of the graph around."""
+        self._outer[inner] = outer
+
+    def learn(self, condition: Value, truth: bool) -> None:
+        """A condition was asked: from here on it is known."""
+        self.facts = (*self.facts, (condition, truth))
+
+    @contextlib.contextmanager
+    def assuming(self, condition: Value, truth: bool) -> Iterator[None]:
+        before = self.facts
+        self.facts = (*before, (condition, truth))
+        try:
+            yield
+        finally:
+            self.facts = before
+
+    def key(self, condition: Value) -> tuple[Value, bool]:
+        """What a condition is known by, and whether it is the opposite of that."""
+        opposite = False
+        while True:
+            condition = self._outermost(condition)
+            node = condition.node
+            if node is None or node.op.name != "logical_not":
+                return condition, opposite
+            condition, opposite = node.inputs[0], not opposite
+
+    def possible(self, taken: Taken, facts: Facts) -> bool:
+        """Whether conditions may have been decided like this where all facts hold."""
+        if not all(self.truth(value, taken) in (None, truth) for value, truth in facts):
+            return False
+        return all(
+            self._made(key, taken, DEEPEST) in (None, way == 0)
+            for key, way in taken.items()
+            if isinstance(key, Value)
+        )
+
+    def truth(self, value: Value, taken: Taken, depth: int = DEEPEST) -> bool | None:
+        """Whether a condition holds, if that follows."""
+        value = self._outermost(value)
+        return taken[value] == 0 if value in taken else self._made(value, taken, depth)
+
+    def _made(self, value: Value, taken: Taken, depth: int) -> bool | None:
+        """The same, by how it was computed."""
+        node = value.node
+        if node is None or not depth:
+            return None
+        name = node.op.name
+        if name == "if":
+            return self._of_if(node, value.index, taken, depth - 1)
+        if name == "constant":
+            array = node.attrs["value"].array
+            return bool(array.reshape(())) if array.size == 1 else None
+        if name not in ("logical_not", "logical_and", "logical_or"):
+            return None
+        parts = [self.truth(part, taken, depth - 1) for part in node.inputs]
+        if name == "logical_not":
+            return None if parts[0] is None else not parts[0]
+        decisive = name == "logical_or"
+        if decisive in parts:
+            return decisive
+        return None if None in parts else not decisive
+
+    def _of_if(self, node: Node, index: int, taken: Taken, depth: int) -> bool | None:
+        holds = self.truth(node.inputs[0], taken, depth)
+        graphs = node.graphs if holds is None else node.graphs[:1] if holds else node.graphs[1:]
+        found = {self.truth(graph.outputs[index], taken, depth) for graph in graphs}
+        return found.pop() if len(found) == 1 else None
+
+    def _outermost(self, value: Value) -> Value:
+        while value in self._outer:
+            value = self._outer[value]
+        return value

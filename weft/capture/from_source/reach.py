@@ -1,0 +1,119 @@
+"""The tensors that running code can still get at: through its variables, and through lists."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from functools import partial
+from types import (
+    BuiltinMethodType,
+    CellType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+from weft.base.source import PACKAGE
+from weft.capture.from_source.grown import Mark
+from weft.capture.from_source.merge import Maybe
+from weft.capture.watch.stores import instance_dict
+from weft.capture.watch.values import CONTAINERS
+from weft.capture.watch.watch import Watch
+from weft.core.tensor import Tensor
+
+#: Rooms of Weft whose variables and objects belong to what users write: layers, optimizers.
+_FOR_USERS = ("nn", "optim", "data")
+_OTHERS = tuple(os.path.join(PACKAGE, room) for room in _FOR_USERS)
+_LEAVES = (str, bytes, int, float, complex, type(None), type, ModuleType)
+
+
+class Reach:
+    """What can be reached now.
+
+    tensors   through variables, containers, objects and closures
+    listed    the tensors of which lists of the graph hold what they held when they were appended
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.tensors: list[Tensor] = []
+        self.listed: list[Tensor] = []
+        self._seen: set[int] = set()
+        self._kept: list[Any] = []
+        waiting = _variables()
+        for known in list(watch._known.values()):
+            if known.store is not None and known.store.original is not None:  # the run wrote to it
+                waiting.append(known.obj)
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, _LEAVES) or id(value) in self._seen:
+                continue
+            self._seen.add(id(value))
+            self._kept.append(value)
+            waiting.extend(self._parts(value))
+
+    def holds(self, obj: Any) -> bool:
+        return id(obj) in self._seen
+
+    def _parts(self, value: Any) -> Iterable[Any]:
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            return [getattr(value, "_grad", None)]
+        if isinstance(value, Mark):
+            self.listed += value.grown.held
+            return [value.grown]
+        if isinstance(value, Maybe):
+            return [value.value]
+        if isinstance(value, FunctionType):
+            cells = [part for cell in value.__closure__ or () for part in _held(cell)]
+            return [*cells, *(value.__defaults__ or ())]
+        if isinstance(value, (MethodType, BuiltinMethodType)):
+            return [value.__self__, getattr(value, "__func__", None)]
+        if isinstance(value, partial):
+            return [value.func, value.args, value.keywords]
+        if isinstance(value, GeneratorType):
+            return [] if value.gi_frame is None else [*value.gi_frame.f_locals.values()]
+        if isinstance(value, dict):
+            return [*value.values()]
+        if isinstance(value, CONTAINERS):
+            return list(value)
+        room = type(value).__module__.split(".")
+        if room[0] == "weft" and (len(room) < 2 or room[1] not in _FOR_USERS):
+            return ()
+        slots = [
+            getattr(value, name, None)
+            for cls in type(value).__mro__
+            for name in _slots(cls)
+            if not name.startswith("__")
+        ]
+        return [*(instance_dict(value) or {}).values(), *slots]
+
+
+def _slots(cls: type) -> Iterable[str]:
+    found = cls.__dict__.get("__slots__", ())
+    return [found] if isinstance(found, str) else found
+
+
+def _variables() -> list[Any]:
+    """What the variables of the functions that the watched run is in hold.
+
+    Who called it is of no concern: what they hold and the run can reach is known as from outside.
+    """
+    values: list[Any] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not Watch.run.__code__:
+        file = frame.f_code.co_filename
+        if not file.startswith(PACKAGE) or file.startswith(_OTHERS):
+            values += list(frame.f_locals.values())
+        frame = frame.f_back
+    return values
+
+
+def _held(cell: CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []

@@ -1,0 +1,168 @@
+"""What a path gives when it is run: its result with its history, and what it writes outside."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.autodiff.call import link, link_freed
+from weft.autodiff.node import tensor_of
+from weft.base.pytree import tree_unflatten
+from weft.capture.trace.new_leaves import make_leaves
+from weft.capture.trace.segments import Ending, Given, Made, Segment
+from weft.capture.trace.tree import backward_inputs
+from weft.capture.watch.effects import replay
+from weft.core.bind import bind
+from weft.core.number import Number
+from weft.core.tensor import Tensor, wrap
+from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
+from weft.ir.interpret import Program
+
+Numbers = dict[Value, Tensor]
+Execute = Callable[[list[Tensor]], Sequence[Tensor]]
+Prepare = Callable[[Graph], Execute]  # a graph in the form in which it is run
+
+
+def finish(
+    path: list[Segment],
+    numbers: Numbers,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    prepare: Prepare,
+) -> Any:
+    """The result of a path that was run; what the function wrote is written now."""
+    ending = path[-1].ending
+    assert ending is not None
+    made = [wrap(numbers[value]._data) for value in ending.made]
+    make_leaves(ending.new_leaves, made, args, kwargs)
+    if ending.backward is not None:
+        _link(ending, path, numbers, made, name, prepare)
+    leaves: list[Any] = []
+    for leaf in ending.leaves:
+        if leaf.__class__ is Made:
+            found = made[leaf.index]
+            leaves.append(found.numpy().item() if leaf.is_number else found)
+        elif leaf.__class__ is Given:
+            leaves.append(leaf.origin.evaluate(args, kwargs))
+        else:
+            leaves.append(leaf)
+    if ending.writes or ending.effects:
+        _write(ending, made, args, kwargs)
+    return tree_unflatten(ending.result, leaves)
+
+
+def _write(
+    ending: Ending, made: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    targets = [write.target.evaluate(args, kwargs) for write in ending.writes]
+    grads = [
+        write.grad if isinstance(write.grad, (int, str)) else write.grad.evaluate(args, kwargs)
+        for write in ending.writes
+    ]
+    for write, target, grad in zip(ending.writes, targets, grads, strict=True):
+        if write.value is not None:
+            target._data = made[write.value]._data
+            if write.history:
+                target._node = made[write.value]._node
+        if grad != "same":
+            target._grad = None if grad == "none" else made[grad] if isinstance(grad, int) else grad
+
+    def this_call(tensor: Tensor) -> Any:
+        place = ending.places[id(tensor)]
+        found = made[place] if isinstance(place, int) else place.evaluate(args, kwargs)
+        return found.numpy().item() if tensor.__class__ is Number else found
+
+    replay(ending.effects, args, kwargs, this_call)
+
+
+def _link(
+    ending: Ending,
+    path: list[Segment],
+    numbers: Numbers,
+    made: list[Tensor],
+    name: str,
+    prepare: Prepare,
+) -> None:
+    """Make the call one node of the dynamic graph."""
+    backward = ending.backward
+    assert backward is not None
+    own = [made[leaf.place] for leaf in ending.new_leaves if leaf.learns]
+    inner = backward.sources[: len(backward.sources) - len(own)]
+    sources = [numbers[value] for value in inner] + own
+    results = [made[i] for i in ending.tracked]
+    if backward.freed:
+        link_freed(name.capitalize(), sources, results, [result.type for result in results])
+        return
+    saved = backward_inputs(backward)
+    kept = [_plain(numbers[value]) for value in saved]
+    places = [i for i, value in enumerate(backward.gradients) if value is not None]
+    open_ = [i for i in places if backward.there[i] is not None]
+    wanted = [backward.gradients[i] for i in places] + [backward.there[i] for i in open_]
+
+    def spread(found: Sequence[Tensor]) -> list[Tensor | None]:
+        grads: list[Tensor | None] = [None] * len(sources)
+        for i, g in zip(places, found, strict=False):
+            grads[i] = g
+        for i, there in zip(open_, found[len(places) :], strict=True):
+            if not there:
+                grads[i] = None
+        return grads
+
+    def run_backward(
+        cotangents: Sequence[Tensor], release: bool = False
+    ) -> Sequence[Tensor | None]:
+        if backward.ready is None:
+            graph = extract(
+                f"{name}_backward",
+                [*saved, *backward.cotangents],
+                backward.nodes,
+                wanted,  # type: ignore[arg-type]
+            )
+            backward.ready = prepare(graph)
+        return spread(backward.ready(_given(kept, cotangents, release)))
+
+    # Leaves that the run made are inputs, too: what they were computed of is behind them.
+    inputs = [value for segment in path for value, _ in segment.inputs]
+    inputs += backward.sources[len(inner) :]
+    edges = dict(zip(backward.sources, [x._node for x in sources], strict=True))
+    given = [(numbers[value]._data, edges.get(value)) for value in inputs]
+
+    def differentiable(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        again = set() if backward.split is None else set(backward.split.recomputed)
+        nodes = [node for segment in path for node in segment.nodes]
+        nodes += [node for node in backward.nodes if node not in again]
+        program = Program(_behind(name, [*inputs, *backward.cotangents], nodes, wanted))
+        tensors = [tensor_of(data, node) for data, node in given]
+        slots = program.run([*tensors, *cotangents], bind)
+        return spread([slots[i] for i in program.outputs])
+
+    release = functools.partial(run_backward, release=True)
+    link(name.capitalize(), sources, results, run_backward, differentiable, release)
+
+
+def _behind(name: str, inputs: Sequence[Value], nodes: Sequence[Node], wanted: Any) -> Graph:
+    """A graph of some nodes in which the inputs stay what is given, also where a node makes one."""
+    graph = Graph(name)
+    graph.set_inputs([value.type for value in inputs], [""] * len(inputs))
+    given = dict(zip(inputs, graph.inputs, strict=True))
+    known = dict(given)
+    for node in nodes:
+        copy_nodes(graph, [node], known)
+        known.update((value, given[value]) for value in node.outputs if value in given)
+    graph.outputs = tuple([known[value] for value in wanted])
+    return graph
+
+
+def _given(kept: list[Any], cotangents: Sequence[Tensor], release: bool) -> list[Any]:
+    """The inputs of a backward; with `release` nobody else holds on to what was kept."""
+    given = [*kept, *cotangents]
+    if release:
+        kept.clear()
+    return given
+
+
+def _plain(value: Any) -> Any:
+    """What is kept for backward, without its history; a stack of tensors is kept as it is."""
+    return wrap(value._data) if isinstance(value, Tensor) else value

@@ -1,0 +1,211 @@
+"""One function of many guards, which also fetches what a recording reads from outside.
+
+Places on the way to several values are looked up once, and costly comparisons come last. What
+modules and optimizers hold is looked at only after one of them has changed, which one number tells
+(`weft.core.structure`): while it stays, their guards hold, and the tensors in them are those that
+were found before. So a call costs the same whatever number of parameters there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from weft.capture.watch.guards import COSTLY, Guard
+from weft.capture.watch.origin import Origin, Pool
+from weft.core.counted import NUMBERS
+from weft.core.structure import structure
+
+#: The arguments of a call -> the number of a guard that does not hold, or -1.
+Check = Callable[[tuple[Any, ...], dict[str, Any]], int]
+#: The arguments of a call -> the number of a guard that does not hold, or what was fetched.
+Enter = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+#: A place to fetch from, and what is done to the value found there; None: nothing.
+Wanted = tuple[Origin, Callable[[Any], Any] | None]
+
+_INDENT = " " * 8
+
+
+def compile_guards(guards: Sequence[Guard]) -> Check:
+    """`check(args, kwargs)`: -1 where all guards hold, else the number of one that does not.
+
+    An error on the way to a value (an attribute that is gone, an index out of range) is a guard
+    that does not hold.
+    """
+    return _compiled(guards, None)[0]
+
+
+def compile_entry(guards: Sequence[Guard], wanted: Sequence[Wanted]) -> tuple[Enter, list[int]]:
+    """`enter(args, kwargs)`: a list of what is at the wanted places, or the number of a guard.
+
+    The list has an order of its own, which is given, too: what is at wanted[order[i]] is its
+    element i. Where no guard is on the way to a place, it must be there.
+    """
+    return _compiled(guards, wanted)
+
+
+class _Code:
+    """Lines of a check function; each knows which guard it serves."""
+
+    def __init__(self, pool: Pool, fixed: dict[int, Origin] | None = None) -> None:
+        self.pool = pool
+        self.lines: list[str] = []
+        self.guards: list[int] = []
+        self.locals: dict[int, str] = {}
+        self.fixed = fixed or {}  # places in the group, by id, and
+        self.kept: list[Origin] = []  # those of them that are used
+
+    def add(self, line: str, guard: int) -> None:
+        self.lines.append(_INDENT + line)
+        self.guards.append(guard)
+
+    def place(self, origin: Origin, guard: int) -> str:
+        """The local variable that holds what an origin gives, computed when first needed."""
+        found = self.locals.get(id(origin))
+        if found is not None:
+            return found
+        if id(origin) in self.fixed:
+            text = f"kept[{len(self.kept)}]"
+            self.kept.append(origin)
+        else:
+            base = self.place(origin.parent, guard) if origin.parent is not None else ""
+            if isinstance(origin.key, Origin):
+                key = self.place(origin.key, guard)
+            else:
+                key = self.pool.name(origin.key)
+            text = origin.expression(base, key, self.pool)
+        if text.isidentifier():
+            self.locals[id(origin)] = text
+            return text
+        name = self.locals[id(origin)] = f"v{len(self.locals)}"
+        self.add(f"{name} = {text}", guard)
+        return name
+
+    def test(self, guard: Guard, number: int) -> None:
+        value = "" if guard.origin is None else self.place(guard.origin, number)
+        others = [self.place(origin, number) for origin in guard.others]
+        self.add(f"if {guard.expression(self.pool, value, others)}: return {number}", number)
+
+    def give(self, origins: Sequence[Origin], guard: int) -> None:
+        """Return what is at some places."""
+        places = [self.place(origin, guard) for origin in origins]
+        self.add(f"return ({''.join(f'{place}, ' for place in places)})", guard)
+
+
+def _compiled(guards: Sequence[Guard], wanted: Sequence[Wanted] | None) -> tuple[Enter, list[int]]:
+    pool = Pool()
+    numbered = list(enumerate(guards))
+    grouped = [(i, g) for i, g in numbered if g.grouped]
+    rest = [(i, g) for i, g in numbered if not g.grouped and g.kind != "call"]
+    rest.sort(key=lambda entry: entry[1].kind in COSTLY)  # stable: places before what is in them
+    fixed = {id(g.origin): g.origin for _, g in grouped if g.origin is not None and _is_fixed(g)}
+    last = numbered[-1][0] if numbered else 0
+    held = [] if wanted is None else [i for i, (o, _) in enumerate(wanted) if id(o) in fixed]
+
+    head = _Code(pool)
+    for number, guard in numbered:
+        if guard.kind == "call":
+            head.test(guard, number)
+    tail = _Code(pool, fixed)
+    for number, guard in rest:
+        tail.test(guard, number)
+    order = held
+    if wanted is not None:
+        free = [i for i in range(len(wanted)) if i not in set(held)]
+        order = held + free
+        parts = ["*held"] if held else []
+        for i in free:
+            place, convert = tail.place(wanted[i][0], last), wanted[i][1]
+            parts.append(place if convert is None else f"{pool.name(convert)}({place})")
+        tail.add(f"return [{', '.join(parts)}]", last)
+    if grouped:
+        inputs = [] if wanted is None else [wanted[i][0] for i in held]
+        _add_group(head, grouped, tail.kept, inputs)
+    head.lines += tail.lines
+    head.guards += tail.guards
+    return _built(head, pool), order
+
+
+def _is_fixed(guard: Guard) -> bool:
+    """Whether the place of a guard in the group holds one object as long as the guard holds."""
+    return guard.kind in ("tensor", "identity") or (
+        guard.kind == "class" and guard.expected not in NUMBERS
+    )
+
+
+def _add_group(
+    code: _Code, grouped: list[tuple[int, Guard]], kept: list[Origin], inputs: list[Origin]
+) -> None:
+    """Check what modules hold, unless no module has changed since it last held.
+
+    The tensors among it that have no history are known then, and looked at in one go: an in-place
+    write may give them one.
+    """
+    pool, first = code.pool, grouped[0][0]
+    group = _Code(pool)
+    for number, guard in grouped:
+        group.test(guard, number)
+    bare = [g.origin for _, g in grouped if g.kind == "bare" and g.origin is not None]
+    pool.namespace["structure"] = structure
+    pool.namespace["group"] = _built(group, pool)
+    parts = {"bare": bare, "kept": kept, "held": inputs}
+    for part, origins in parts.items():
+        listed = _Code(pool)
+        listed.give(origins, first)
+        pool.namespace[f"find_{part}"] = _built(listed, pool)
+    roots = {id(g.root): g.root for _, g in grouped if g.root is not None}
+    # One tuple each, exchanged as a whole: other threads may check at the same time.
+    held: list[Any] = [(-1, (), (), (), *[None] * len(roots))]
+    failed: list[Any] = [(-1, 0, *[None] * len(roots))]
+    # A tensor may get and lose a history without being told of; all else fails until a change.
+    lasting = frozenset(i for i, g in grouped if g.kind not in ("tensor", "bare"))
+    yes, no, final = pool.name(held), pool.name(failed), pool.name(lasting)
+    places = [code.place(root, first) for root in roots.values()]
+    rest = "".join(f", {place}" for place in places)
+    unlike = "".join(f" or seen[{i}] is not {place}" for i, place in enumerate(places, 4))
+    alike = "".join(f" and seen[{i}] is {place}" for i, place in enumerate(places, 2))
+    found = ", ".join(f"find_{part}(args, kwargs)" for part in parts)
+    code.add(f"seen = {yes}[0]", first)
+    code.add(f"if seen[0] != structure.version{unlike}:", first)
+    code.add("    version = structure.version", first)
+    code.add(f"    seen = {no}[0]", first)
+    code.add(f"    if seen[0] == version{alike}: return seen[1]", first)
+    code.add("    failed = group(args, kwargs)", first)
+    code.add("    if failed >= 0:", first)
+    code.add(f"        if failed in {final}: {no}[0] = (version, failed{rest})", first)
+    code.add("        return failed", first)
+    code.add(f"    seen = {yes}[0] = (version, {found}{rest})", first)
+    for i, (part, origins) in enumerate(parts.items(), 1):
+        if origins:
+            code.add(f"{part} = seen[{i}]", first)
+    if bare:
+        pool.namespace["history"] = attrgetter("_node")
+        code.add("if any(map(history, bare)):", first)
+        code.add("    failed = group(args, kwargs)", first)
+        code.add("    if failed >= 0: return failed", first)
+
+
+_count = 0
+
+
+def _built(code: _Code, pool: Pool) -> Enter:
+    global _count
+    head = ["def check(args, kwargs):", "    try:"]
+    body = code.lines or ["        pass"]
+    tail = [
+        "    except Exception as error:",
+        "        return failed_at(error.__traceback__.tb_lineno)",
+        "    return -1",
+    ]
+    numbers = [0, 0, *(code.guards or [0]), 0, 0, 0]
+    text = "\n".join([*head, *body, *tail]) + "\n"
+    _count += 1
+    file = f"<weft guards {_count}>"
+    # For tracebacks and for people who look; the lines go when the check function does.
+    namespace: dict[str, Any] = dict(pool.namespace)
+    namespace["failed_at"] = lambda line: numbers[line - 1]
+    exec(compile(text, file, "exec"), namespace)
+    check: Enter = namespace["check"]
+    check.__doc__ = text
+    return check
