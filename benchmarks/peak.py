@@ -16,9 +16,9 @@ from weft.codegen.jit import build
 from weft.codegen.target import host
 
 CHAINS = 12  # independent sums: enough for the latency of a multiply-add, few enough for registers
-ROUNDS = 400_000
+ROUNDS = 1_000_000
 BYTES = 256 << 20  # far more than caches hold
-TRIES = 5
+TRIES = 40  # of a few milliseconds each: one of them is not disturbed
 
 
 def measured(threads: int) -> dict[str, float]:

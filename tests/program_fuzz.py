@@ -43,7 +43,8 @@ class Written:
     seed: int
     lines: list[str] = field(default_factory=list)
     #: "one path used": a name that only one path defines is read afterwards; "aliases": two names
-    #: may hold one tensor, so that a write in place shows in both; "raises": some calls may raise
+    #: may hold one tensor, so that a write in place shows in both; "rows written": w may be what a
+    #: loop goes over, or another tensor, when it is written; "raises": some calls may raise
     special: set[str] = field(default_factory=set)
 
     @property
@@ -249,6 +250,9 @@ class _Writer:
         )
         body = self.block(depth + 1, True, sure)
         body = [use, *body] if self.chance(0.7) else [*body, use]
+        starts = {line.strip()[:2] for line in body}
+        if "w)" in head and {"w[", "w "} <= starts:
+            self.written.special.add("rows written")
         lines = [head, *self.indented(body)]
         if self.chance(0.2):
             lines += ["else:", *self.indented(self.block(depth + 1, in_loop, sure))]

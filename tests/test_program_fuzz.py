@@ -38,10 +38,10 @@ def skipped(written: program_fuzz.Written, want: Outcome, got: Outcome, mode: st
     """What a graph may refuse as a whole, though some of its paths would run.
 
     A name that one path lacks and that is read afterwards; two names that hold one tensor on some
-    paths only, and are written to.
+    paths only, and are written to; or a name and a loop that goes over its rows.
     """
     refused = got.error is not None and issubclass(got.error, weft.errors.CaptureError)
-    hard = {"one path used", "aliases"} & written.special
+    hard = {"one path used", "aliases", "rows written"} & written.special
     return mode == "source" and refused and bool(hard)
 
 

@@ -302,12 +302,24 @@ def identity_in_a_loop(x):
     return z
 
 
+def rows_of_one_of_two(x):
+    """The loop goes over w, which w may still be when it is written."""
+    w = x * 1.0
+    total = x.sum() * 0
+    for row in weft.unroll(w):
+        total = total * 2 + row
+        if total > 0:
+            w = w * 3
+        w[-1] = total
+    return total, w
+
+
 REFUSED = [
     *(the_other_is_written, one_of_two_is_written, decided_in_a_nested_if, shared_on_one_side),
     *(in_a_dict, shared_after_a_loop, shared_in_the_next_iteration, read_late, element_written),
     *(from_outside_in_the_next_iteration, through_another_name_iterations_before),
     *(appended_and_written, appended_and_written_later, identity_of_one_of_two),
-    identity_in_a_loop,
+    *(identity_in_a_loop, rows_of_one_of_two),
 ]
 
 

@@ -78,7 +78,7 @@ def embedding(words: int, width: int, classes: int) -> Build:
                 self.head = nn.Linear(width, classes)
 
             def forward(self, x: Any) -> Any:
-                return self.head(self.embedding(x).mean(1))
+                return self.head(self.embedding(x).mean(axis=1))
 
         return Model()
 

@@ -33,7 +33,8 @@ def emit_product(
     product, axes = _product(group)
     a, b = _leaves(group)
     store = Epilogue(group, places, axes(place))
-    return matmul.emit(module, name, product, places[a.root], places[b.root], store)
+    scratch = len(group.operands[node]) + len(node.outputs)  # after them: see GraphCode
+    return matmul.emit(module, name, product, places[a.root], places[b.root], store, scratch)
 
 
 def _leaves(group: Group) -> list[Leaf]:

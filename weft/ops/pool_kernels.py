@@ -38,7 +38,8 @@ def _places(window: Window, axes_behind: int) -> list[tuple[Any, Any]]:
 def _pool_axis(x: Array, window: Window, behind: int, ufunc: np.ufunc, start: Any) -> Array:
     """The windows along one axis, each folded by `ufunc`."""
     axis = x.ndim - 1 - behind
-    if window.taps == window.size and window.out == 1 and not window.low:
+    whole_axis = window.taps == window.size and window.dilation == 1
+    if whole_axis and window.out == 1 and not window.low:
         folded: Array = ufunc.reduce(x, axis=axis, keepdims=True, dtype=x.dtype)
         return folded
     places = _places(window, behind)

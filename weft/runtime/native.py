@@ -27,6 +27,7 @@ from weft.ir.types import TensorType
 from weft.passes.common import CommonSubexpressions
 from weft.passes.dead_code import DeadCode
 from weft.runtime.entry import LAYOUT, add_entry
+from weft.runtime.outputs import Outputs
 from weft.runtime.pool.poll import INTERRUPTED
 from weft.runtime.threads import parallel_address, poll_address, pool_address, raise_interrupt
 from weft.schedule.decompose import decompose
@@ -85,9 +86,8 @@ class NativeProgram:
         self._constant_arrays = [np.ascontiguousarray(literals[digest].array) for digest in digests]
         self.calls: list[Node] = made.calls if made else []
         self._entry = _ENTRY(self.library.address("entry"))
-        self._outputs = [
-            (tensor_type(value).shape, tensor_type(value).dtype.numpy) for value in graph.outputs
-        ]
+        kinds = [tensor_type(value) for value in graph.outputs]
+        self._outputs = Outputs([(kind.shape, kind.dtype.numpy) for kind in kinds])
         self._arenas: list[tuple[int, Any]] = []
         self._errors: dict[int, BaseException] = {}  # by thread: what a call into Python raised
         self._callback = _CALLBACK(self._call)
@@ -127,13 +127,14 @@ class NativeProgram:
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         arrays = [x._data for x in inputs]
-        made = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        made = self._outputs.take()
         try:
             arena = self._arenas.pop()
         except IndexError:
             arena = _arena(self.arena)
         status = self._entry(id(arrays), id(made), arena[0], self._run)
         self._arenas.append(arena)
+        self._outputs.give(made)
         if status:
             return self._failed(status, inputs, arrays)
         return [wrap(array) for array in made]

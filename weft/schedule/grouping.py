@@ -85,7 +85,6 @@ class Grouping:
             if found is None:
                 before = node.inputs[0]
                 if before not in self._copies:
-                    self._wanted[root] = None
                     self._copies[before] = self._copied(before, Leaf(root, view))
                 root = self._copies[before]
                 self._wanted[root] = None
@@ -101,27 +100,55 @@ class Grouping:
         return root
 
     def _copied(self, value: Value, operand: Leaf | Scalar) -> Value:
-        """A value of its own with the elements of another, in C order."""
+        """A value of its own with the elements of another, in C order.
+
+        The group that computes the elements writes them there itself, where it can.
+        """
         kind = tensor_type(value)
         node = Node(OPS["identity"], [value], {}, [kind], (), None)
-        group = self._new("loop")
-        place = group.space.full(kind.shape)
-        group.add(node, place, [operand], place)
+        root = self.root(value)[0]
+        home = self._home.get(root)
+        place = None if home is None else self._place_in(home, root, value)
+        if home is not None and place is not None:
+            group = home
+            group.add(node, place, [root], place)
+        else:
+            if isinstance(operand, Leaf):
+                self._wanted[operand.root] = None
+            group = self._new("loop")
+            place = group.space.full(kind.shape)
+            group.add(node, place, [operand], place)
         made = node.outputs[0]
         self._home[made] = group
         return made
+
+    def _place_in(self, group: Group, root: Value, value: Value) -> Map | None:
+        """Where a view of a value lies in the loops that compute it; None if not in them."""
+        if group.kind not in ("loop", "product") or root in group.after:
+            return None
+        self._inside(group, value)  # what a view cuts is cut before it is read
+        found = self._inside(group, value)
+        if found is None:
+            return None
+        if any(not axes and size != 1 for axes, size in zip(*found, strict=True)):
+            return None  # repeated: there are more elements than the loops go through
+        return found[0] if group.fits(found[0]) else None
 
     def _settled(self, value: Value) -> Value:
         """A value that lies in memory in C order from its first byte on, equal to this one."""
         if not isinstance(value.type, TensorType):  # a stack, or a token
             self._wanted[value] = None
             return value
+        root = self.root(value)[0]
+        wanted = root in self._wanted
         found = self.leaf(value)
         if isinstance(found, Leaf) and found.view.is_dense:
             whole = size_of(tensor_type(found.root).shape)
             if size_of(found.view.shape) == whole:
                 return found.root
         if value not in self._copies:
+            if not wanted and isinstance(found, Leaf) and found.root is root:
+                del self._wanted[root]  # only the copy may be needed, and its group knows
             self._copies[value] = self._copied(value, found)
         self._wanted[self._copies[value]] = None
         return self._copies[value]

@@ -127,9 +127,9 @@ class Group:
                 return None
             made[i] = tuple(taken)
         found = tuple(axes or () for axes in made)
-        return found if self._fits(found) else None
+        return found if self.fits(found) else None
 
-    def _fits(self, place: Map) -> bool:
+    def fits(self, place: Map) -> bool:
         """Whether the loops can compute a value there: at each point, or once for each row."""
         axes = [axis for part in place for axis in part]
         if len(set(axes)) != len(axes):

@@ -83,6 +83,7 @@ class Mixed:
         self.watch = watch
         self.paths = Paths()
         self.log: list[tuple[Tensor, Facts]] = []  # tensors that were written, and where
+        self.rows: list[Tensor] = []  # that loops which run go over: rows are read in their turn
         self._known: dict[int, Which] = {}
         self._tensors: dict[int, Tensor] = {}  # roots, and what lists hold, by id
         self._entered: dict[int, Tensor] = {}
@@ -174,6 +175,15 @@ class Mixed:
         finally:
             self._quiet = before
 
+    @contextlib.contextmanager
+    def going_over(self, rows: Sequence[Tensor]) -> Iterator[None]:
+        """In here a loop goes over the rows of these tensors."""
+        self.rows += rows
+        try:
+            yield
+        finally:
+            del self.rows[len(self.rows) - len(rows) :]
+
     def check(self, target: Tensor) -> None:
         """A tensor is about to be written."""
         if self._quiet:
@@ -181,7 +191,7 @@ class Mixed:
         self.log.append((target, self.paths.facts))
         if id(target) not in self._known and id(target) not in self._tensors:
             return
-        reach = Reach(self.watch)
+        reach = Reach(self.watch, self.rows)
         if any(other is not target and self.may_be_one(target, other) for other in reach.tensors):
             raise refused(target)
         if any(self.may_be_one(target, other) for other in reach.listed):

@@ -38,15 +38,14 @@ class Reach:
     listed    the tensors of which lists of the graph hold what they held when they were appended
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, also: Iterable[Any] = ()) -> None:
         self.tensors: list[Tensor] = []
         self.listed: list[Tensor] = []
         self._seen: set[int] = set()
         self._kept: list[Any] = []
-        waiting = _variables()
-        for known in list(watch._known.values()):
-            if known.store is not None and known.store.original is not None:  # the run wrote to it
-                waiting.append(known.obj)
+        waiting = [*_variables(), *also]
+        stores = [known.store for known in watch._known.values() if known.store is not None]
+        waiting += [store.obj for store in stores if store.original is not None]  # written to
         while waiting:
             value = waiting.pop()
             if isinstance(value, _LEAVES) or id(value) in self._seen:

@@ -164,6 +164,21 @@ def for_(
     after: Sequence[str],
 ) -> None:
     rows = None if graph_recorder() is None else rows_of(hooks, iterable)
+    over = rows if not isinstance(iterable, Unrolled) else rows_of(hooks, iterable.iterable)
+    with hooks.flow.mixed.going_over([] if over is None else over.live_tensors()):
+        _for(hooks, iterable, rows, body, going, state, head, after)
+
+
+def _for(
+    hooks: SourceHooks,
+    iterable: Any,
+    rows: Rows | None,
+    body: Callable[[Any], Any],
+    going: Callable[[], Any] | None,
+    state: State,
+    head: Sequence[str],
+    after: Sequence[str],
+) -> None:
     if rows is not None and not rows.is_short:
         if isinstance(rows.count, Tensor):
             trouble = _trouble(lambda: _for_as_while(hooks, rows, body, going, state, head, after))

@@ -10,6 +10,7 @@ from weft.codegen.matmul.flip import flipped, flipped_store
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.plan import choose
 from weft.codegen.matmul.product import Product
+from weft.codegen.matmul.tile import Tiles
 from weft.codegen.text import Module
 
 __all__ = ["emit"]
@@ -47,5 +48,6 @@ def emit(
         product, a, b = flipped(product), b, a
     if product.m == 1 and product.a.column == product.b.row == 1:
         return dots(module, name, product, number, (a, b), store)
-    plan = choose(product, number, module.target, scratch is not None)
+    known = Tiles(module, number, across=product.a.column != 1)
+    plan = choose(product, number, module.target, scratch is not None, known)
     return blocked(module, name, product, number, plan, (a, b, scratch), store)

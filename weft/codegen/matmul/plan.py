@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,8 +50,18 @@ def even(size: int, most: int) -> int:
     return -(-size // -(-size // most))
 
 
-def choose(product: Product, number: Number, target: Target, sharing: bool) -> Plan:
-    """`sharing`: whether there is memory for copies that threads share."""
+def choose(
+    product: Product,
+    number: Number,
+    target: Target,
+    sharing: bool,
+    made: Container[tuple[int, int]],
+) -> Plan:
+    """`sharing`: whether there is memory for copies that threads share.
+
+    `made` has the rows and vectors of tiles that are there already: where one of them is nearly as
+    good as the best, it saves making another.
+    """
     m, n, k = product.m, product.n, product.k
     lanes = target.lanes(number.width)
     # Elements that must be widened are copied, unless they are read only once or twice.
@@ -58,7 +69,7 @@ def choose(product: Product, number: Number, target: Target, sharing: bool) -> P
     most = 14
     if product.a.column == 1 and a == "place":
         most = _together(product.a.row * number.size)
-    rows, vectors = _tile(m, n, lanes, target, most)
+    rows, vectors = _tile(m, n, lanes, target, most, made)
     panel = vectors * lanes
     panels, tiles = -(-n // panel), -(-m // rows)
 
@@ -95,7 +106,9 @@ def _together(step: int) -> int:
     return {4096: 6, 2048: 12}.get(math.gcd(step, 4096), 14)
 
 
-def _tile(m: int, n: int, lanes: int, target: Target, most: int) -> tuple[int, int]:
+def _tile(
+    m: int, n: int, lanes: int, target: Target, most: int, made: Container[tuple[int, int]]
+) -> tuple[int, int]:
     """Rows and vectors of the tile that covers the result in the fewest cycles per term."""
     wide = target.vector_bytes == 64 or not target.triple.startswith(("x86", "i686"))
     registers = 32 if wide else 16
@@ -112,6 +125,8 @@ def _tile(m: int, n: int, lanes: int, target: Target, most: int) -> tuple[int, i
             # Few rows read b again more often, and it comes from the second cache; few vectors
             # read a again more often, from the first.
             cost = count * cycles * (1 + 0.3 / rows + 0.1 / vectors)
+            if (rows, vectors) in made:
+                cost *= 0.97
             if best is None or cost < best[0]:
                 best = (cost, rows, vectors)
     assert best is not None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["tile"]
+__all__ = ["Tiles", "tile"]
 
 
 def tile(
@@ -21,10 +22,10 @@ def tile(
     a_step is the bytes from a row of a to the next, the terms lying side by side; `across` is the
     other way: the rows lie side by side and a_step leads to the next term. b_step leads from one
     term of b to the next, sums_step from a row of sums to the next; they start from 0
-    unless `more`. Where `last` is not 0 only so many lanes of b's last vector are there. k is at least 1.
+    unless `more`. Where `last` is not 0 only so many lanes of b's last vector are there. k is at
+    least 1.
     """
-    way = "across" if across else "along"
-    name = f"tile.{a}.{b}.{rows}x{vectors}.{way}.{last}"
+    name = _name(a, b, rows, vectors, across, last)
 
     def make(module: Module) -> None:
         params = [
@@ -41,6 +42,24 @@ def tile(
                across, last)  # fmt: skip
 
     return module.once(name, make)
+
+
+def _name(a: Number, b: Number, rows: int, vectors: int, across: bool, last: int) -> str:
+    return f"tile.{a}.{b}.{rows}x{vectors}.{'across' if across else 'along'}.{last}"
+
+
+class Tiles:
+    """The (rows, vectors) of tiles of copied operands that a module has."""
+
+    def __init__(self, module: Module, number: Number, *, across: bool) -> None:
+        self._has = module.has
+        self._number = number.packed
+        self._across = across
+
+    def __contains__(self, shape: object) -> bool:
+        rows, vectors = cast("tuple[int, int]", shape)
+        number = self._number
+        return self._has(_name(number, number, rows, vectors, self._across, 0))
 
 
 #: Rows of `a` that one pointer reaches: base, base + step, base + 2 * step.

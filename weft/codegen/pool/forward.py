@@ -8,7 +8,7 @@ from weft.codegen.conv.element import Element
 from weft.codegen.conv.loops import add, at, inside, least, mul, nest, split_index
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.pool.problem import Pooling
-from weft.codegen.pool.taps import Row, each_row, each_tap, lanes_of
+from weft.codegen.pool.taps import Row, each_row, each_tap, lanes_of, lies_inside
 from weft.codegen.scalar.forms import memory_type
 from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
@@ -22,10 +22,11 @@ class Fold:
 
     largest: bool
 
-    def start(self, element: Element) -> int | float:
-        """What changes no value."""
+    def start(self, problem: Pooling) -> int | float:
+        """What changes no value. (0 does change -0, but is what a window of padding sums up to.)"""
+        element = problem.element
         if not self.largest:
-            return -0.0 if element.real else 0
+            return -0.0 if element.real and all(map(lies_inside, problem.windows)) else 0
         if element.real:
             return float("-inf")
         return 0 if element.dtype.kind == "uint" else -(1 << (element.dtype.bits - 1))
@@ -87,7 +88,7 @@ def _across(
     """Lanes are windows side by side."""
     element, last = problem.element, problem.last
     lanes = lanes_of(problem)
-    start = constant(element.kind, fold.start(element), lanes)
+    start = constant(element.kind, fold.start(problem), lanes)
     kind = vector_type(element.kind, lanes)
     with f.loop("0", str(last.out), str(lanes)) as x:
         total = f.var(kind, start)
@@ -123,7 +124,7 @@ def _along(
 ) -> None:
     """Lanes are elements of one row of a window, folded in the end."""
     element, last, lanes = problem.element, problem.last, problem.element.moved
-    start = constant(element.kind, fold.start(element), lanes)
+    start = constant(element.kind, fold.start(problem), lanes)
     kind, which = vector_type(element.kind, lanes), vector_type("i1", lanes)
     memory = memory_type(element.dtype)
     with f.loop("0", str(last.out)) as x:

@@ -14,7 +14,7 @@ from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function
 from weft.ops.windows import Window
 
-__all__ = ["Row", "each_row", "each_tap", "lanes_of"]
+__all__ = ["Row", "each_row", "each_tap", "lanes_of", "lies_inside"]
 
 #: Taps along the last axis up to so many are written out, and those along leading axes up to so
 #: many of all; more are gone through in a loop.
@@ -86,7 +86,7 @@ def each_row(
             elif window.taps > 1:
                 tap = stack.enter_context(f.loop("0", str(window.taps)))
             here = add(f, mul(f, place, window.stride), mul(f, tap, window.dilation), -window.low)
-            if not _inside(window):
+            if not lies_inside(window):
                 valid = inside(f, here, str(window.size), 1)
                 stack.enter_context(f.when(valid))
             offset = add(f, offset, mul(f, here, stride))
@@ -116,7 +116,7 @@ def each_tap(
         else:
             shift = add(f, mul(f, tap, last.dilation), -last.low)
         mask = None
-        if not _inside(last):
+        if not lies_inside(last):
             start = add(f, mul(f, x, last.stride), shift)
             mask = inside(f, start, str(last.size), lanes, last.stride)
         body(offset, add(f, first, tap), shift, mask)
@@ -133,7 +133,7 @@ def each_tap(
                     one(offset, first, tap)
 
 
-def _inside(window: Window) -> bool:
+def lies_inside(window: Window) -> bool:
     """Whether all windows lie inside the axis."""
     end = (window.out - 1) * window.stride + (window.taps - 1) * window.dilation - window.low
     return window.low <= 0 and end < window.size
