@@ -1,9 +1,10 @@
 """Where the time of a work's machine code goes, kernel by kernel.
 
-    python benchmarks/kernels.py NAME [--threads 1] [--seconds 3]
+    python benchmarks/kernels.py NAME [--threads 1] [--seconds 3] [--cpu-time]
 
-Reads of the cycle counter are put around each call of a kernel in the generated code; the least of
-each is shown, as others may run on the machine, with how often it is called per step.
+The clock is read before and after each call of a kernel in the generated code; the least of each is
+shown, as others may run on the machine, with how often it is called per step. On a busy machine,
+--cpu-time (with one thread) leaves out when others had the core.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _NEVER = (1 << 62) - 1
 
 
 class Counters:
-    """For each kernel that is called: the least number of cycles, the sum, and the calls."""
+    """For each kernel that is called: the least number of ns, the sum, and the calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: int) -> None:
+        self.clock = clock
         self.names: list[str] = []
         self.library: Any = None
 
@@ -47,8 +49,8 @@ class Counters:
                 continue
             at = len(self.names)
             self.names.append(name)
-            lines += [f"  %begin.{at} = call i64 @llvm.readcyclecounter()", line]
-            lines += [f"  %stop.{at} = call i64 @llvm.readcyclecounter()"]
+            lines += [f"  %begin.{at} = call i64 @clock.now()", line]
+            lines += [f"  %stop.{at} = call i64 @clock.now()"]
             lines += [f"  call void @count(i64 {at}, i64 %begin.{at}, i64 %stop.{at})"]
         return "\n".join(lines) + self._counting()
 
@@ -62,7 +64,17 @@ class Counters:
             for k in range(3)
         )
         return f"""
-declare i64 @llvm.readcyclecounter()
+declare i32 @clock_gettime(i32, ptr)
+define internal i64 @clock.now() noinline {{
+  %at = alloca [2 x i64], align 16
+  call i32 @clock_gettime(i32 {self.clock}, ptr %at)
+  %s = load i64, ptr %at
+  %p = getelementptr i64, ptr %at, i64 1
+  %ns = load i64, ptr %p
+  %whole = mul i64 %s, 1000000000
+  %sum = add i64 %whole, %ns
+  ret i64 %sum
+}}
 declare i64 @llvm.umin.i64(i64, i64)
 @counters = global {table} zeroinitializer
 define internal void @count(i64 %n, i64 %begin, i64 %stop) noinline {{
@@ -86,11 +98,11 @@ define internal void @count(i64 %n, i64 %begin, i64 %stop) noinline {{
         return [(n, *found[3 * i : 3 * i + 3]) for i, n in enumerate(self.names)]  # type: ignore[misc]
 
 
-def watch() -> list[Counters]:
+def watch(clock: int) -> list[Counters]:
     made: list[Counters] = []
 
     def cached(key: Any, make: Any, target: Any = None) -> Any:
-        counters = Counters()
+        counters = Counters(clock)
         code = make()
         text = counters.instrumented(code.text)
         loaded = cache.cached(
@@ -104,47 +116,29 @@ def watch() -> list[Counters]:
     return made
 
 
-def cycles_per_us() -> float:
-    """Of the counter: from a loop's length in both."""
-    found = []
-    library = cache.cached(
-        None,
-        lambda: cache.Code(
-            "declare i64 @llvm.readcyclecounter()\ndefine i64 @now() {\n"
-            "  %t = call i64 @llvm.readcyclecounter()\n  ret i64 %t\n}\n",
-            ["now"],
-        ),
-    ).library
-    now = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("now"))
-    for _ in range(3):
-        start, begin = time.perf_counter(), now()
-        time.sleep(0.05)
-        found.append((now() - begin) / ((time.perf_counter() - start) * 1e6))
-    return min(found)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="a work's time, kernel by kernel")
     parser.add_argument("name", choices=[work.name for work in WORKS])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--cpu-time", action="store_true")
     options = parser.parse_args()
     weft.set_num_threads(options.threads)
     look.watch()
-    counted = watch()
+    counted = watch(time.CLOCK_THREAD_CPUTIME_ID if options.cpu_time else time.CLOCK_MONOTONIC)
+    now = time.process_time if options.cpu_time else time.perf_counter
     work = next(work for work in WORKS if work.name == options.name)
     job = work.make(Kit(weft, weft.compile, lambda f: f, lambda f: f))
     job.step()
     print(look.summary(look.programs()))
     steps, end, least = 1, time.perf_counter() + options.seconds, float("inf")
     while time.perf_counter() < end:
-        start = time.perf_counter()
+        start = now()
         job.step()
-        least = min(least, time.perf_counter() - start)
+        least = min(least, now() - start)
         steps += 1
-    speed = cycles_per_us()
     rows = [
-        (least * calls / steps / speed, total / steps / speed, calls / steps, name)
+        (least * calls / steps / 1e3, total / steps / 1e3, calls / steps, name)
         for counters in counted
         for name, least, total, calls in counters.read()
         if calls > 1  # others belong to a first recording, which is not used any more

@@ -47,9 +47,11 @@ class Failed(Exception):
 class Side:
     """A process that does one work in one library."""
 
-    def __init__(self, name: str, work: Work, threads: int, caches: Path) -> None:
+    def __init__(self, name: str, work: Work, options: argparse.Namespace, caches: Path) -> None:
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 (shown where the process dies of it)
+        threads = options.threads
         command = [sys.executable, str(HERE / "side.py"), name, work.name, str(threads)]
+        command.append("cpu" if options.cpu_time else "wall")
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -120,7 +122,7 @@ def measure(work: Work, options: argparse.Namespace, caches: Path, say: Any) -> 
             say(f"{work.name}: {name} makes it")
             try:
                 with_peers = caches if name != "weft" else own
-                side = sides[name] = Side(name, work, options.threads, with_peers)
+                side = sides[name] = Side(name, work, options, with_peers)
                 row["sides"][name] = {"first_s": side.ask("first"), "version": side.versions}
             except Failed as reason:
                 row["sides"][name] = {"failed": str(reason)}
@@ -150,7 +152,7 @@ def wanted(work: Work, options: argparse.Namespace, row: dict[str, Any]) -> Iter
 
 def warm_first_call(work: Work, options: argparse.Namespace, caches: Path) -> float:
     """Weft's first call in a new process that finds the machine code on disk."""
-    side = Side("weft", work, options.threads, caches)
+    side = Side("weft", work, options, caches)
     try:
         return float(side.ask("first"))
     finally:
@@ -346,6 +348,11 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--without", nargs="+", default=[], choices=SIDES, help="leave sides out")
     parser.add_argument("--threads", type=int, default=2, help="of each side (default: 2)")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="for a busy machine: seconds of the processor, with --threads 1",
+    )
     parser.add_argument("--rounds", type=int, help="how often each side's turn comes")
     parser.add_argument("--seconds", type=float, help="of a turn")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="for files")

@@ -241,6 +241,8 @@ class Grouping:
         does not fit in."""
         if group.kind not in ("loop", "product") or len(group.nodes) >= MOST_NODES:
             return None
+        if 0 in group.space.sizes.values():  # a copy of nothing
+            return None
         values = [self.root(value)[0] for value in node.inputs]
         if any(value in group.after for value in values):
             return None
