@@ -133,6 +133,8 @@ SHAPES = [  # m, n, k
     (61, 130, 400),
     (300, 40, 520),
     (1, 300, 40),
+    (8, 1000, 20),
+    (2, 150, 9),
     (1, 37, 129),
     (1, 1, 1000),
     (1, 5, 70),
@@ -189,8 +191,11 @@ def test_narrower_vectors(dtype: str, width: int) -> None:
 
 
 def test_large_products_share_copies() -> None:
-    """Products that are cut into blocks of terms, with copies that items share; pitch of 4096."""
-    check_shapes([(300, 200, 1024), (1030, 66, 500)], dtypes.float32)
+    """Products that are cut into blocks of terms, with copies that items share; rows 4096 apart."""
+    check_shapes(
+        [(300, 200, 1024), (1030, 66, 500), (1024, 130, 300), (60, 40, 5000)], dtypes.float32
+    )
+    check_shapes([(1024, 70, 200)], dtypes.float64)
 
 
 # --- where operands lie -------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,10 @@ LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", str(ROOT / "tests" / "run_docs.py"), *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    as_users = {key: value for key, value in os.environ.items() if key != "WEFT_BACKEND"}
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, env=as_users
+    )
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -53,6 +53,7 @@ class GraphCode:
     results: list[Value]
     lower_bound: int
     kernels: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)  # what runs, in words
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,24 @@ class _GraphWriter:
             self.grouping.results,
             memory.lower_bound,
             [kernel.name for _, _, kernels in self.work for kernel in kernels],
+            [line for entry in self.work for line in self._described(*entry)],
         )
+
+    def _described(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> list[str]:
+        """A group in words: its ops, and where what it makes lies."""
+        ops = " ".join(node.op.name for node in group.nodes)
+        made = ", ".join(f"{value.type} {self._where(value)}" for value in group.outputs)
+        room = max((kernel.scratch for kernel in kernels), default=0)
+        more = f", {room} bytes of its own" if room else ""
+        lines = [f"{group.kind}: {ops} → {made}{more}"]
+        for code in self.nested.get(group, ()):
+            lines += [f"  {code.name}", *[f"    {line}" for line in code.steps]]
+        return lines
+
+    def _where(self, value: Value) -> str:
+        if value in self.results:
+            return f"as output {self.results[value]}"
+        return f"at {self.offsets[value]}" if value in self.offsets else "nowhere"
 
     def _all_kernels(self) -> bool:
         """Whether all groups have kernels; where not, their nodes are called in Python instead."""

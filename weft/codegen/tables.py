@@ -17,7 +17,7 @@ PRODUCTS: dict[str, Callable[..., Any] | None] = {
 #: (module, name, node) -> kernels.
 KERNELS: dict[str, Callable[..., Any]] = {
     **{name: emit for name, emit in conv.EMITTERS.items() if name not in PRODUCTS},
-    **getattr(pool, "EMITTERS", {}),
+    **pool.EMITTERS,
     **indexing.EMITTERS,
     **random.EMITTERS,
     **sorting.EMITTERS,

@@ -71,6 +71,7 @@ class NativeProgram:
         self.graph = graph
         _check_static(graph)
         self._made: Program | None = None
+        self._steps: list[str] = []
         loaded = cached(_key(graph), self._code)
         self.library = loaded.library
         self.arena, self.lower_bound, self.kernels, calls, digests = loaded.meta
@@ -116,9 +117,16 @@ class NativeProgram:
         self._made = made = Program(module)
         code = made.graph(whole, "graph")
         add_entry(module, len(whole.inputs), len(whole.outputs))
+        self._steps = code.steps
         digests = [literal.digest for literal in made.constants]
         meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests]
         return Code(module.text(), ["entry"], meta)
+
+    def plan(self) -> str:
+        """What runs, kernel by kernel, and where values lie in the memory of a run."""
+        self._code()
+        head = f"{self.arena} bytes of memory, {self.lower_bound} at least"
+        return "\n".join([head, *self._steps])
 
     @property
     def text(self) -> str:

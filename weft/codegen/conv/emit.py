@@ -44,7 +44,9 @@ def emit_conv(
     x, weight = (value.tensor_type.shape for value in node.inputs[:2])
     groups = node.attrs["groups"]
     outputs, channels, *kernel = weight
-    axes = merged([forward_axis(w) for w in _windows(node, x[2:], tuple(kernel))])
+    axes = [forward_axis(w) for w in _windows(node, x[2:], tuple(kernel))]
+    if store is None:  # to an epilogue, lanes do not go on from one row to the next
+        axes = merged(axes)
     taps = math.prod(kernel)
     results = outputs // groups
     problem = Problem(
@@ -69,7 +71,9 @@ def emit_conv_input(
     g, weight = (value.tensor_type.shape for value in node.inputs)
     groups = node.attrs["groups"]
     outputs, channels, *kernel = weight
-    axes = merged([backward_axis(w) for w in _windows(node, node.attrs["size"], tuple(kernel))])
+    axes = [backward_axis(w) for w in _windows(node, node.attrs["size"], tuple(kernel))]
+    if store is None:
+        axes = merged(axes)
     taps = math.prod(kernel)
     sources = outputs // groups
     problem = Problem(

@@ -8,7 +8,7 @@ from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, turn
-from weft.codegen.matmul.plan import Plan, up
+from weft.codegen.matmul.plan import FEW, Plan, up
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.matmul.tile import tile
 from weft.codegen.scalar.vec import vector_type
@@ -17,7 +17,6 @@ from weft.codegen.text import Function, Module
 __all__ = ["blocked"]
 
 _GAP = 16  # elements between rows of a copy: no power of two apart, so they share the cache well
-_CHUNK = 32  # rows of `a` that an item copies
 
 
 def blocked(
@@ -68,14 +67,14 @@ class _Writer:
         width = number.width
         terms = product.k if plan.b == "shared" else plan.terms
         self.b_panel = up(terms, self.lanes) * self.panel * width
-        if plan.a == "shared":
-            lines, length = (product.m, product.k)[:: 1 if self.along else -1]
-        else:
-            lines, length = (plan.rows, plan.terms)[:: 1 if self.along else -1]
+        lines, length = (plan.rows, plan.terms)[:: 1 if self.along else -1]
         self.a_pitch = (up(length, self.lanes) + _GAP) * width
-        self.a_lines = lines
+        self.a_own = lines * self.a_pitch
+        if plan.a == "shared":  # a panel for each tile, as of b
+            self.a_pitch = up(plan.rows, self.lanes) * width
+        self.a_tile = product.k * self.a_pitch
+        self.a_all = self.tiles * self.a_tile
         self.b_all = self.panels * self.b_panel  # of one matrix
-        self.a_all = lines * self.a_pitch
         self.b_stacks = product.stacks if any(product.b.batch) else 1
         self.a_stacks = product.stacks if any(product.a.batch) else 1
         self.b_start = self.a_stacks * self.a_all if plan.a == "shared" else 0
@@ -92,20 +91,16 @@ class _Writer:
         items = 0
         with f.loop("%begin", "%end") as item:
             if self.plan.a == "shared":
-                chunks = -(-self.a_lines // _CHUNK)
-                items = self.a_stacks * chunks
+                items = self.a_stacks * self.tiles
                 with f.when(f(f"icmp slt i64 {item}, {items}")):
-                    stack, chunk = divided(f, item, chunks)
-                    line = times(f, chunk, _CHUNK)
-                    count = least(f, minus(f, str(self.a_lines), line), str(_CHUNK))
+                    stack, t = divided(f, item, self.tiles)
                     batch = unravel(f, stack, product.batch)
                     src = self._start(argument(f, places[0]), product.a, batch)
-                    src = address(f, src, times(f, line, self.a_step))
-                    dst = address(f, scratch, times(f, stack, self.a_all))
-                    dst = address(f, dst, times(f, line, self.a_pitch))
-                    length = product.k if self.along else product.m
-                    self._call(copy(f.module, number), src, self.a_step, dst, self.a_pitch,
-                               count, str(length))  # fmt: skip
+                    src = address(f, src, times(f, self._row(t), number.size))
+                    dst = address(f, scratch, times(f, item, self.a_tile))
+                    rows = self.plan.rows
+                    move = panel(f.module, number, -(-rows // self.lanes))
+                    self._call(move, src, self.a_step, dst, self.a_pitch, str(product.k), str(rows))
             if self.plan.b == "shared":
                 first = items
                 items += self.b_stacks * self.panels
@@ -133,7 +128,7 @@ class _Writer:
         self.store.begin(f)
         waiting = plan.tiles * plan.panels if self.blocks > 1 else 1
         self.sums = self._room(plan.rows * self.panel * self.number.width * waiting)
-        self.a_room = self._room(self.a_all) if plan.a == "own" else ""
+        self.a_room = self._room(self.a_own) if plan.a == "own" else ""
         self.b_room = self._room(self.b_panel * plan.panels) if plan.b == "own" else ""
         with f.loop("%begin", "%end") as item:
             stack, rest = divided(f, item, self.down * self.side)
@@ -151,7 +146,7 @@ class _Writer:
                 at_b = self._start(b, product.b, batch)
             self._item(at_a, at_b, batch, down, side)
         f.do("ret i32 0")
-        work = plan.tiles * plan.rows * plan.panels * plan.vectors * product.k
+        work = plan.tiles * max(plan.rows, FEW) * plan.panels * plan.vectors * product.k
         pace = 0.3 if f.module.target.vector_bytes > 32 else 0.15
         items = product.stacks * self.down * self.side
         return Kernel(name, items, 10 + work * pace, self.scratch)
@@ -192,10 +187,7 @@ class _Writer:
         """The terms from `start` on, of an item's tiles."""
         f, plan, product, number = self.f, self.plan, self.product, self.number
         width = number.width
-        if plan.a == "shared":
-            a_term, a_row = (width, self.a_pitch)[:: 1 if self.along else -1]
-        else:
-            a_term, a_row = product.a.column * number.size, product.a.row * number.size
+        a_term = self.a_pitch if plan.a == "shared" else product.a.column * number.size
         a = address(f, a, times(f, start, a_term))
         if plan.b == "shared":
             b = address(f, b, times(f, start, self.panel * width))
@@ -205,22 +197,17 @@ class _Writer:
             with f.loop(*panels) as p:
                 near = minus(f, p, panels[0])
                 self._copy_panel(b, address(f, self.b_room, times(f, near, self.b_panel)), p, count)
-        call = tile(
-            f.module,
-            number if plan.a == "place" else number.packed,
-            number if plan.b == "place" else number.packed,
-            plan.rows,
-            plan.vectors,
-            across=not self.along,
-            last=product.n % self.lanes if plan.b == "place" else 0,
-        )
+        whole = product.n // self.panel  # panels that are
         more, done = "false", None
         if self.blocks > 1:
             more = f(f"icmp ne i64 {start}, 0")
             done = f(f"icmp sge i64 {plus(f, start, count)}, {product.k}")
         with f.loop(*tiles) as t:
             row = self._row(t)
-            at_a = address(f, a, times(f, row, a_row))
+            if plan.a == "shared":
+                at_a = address(f, a, times(f, t, self.a_tile))
+            else:
+                at_a = address(f, a, times(f, row, product.a.row * number.size))
             if plan.a == "own":
                 lines = [str(plan.rows), count][:: 1 if self.along else -1]
                 self._call(copy(f.module, number), at_a, self.a_step, self.a_room, self.a_pitch,
@@ -240,15 +227,38 @@ class _Writer:
                 if self.blocks > 1:
                     near = plus(f, times(f, minus(f, t, tiles[0]), plan.panels), near)
                     sums = address(f, sums, times(f, near, plan.rows * self.panel * width))
-                f.do(
-                    f"call void @{call}(ptr {at_a}, i64 {a_step}, ptr {at_b}, i64 {b_step}, "
-                    f"i64 {count}, ptr {sums}, i64 {self.panel * width}, i1 {more})"
+                given = (
+                    f"(ptr {at_a}, i64 {a_step}, ptr {at_b}, i64 {b_step}, i64 {count}, "
+                    f"ptr {sums}, i64 {self.panel * width}, i1 {more})"
                 )
+                if plan.b != "place" or product.n % self.panel == 0:
+                    f.do(f"call void @{self._tile(self.panel)}{given}")
+                elif whole == 0:
+                    f.do(f"call void @{self._tile(product.n)}{given}")
+                else:  # where b lies there is nothing behind its last column
+                    inner = f(f"icmp slt i64 {p}, {whole}")
+                    with f.when(inner):
+                        f.do(f"call void @{self._tile(self.panel)}{given}")
+                    with f.when(f(f"xor i1 {inner}, true")):
+                        f.do(f"call void @{self._tile(product.n % self.panel)}{given}")
                 if done is None:
                     self._put(sums, t, row, p, batch)
                 else:
                     with f.when(done):
                         self._put(sums, t, row, p, batch)
+
+    def _tile(self, columns: int) -> str:
+        """The function for a tile of so many columns."""
+        plan, number = self.plan, self.number
+        return tile(
+            self.f.module,
+            number if plan.a == "place" else number.packed,
+            number if plan.b == "place" else number.packed,
+            plan.rows,
+            -(-columns // self.lanes),
+            across=not self.along,
+            last=columns % self.lanes,
+        )
 
     def _row(self, t: str) -> str:
         """The first row of a tile; the last tile goes back to end with the last row."""

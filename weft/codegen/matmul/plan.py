@@ -11,12 +11,13 @@ from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.product import Product
 from weft.codegen.target import Target
 
-__all__ = ["Plan", "choose", "up"]
+__all__ = ["FEW", "Plan", "choose", "even", "up"]
 
 #: Where a tile reads an operand: where it lies, in a copy made by its thread, or in one that all
 #: threads share.
 Read = Literal["place", "own", "shared"]
 
+FEW = 4  # rows: with fewer, reading a vector of b takes longer than multiplying it
 NEAR = 32 << 10  # bytes of b that stay in the first cache, wherever they lie
 ITEM = 200_000  # about how many multiplications of vectors make an item
 PANELS = 256 << 10  # bytes of b that an item reads again and again: they stay in the second cache
@@ -76,8 +77,9 @@ def choose(
     b: Read = "own"
     if product.b.column == 1 and number.is_packed:
         seldom = m <= 3 * rows or product.b.row * k * number.size <= NEAR
-        b = "place" if panels == 1 or (n % panel == 0 and seldom) else "own"
-    count = max(1, ITEM // (rows * vectors * k))  # tiles of an item
+        b = "place" if panels == 1 or seldom else "own"
+    # Tiles of an item. Where few rows meet b, the time goes into reading it.
+    count = max(1, ITEM // (max(rows, FEW) * vectors * k))
     if a == b == "place":
         if panels == 1 or count < tiles:
             return Plan(rows, vectors, even(tiles, min(tiles, count)), panels, k, a, b)
@@ -94,6 +96,10 @@ def choose(
             down = count
         elif panels * product.stacks < 8:
             down = max(count, -(-128 // rows))
+    if b == "shared" and product.a.column != 1 and panels > 2 and k >= 128:
+        # Terms that lie a page apart meet in the cache, and each needs the page's address.
+        far = math.gcd(product.a.column * number.size, 4096) >= 2048
+        a = "shared" if far else a
     if terms < k:
         down = min(down, max(1, SUMS // (rows * line * side)))
         if b == "own" and sharing and down < tiles:

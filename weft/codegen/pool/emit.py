@@ -22,8 +22,13 @@ __all__ = ["EMITTERS"]
 Emitter = Callable[[Module, str, Node, Store | None], list[Kernel] | None]
 
 
-def _problem(module: Module, node: Node, elements: TensorType) -> Pooling | None:
-    """The pooling of a tensor; None where there is no code: for a dtype, or for nothing."""
+def _problem(
+    module: Module, node: Node, elements: TensorType, store: Store | None
+) -> Pooling | None:
+    """The pooling of a tensor; None where there is no code: for a dtype, or for nothing.
+
+    To an epilogue, lanes do not go on from one row of the result to the next.
+    """
     types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
     if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
         return None
@@ -34,7 +39,9 @@ def _problem(module: Module, node: Node, elements: TensorType) -> Pooling | None
     dilation = node.attrs.get("dilation", (1,) * len(kernel))
     axes = elements.ndim - len(kernel)
     before, sizes = elements.shape[:axes], elements.shape[axes:]
-    windows = merged_windows(windows_of(sizes, kernel, stride, dilation, padding))
+    windows = windows_of(sizes, kernel, stride, dilation, padding)
+    if store is None:
+        windows = merged_windows(windows)
     channels = before[-1] if before else 1
     return Pooling(math.prod(before[:-1]), channels, windows, element)
 
@@ -48,7 +55,7 @@ def _fold(fold: Fold) -> Emitter:
     def emit(
         module: Module, name: str, node: Node, store: Store | None = None
     ) -> list[Kernel] | None:
-        problem = _problem(module, node, node.inputs[0].tensor_type)
+        problem = _problem(module, node, node.inputs[0].tensor_type, store)
         if problem is None:
             return None
         result = store or _store(node, problem, problem.element, problem.out)
@@ -61,7 +68,7 @@ def _spread(largest: bool) -> Emitter:
     def emit(
         module: Module, name: str, node: Node, store: Store | None = None
     ) -> list[Kernel] | None:
-        problem = _problem(module, node, node.outputs[0].tensor_type)
+        problem = _problem(module, node, node.outputs[0].tensor_type, store)
         if problem is None:
             return None
         result = store or _store(node, problem, problem.element, problem.size)
@@ -73,7 +80,7 @@ def _spread(largest: bool) -> Emitter:
 def _emit_pick(
     module: Module, name: str, node: Node, store: Store | None = None
 ) -> list[Kernel] | None:
-    problem = _problem(module, node, node.inputs[0].tensor_type)
+    problem = _problem(module, node, node.inputs[0].tensor_type, store)
     if problem is None:
         return None
     result = store or _store(node, problem, problem.element, problem.out)
@@ -83,7 +90,7 @@ def _emit_pick(
 def _emit_indices(
     module: Module, name: str, node: Node, store: Store | None = None
 ) -> list[Kernel] | None:
-    problem = _problem(module, node, node.inputs[0].tensor_type)
+    problem = _problem(module, node, node.inputs[0].tensor_type, store)
     numbers = element_of(dtypes.int64, module.target)
     if problem is None or numbers is None:
         return None
@@ -91,7 +98,8 @@ def _emit_indices(
     return [emit_indices(module, name, problem, result)]
 
 
-#: For each card: `emit(module, name, node, store=None)`, its kernels, or None.
+#: For each card: `emit(module, name, node, store=None)`, its kernels, or None. A store is given the
+#: index (all axes before the channels as one, channel, position among all spatial ones).
 EMITTERS: dict[str, Emitter] = {
     "max_pool": _fold(LARGEST),
     "max_pool_indices": _emit_indices,
