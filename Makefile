@@ -1,7 +1,7 @@
 # make demo      a tour of Weft
 # make test      lint, then all tests
 # make lint      ruff and mypy
-# make bench     speed and memory, side by side with PyTorch and NumPy
+# make bench     speed and memory, side by side with PyTorch, JAX and NumPy (docs/benchmarks.md)
 # make generate  write the files that come from the op cards: docs/ops.md, weft/core/methods.pyi
 # make clean     remove caches and build outputs (make distclean: the virtual environment too)
 #
@@ -32,6 +32,7 @@ bench: $(VENV)/.weft-bench
 	$(BIN)/python benchmarks/eager_overhead.py
 	$(BIN)/python benchmarks/eager_train.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/suite.py
 
 generate: $(VENV)/.weft-test
 	$(BIN)/python tools/generate.py

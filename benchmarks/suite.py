@@ -1,6 +1,7 @@
 """The same work in Weft, PyTorch eager, torch.compile and jax.jit: who is how fast.
 
     python benchmarks/suite.py [--only NAME …] [--quick] [--skip-torch-compile] [--threads 2]
+    python benchmarks/suite.py --threads 1 --cpu-time      # on a machine where others work, too
 
 Each side of a work is a process of its own that waits until it is asked, so that the thread pools
 of the libraries do not disturb each other. First the sides do some steps from the same numbers, and
@@ -329,7 +330,13 @@ def troubles(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def versions(rows: list[dict[str, Any]]) -> list[str]:
+    sides = [found for row in rows for found in row["sides"].values()]
+    return sorted({found["version"] for found in sides if "version" in found})
+
+
 def progress(text: str) -> None:
+    """What is going on now, in one line that is written over."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -355,6 +362,7 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="how often each side's turn comes")
     parser.add_argument("--seconds", type=float, help="of a turn")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 where a bar is missed")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="for files")
     options = parser.parse_args()
     options.rounds = options.rounds or (7 if options.quick else 25)
@@ -378,6 +386,7 @@ def main() -> int:
             print(table(rows[-1:]).splitlines()[-1] if len(rows) > 1 else table(rows), flush=True)
     parts = [first_calls(rows), shares(rows, machine), troubles(rows)]
     print("\n" + "\n\n".join(part for part in parts if part))
+    print("\n" + ", ".join(versions(rows)) + f", {options.threads} threads; results compared first")
     options.out.mkdir(parents=True, exist_ok=True)
     found = {"threads": options.threads, "rounds": options.rounds, "machine": machine, "rows": rows}
     (options.out / "suite.json").write_text(json.dumps(found, indent=1))
@@ -386,7 +395,7 @@ def main() -> int:
     print(
         f"\n{len(rows) - len(missed)} of {len(rows)} meet their bar; see {options.out}/suite.html"
     )
-    return 1 if missed else 0
+    return 1 if missed and options.strict else 0
 
 
 if __name__ == "__main__":

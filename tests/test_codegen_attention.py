@@ -182,6 +182,8 @@ SIZES = [  # batch, queries, keys, features, values
     ((2,), 20, 1100, 40, 72),
     ((1,), 300, 300, 16, 48),  # more than one chunk of queries
     ((1,), 40, 10, 128, 128),
+    ((1,), 3000, 20, 8, 8),  # far more queries than keys
+    ((1,), 40, 70, 300, 200),
 ]
 
 
@@ -286,3 +288,14 @@ def test_what_has_no_kernel() -> None:
         assert emit_forward(Module(host()), "k", other, 0, 1, 2, store) is None
     empty = dataclasses.replace(spec, queries=0)
     assert emit_forward(Module(host()), "k", empty, 0, 1, 2, store) == []
+
+
+def test_backward_of_many_keys_needs_scratch() -> None:
+    q, k, v = arrays((1,), 5, 900, 64, 64, "float32")
+    spec = Case(q, k, v).spec
+    lies = Operand((5 * 64,), 64, 1)
+    module = Module(host())
+    store = plain_store(Product.dense(5, 64, 1, dtypes.float32, (1,)), 4)
+    given = Backward(3, lies, 4, lies, 5)
+    assert emit_backward(module, "k", spec, 0, 1, 2, given, (store, store, store)) is None
+    assert "define" not in module.text()  # nothing half done is left behind

@@ -137,7 +137,7 @@ def _interpreted(graph: Graph) -> Execute:
 
 
 def _native(graph: Graph) -> Execute:
-    return native(_optimized(graph))
+    return native(_optimized(graph)).call
 
 
 BACKENDS = {"native": _native, "interpret": _interpreted}

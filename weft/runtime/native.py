@@ -41,7 +41,7 @@ _ENTRY = ctypes.CFUNCTYPE(
 )
 
 
-def native(graph: Graph) -> Callable[[list[Tensor]], list[Tensor]]:
+def native(graph: Graph) -> NativeProgram | InterpretedProgram:
     """What runs a graph: machine code, or the interpreter where there is none for it."""
     try:
         return NativeProgram(graph)
@@ -55,6 +55,7 @@ class InterpretedProgram:
     def __init__(self, graph: Graph, reason: str) -> None:
         self.graph = graph
         self.reason = reason
+        self.call = self.__call__
         self._program = Interpreted(graph)
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
@@ -105,6 +106,7 @@ class NativeProgram:
         self._run_table = run
         self._run = ctypes.addressof(run)
         self._interpreted: Interpreted | None = None
+        self.call = self._caller()
 
     def _generated(self) -> Program | None:
         """The program, where it was generated here and not found on disk."""
@@ -134,18 +136,31 @@ class NativeProgram:
         return self._code().text
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        arrays = [x._data for x in inputs]
-        made = self._outputs.take()
-        try:
-            arena = self._arenas.pop()
-        except IndexError:
-            arena = _arena(self.arena)
-        status = self._entry(id(arrays), id(made), arena[0], self._run)
-        self._arenas.append(arena)
-        self._outputs.give(made)
-        if status:
-            return self._failed(status, inputs, arrays)
-        return [wrap(array) for array in made]
+        return self.call(inputs)
+
+    def _caller(self) -> Callable[[list[Tensor]], list[Tensor]]:
+        """What a call does. All it needs is at hand: this is the price of small functions."""
+        entry, run, arenas, size = self._entry, self._run, self._arenas, self.arena
+        outputs, failed = self._outputs, self._failed
+        plain = outputs.kinds if not outputs.keeps else None
+        empty = np.empty
+
+        def call(inputs: list[Tensor]) -> list[Tensor]:
+            arrays = [x._data for x in inputs]
+            made = outputs.take() if plain is None else [empty(*kind) for kind in plain]
+            try:
+                arena = arenas.pop()
+            except IndexError:
+                arena = _arena(size)
+            status = entry(id(arrays), id(made), arena[0], run)
+            arenas.append(arena)
+            if plain is None:
+                outputs.give(made)
+            if status:
+                return failed(status, inputs, arrays)
+            return [wrap(array) for array in made]
+
+        return call
 
     def _failed(self, status: int, inputs: list[Tensor], arrays: list[Any]) -> list[Tensor]:
         if status == LAYOUT:

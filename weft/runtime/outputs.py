@@ -31,20 +31,23 @@ class Outputs:
     """Arrays of given shapes and dtypes, made anew or taken from those that are free again."""
 
     def __init__(self, kinds: Sequence[tuple[tuple[int, ...], Any]]) -> None:
-        self._kinds = list(kinds)
+        self.kinds = list(kinds)
         sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds]
         self._kept: list[tuple[int, deque[Any]]] = [
             (i, deque()) for i, size in enumerate(sizes) if size >= LARGE and _EXACT
         ]
 
+    @property
+    def keeps(self) -> bool:
+        """Whether some arrays are large enough to be kept."""
+        return bool(self._kept)
+
     def take(self) -> list[Any]:
         """Arrays for one run; `give` them back to be looked at again."""
-        if not self._kept:
-            return [np.empty(shape, dtype) for shape, dtype in self._kinds]
-        made: list[Any] = [None] * len(self._kinds)
+        made: list[Any] = [None] * len(self.kinds)
         for i, kept in self._kept:
             made[i] = _free(kept)
-        for i, (shape, dtype) in enumerate(self._kinds):
+        for i, (shape, dtype) in enumerate(self.kinds):
             if made[i] is None:
                 made[i] = np.empty(shape, dtype)
         return made

@@ -26,8 +26,10 @@ from weft.codegen.text import Module
 
 __all__ = ["Backward", "emit_backward"]
 
-_BYTES = 64 << 10  # of a block of keys and values, and of a chunk of weights
 _KEYS = 256  # of a block
+_STACK = 448 << 10  # bytes at most
+#: Bytes of a block of keys and values, and of a chunk of weights: the first that fits.
+_SIZES = tuple(kilobytes << 10 for kilobytes in (64, 48, 32, 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def emit_backward(
     if not spec.stacks:
         return []
     writer = _Backward(module, name, spec, number, stores, given)
-    if writer.blocks > 1 and scratch is None:
+    if writer.stack_size > _STACK or (writer.blocks > 1 and scratch is None):
         return None
     return [writer.write((q, k, v, mask, given.out, given.grad, given.lse, scratch))]
 
@@ -92,54 +94,73 @@ class _Backward:
         self.spec = spec
         self.stores = stores
         self.given = given
-        self.w = w = Work(module.function(name, "i32", PARAMS), spec, number)
-        wide = (up(spec.features, w.lanes) + up(spec.values, w.lanes)) * w.width
-        most = max(w.columns, min(_KEYS, _BYTES // wide) // w.columns * w.columns)
-        self.keys = min(most, up(spec.keys, w.columns))
-        self.blocks = -(-spec.keys // self.keys)
-        self.chunk = even(spec.queries, max(16, _BYTES // w.width // self.keys))
-        self.chunks = -(-spec.queries // self.chunk)
-        self.rows = tile_rows(self.chunk, module.target)
-        self.tiles = -(-self.chunk // self.rows)
+        self.w = w = Work(module, spec, number)
         # Rows of tiles that sum over queries are keys: as many as divide a vector, so that a
         # block which is not full ends with whole ones.
-        wide_registers = module.target.vector_bytes == 64
-        self.key_rows = min(w.lanes, 8 if wide_registers else 4)
-        self.pitch = self.keys + GAP
+        self.key_rows = min(w.lanes, 8 if module.target.vector_bytes == 64 else 4)
         self.q_pitch = up(spec.features, w.columns) + GAP
         self.v_pitch = up(spec.values, w.columns) + GAP
-        self.q_all = self.chunks * self.tiles * self.rows * self.q_pitch  # sums of one dq
+        for size in _SIZES:
+            self._cut(size)
+            self.stack_size = sum(self._rooms().values()) * w.width
+            if self.stack_size <= _STACK:
+                break
+
+    def _cut(self, size: int) -> None:
+        """Choose blocks of keys and chunks of queries that take about so many bytes."""
+        w, spec = self.w, self.spec
+        wide = (up(spec.features, w.lanes) + up(spec.values, w.lanes)) * w.width
+        most = max(w.columns, min(_KEYS, size // wide) // w.columns * w.columns)
+        self.keys = min(most, up(spec.keys, w.columns))
+        self.blocks = -(-spec.keys // self.keys)
+        rows = size // (max(self.keys, self.q_pitch) * w.width)
+        self.chunk = even(spec.queries, max(8, rows))
+        self.chunks = -(-spec.queries // self.chunk)
+        self.rows = tile_rows(self.chunk, w.module.target)
+        self.tiles = -(-self.chunk // self.rows)
+        self.pitch = self.keys + GAP
+        self.dq_size = self.tiles * self.rows * self.q_pitch  # sums of a chunk
+
+    def _rooms(self) -> dict[str, int]:
+        """The elements of each room on the stack."""
+        w, spec = self.w, self.spec
+        return {
+            "turned_k": self.keys * up(spec.features, w.lanes),
+            "turned_v": self.keys * up(spec.values, w.lanes),
+            "weights": self.chunk * self.pitch,
+            "slopes": self.chunk * self.pitch,
+            "dk": self.keys * self.q_pitch,
+            "dv": self.keys * self.v_pitch,
+            "deltas": self.chunk,
+            "dq": self.dq_size if self.blocks == 1 else 0,
+            "copy_k": w.copy_size(self.keys, spec.features, 2),
+            "copy_q": w.copy_size(self.chunk, spec.features, 2),
+            "copy_grad": w.copy_size(self.chunk, spec.values, 2),
+        }
 
     def write(self, places: tuple[int | None, ...]) -> Kernel:
         w, spec = self.w, self.spec
-        f = w.f
+        f = w.f = w.module.function(self.name, "i32", PARAMS)
         (self.q, self.k, self.v, self.mask, self.out, self.grad, self.lse, scratch) = w.arguments(
             *places
         )
         for store in self.stores:
             store.begin(f)
-        self.turned_k = w.room(self.keys * up(spec.features, w.lanes))
-        self.turned_v = w.room(self.keys * up(spec.values, w.lanes))
-        self.weights = w.room(self.chunk * self.pitch)
-        self.slopes = w.room(self.chunk * self.pitch)
-        self.dk, self.dv = w.room(self.keys * self.q_pitch), w.room(self.keys * self.v_pitch)
-        self.deltas = w.room(self.chunk)
-        dq = w.room(self.q_all) if self.blocks == 1 else ""
-        copies = {
-            "k": w.copy_size(self.keys, spec.features, 2),
-            "q": w.copy_size(self.chunk, spec.features, 2),
-            "grad": w.copy_size(self.chunk, spec.values, 2),
-        }
-        self.copies = {word: w.room(size) if size else "" for word, size in copies.items()}
+        rooms = {word: w.room(size) if size else "" for word, size in self._rooms().items()}
+        self.turned_k, self.turned_v = rooms["turned_k"], rooms["turned_v"]
+        self.weights, self.slopes = rooms["weights"], rooms["slopes"]
+        self.dk, self.dv, self.deltas = rooms["dk"], rooms["dv"], rooms["deltas"]
+        self.copies = {word: rooms[f"copy_{word}"] for word in ("k", "q", "grad")}
+        dq_bytes = self.chunks * self.dq_size * w.width
         with f.loop("%begin", "%end") as stack:
             self.stack, self.batch = stack, unravel(f, stack, spec.batch)
-            self.dq = dq or address(f, scratch, times(f, stack, self.q_all * w.width))
+            self.dq = rooms["dq"] or address(f, scratch, times(f, stack, dq_bytes))
             with f.loop("0", str(spec.keys), str(self.keys)) as start:
                 self._block(start)
         f.do("ret i32 0")
         pairs = spec.queries * spec.keys * (0.6 if spec.causal else 1.0)
         cost = pairs * (3 * spec.features + 2 * spec.values + 40) / w.lanes * 0.3
-        room = 0 if self.blocks == 1 else spec.stacks * self.q_all * w.width
+        room = 0 if self.blocks == 1 else spec.stacks * dq_bytes
         return Kernel(self.name, spec.stacks, 50 + cost, room)
 
     def _block(self, start: str) -> None:
@@ -233,7 +254,7 @@ class _Backward:
         with f.loop("0", str(self.tiles)) as t:
             row = self._row(t)
             left = address(f, self.slopes, times(f, row, pitch))
-            line = plus(f, times(f, c, self.tiles), t)
+            line = t if self.blocks == 1 else plus(f, times(f, c, self.tiles), t)
             to = address(f, self.dq, times(f, line, self.rows * self.q_pitch * w.width))
             w.multiply(
                 self.rows, left, pitch, self.k_right, count, to, self.q_pitch * w.width, more

@@ -22,6 +22,7 @@ __all__ = ["emit_forward"]
 _QUERIES = 128  # of an item
 _KEYS = 512  # of a block
 _BYTES = 128 << 10  # of a block of keys
+_SUMS = 96 << 10  # bytes of an item's sums
 
 
 def emit_forward(
@@ -58,8 +59,10 @@ class _Forward:
         self.name = name
         self.spec = spec
         self.store = store
-        self.w = w = Work(module.function(name, "i32", PARAMS), spec, number)
-        self.chunk = even(spec.queries, _QUERIES)
+        self.w = w = Work(module, spec, number)
+        self.out_pitch = up(spec.values, w.columns) + GAP
+        most = max(8, min(_QUERIES, _SUMS // (self.out_pitch * w.width)))
+        self.chunk = even(spec.queries, most)
         self.chunks = -(-spec.queries // self.chunk)
         self.rows = tile_rows(self.chunk, module.target)
         self.tiles = -(-self.chunk // self.rows)
@@ -68,11 +71,10 @@ class _Forward:
         self.keys = min(most, up(spec.keys, w.columns))
         self.blocks = -(-spec.keys // self.keys)
         self.pitch = self.keys + GAP
-        self.out_pitch = up(spec.values, w.columns) + GAP
 
     def write(self, places: tuple[int, int, int, int | None, int | None]) -> Kernel:
         w, spec = self.w, self.spec
-        f = w.f
+        f = w.f = w.module.function(self.name, "i32", PARAMS)
         self.q, self.k, self.v, self.mask, self.lse = w.arguments(*places)
         self.store.begin(f)
         count = self.tiles * self.rows

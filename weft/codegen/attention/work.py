@@ -15,7 +15,7 @@ from weft.codegen.matmul.product import Operand
 from weft.codegen.matmul.tile import tile
 from weft.codegen.scalar.forms import load, memory_type, splat
 from weft.codegen.scalar.vec import Vec, constant, vector_type
-from weft.codegen.text import Function
+from weft.codegen.text import Function, Module
 
 __all__ = ["GAP", "Right", "Work", "largest"]
 
@@ -35,14 +35,16 @@ class Right:
 
 
 class Work:
-    """A function of one kernel, with what its parts need to know."""
+    """What the parts of a kernel need to know, and its function `f`, once it is begun."""
 
-    def __init__(self, f: Function, spec: Attention, number: Number) -> None:
-        self.f = f
+    f: Function
+
+    def __init__(self, module: Module, spec: Attention, number: Number) -> None:
+        self.module = module
         self.spec = spec
         self.number = number
         self.width = number.width
-        self.lanes = f.module.target.lanes(number.width)
+        self.lanes = module.target.lanes(number.width)
         self.kind = number.kind
         self.whole = vector_type(number.kind, self.lanes)
         self.columns = 2 * self.lanes  # of a panel of keys

@@ -21,6 +21,7 @@ FEW = 4  # rows: with fewer, reading a vector of b takes longer than multiplying
 NEAR = 32 << 10  # bytes of b that stay in the first cache, wherever they lie
 ITEM = 200_000  # about how many multiplications of vectors make an item
 PANELS = 256 << 10  # bytes of b that an item reads again and again: they stay in the second cache
+TERMS = 1024  # of a tile of which a thread makes a copy
 SUMS = 128 << 10  # bytes of sums that wait for their next block
 
 
@@ -88,6 +89,8 @@ def choose(
 
     line = panel * number.width  # bytes of a term of a panel
     terms = k if k * line <= PANELS else even(k, PANELS // line // 2)
+    if a == "own" and terms > TERMS:  # its copy must fit the stack beside that of b
+        terms = even(k, TERMS)
     down, side = tiles, max(1, min(panels, count // tiles, PANELS // (terms * line)))
     if count < tiles / 2:
         # Threads that share a panel each copy it, or all read the copy of one.
@@ -125,7 +128,7 @@ def _tile(
             break
         # Beside the sums stand the vectors of b and one of a, and one is left to move things.
         fit = min(m, most, max(1, (registers - 2 - vectors) // vectors))
-        for rows in {even(m, fit), *range(min(fit, 6), fit + 1)}:
+        for rows in sorted({even(m, fit), *range(min(fit, 6), fit + 1)}):
             count = -(-m // rows) * -(-n // (vectors * lanes))
             cycles = max(rows * vectors * pace, (rows + vectors) / 2, 4.0)
             # Few rows read b again more often, and it comes from the second cache; few vectors
