@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.base.errors import InternalError
+from weft.codegen.attend import emit_attention
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.stacks import size_of_type
@@ -25,7 +26,7 @@ from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.types import StackType
-from weft.schedule.grouping import Grouping
+from weft.schedule.grouping import IN_REGISTERS, Grouping
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.memory import planned
 
@@ -185,7 +186,7 @@ class _GraphWriter:
             if found is not None:
                 return group, [*buffers, None], found
             group.kind = "call"
-        if group.kind == "product":
+        if group.kind in IN_REGISTERS:
             buffers.append(None)
             places: dict[Value, int] = {}
             for i, value in enumerate(buffers):
@@ -200,7 +201,8 @@ class _GraphWriter:
                 if value not in places:
                     places[value] = len(buffers)
                     buffers.append(value)
-            made = emit_product(self.module, name, group, places)
+            emit = emit_product if group.kind == "product" else emit_attention
+            made = emit(self.module, name, group, places)
             if made is None:
                 self.refused.add(node)
             return group, buffers, made or []

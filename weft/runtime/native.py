@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.dims import has_dims
-from weft.base.errors import WeftError
+from weft.base.errors import GraphError, WeftError
 from weft.codegen.cache import Code, cached
 from weft.codegen.control.stacks import OUT_OF_MEMORY
 from weft.codegen.program import RAISED, SMALL_CONSTANT, NotNative, Program
@@ -136,6 +136,10 @@ class NativeProgram:
         return self._code().text
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        """`call`, which trusts its caller, for those who may be wrong."""
+        wanted = [value.type for value in self.graph.inputs]
+        if [x.type for x in inputs] != wanted:
+            raise GraphError(f"graph @{self.graph.name} takes {', '.join(map(str, wanted))}")
         return self.call(inputs)
 
     def _caller(self) -> Callable[[list[Tensor]], list[Tensor]]:
@@ -164,9 +168,8 @@ class NativeProgram:
 
     def _failed(self, status: int, inputs: list[Tensor], arrays: list[Any]) -> list[Tensor]:
         if status == LAYOUT:
-            return self(
-                [wrap(np.ascontiguousarray(array).reshape(array.shape)) for array in arrays]
-            )
+            dense = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
+            return self.call([wrap(array) for array in dense])
         if status == INTERRUPTED:
             raise_interrupt()
         if status == OUT_OF_MEMORY:

@@ -20,6 +20,7 @@ from weft.ir.types import TensorType
 from weft.passes.dead_code import DeadCode
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
+from weft.schedule.attention import attentions
 
 __all__ = ["COMPOSITES", "decompose"]
 
@@ -43,8 +44,9 @@ def decompose(graph: Graph) -> Graph:
     if not any(is_composite(node) for part in graph.walk() for node in part.nodes):
         return graph
     builder = Builder(graph, nested=decompose)
+    whole = {node for pattern in attentions(graph).values() for node in pattern.inner}
     for node in graph.nodes:
-        inner = _inner(node) if is_composite(node) else None
+        inner = _inner(node) if is_composite(node) and node not in whole else None
         if inner is None:
             builder.copy(node)
             continue

@@ -13,6 +13,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.op import OPS, Trait
 from weft.ir.types import StackType, TensorType
+from weft.schedule.attention import Pattern, attentions
 from weft.schedule.axes import Map
 from weft.schedule.groups import (
     MOST_BUFFERS,
@@ -25,9 +26,12 @@ from weft.schedule.groups import (
     buffers_of,
     is_small,
 )
-from weft.schedule.views import VIEW_OPS, dense, viewed
+from weft.schedule.views import VIEW_OPS, View, dense, viewed
 
-__all__ = ["Grouping", "tensor_type"]
+__all__ = ["IN_REGISTERS", "Grouping", "tensor_type"]
+
+#: Kinds of groups whose first node gives elements that the others take from registers.
+IN_REGISTERS = ("product", "attention")
 
 #: Whether a node can be computed element by element in generated loops.
 Emits = Callable[[Node], bool]
@@ -54,6 +58,8 @@ class Grouping:
         self._copies: dict[Value, Value] = {}  # views that had to be copied
         self.constants: dict[Value, Literal] = {}
         self._wanted: dict[Value, None] = {}
+        self._attentions = attentions(graph)
+        self._inner = {node for found in self._attentions.values() for node in found.inner}
         for node in _early_first(graph):
             self._take(node)
         self.results = [self._settled(value) for value in graph.outputs]
@@ -124,7 +130,7 @@ class Grouping:
 
     def _place_in(self, group: Group, root: Value, value: Value) -> Map | None:
         """Where a view of a value lies in the loops that compute it; None if not in them."""
-        if group.kind not in ("loop", "product") or root in group.after:
+        if group.kind not in ("loop", *IN_REGISTERS) or root in group.after:
             return None
         self._inside(group, value)  # what a view cuts is cut before it is read
         found = self._inside(group, value)
@@ -165,7 +171,10 @@ class Grouping:
         if is_view(node) or (node.outputs and literal_of(node.outputs[0]) is not None):
             return
         name = node.op.name
-        if name == "constant":
+        if name == "constant" or node in self._inner:
+            return
+        if node in self._attentions:
+            self._attend(node, self._attentions[node])
             return
         if node.graphs:
             self._alone(node, "control")
@@ -196,6 +205,41 @@ class Grouping:
         if kind == "product":
             place = group.space.full(tensor_type(node.outputs[0]).shape)
             group.places[node] = group.maps[node.outputs[0]] = place
+
+    def _attend(self, node: Node, pattern: Pattern) -> None:
+        given = [pattern.q, pattern.k_turned, pattern.v]
+        operands: list[Operand] = [
+            self._side_by_side(value, -2 if value is pattern.k_turned else -1) for value in given
+        ]
+        if pattern.mask is not None:
+            operands.append(self._side_by_side(pattern.mask, -1))
+        group = self._new("attention")
+        group.blank = pattern.blank
+        group.space.may_split = False
+        group.nodes.append(node)
+        group.operands[node] = operands
+        self._home[node.outputs[0]] = group
+        place = group.space.full(tensor_type(node.outputs[0]).shape)
+        group.places[node] = group.maps[node.outputs[0]] = place
+
+    def _side_by_side(self, value: Value, axis: int) -> Leaf:
+        """How a value is read, its elements side by side along an axis; else a copy is."""
+        found = self.leaf(value)
+        shape = tensor_type(value).shape
+        if isinstance(found, Leaf) and (len(shape) < -axis or shape[axis] == 1):
+            return found
+        if isinstance(found, Leaf) and found.view.strides[axis] == 1:
+            return found
+        if axis == -1:
+            return Leaf(self._settled(value), dense(shape))
+        turned = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        kind = tensor_type(value).like(shape=tuple(shape[i] for i in turned))
+        other = Node(OPS["permute_dims"], [value], {"axes": turned}, [kind], (), None).outputs[0]
+        view = dense(kind.shape)
+        return Leaf(
+            self._settled(other),
+            View(tuple(shape), tuple(view.strides[i] for i in turned), 0),
+        )
 
     def _strided(self, value: Value) -> Leaf:
         found = self.leaf(value)
@@ -239,7 +283,7 @@ class Grouping:
     ) -> tuple[Map, list[Operand]] | None:
         """Where the operands of a node lie in a group's loops, and what they are; None if it
         does not fit in."""
-        if group.kind not in ("loop", "product") or len(group.nodes) >= MOST_NODES:
+        if group.kind not in ("loop", *IN_REGISTERS) or len(group.nodes) >= MOST_NODES:
             return None
         if 0 in group.space.sizes.values():  # a copy of nothing
             return None

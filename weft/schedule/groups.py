@@ -7,6 +7,7 @@ a group of its own. Views belong to no group: they say how something is read.
 
     loop      elementwise ops and reductions over one iteration space
     product   a matrix product or convolution, and elementwise ops on its result
+    attention   the same of a whole attention
     kernel    one node that has an emitter of its own
     control   a node with nested graphs
     call      a node whose card is called back in Python
@@ -72,6 +73,7 @@ class Group:
     after: set[Value] = field(default_factory=set)
     outputs: list[Value] = field(default_factory=list)
     position: int = -1
+    blank: bool = False  # of an attention: a query that may look nowhere gets 0
 
     def __post_init__(self) -> None:
         maps: list[Any] = [self.maps, self.places, self.marks]
