@@ -305,6 +305,82 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (f(x).numpy() == want)
 # --- what is kept -------------------------------------------------------------------------------
 
 
+def _trained(optimizer_class: Any, **options: Any) -> tuple[nn.Module, Any, Any]:
+    weft.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 4))
+    optimizer = optimizer_class(model.parameters(), **options)
+
+    @native
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, step
+
+
+def test_parameters_are_updated_where_they_lie() -> None:
+    model, optimizer, step = _trained(weft.optim.Adam, lr=0.01)
+    x, y = weft.randn(16, 20), weft.randint(0, 4, (16,))
+    for _ in range(3):
+        step(x, y)
+    held = [*model.parameters(), *(t for s in optimizer.state.values() for t in s.values())]
+    held = [t for t in held if isinstance(t, weft.Tensor) and t.size > 1]
+    before = [t.numpy().ctypes.data for t in held]
+    values = [t.numpy(copy=True) for t in held]
+    step(x, y)
+    assert [t.numpy().ctypes.data for t in held] == before
+    assert all((t.numpy() != value).any() for t, value in zip(held, values, strict=True))
+
+
+def test_what_others_hold_is_not_written() -> None:
+    model, _, step = _trained(weft.optim.SGD, lr=0.1)
+    x, y = weft.randn(16, 20), weft.randint(0, 4, (16,))
+    for _ in range(3):
+        step(x, y)
+    weight = model[0].weight
+    kept = weight.detach()  # a value of its own
+    part = weight[3:5].detach()
+    array = weight.detach().numpy()
+    copies = [kept.numpy(copy=True), part.numpy(copy=True), array.copy()]
+    for _ in range(3):
+        step(x, y)
+    assert (kept.numpy() == copies[0]).all()
+    assert (part.numpy() == copies[1]).all()
+    assert (array == copies[2]).all()
+    assert (weight.detach().numpy() != copies[0]).any()
+
+
+def test_values_that_are_exchanged() -> None:
+    a, b = weft.ones(1000), weft.full(1000, 2.0)
+
+    @native
+    def exchange() -> None:
+        first, second = b + 1, a * 2
+        a[...] = first
+        b[...] = second
+
+    want = [1.0, 2.0]
+    for _ in range(5):
+        exchange()
+        want = [want[1] + 1, want[0] * 2]
+        assert [a.numpy()[0], a.numpy()[-1], b.numpy()[0]] == [want[0], want[0], want[1]]
+
+
+def test_a_step_that_raises_writes_nothing() -> None:
+    model, _, step = _trained(weft.optim.SGD, lr=0.1)
+    x, y = weft.randn(16, 20), weft.randint(0, 4, (16,))
+    for _ in range(3):
+        step(x, y)
+    before = [p.detach().numpy().copy() for p in model.parameters()]
+    with pytest.raises(weft.errors.IndexError, match="none of the 4 classes"):
+        step(x, y + 10)
+    for p, value in zip(model.parameters(), before, strict=True):
+        assert (p.detach().numpy() == value).all()
+
+
 def test_no_call_into_python_in_a_training_step() -> None:
     model = nn.Sequential(
         nn.Conv2d(1, 4, 3),
@@ -318,8 +394,8 @@ def test_no_call_into_python_in_a_training_step() -> None:
     made: list[NativeProgram] = []
 
     class Kept(NativeProgram):
-        def __init__(self, graph: Any) -> None:
-            super().__init__(graph)
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
             made.append(self)
 
     import weft.runtime.native as room

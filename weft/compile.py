@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.base import config
@@ -124,7 +124,7 @@ def _optimized(graph: Graph) -> Graph:
     return optimize(graph, [DropStopGradient(), *passes()])
 
 
-def _interpreted(graph: Graph) -> Execute:
+def _interpreted(graph: Graph, _written: Mapping[int, int] | None = None) -> Execute:
     program = Program(_optimized(graph))
 
     def execute(inputs: list[Tensor]) -> list[Tensor]:
@@ -136,8 +136,8 @@ def _interpreted(graph: Graph) -> Execute:
     return execute
 
 
-def _native(graph: Graph) -> Execute:
-    return native(_optimized(graph)).call
+def _native(graph: Graph, written: Mapping[int, int] | None = None) -> Execute:
+    return native(_optimized(graph), written).call
 
 
 BACKENDS = {"native": _native, "interpret": _interpreted}

@@ -191,7 +191,6 @@ WORKS = [
         "MLP 784-512-512-10, inference of 1",
         AHEAD,
         **_mlp(_LARGE, 1, train=False),
-        bytes=4.0 * (784 * 512 + 512 * 512 + 512 * 10),
     ),
     Work(
         "transformer_1",
@@ -221,7 +220,6 @@ WORKS = [
         "embedding 10,000×128 of 64×32, mean, linear",
         AHEAD,
         **_embedding(),
-        bytes=2 * 4.0 * 10_000 * 128,
     ),
     Work(
         "batchnorm_cnn",

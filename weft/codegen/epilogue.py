@@ -68,8 +68,10 @@ class Epilogue:
             assert from_wide is not None
             value = from_wide
         point.give(self.value, value)
-        for out in self.group.outputs:
-            point.store(result_access(self.group, out), point.value(out))
+        # All is read before anything is written: a result may lie where an operand does.
+        made = [point.value(out) for out in self.group.outputs]
+        for out, name in zip(self.group.outputs, made, strict=True):
+            point.store(result_access(self.group, out), name)
 
     def _start(self, access: Access) -> str:
         start = self.pointers[access.root]

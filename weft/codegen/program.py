@@ -21,13 +21,14 @@ from weft.codegen.emitters import emits, special
 from weft.codegen.kernel import Kernel
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.products import emit_product
-from weft.codegen.tables import KERNELS
+from weft.codegen.tables import KERNELS, MAY_FAIL
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.types import StackType
 from weft.schedule.grouping import IN_REGISTERS, Grouping
 from weft.schedule.groups import Group, Leaf
+from weft.schedule.in_place import in_place
 from weft.schedule.memory import planned
 
 __all__ = ["RUN", "GraphCode", "Program"]
@@ -55,6 +56,7 @@ class GraphCode:
     lower_bound: int
     kernels: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)  # what runs, in words
+    in_place: list[tuple[int, int]] = field(default_factory=list)  # see `weft.schedule.in_place`
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ class _GraphWriter:
             memory.lower_bound,
             [kernel.name for _, _, kernels in self.work for kernel in kernels],
             [line for entry in self.work for line in self._described(*entry)],
+            in_place(self.graph, self.grouping, _may_fail),
         )
 
     def _described(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> list[str]:
@@ -366,6 +369,12 @@ class _GraphWriter:
             to = self._slot("%table", len(self.inputs) + place)
             name = self.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1")
             f.do(f"call void @{name}(ptr {to}, ptr {self._address(value)}, i64 {size}, i1 false)")
+
+
+def _may_fail(group: Group) -> bool:
+    if group.kind == "kernel":
+        return group.nodes[0].op.name in MAY_FAIL
+    return group.kind not in ("loop", *IN_REGISTERS)
 
 
 class NotNative(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.codegen import conv, cumulative, indexing, pool, random, sorting
 
-__all__ = ["KERNELS", "PRODUCTS"]
+__all__ = ["KERNELS", "MAY_FAIL", "PRODUCTS"]
 
 #: (module, name, node, store) -> kernels: what can be followed by elementwise ops in registers.
 PRODUCTS: dict[str, Callable[..., Any] | None] = {
@@ -23,3 +23,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **sorting.EMITTERS,
     **cumulative.EMITTERS,
 }
+#: Those that look at indices, and fail where one is out of range.
+MAY_FAIL = frozenset(indexing.EMITTERS) - {"concat", "full", "arange", "eye"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,12 @@ _ENTRY = ctypes.CFUNCTYPE(
 )
 
 
-def native(graph: Graph) -> NativeProgram | InterpretedProgram:
+def native(
+    graph: Graph, written: Mapping[int, int] | None = None
+) -> NativeProgram | InterpretedProgram:
     """What runs a graph: machine code, or the interpreter where there is none for it."""
     try:
-        return NativeProgram(graph)
+        return NativeProgram(graph, written)
     except NotNative as reason:
         return InterpretedProgram(graph, str(reason))
 
@@ -68,14 +71,18 @@ class InterpretedProgram:
 class NativeProgram:
     """A graph as machine code; call it with tensors."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, written: Mapping[int, int] | None = None) -> None:
+        """`written`: outputs that will take the place of inputs, by their numbers. Where the code
+        allows it and nobody else holds an input's array, they are written there."""
         self.graph = graph
         _check_static(graph)
         self._made: Program | None = None
         self._steps: list[str] = []
         loaded = cached(_key(graph), self._code)
         self.library = loaded.library
-        self.arena, self.lower_bound, self.kernels, calls, digests = loaded.meta
+        self.arena, self.lower_bound, self.kernels, calls, digests, in_place = loaded.meta
+        wanted = written or {}
+        self.in_place = [(i, j) for i, j in in_place if wanted.get(i) == j]
         # Calls into Python and large constants are of this process: they are found anew.
         literals = _literals(graph)
         if self._generated() is None and (
@@ -89,7 +96,9 @@ class NativeProgram:
         self.calls: list[Node] = made.calls if made else []
         self._entry = _ENTRY(self.library.address("entry"))
         kinds = [tensor_type(value) for value in graph.outputs]
-        self._outputs = Outputs([(kind.shape, kind.dtype.numpy) for kind in kinds])
+        self._outputs = Outputs(
+            [(kind.shape, kind.dtype.numpy) for kind in kinds], [i for i, _ in self.in_place]
+        )
         self._arenas: list[tuple[int, Any]] = []
         self._errors: dict[int, BaseException] = {}  # by thread: what a call into Python raised
         self._callback = _CALLBACK(self._call)
@@ -121,7 +130,7 @@ class NativeProgram:
         add_entry(module, len(whole.inputs), len(whole.outputs))
         self._steps = code.steps
         digests = [literal.digest for literal in made.constants]
-        meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests]
+        meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests, code.in_place]
         return Code(module.text(), ["entry"], meta)
 
     def plan(self) -> str:
@@ -146,12 +155,23 @@ class NativeProgram:
         """What a call does. All it needs is at hand: this is the price of small functions."""
         entry, run, arenas, size = self._entry, self._run, self._arenas, self.arena
         outputs, failed = self._outputs, self._failed
-        plain = outputs.kinds if not outputs.keeps else None
-        empty = np.empty
+        in_place = self.in_place
+        plain = outputs.kinds if not (outputs.keeps or in_place) else None
+        empty, count = np.empty, sys.getrefcount
 
         def call(inputs: list[Tensor]) -> list[Tensor]:
             arrays = [x._data for x in inputs]
-            made = outputs.take() if plain is None else [empty(*kind) for kind in plain]
+            if plain is not None:
+                made = [empty(*kind) for kind in plain]
+            else:
+                made = outputs.take()
+                for i, j in in_place:
+                    array = arrays[j]
+                    # Its tensor, `arrays`, this name and the argument of the count: nobody else.
+                    if count(array) == 4 and array.flags.writeable:
+                        made[i] = array
+                    else:
+                        made[i] = empty(*outputs.kinds[i])
             try:
                 arena = arenas.pop()
             except IndexError:

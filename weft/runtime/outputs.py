@@ -30,11 +30,17 @@ _EXACT = getattr(sys, "_is_gil_enabled", lambda: True)()
 class Outputs:
     """Arrays of given shapes and dtypes, made anew or taken from those that are free again."""
 
-    def __init__(self, kinds: Sequence[tuple[tuple[int, ...], Any]]) -> None:
+    def __init__(
+        self, kinds: Sequence[tuple[tuple[int, ...], Any]], others: Sequence[int] = ()
+    ) -> None:
+        """`others`: results that the caller finds arrays for."""
         self.kinds = list(kinds)
+        self._others = frozenset(others)
         sizes = [int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in kinds]
         self._kept: list[tuple[int, deque[Any]]] = [
-            (i, deque()) for i, size in enumerate(sizes) if size >= LARGE and _EXACT
+            (i, deque())
+            for i, size in enumerate(sizes)
+            if size >= LARGE and _EXACT and i not in others
         ]
 
     @property
@@ -48,7 +54,7 @@ class Outputs:
         for i, kept in self._kept:
             made[i] = _free(kept)
         for i, (shape, dtype) in enumerate(self.kinds):
-            if made[i] is None:
+            if made[i] is None and i not in self._others:
                 made[i] = np.empty(shape, dtype)
         return made
 

@@ -21,7 +21,8 @@ from weft.ir.interpret import Program
 
 Numbers = dict[Value, Tensor]
 Execute = Callable[[list[Tensor]], Sequence[Tensor]]
-Prepare = Callable[[Graph], Execute]  # a graph in the form in which it is run
+#: A graph in the form in which it is run; also which outputs will take the place of which inputs.
+Prepare = Callable[..., Execute]
 
 
 def finish(

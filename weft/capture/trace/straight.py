@@ -59,7 +59,13 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
     inputs = {value: at[id(origin)] for value, origin in segment.inputs}
     used = _used(segment, inputs)
     graph = extract(name, used, segment.nodes, outputs)
-    execute = prepare(graph) if outputs or acts(graph) else lambda given: []
+    holds = {inputs[value]: number for number, value in enumerate(used)}
+    written = {
+        place[value]: holds[at[id(write.target)]]
+        for write, value in zip(writes, new, strict=True)
+        if at[id(write.target)] in holds
+    }
+    execute = prepare(graph, written) if outputs or acts(graph) else lambda given: []
 
     inputs_in = picker([inputs[value] for value in used])
     targets_in, numbers_in = picker([at[id(w.target)] for w in writes]), picker(_all(place, new))

@@ -344,8 +344,10 @@ class _Loops:
                     lanes,
                     bits if lanes > 1 else None,
                 )
-            for value in stored:
-                point.store(result_access(group, value), point.value(value))
+            # All is read before anything is written: a result may lie where an operand does.
+            made_here = [point.value(value) for value in stored]
+            for value, name in zip(stored, made_here, strict=True):
+                point.store(result_access(group, value), name)
             for node in (*reduced, *whole):
                 reduction = self.reductions[node]
                 given = point.operand(node, group.operands[node][0])

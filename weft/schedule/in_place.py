@@ -1,0 +1,67 @@
+"""Which results may be written where an input lies: parameters and moments, in their updates.
+
+A result may take the place of an input if the kernel that writes it is the last to read the input,
+and reads each element just where it writes; and if nothing after the first such write can fail, so
+that a run that raises has written nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.ir.graph import Graph, Value
+from weft.schedule.grouping import IN_REGISTERS, Grouping, tensor_type
+from weft.schedule.groups import Group, Leaf
+from weft.schedule.views import View, dense
+
+__all__ = ["in_place"]
+
+
+def in_place(
+    graph: Graph, grouping: Grouping, may_fail: Callable[[Group], bool]
+) -> list[tuple[int, int]]:
+    """Pairs of an output and an input that may be one buffer: of each input, with one at most."""
+    safe_from = 0  # nothing fails from this position on
+    last_read: dict[Value, int] = {}
+    for group in grouping.groups:
+        if may_fail(group):
+            safe_from = group.position + 1
+        for operands in group.operands.values():
+            for operand in operands:
+                if isinstance(operand, Leaf):
+                    last_read[operand.root] = group.position
+    homes = {value: group for group in grouping.groups for value in group.outputs}
+    given_back = set(grouping.results)
+    numbers = {value: i for i, value in enumerate(graph.inputs) if value not in given_back}
+    pairs: list[tuple[int, int]] = []
+    for place, value in enumerate(grouping.results):
+        home = homes.get(value)
+        if home is None or home.position < safe_from or grouping.results.index(value) != place:
+            continue
+        for given in _read_by(home):
+            if given not in numbers or given.type != value.type:
+                continue
+            if last_read[given] == home.position and _reads_where_it_writes(home, given, value):
+                pairs.append((place, numbers[given]))
+    return pairs
+
+
+def _read_by(group: Group) -> list[Value]:
+    found = [op.root for ops in group.operands.values() for op in ops if isinstance(op, Leaf)]
+    return list(dict.fromkeys(found))
+
+
+def _reads_where_it_writes(group: Group, given: Value, value: Value) -> bool:
+    if group.kind not in ("loop", *IN_REGISTERS) or group.reduces or value in group.after:
+        return False
+    whole: View = dense(tensor_type(given).shape)
+    for node, operands in group.operands.items():
+        for operand in operands:
+            if not isinstance(operand, Leaf) or operand.root is not given:
+                continue
+            if group.kind in IN_REGISTERS and node is group.nodes[0]:
+                return False
+            # The same dimensions along the same axes: element by element the same place.
+            if operand.view != whole or group.places[node] != group.maps[value]:
+                return False
+    return True
