@@ -15,6 +15,9 @@ from weft.ir.op import OPS, Trait
 from weft.ir.types import StackType, TensorType
 from weft.schedule.attention import Pattern, attentions
 from weft.schedule.axes import Map
+from weft.schedule.floating import CHEAP, Floating
+from weft.schedule.floating import MOST as MOST_FLOATING
+from weft.schedule.floating import size_of as size_of_floating
 from weft.schedule.groups import (
     MOST_BUFFERS,
     MOST_NODES,
@@ -56,6 +59,8 @@ class Grouping:
         self._special = special
         self._home: dict[Value, Group] = {}  # the group that computes a value
         self._copies: dict[Value, Value] = {}  # views that had to be copied
+        self._floating: dict[Value, Floating] = {}  # without a group
+        self._recipes: dict[Value, Floating] = {}  # those, and what was written to memory after all
         self.constants: dict[Value, Literal] = {}
         self._wanted: dict[Value, None] = {}
         self._attentions = attentions(graph)
@@ -64,8 +69,8 @@ class Grouping:
             self._take(node)
         self.results = [self._settled(value) for value in graph.outputs]
         for group in self.groups:
-            made = [value for node in group.nodes for value in node.outputs]
-            group.outputs = [value for value in made if value in self._wanted]
+            made = dict.fromkeys(value for node in group.nodes for value in node.outputs)
+            group.outputs = [v for v in made if v in self._wanted and self._home[v] is group]
 
     # --- what a value is ----------------------------------------------------------------------
 
@@ -83,6 +88,8 @@ class Grouping:
         number = literal_of(root)
         if number is not None:
             return Scalar(number)
+        if root in self._floating:
+            self._sink(root)
         root = self._in_memory(root)
         view = dense(tensor_type(root).shape)
         for node in chain:
@@ -179,7 +186,8 @@ class Grouping:
         if node.graphs:
             self._alone(node, "control")
         elif node.op.elementwise and self._emits(node):
-            self._elementwise(node)
+            if not self._floats(node):
+                self._elementwise(node)
         elif name in REDUCTIONS and self._emits(node):
             self._reduce(node)
         else:
@@ -256,6 +264,10 @@ class Grouping:
 
     def _candidates(self, node: Node) -> list[Group]:
         """The groups that a node may join: all that it needs is there when they run."""
+        for value in node.inputs:  # what is seen through views is computed, and may be joined
+            root, chain = self.root(value)
+            if chain and root in self._floating:
+                self._sink(root)
         latest = self._latest(node)
         found = [] if latest is None else [latest]
         last = next((g for g in reversed(self.groups) if g.kind == "loop"), None)
@@ -264,6 +276,56 @@ class Grouping:
         if latest is None or last.position > latest.position:
             found.append(last)
         return found
+
+    # --- cheap nodes of inputs ----------------------------------------------------------------
+
+    def _floats(self, node: Node) -> bool:
+        """Whether a node is left to be computed where it is used; see `weft.schedule.floating`."""
+        if node.op.name not in CHEAP:
+            return False
+        operands: list[Operand] = []
+        for value in node.inputs:
+            root, chain = self.root(value)
+            if root in self._floating:
+                if chain:
+                    return False
+                operands.append(root)
+            elif root.node is None or literal_of(root) is not None or root in self.constants:
+                operands.append(self.leaf(value))
+            else:
+                return False
+        count = size_of_floating(tuple(operands), self._floating)
+        if count > MOST_FLOATING:
+            return False
+        found = Floating(node, tuple(operands), count)
+        self._floating[node.outputs[0]] = self._recipes[node.outputs[0]] = found
+        return True
+
+    def _sink(self, value: Value) -> None:
+        """Give a floating value a group of its own, which writes it to memory."""
+        found = self._floating[value]
+        group = self._new("loop")
+        place = group.space.full(tensor_type(value).shape)
+        for operand in found.operands:
+            if isinstance(operand, Value):
+                self._pull(group, operand, place)
+        group.add(found.node, place, list(found.operands), place)
+        del self._floating[value]
+        self._home[value] = group
+
+    def _pull(self, group: Group, value: Value, place: Map) -> bool:
+        """Compute a floating value in a group, for a node at `place`; False if it is there already,
+        along other axes."""
+        shape = tensor_type(value).shape
+        own = tuple(place[i - len(shape)] if size != 1 else () for i, size in enumerate(shape))
+        if value in group.maps:
+            return group.maps[value] == own
+        found = self._recipes[value]
+        for operand in found.operands:
+            if isinstance(operand, Value) and not self._pull(group, operand, own):
+                return False
+        group.add(found.node, own, list(found.operands), own)
+        return True
 
     def _inside(self, group: Group, value: Value) -> tuple[Map, Sequence[int]] | None:
         """Where a value computed in a group's loops lies, seen through views."""
@@ -291,9 +353,7 @@ class Grouping:
         if any(value in group.after for value in values):
             return None
         mine = [
-            i
-            for i, value in enumerate(values)
-            if self._home.get(value) is group and literal_of(value) is None
+            i for i, value in enumerate(values) if value in group.maps and literal_of(value) is None
         ]
         for i in mine:  # twice: what one view cuts is cut for the others too
             if self._inside(group, node.inputs[i]) is None:
@@ -311,12 +371,37 @@ class Grouping:
             if i in mine:
                 operands.append(values[i])
                 continue
+            if values[i] in self._floating and value is values[i]:
+                if not self._pull(group, value, place):
+                    return None
+                operands.append(value)
+                continue
             before = len(self.groups)
             found = self.leaf(value)
             if len(self.groups) != before:  # a copy was needed, which runs after this group
                 return None
             operands.append(found)
         return place, operands
+
+    def _begun(self, node: Node, shape: Sequence[int]) -> tuple[Group, Map, list[Operand]]:
+        """A group for a node that fits into none, and what it computes with."""
+        roots = [self.root(value)[0] for value in node.inputs]
+        pulled = [
+            value
+            for value, root in zip(node.inputs, roots, strict=True)
+            if root is value and root in self._floating
+        ]
+        leaves = {value: self.leaf(value) for value in node.inputs if value not in pulled}
+        group = self._new("loop")
+        place = group.space.full(shape)
+        operands: list[Operand] = []
+        for value in node.inputs:
+            if value not in pulled:
+                operands.append(leaves[value])
+            else:
+                self._pull(group, value, place)
+                operands.append(value)
+        return group, place, operands
 
     def _elementwise(self, node: Node) -> None:
         shape = tensor_type(node.outputs[0]).shape
@@ -326,25 +411,23 @@ class Grouping:
             if joined is not None:
                 break
         if joined is None:
-            operands: list[Operand] = [self.leaf(value) for value in node.inputs]
-            group = self._new("loop")
-            joined = group.space.full(shape), operands
+            group, place, operands = self._begun(node, shape)
+            joined = place, operands
         group.add(node, joined[0], joined[1], joined[0])
         self._home[node.outputs[0]] = group
 
     def _reduce(self, node: Node) -> None:
         shape = tensor_type(node.inputs[0]).shape
         axes: Sequence[int] = node.attrs["axis"]
-        group = self._latest(node)
         joined, how = None, None
-        if group is not None and group.kind == "loop":
-            joined = self._joined(group, node, shape)
-            if joined is not None:
-                how = group.reduction(joined[0], axes, node)
-        if group is None or joined is None or how is None:
-            operands: list[Operand] = [self.leaf(node.inputs[0])]
-            group = self._new("loop")
-            joined = group.space.full(shape), operands
+        for group in self._candidates(node):
+            joined = self._joined(group, node, shape) if group.kind == "loop" else None
+            how = None if joined is None else group.reduction(joined[0], axes, node)
+            if how is not None:
+                break
+        if joined is None or how is None:
+            group, place, operands = self._begun(node, shape)
+            joined = place, operands
             how = group.reduction(joined[0], axes, node)
             assert how is not None
         place, given = joined

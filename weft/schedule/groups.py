@@ -177,7 +177,7 @@ def buffers_of(group: Group) -> int:
 
 def is_small(value: Value) -> bool:
     shape: Any = value.type.shape  # type: ignore[union-attr]
-    return size_of(shape) <= 64
+    return size_of(shape) <= 1
 
 
 Attrs = Mapping[str, Any]
