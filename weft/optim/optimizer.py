@@ -151,10 +151,15 @@ class Optimizer(Counted):
 
     def _update_all(self) -> None:
         for group in self.param_groups:
+            keeps = self.keeps_state(group)
             for p in group["params"]:
                 grad = p.grad
                 if grad is not None:
-                    self.update(p, grad, self.state[p], group)
+                    self.update(p, grad, self.state[p] if keeps else {}, group)
+
+    def keeps_state(self, group: Group) -> bool:
+        """Whether the rule of a group keeps something for each parameter."""
+        return True
 
     def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         """Give one parameter and its state new values. `state` is empty the first time."""

@@ -142,6 +142,9 @@ class SGD(Optimizer):
                 hint="say SGD(…, momentum=0.9, nesterov=True)",
             )
 
+    def keeps_state(self, group: Group) -> bool:
+        return bool(group["momentum"] != 0)
+
     def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         lr = rate_of(p, group)
         if group["momentum"] == 0:
