@@ -37,7 +37,9 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class _File:
     lines: tuple[str, ...]
+    tree: ast.AST
     definitions: dict[int, list[tuple[Definition, str]]]  # by first line
+    lambdas: dict[int, list[tuple[Definition, str]]]  # filled when one is looked for
 
 
 _files: dict[str, _File] = {}
@@ -48,10 +50,13 @@ def find(function: FunctionType) -> Found:
     """The definition of a function. `NoSource` where there is none that fits its code."""
     code = function.__code__
     file = _parsed(code.co_filename, function.__globals__)
+    known = file.definitions
+    if code.co_name == "<lambda>":
+        known = file.lambdas
+        if not known:
+            _collect_lambdas(file.tree, "", known)
     candidates = [
-        (node, name)
-        for node, name in file.definitions.get(code.co_firstlineno, ())
-        if _fits(node, code)
+        (node, name) for node, name in known.get(code.co_firstlineno, ()) if _fits(node, code)
     ]
     if len(candidates) > 1:
         candidates = [entry for entry in candidates if _covers(entry[0], code)]
@@ -76,18 +81,30 @@ def _parsed(name: str, module: dict[str, Any]) -> _File:
     _collect(tree, "", definitions)
     if len(_files) >= MOST_FILES:
         _files.clear()
-    found = _files[name] = _File(lines, definitions)
+    found = _files[name] = _File(lines, tree, definitions, {})
     return found
 
 
-def _collect(node: ast.AST, class_name: str, into: dict[int, list[tuple[Definition, str]]]) -> None:
+Definitions = dict[int, list[tuple[Definition, str]]]
+
+
+def _collect(node: Any, class_name: str, into: Definitions) -> None:
+    """Find all `def`s: they are statements, so expressions need not be looked at."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, part, ()):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
+                into.setdefault(first, []).append((child, class_name))
+            inner = child.name if isinstance(child, ast.ClassDef) else class_name
+            _collect(child, inner, into)
+
+
+def _collect_lambdas(node: ast.AST, class_name: str, into: Definitions) -> None:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            decorators = getattr(child, "decorator_list", [])
-            first = min([child.lineno, *(d.lineno for d in decorators)])
-            into.setdefault(first, []).append((child, class_name))
+        if isinstance(child, ast.Lambda):
+            into.setdefault(child.lineno, []).append((child, class_name))
         inner = child.name if isinstance(child, ast.ClassDef) else class_name
-        _collect(child, inner, into)
+        _collect_lambdas(child, inner, into)
 
 
 def _fits(node: Definition, code: CodeType) -> bool:
