@@ -49,6 +49,9 @@ MOST_FILES = 256
 def find(function: FunctionType) -> Found:
     """The definition of a function. `NoSource` where there is none that fits its code."""
     code = function.__code__
+    alone = _alone(code, function.__globals__)
+    if alone is not None:
+        return alone
     file = _parsed(code.co_filename, function.__globals__)
     known = file.definitions
     if code.co_name == "<lambda>":
@@ -64,6 +67,47 @@ def find(function: FunctionType) -> Found:
         raise NoSource(f"{code.co_filename} no longer holds it at line {code.co_firstlineno}")
     node, class_name = candidates[0]
     return Found(node, class_name, code.co_filename)
+
+
+def _alone(code: CodeType, module: dict[str, Any]) -> Found | None:
+    """A `def` parsed without the rest of its file, which is most of the work for large files.
+
+    None where that is not sure to give the same: then the file is parsed whole.
+    """
+    lines = linecache.getlines(code.co_filename, module)
+    first = code.co_firstlineno - 1
+    if code.co_name == "<lambda>" or not 0 <= first < len(lines):
+        return None
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    last, seen_def = first, False
+    for last in range(first, len(lines) + 1):
+        if last == len(lines):
+            break
+        text = lines[last].lstrip()
+        if seen_def and text and text[0] not in "#)]}" and len(lines[last]) - len(text) <= indent:
+            break
+        seen_def = seen_def or text.startswith(("def ", "async def "))
+    # Under an `if`, an indented block is a program; its columns stay as they are.
+    try:
+        tree = ast.parse("".join(["if 1:\n" if indent else "\n", *lines[first:last]]))
+    except SyntaxError:
+        return None
+    body = tree.body[0].body if indent and tree.body else tree.body  # type: ignore[attr-defined]
+    if len(body) != 1 or not isinstance(body[0], (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    if not _fits(body[0], code):
+        return None
+    ast.increment_lineno(body[0], first - 1)
+    return Found(body[0], _class_of(code), code.co_filename)
+
+
+def _class_of(code: CodeType) -> str:
+    """The innermost class that a function stands in, by its qualified name."""
+    parts = code.co_qualname.split(".")
+    for part, inner in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
+        if "<locals>" not in (part, inner):
+            return part
+    return ""
 
 
 def _parsed(name: str, module: dict[str, Any]) -> _File:
