@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from weft.base.shapes import size_of
 from weft.codegen.elementwise import has_emitter
 from weft.codegen.tables import KERNELS, PRODUCTS
@@ -47,6 +44,3 @@ def _has_elements(node: Node) -> bool:
 def _filled(value: Value) -> bool:
     kind = value.type
     return isinstance(kind, TensorType) and size_of(kind.shape) != 0
-
-
-Emitter = Callable[..., Any]

@@ -59,13 +59,6 @@ class GraphCode:
     in_place: list[tuple[int, int]] = field(default_factory=list)  # see `weft.schedule.in_place`
 
 
-@dataclass(frozen=True)
-class Call:
-    """A node whose card is called in Python: by number."""
-
-    node: Node
-
-
 class Program:
     """All of a module: the graph, those nested in it, constants, and calls into Python."""
 

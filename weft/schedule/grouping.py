@@ -12,7 +12,7 @@ from weft.base.shapes import size_of
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.op import OPS, Trait
-from weft.ir.types import StackType, TensorType
+from weft.ir.types import TensorType
 from weft.schedule.attention import Pattern, attentions
 from weft.schedule.axes import Map
 from weft.schedule.floating import CHEAP, Floating
@@ -489,7 +489,3 @@ def _early_first(graph: Graph) -> list[Node]:
         else:
             rest.append(node)
     return first + rest
-
-
-def has_stack(node: Node) -> bool:
-    return any(isinstance(v.type, StackType) for v in (*node.inputs, *node.outputs))

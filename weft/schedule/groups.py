@@ -15,7 +15,7 @@ a group of its own. Views belong to no group: they say how something is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,6 +178,3 @@ def buffers_of(group: Group) -> int:
 def is_small(value: Value) -> bool:
     shape: Any = value.type.shape  # type: ignore[union-attr]
     return size_of(shape) <= 1
-
-
-Attrs = Mapping[str, Any]
