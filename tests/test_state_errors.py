@@ -353,3 +353,20 @@ def test_no_warning_at_a_steady_state(mode: str) -> None:
         for _ in range(100):
             captured(weft.ones((2, 3)))
     assert len(captured.recordings) == 1
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@by_mode
+def test_a_function_may_seed(mode: str, backend: str) -> None:
+    """The seed that a function sets itself decides what it draws, and what is drawn after it."""
+
+    def seeded(x: Tensor, seed: int) -> Tensor:
+        weft.manual_seed(seed)
+        return x + weft.rand(3)
+
+    captured = MODES[mode](seeded, backend=backend)
+    x = weft.zeros(3)
+    for seed in (3, 4, 3):
+        want = [seeded(x, seed).tolist(), weft.rand(2).tolist()]
+        for _ in range(2):
+            assert [captured(x, seed).tolist(), weft.rand(2).tolist()] == want

@@ -18,7 +18,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.device import Device, as_device
 from weft.base.errors import DTypeError, RangeError, ShapeError
-from weft.core.bind import bind
+from weft.core.bind import bind, new_tensor
 from weft.core.operands import as_tensor, assign
 from weft.core.public import public
 from weft.core.tensor import StateTensor, Tensor
@@ -100,7 +100,8 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start anew from a seed: an int from -2**63 to 2**64 - 1 (-1 is the same as 2**64 - 1)."""
-        fresh = _new_state(_key(seed), self.device)
+        # A number, not a state of its own: a recorder would take that for the one it replaces.
+        fresh = new_tensor(np.array([_key(seed), 0], dtype=np.uint64), self.device)
         with self._lock:
             assign(self._state, fresh, "manual_seed")
         return self
