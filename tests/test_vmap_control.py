@@ -202,3 +202,86 @@ def test_a_write_in_a_recorded_mapped_loop_is_refused() -> None:
 
     with pytest.raises(CaptureError, match="carry the tensor"):
         weft.make_graph(weft.vmap(f), ROWS)
+
+
+# --- vmap in a captured function -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_compile_of_vmap(name: str) -> None:
+    """A Python `if` or `while` on a mapped tensor, in a function that is compiled as a whole."""
+    f = PYTHON[name]
+    captured = weft.compile(weft.vmap(f))
+    for xs in (ROWS, ROWS * 3, -ROWS):
+        np.testing.assert_allclose(captured(xs).numpy(), one_by_one(f, xs), rtol=1e-12)
+    assert len(captured.recordings) == 1
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_gradients_of_compile_of_vmap(name: str) -> None:
+    f = PYTHON[name]
+
+    def loss(xs: Any) -> Any:
+        return (weft.vmap(f)(xs) ** 2).sum()
+
+    captured = weft.compile(weft.grad(loss))
+    outside = weft.grad(weft.compile(loss))
+    for xs in (ROWS, ROWS * 3):
+        want = np.stack([np.array(weft.grad(lambda x: (f(x) ** 2).sum())(x).numpy()) for x in xs])
+        np.testing.assert_allclose(captured(xs).numpy(), want, rtol=1e-9)
+        np.testing.assert_allclose(outside(xs).numpy(), want, rtol=1e-9)
+    assert len(captured.recordings) == 1
+
+
+@pytest.mark.parametrize("name", ["branch", "chain"])
+def test_compile_of_vmap_of_grad(name: str) -> None:
+    f = PYTHON[name]
+    each = weft.grad(lambda x: (f(x) ** 2).sum())
+    captured = weft.compile(weft.vmap(each))
+    np.testing.assert_allclose(captured(ROWS).numpy(), one_by_one(each, ROWS), rtol=1e-9)
+
+
+def test_compile_of_vmap_of_vmap() -> None:
+    both = weft.stack([ROWS, ROWS * 2])
+    for f in (branch, halved):
+        found = weft.compile(weft.vmap(weft.vmap(f)))(both)
+        want = np.stack([one_by_one(f, xs) for xs in both])
+        np.testing.assert_allclose(found.numpy(), want)
+
+
+def test_what_compile_of_vmap_cannot_map_is_an_error() -> None:
+    """A function that writes outside runs as it is: once, and Python may not ask there."""
+    seen: list[Any] = []
+
+    def noted(x: Any) -> Any:
+        seen.append(1)
+        return x * 2
+
+    np.testing.assert_allclose(weft.compile(weft.vmap(noted))(ROWS).numpy(), ROWS.numpy() * 2)
+    assert seen == [1]
+
+    def asks(x: Any) -> Any:
+        if x.sum() > 0:
+            x = x * 2
+        seen.append(1)
+        return x
+
+    with pytest.raises(CaptureError, match="mapped tensor"):
+        weft.compile(weft.vmap(asks))(ROWS)
+
+
+def test_parameters_in_compile_of_vmap() -> None:
+    weight = weft.tensor([[1.0, -2.0], [0.5, 1.0]], dtype="f8", requires_grad=True)
+
+    def f(x: Any) -> Any:
+        y = weight @ x
+        if y.sum() > 0:
+            y = y * y
+        return y
+
+    weft.compile(lambda xs: weft.vmap(f)(xs).sum())(ROWS).backward()
+    found = np.array(weight.grad.numpy())
+    weight.grad = None
+    for x in ROWS:
+        f(x).sum().backward()
+    np.testing.assert_allclose(found, weight.grad.numpy())

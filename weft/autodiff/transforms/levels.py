@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.autodiff.node import count
 from weft.base.dtypes import dtype_of_numpy
 from weft.base.errors import CaptureError
 from weft.base.shapes import Shape, size_of
@@ -130,6 +131,8 @@ class Level(Recorder):
     def __init__(self) -> None:
         #: Without gradients outside, what is computed on the level below has no history there.
         self.linked = mode.enabled
+        self.start = next(count)  # histories with higher numbers began in here
+        self.lowered = 0  # how many nested recordings below run functions of this level
         self.refusal = ""  # why a write outside could not be kept
         self._held: dict[int, Held] = {}  # by id of the tensor, which the entry keeps alive
         self._journals: list[Journal] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.control import is_mapped, mapped_cond, mapped_switch
+from weft.autodiff.transforms.dual_control import Attempt, dual_cond
 from weft.base import dtypes
 from weft.base.errors import CaptureError, DTypeError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -30,6 +31,7 @@ from weft.capture.control.nested import (
     assign_states,
     check_effects,
     close,
+    dual_level,
     graph_recorder,
 )
 from weft.capture.control.node import BACKWARD, emit, unfollowed
@@ -75,6 +77,12 @@ def cond(
     """
     if is_mapped(pred):
         return mapped_cond(pred, true_fn, false_fn, operands)
+    level = dual_level()
+    if level is not None and isinstance(pred, Tensor):
+        with Attempt(level):
+            return dual_cond(
+                level, lambda p, both: cond(p, *both), pred, (true_fn, false_fn), operands
+            )
     here = graph_recorder()
     if here is None or not isinstance(pred, Tensor):
         return (true_fn if pred else false_fn)(*operands)
@@ -92,6 +100,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise ShapeError("there is no branch to choose", op="switch")
     if is_mapped(index):
         return mapped_switch(index, branches, operands)
+    level = dual_level()
+    if level is not None and isinstance(index, Tensor):
+        with Attempt(level):
+            return dual_cond(level, switch, index, branches, operands)
     here = graph_recorder()
     if here is None or not isinstance(index, Tensor):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)

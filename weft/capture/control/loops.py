@@ -12,13 +12,14 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.control import is_mapped, mapped_while
+from weft.autodiff.transforms.dual_control import Attempt, dual_scan, dual_while
 from weft.base import dtypes
 from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_map, tree_unflatten
 from weft.capture.control.agree import as_leaf, is_number
 from weft.capture.control.carry import record_scan, record_while
-from weft.capture.control.nested import NestedRecorder, graph_recorder, stand_in
+from weft.capture.control.nested import NestedRecorder, dual_level, graph_recorder, stand_in
 from weft.capture.make_graph import OnceRecorder
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
@@ -63,6 +64,10 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
     tensor(192.)
     """
     here = graph_recorder()
+    level = dual_level()
+    if level is not None:
+        with Attempt(level):
+            return dual_while(level, while_loop, cond_fn, body_fn, init)
     carry = _own(here, init)
     while True:
         if here is not None and isinstance(_probed(here, cond_fn, carry), Tensor):
@@ -96,7 +101,15 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
     """
     here = graph_recorder()
     device = next((b.device for b in (lower, upper) if isinstance(b, Tensor)), None)
-    if here is None:
+    if dual_level() is not None and (isinstance(lower, Tensor) or isinstance(upper, Tensor)):
+        first = _bound(lower, device)
+        last = _bound(upper, device)
+        return while_loop(
+            lambda carry: carry[0] < last,
+            lambda carry: (carry[0] + 1, body_fn(carry[0], carry[1])),
+            (first, init),
+        )[1]
+    if here is None and dual_level() is None:
         carry = _own(here, init)
         for i in range(int(lower), int(upper)):
             carry = body_fn(as_tensor(i, "fori_loop"), carry)
@@ -105,6 +118,7 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
         length = dim_max(upper - lower, 0)
         steps = arange(lower, lower + length, dtype=dtypes.int64)
         return scan(lambda carry, i: (body_fn(i, carry), None), init, steps, length)[0]
+    assert here is not None  # inside of jvp it was a while_loop, or a scan
     first, last = (_bound(bound, device) for bound in (lower, upper))
     _, out = record_while(
         here,
@@ -151,6 +165,14 @@ def scan(
     count = _length(tensors, structure.paths(), length)
     here = graph_recorder()
     known = not isinstance(count, Dim)
+    level = dual_level()
+    if level is not None:
+
+        def below(step: Function, start: Any, pairs: Any) -> Any:
+            return scan(step, start, pairs, count, reverse, unroll)
+
+        with Attempt(level):
+            return dual_scan(level, below, f, init, tensors, structure)
     if here is None or (known and count > 0 and (unroll is True or unroll >= count)):
         return _run_scan(f, init, tensors, structure, count, reverse)
     if known and unroll > 1:

@@ -18,6 +18,8 @@ import numpy as np
 
 from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.node import count, tensor_of
+from weft.autodiff.transforms.forward import Forward
+from weft.autodiff.transforms.levels import Level
 from weft.base.errors import CaptureError, GradientError
 from weft.base.shapes import Shape
 from weft.capture.recorder import GraphRecorder, Written
@@ -250,6 +252,15 @@ def graph_recorder() -> GraphRecorder | None:
     """The innermost recorder of this thread, if it makes a graph."""
     here = recorder()
     return here if isinstance(here, GraphRecorder) else None
+
+
+def dual_level() -> Forward | None:
+    """The `jvp` whose function runs, if what it computes is recorded as a graph."""
+    level = recorder()
+    if level.__class__ is not Forward:
+        return None
+    around = [r for r in binding._thread.recorders if not isinstance(r, Level)]
+    return level if around and isinstance(around[-1], GraphRecorder) else None
 
 
 def check_effects(here: GraphRecorder, before: int, op: str) -> None:

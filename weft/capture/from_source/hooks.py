@@ -19,6 +19,7 @@ from weft.capture.convert.structured import Structured
 from weft.capture.from_source import repeat
 from weft.capture.from_source.access import Access
 from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.leveled import leveled
 from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.run import Flow, Unreachable, is_own, standing_for
 from weft.capture.from_source.tokens import effect, templated, token_of
@@ -104,6 +105,9 @@ class SourceHooks(Access):
         return found
 
     # --- control flow -------------------------------------------------------------------------
+
+    def for_transform(self, function: Any) -> Any:
+        return leveled(self, function) if callable(function) else function
 
     def if_(
         self,

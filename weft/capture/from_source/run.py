@@ -67,6 +67,7 @@ class Flow:
         self.unrolled: list[tuple[str, str]] = []  # loops that Python ran, and why
         self.mixed = Mixed(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
+        self.leveled = 0  # functions that transforms ran by their graphs
         self._tries: list[int] = []
 
     # --- journals -----------------------------------------------------------------------------

@@ -91,7 +91,8 @@ def call_function(
         if code is _APPLY.__code__:
             return function(_with_followed_rules(hooks, args[0]), *args[1:], **kwargs)
         if str(function.__module__).startswith(TRANSFORMS) and args and not function.__dict__:
-            args = (callable_for(hooks, args[0]), *args[1:])  # a module is as good as a function
+            # A module is as good as a function.
+            args = (hooks.for_transform(callable_for(hooks, args[0])), *args[1:])
         return library.call_weft(hooks, followed(hooks, function), args, kwargs)
     if kind not in (FOLLOW, WEFT):
         if code is _CONTEXT:
@@ -135,7 +136,8 @@ def followed(hooks: Hooks, function: Any) -> Any:
         return function
     remake = function.__dict__.get("remake")
     if remake is not None:  # a transform of a function, as weft.grad(f): that of the followed one
-        return remake(callable_for(hooks, hooks.attr(function, "transformed")))
+        inner = callable_for(hooks, hooks.attr(function, "transformed"))
+        return remake(hooks.for_transform(inner))
     if policy(function.__code__.co_filename) != FOLLOW and function.__code__ not in WRAPPERS:
         return function
     known = hooks.rebuilt.get(id(function))

@@ -298,6 +298,10 @@ class Hooks(Handing):
         """A function for the library to call: the followed one in place of the original."""
         return calls.followed(self, function)
 
+    def for_transform(self, function: Any) -> Any:
+        """A followed function as a transform is to run it."""
+        return function
+
     def decorator(self, function: Any) -> Callable[[Any], Any]:
         return lambda target: self.call(function, target)
 
