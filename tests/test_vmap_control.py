@@ -285,3 +285,12 @@ def test_parameters_in_compile_of_vmap() -> None:
     for x in ROWS:
         f(x).sum().backward()
     np.testing.assert_allclose(found, weight.grad.numpy())
+
+
+def test_effects_inside_of_a_compiled_vmap_are_refused() -> None:
+    def loud(x: Any) -> Any:
+        print(x)
+        return x * 2
+
+    with pytest.raises(weft.errors.CaptureError, match="print of a tensor in a function that"):
+        weft.compile(weft.vmap(loud))(weft.ones(3))

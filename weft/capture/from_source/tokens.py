@@ -57,7 +57,12 @@ def last_token(recorder: GraphRecorder) -> Tensor:
 def effect(op: Op, tensors: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]:
     """Record an effect, after those before it. Gives its results without the token."""
     here = graph_recorder()
-    assert here is not None
+    if here is None:
+        raise CaptureError(
+            f"{op.name} of a tensor in a function that a transform (vmap, jvp) runs inside of a "
+            "compiled one: a graph cannot do it for each element",
+            hint="do it outside of the transformed function",
+        )
     values = [here.value_of(x) for x in (last_token(here), *tensors)]
     types = op.infer(*[value.type for value in values], **attrs)
     kinds = types if isinstance(types, tuple) else (types,)
