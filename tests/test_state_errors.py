@@ -360,7 +360,7 @@ def test_no_warning_at_a_steady_state(mode: str) -> None:
 def test_a_function_may_seed(mode: str, backend: str) -> None:
     """The seed that a function sets itself decides what it draws, and what is drawn after it."""
 
-    def seeded(x: Tensor, seed: int) -> Tensor:
+    def seeded(x: Any, seed: int) -> Any:
         weft.manual_seed(seed)
         return x + weft.rand(3)
 
