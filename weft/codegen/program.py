@@ -164,7 +164,7 @@ class _GraphWriter:
     def _kernels(self, group: Group) -> tuple[Group, list[Any], list[Kernel]]:
         """The kernels of a group, and what stands in their `%args`: values, or None for none."""
         node = group.nodes[0]
-        name = self.program.name(f"{group.kind}.{node.op.name}".replace("loop.", "loop."))
+        name = self.program.name(f"{group.kind}.{node.op.name}")
         if group.kind == "loop":
             roots: dict[Value, int] = {}
             for member in group.nodes:

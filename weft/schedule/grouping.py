@@ -63,8 +63,9 @@ class Grouping:
         self._recipes: dict[Value, Floating] = {}  # those, and what was written to memory after all
         self.constants: dict[Value, Literal] = {}
         self._wanted: dict[Value, None] = {}
-        self._attentions = attentions(graph)
-        self._inner = {node for found in self._attentions.values() for node in found.inner}
+        found = attentions(graph)
+        self._attentions = {node: whole for node, whole in found.items() if special(node)}
+        self._inner = {node for whole in self._attentions.values() for node in whole.inner}
         for node in _early_first(graph):
             self._take(node)
         self.results = [self._settled(value) for value in graph.outputs]
