@@ -16,6 +16,9 @@ import pytest
 import weft
 import weft.nn.functional as F
 from weft import nn
+from weft.core.bind import bind
+from weft.ir.graph import extract
+from weft.ir.interpret import Runner, interpret
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
 from weft.runtime.native import InterpretedProgram, NativeProgram
@@ -136,6 +139,66 @@ def test_wrong_inputs_are_refused() -> None:
     for inputs in ([weft.ones(2)], [weft.ones(3)] * 2, [weft.ones(2, dtype=weft.float64)] * 2):
         with pytest.raises(weft.errors.GraphError, match="takes f32"):
             run(inputs)
+
+
+# --- stacks that leave a run --------------------------------------------------------------------
+
+
+def _halving(x: Any, w: Any) -> Any:
+    while (x * x).sum() > 0.01:
+        x = 0.9 * weft.tanh(x @ w)
+    return x.sum()
+
+
+def _slopes(function: Any, x: Any, w: Any, order: int) -> list[Any]:
+    (slope,) = weft.autograd.grad(function(x, w), w, create_graph=order > 1)
+    if order == 1:
+        return [slope]
+    return [slope, weft.autograd.grad((slope * slope).sum(), w)[0]]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_backward_outside_of_a_loop(order: int) -> None:
+    draw = weft.Generator(0)
+    x = weft.randn(4, 8, generator=draw, dtype=weft.float64)
+    w = (weft.randn(8, 8, generator=draw, dtype=weft.float64) * 0.2).requires_grad_()
+    captured = native(_halving)
+    want = _slopes(_halving, x, w, order)
+    for _ in range(3):
+        for got, expected in zip(_slopes(captured, x, w, order), want, strict=True):
+            np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-9, atol=1e-12)
+    loss = captured(x, w)
+    for times in (1, 2):
+        loss.backward(retain_graph=True)
+        np.testing.assert_allclose(w.grad.numpy(), times * want[0].numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_native_stacks_can_be_interpreted() -> None:
+    """The forward as machine code, the backward op by op: its graph is given the stacks."""
+    x = weft.ones((2, 3)) * 0.5
+
+    def forward(x: Any) -> Any:
+        return weft.while_loop(lambda v: (v * v).sum() < 1000, lambda v: v * v + v * 1.5, x)
+
+    grown = weft.make_graph(lambda x: weft.vjp(forward, x)[1](weft.ones((2, 3))), x)
+    loop = next(node for node in grown.nodes if node.op.name == "while")
+    stack = next(v for v in loop.outputs if not hasattr(v.type, "dtype"))
+    at = grown.nodes.index(loop) + 1
+    first = extract("first", grown.inputs, grown.nodes[:at], [*loop.outputs])
+    run = NativeProgram(first)
+    found = run([x])
+    popped = found[loop.outputs.index(stack)]
+    want = interpret(first, [x], bind)[loop.outputs.index(stack)]
+    here = Runner(bind, {})
+    count = 0
+    while want:
+        want, expected = want
+        popped, top = popped.popped(here)
+        np.testing.assert_allclose(top.numpy(), expected.numpy(), rtol=1e-6)
+        count += 1
+    assert count > 2
+    with pytest.raises(weft.errors.IndexError, match="the stack is empty"):
+        popped.popped(here)
 
 
 # --- attention ----------------------------------------------------------------------------------

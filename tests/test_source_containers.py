@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from programs import PROGRAMS
 from programs.compare import call, difference
 
 import weft
@@ -332,3 +334,17 @@ def test_infinite_slope_on_a_way_that_is_not_taken(function: Callable[..., Any])
         want = call(function, (f64(numbers),), {}, second=True)
         got = call(captured, (f64(numbers),), {}, second=True)
         assert not difference(want, got, loose=True, gradients_near=1e-10)
+
+
+def test_sets_of_tensors_in_any_order() -> None:
+    """A set is gone through in the order of addresses: a branch may find another order."""
+    rng = random.Random(0)
+    program = next(p for p in PROGRAMS if p.name == "optimizer step")
+    kept: list[Any] = []
+    for _ in range(100):
+        kept.append([weft.ones(rng.randint(1, 5)) for _ in range(rng.randint(0, 50))])
+        if rng.random() < 0.5:
+            del kept[: rng.randint(0, len(kept))]
+        step = weft.compile(program.make())
+        for given in program.calls():
+            step(*given.args)

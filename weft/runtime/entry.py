@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.codegen.control.heap import release
+from weft.codegen.control.heap import CHUNK, release
 from weft.codegen.control.stacks import copy
 from weft.codegen.program import RUN
 from weft.codegen.text import Module
@@ -59,8 +59,12 @@ def _is_table(address: int, wanted: list[int]) -> bool:
     )
 
 
-def add_entry(module: Module, inputs: int, outputs: int) -> None:
-    """`i32 @entry(ptr inputs, ptr outputs, ptr arena, ptr run)`, of two lists of arrays."""
+def add_entry(module: Module, inputs: int, outputs: int, keeps: bool = False) -> None:
+    """`i32 @entry(ptr inputs, ptr outputs, ptr arena, ptr run)`, of two lists of arrays.
+
+    Where stacks leave the run, it `keeps` the memory they lie in: its address goes to one more
+    output.
+    """
     at_items, at_data, at_flags = _places()
     params = [("ptr", "inputs"), ("ptr", "outputs"), ("ptr", "arena"), ("ptr", "run")]
     f = module.function("entry", "i32", params, linkage="")
@@ -87,5 +91,14 @@ def add_entry(module: Module, inputs: int, outputs: int) -> None:
     f.do(f"store [{len(RUN)} x ptr] zeroinitializer, ptr {own}")
     copy(f, own, "%run", 8 * RUN.index("free"))
     status = f(f"call i32 @graph(ptr {table}, ptr %arena, ptr {own})")
+    if keeps:
+        items = f(f"load ptr, ptr {f(f'getelementptr i8, ptr %outputs, i64 {at_items}')}")
+        array = f(f"load ptr, ptr {f(f'getelementptr ptr, ptr {items}, i64 {outputs}')}")
+        data = f(f"load ptr, ptr {f(f'getelementptr i8, ptr {array}, i64 {at_data}')}")
+        chunk = f(f"load ptr, ptr {f(f'getelementptr ptr, ptr {own}, i64 {CHUNK}')}")
+        with f.when(f(f"icmp eq i32 {status}, 0")):
+            f.do(f"store ptr {chunk}, ptr {data}")
+            f.do("ret i32 0")
+            f.block(f.fresh("never"))
     f.do(f"call void @{release(module)}(ptr {own})")
     f.do(f"ret i32 {status}")

@@ -24,19 +24,20 @@ from weft.ir.interpret import Program as Interpreted
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import Literal
 from weft.ir.op import Trait
-from weft.ir.types import TensorType
+from weft.ir.types import StackType, TensorType
 from weft.passes.common import CommonSubexpressions
 from weft.passes.dead_code import DeadCode
 from weft.runtime.entry import LAYOUT, add_entry
 from weft.runtime.outputs import Outputs
 from weft.runtime.pool.poll import INTERRUPTED
+from weft.runtime.stacks import NativeStack, Owner
 from weft.runtime.threads import parallel_address, poll_address, pool_address, raise_interrupt
 from weft.schedule.decompose import decompose
-from weft.schedule.grouping import tensor_type
 
 __all__ = ["InterpretedProgram", "NativeProgram", "native"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
+_GIVE_BACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
 _ENTRY = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
 )
@@ -76,6 +77,7 @@ class NativeProgram:
         allows it and nobody else holds an input's array, they are written there."""
         self.graph = graph
         _check_static(graph)
+        self._keeps = any(isinstance(value.type, StackType) for value in graph.outputs)
         self._made: Program | None = None
         self._steps: list[str] = []
         loaded = cached(_key(graph), self._code)
@@ -95,10 +97,11 @@ class NativeProgram:
         self._constant_arrays = [np.ascontiguousarray(literals[digest].array) for digest in digests]
         self.calls: list[Node] = made.calls if made else []
         self._entry = _ENTRY(self.library.address("entry"))
-        kinds = [tensor_type(value) for value in graph.outputs]
-        self._outputs = Outputs(
-            [(kind.shape, kind.dtype.numpy) for kind in kinds], [i for i, _ in self.in_place]
-        )
+        kinds = [_array_kind(value.type) for value in graph.outputs]
+        if self._keeps:
+            kinds.append(((1,), np.uint64))
+            self._give_back = _GIVE_BACK(self.library.address("give_back"))
+        self._outputs = Outputs(kinds, [i for i, _ in self.in_place])
         self._arenas: list[tuple[int, Any]] = []
         self._errors: dict[int, BaseException] = {}  # by thread: what a call into Python raised
         self._callback = _CALLBACK(self._call)
@@ -127,11 +130,11 @@ class NativeProgram:
         module = Module(host())
         self._made = made = Program(module)
         code = made.graph(whole, "graph")
-        add_entry(module, len(whole.inputs), len(whole.outputs))
+        add_entry(module, len(whole.inputs), len(whole.outputs), self._keeps)
         self._steps = code.steps
         digests = [literal.digest for literal in made.constants]
         meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests, code.in_place]
-        return Code(module.text(), ["entry"], meta)
+        return Code(module.text(), ["entry", *(["give_back"] if self._keeps else [])], meta)
 
     def plan(self) -> str:
         """What runs, kernel by kernel, and where values lie in the memory of a run."""
@@ -184,7 +187,32 @@ class NativeProgram:
                 return failed(status, inputs, arrays)
             return [wrap(array) for array in made]
 
-        return call
+        if not self._keeps and not any(
+            isinstance(value.type, StackType) for value in self.graph.inputs
+        ):
+            return call
+        return self._with_stacks(call)
+
+    def _with_stacks(self, call: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
+        """A call that stacks go into or come out of."""
+        kinds = [value.type for value in self.graph.outputs]
+        stacks = [i for i, v in enumerate(self.graph.inputs) if isinstance(v.type, StackType)]
+
+        def call_with_stacks(inputs: list[Any]) -> list[Any]:
+            if not all(isinstance(inputs[i], NativeStack) for i in stacks):
+                return self._interpret(inputs)  # made by the interpreter
+            found: list[Any] = call(inputs)
+            if not self._keeps or len(found) == len(kinds):
+                return found
+            others = [inputs[i].owner for i in stacks]
+            chunk = int(found.pop()._data[0])
+            owner = Owner(chunk, self._give_back, self.library, others)
+            return [
+                NativeStack(x._data, kind, owner) if isinstance(kind, StackType) else x
+                for x, kind in zip(found, kinds, strict=True)
+            ]
+
+        return call_with_stacks
 
     def _failed(self, status: int, inputs: list[Tensor], arrays: list[Any]) -> list[Tensor]:
         if status == LAYOUT:
@@ -196,9 +224,12 @@ class NativeProgram:
             raise MemoryError(f"no memory for the stacks of a loop in {self.graph.name}")
         if status == RAISED:
             raise self._errors.pop(threading.get_ident())
+        return self._interpret(inputs)  # it raises, with the user's line
+
+    def _interpret(self, inputs: list[Any]) -> list[Any]:
         if self._interpreted is None:
             self._interpreted = Interpreted(self.graph)
-        slots = self._interpreted.run(inputs, bind)  # it raises, with the user's line
+        slots = self._interpreted.run(inputs, bind)
         return [slots[i] for i in self._interpreted.outputs]
 
     def _call(self, number: int, args: int) -> int:
@@ -252,14 +283,16 @@ def _check_static(graph: Graph) -> None:
     for part in graph.walk():
         for value in part.values():
             kind = value.type
+            if isinstance(kind, StackType):
+                kind = kind.innermost
             if isinstance(kind, TensorType):
                 if has_dims(kind.shape):
                     raise NotNative(f"{value} has a size that is not known")
                 if str(kind.device) != "cpu" or kind.layout != "dense":
                     raise NotNative(f"{value} does not lie dense on the CPU")
     for value in (*graph.inputs, *graph.outputs):
-        if not isinstance(value.type, TensorType):
-            raise NotNative(f"{value} is no tensor")
+        if not isinstance(value.type, (TensorType, StackType)):
+            raise NotNative(f"{value} is neither a tensor nor a stack")
 
 
 def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
@@ -271,6 +304,11 @@ def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
     memory = (ctypes.c_char * size).from_address(address)
     array: np.ndarray[Any, Any] = np.ndarray(kind.shape, kind.dtype.numpy, memoryview(memory))
     return array
+
+
+def _array_kind(kind: Any) -> tuple[tuple[int, ...], Any]:
+    """The array that a result is written to; a stack is the address of its top."""
+    return (kind.shape, kind.dtype.numpy) if isinstance(kind, TensorType) else ((1,), np.uint64)
 
 
 def _arena(size: int) -> tuple[int, Any]:

@@ -31,6 +31,7 @@ from weft.capture.from_source.merge import (
 from weft.capture.from_source.mixed import as_tensors
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
+from weft.capture.watch.values import same_content
 from weft.core.number import HELD_AS, Number, joint_kind, kind_of, number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
@@ -345,7 +346,7 @@ class LoopState:
         return not isinstance(entry, Variable) and entry.known(self.hooks.watch) is not None
 
     def _compare(self, entry: Entry, before: Parts, now: Parts) -> bool:
-        if entry.whole and list(before) != list(now):
+        if entry.whole and not same_content(entry.obj, before, now):
             if entry.obj.__class__ is list and entry.known(self.hooks.watch) is None:
                 raise Regrow(entry.obj, sample_of(before, now))
             raise CaptureError(

@@ -14,7 +14,7 @@ from weft.capture.from_source.merge import Build, Maybe, Merge
 from weft.capture.from_source.run import OneSided
 from weft.capture.from_source.split import HINT, Split
 from weft.capture.watch.origin import MISSING
-from weft.capture.watch.values import CONTAINERS
+from weft.capture.watch.values import CONTAINERS, same_content
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
@@ -58,7 +58,7 @@ def merge_entry(
         return _split(hooks, entry, taken, now, merge, splits[0], message)
     if is_list and len(taken) == 2 and _lengths_differ(*taken):
         raise Regrow(entry.obj, sample_of(*taken))
-    if entry.whole and len(taken) == 2 and list(taken[0]) != list(taken[1]):
+    if entry.whole and len(taken) == 2 and not same_content(entry.obj, *taken):
         message = _sizes(entry, taken, merge.words)
         if entry.known(hooks.watch) is not None:
             raise OneSided(message, hint=HINT)

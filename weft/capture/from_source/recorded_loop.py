@@ -19,6 +19,7 @@ from weft.capture.from_source.loop_state import AlwaysFails, LoopState
 from weft.capture.from_source.run import Unreachable, is_own, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
+from weft.capture.watch.values import same_keys
 from weft.core.number import HELD_AS, as_held
 from weft.core.tensor import Tensor
 from weft.ir.types import TOKEN
@@ -226,7 +227,9 @@ class RecordedLoop:
 def unchanged(journal: Journal, entered: dict[int, Any]) -> bool:
     for key, parts in journal.contents().items():
         before = entered.get(key, journal.entries[key][1])
-        if list(before) != list(parts) or any(parts[k] is not before[k] for k in parts):
+        if not same_keys(tuple(before), tuple(parts)):
+            return False
+        if any(parts[k] is not before[k] for k in parts):
             return False
     return True
 

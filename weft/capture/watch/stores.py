@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft.capture.watch.origin import MISSING, Origin
@@ -271,7 +272,7 @@ def put_back(container: Any, original: Any) -> None:
     if issubclass(base, dict):
         now = list(keys_of(container))
         kept = [key for key in now if key in original]
-        if kept == list(original):  # no key was taken away: others may read it meanwhile
+        if _same_order(kept, original):  # no key was taken away: others may read it meanwhile
             for key in now:
                 if key not in original:
                     base.__delitem__(container, key)
@@ -288,12 +289,17 @@ def put_back(container: Any, original: Any) -> None:
         for value in [value for value in container if value not in wanted]:
             set.discard(container, value)
         set.update(container, original)
-        if list(container) != original:  # the order of a set follows from how it was filled
+        if not _same_order(container, original):  # it follows from how a set was filled
             set.clear(container)
             set.update(container, original)
     else:
         deque.clear(container)
         deque.extend(container, original)
+
+
+def _same_order(one: Iterable[Any], two: Iterable[Any]) -> bool:
+    """Whether these are the same objects in the same order; `==` of two tensors is a tensor."""
+    return [id(part) for part in one] == [id(part) for part in two]
 
 
 def _set_item(container: Any, key: Any, value: Any) -> None:

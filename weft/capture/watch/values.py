@@ -100,6 +100,16 @@ def same_keys(found: Any, expected: tuple[Any, ...]) -> bool:
     return len(now) == len(expected) and all(map(same_key, now, expected))
 
 
+def same_content(container: Any, one: dict[Any, Any], two: dict[Any, Any]) -> bool:
+    """Whether two states of a container have the same keys; of a set, in any order.
+
+    Keys may be tensors, whose `==` is a tensor.
+    """
+    if isinstance(container, set):
+        return len(one) == len(two) and all(key in two for key in one)
+    return same_keys(tuple(one), tuple(two))
+
+
 def size_of(container: Any) -> int:
     """The length of a container, past any `__len__` of a subclass."""
     base: Any = next((base for base in CONTAINERS if isinstance(container, base)), None)

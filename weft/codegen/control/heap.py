@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.codegen.text import Module
 
-__all__ = ["CHUNK", "END", "FREE", "heap", "release"]
+__all__ = ["CHUNK", "END", "FREE", "give_back", "heap", "release"]
 
 #: Places in `%run`.
 FREE, END, CHUNK = 5, 6, 7
@@ -63,10 +63,22 @@ def _heap(module: Module) -> None:
     f.do(f"ret ptr {start}")
 
 
+def give_back(module: Module) -> str:
+    """`void @give_back(ptr chunk)`, for all: give a chunk back, and those before it."""
+    return module.once("give_back", _give_back)
+
+
 def _release(module: Module) -> None:
-    module.declare("void", "free", "ptr")
     f = module.function("release", "void", [("ptr", "run")])
-    at = f(f"getelementptr ptr, ptr %run, i64 {CHUNK}")
+    chunk = f(f"load ptr, ptr {f(f'getelementptr ptr, ptr %run, i64 {CHUNK}')}")
+    f.do(f"call void @{give_back(module)}(ptr {chunk})")
+    f.do("ret void")
+
+
+def _give_back(module: Module) -> None:
+    module.declare("void", "free", "ptr")
+    f = module.function("give_back", "void", [("ptr", "last")], linkage="")
+    at = f.var("ptr", "%last")
     head, body, end = (f.fresh(word) for word in ("head", "body", "end"))
     f.jump(head)
     f.block(head)

@@ -1,0 +1,118 @@
+"""Stacks that leave a run: what a loop put aside for a backward that is run later.
+
+The cells stay where the run made them (`weft.codegen.control.stacks`), in memory that an owner
+gives back when nobody needs it any more. The interpreter can pop them, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import IndexError
+from weft.codegen.control.stacks import ELEMENT, PAYLOAD, SUM, ZEROS
+from weft.core.tensor import wrap
+from weft.ir.op import OPS
+from weft.ir.types import StackType, TensorType
+from weft.ops.stacks import Sum
+
+__all__ = ["NativeStack", "Owner"]
+
+
+class Owner:
+    """Memory of a run; it is given back with the last stack in it.
+
+    others   owners of stacks that the run was given: its own may stand on them
+    """
+
+    def __init__(
+        self, chunk: int, give_back: Callable[[int], None], library: Any, others: Sequence[Owner]
+    ) -> None:
+        self._chunk = chunk
+        self._give_back = give_back
+        self._library = library  # the code of `give_back`
+        self._others = others
+
+    def __del__(self) -> None:
+        if self._chunk:
+            self._give_back(self._chunk)
+
+
+class NativeStack:
+    """A stack of a native run: `_data` holds the address of its top cell."""
+
+    __slots__ = ("_data", "owner", "type")
+
+    def __init__(self, data: Any, kind: StackType, owner: Owner) -> None:
+        self._data = data
+        self.type = kind
+        self.owner = owner
+
+    def popped(self, run: Any) -> tuple[Any, Any]:
+        """The stack below the top, and the top, for the interpreter."""
+        cell = int(self._data[0])
+        if not cell:
+            raise IndexError("the stack is empty", op="stack_pop")
+        kind, a, b = (ctypes.c_size_t.from_address(cell + 8 * i).value for i in range(3))
+        if kind == ELEMENT:
+            return self._stack(a), self._element(cell + PAYLOAD)
+        if kind == ZEROS:
+            return self, self._zero(run)
+        if kind == SUM:
+            (below, x), (other, y) = self._stack(a).popped(run), self._stack(b).popped(run)
+            both = Sum(x, y) if isinstance(self.type.element, StackType) else None
+            return Sum(below, other), both or run.call(OPS["add"], x, y)
+        if b == 0:  # the one element among zeros; `a` is its address
+            return _ZerosOf(self.type), self._element(a)
+        return _Only(self, b - 1, a), self._zero(run)
+
+    def _stack(self, cell: int) -> NativeStack:
+        return NativeStack(np.array([cell], np.uint64), self.type, self.owner)
+
+    def _element(self, address: int) -> Any:
+        kind = self.type.element
+        if isinstance(kind, StackType):
+            cell = ctypes.c_size_t.from_address(address).value
+            return NativeStack(np.array([cell], np.uint64), kind, self.owner)
+        array = np.empty(kind.shape, kind.dtype.numpy)
+        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+        return wrap(array)
+
+    def _zero(self, run: Any) -> Any:
+        return _zero_of(self.type, run)
+
+
+class _ZerosOf:
+    """A stack that pops zeros forever."""
+
+    def __init__(self, kind: StackType) -> None:
+        self.type = kind
+
+    def popped(self, run: Any) -> tuple[Any, Any]:
+        return self, _zero_of(self.type, run)
+
+
+class _Only:
+    """One element among zeros, `place` of which are left above it."""
+
+    def __init__(self, stack: NativeStack, place: int, address: int) -> None:
+        self.stack = stack
+        self.place = place
+        self.address = address
+
+    def popped(self, run: Any) -> tuple[Any, Any]:
+        if self.place == 0:
+            return _ZerosOf(self.stack.type), self.stack._element(self.address)
+        return _Only(self.stack, self.place - 1, self.address), self.stack._zero(run)
+
+
+def _zero_of(kind: StackType, run: Any) -> Any:
+    element = kind.element
+    if isinstance(element, StackType):
+        return _ZerosOf(element)
+    assert isinstance(element, TensorType)
+    made = {"shape": element.shape, "value": 0, "dtype": element.dtype}
+    return run.call(OPS["full"], **made, device=element.device)
