@@ -108,7 +108,7 @@ def training_step(layers: int, optimizer_of: Callable[[Any], Any]) -> tuple[Trac
     captured: Traced = weft.compile(step)
     prepare, still = captured._prepare, [False]
 
-    def prepared(graph: Any) -> Any:
+    def prepared(graph: Any, *_written: Any) -> Any:
         execute, last = prepare(graph), [None]
 
         def run(inputs: list[Any]) -> Any:
