@@ -137,7 +137,7 @@ def training() -> None:
             step, still = training_step(layers, optimizer_of)
             for _ in range(4):
                 step(x, y)
-            assert len(step.recordings) == 2, step.recordings
+            assert len(step.recordings) <= 2, step.recordings
             still[0] = True
             around = fastest(lambda step=step: step(x, y))  # type: ignore[misc]
             found.append(around)
