@@ -27,6 +27,9 @@ def _same(function: Any) -> Any:
     return function
 
 
+# Each side imports its own library only: a process with two of them has two pools of threads.
+
+
 def _weft(work: Work, threads: int) -> tuple[Job, str]:
     from look import watch
 

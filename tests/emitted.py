@@ -29,6 +29,15 @@ _GUARD = 64  # bytes around results, to see writes beyond them
 _FILL = 0xA5
 
 
+def narrower(width: int) -> Target:
+    """This machine with vectors of fewer bytes."""
+    gone = ("avx512",) if width == 32 else ("avx512", "avx", "f16c", "fma")
+    words = [
+        "-" + word[1:] if word[1:].startswith(gone) else word for word in host().features.split(",")
+    ]
+    return replace(host(), features=",".join(words), vector_bytes=width)
+
+
 def type_of(array: Array) -> TensorType:
     return TensorType(dtype_of_numpy(array.dtype), array.shape, CPU)
 

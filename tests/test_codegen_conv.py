@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from emitted import Case, build_cases, eager
+from emitted import Case, build_cases, eager, narrower
 
 from weft.base import dtypes
 from weft.codegen.conv import EMITTERS
 from weft.codegen.kernel import Kernel, argument
 from weft.codegen.scalar.forms import load, store
-from weft.codegen.target import Target, host
+from weft.codegen.target import host
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -113,22 +112,13 @@ def test_dtypes(dtype: str) -> None:
         _check(case)
 
 
-def _narrower(width: int) -> Target:
-    """This machine with vectors of fewer bytes."""
-    gone = ("avx512",) if width == 32 else ("avx512", "avx", "f16c", "fma")
-    words = [
-        "-" + word[1:] if word[1:].startswith(gone) else word for word in host().features.split(",")
-    ]
-    return replace(host(), features=",".join(words), vector_bytes=width)
-
-
 @pytest.mark.parametrize("width", [32, 16])
 def test_narrower_vectors(width: int) -> None:
     if host().vector_bytes < width:
         pytest.skip(f"vectors of {host().vector_bytes} bytes are all there are here")
     cases = [c for label in (*SOME, "groups") for c in _cases(label, "float32")]
     cases += _cases("by 2", "bfloat16") + _cases("depthwise", "float16")
-    build_cases(cases, EMITTERS, _narrower(width))
+    build_cases(cases, EMITTERS, narrower(width))
     for case in cases:
         _check(case)
 

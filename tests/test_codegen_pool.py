@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from emitted import Case, build_cases, check_case, eager
+from emitted import Case, build_cases, check_case, eager, narrower
 
 from weft.base import dtypes
 from weft.codegen.pool import EMITTERS
-from weft.codegen.target import Target, host
+from weft.codegen.target import host
 
 # sizes before the axes, sizes, kernel, stride, padding, dilation
 WINDOWS: dict[str, tuple[Any, ...]] = {
@@ -121,15 +120,6 @@ def test_what_is_left_to_the_card() -> None:
     build_cases([empty, complex_one], EMITTERS)
     assert empty.kernels is None
     assert complex_one.kernels is None
-
-
-def narrower(width: int) -> Target:
-    """This machine with vectors of fewer bytes."""
-    gone = ("avx512",) if width == 32 else ("avx512", "avx", "f16c", "fma")
-    words = [
-        "-" + word[1:] if word[1:].startswith(gone) else word for word in host().features.split(",")
-    ]
-    return replace(host(), features=",".join(words), vector_bytes=width)
 
 
 @pytest.mark.parametrize("width", [32, 16])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,26 @@ def given_data(value: Any) -> Any:
     if isinstance(value, Tensor) and value._data.__class__ is ndarray and recorder() is not None:
         value = value.clone()
     return data_of(value)
+
+
+class Barrier(Node):
+    """Where a backward must not pass; subclasses say why, and what to do instead."""
+
+    __slots__ = ()
+
+    message: str
+    hint: str
+
+    def __init__(self, shape: Shape, edges: Iterable[Node] = ()) -> None:
+        self.shape = shape
+        self.edges = tuple(edges)
+        self.number = next(count)
+        self.extra = None
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        raise GradientError(self.message, op="backward", hint=self.hint)
 
 
 class OpNode(Node):

@@ -55,6 +55,7 @@ class Grouping:
     def __init__(self, graph: Graph, emits: Emits, special: Callable[[Node], str]) -> None:
         self.graph = graph
         self.groups: list[Group] = []
+        self._last_loop: Group | None = None
         self._emits = emits
         self._special = special
         self._home: dict[Value, Group] = {}  # the group that computes a value
@@ -173,6 +174,8 @@ class Grouping:
         group = Group(kind)
         group.position = len(self.groups)
         self.groups.append(group)
+        if kind == "loop":
+            self._last_loop = group
         return group
 
     def _take(self, node: Node) -> None:
@@ -271,7 +274,7 @@ class Grouping:
                 self._sink(root)
         latest = self._latest(node)
         found = [] if latest is None else [latest]
-        last = next((g for g in reversed(self.groups) if g.kind == "loop"), None)
+        last = self._last_loop
         if last is None or last is latest:
             return found
         if latest is None or last.position > latest.position:

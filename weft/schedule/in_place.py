@@ -33,10 +33,11 @@ def in_place(
     homes = {value: group for group in grouping.groups for value in group.outputs}
     given_back = set(grouping.results)
     numbers = {value: i for i, value in enumerate(graph.inputs) if value not in given_back}
+    first = {value: i for i, value in reversed(list(enumerate(grouping.results)))}
     pairs: list[tuple[int, int]] = []
     for place, value in enumerate(grouping.results):
         home = homes.get(value)
-        if home is None or home.position < safe_from or grouping.results.index(value) != place:
+        if home is None or home.position < safe_from or first[value] != place:
             continue
         for given in _read_by(home):
             if given not in numbers or given.type != value.type:

@@ -11,17 +11,15 @@ as in jvp(grad(f)), and writes to tensors from outside. Then Python is asked whi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from weft.autodiff.node import Node, count
+from weft.autodiff.node import Barrier, Node
 from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.history import Primal
 from weft.autodiff.transforms.levels import Held, Journal, all_elements, left
 from weft.autodiff.transforms.tangents import is_float
-from weft.base.errors import GradientError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.base.shapes import Shape
 from weft.core.bind import recorder, recording
 from weft.core.grad_mode import mode
 from weft.core.operands import cast
@@ -52,25 +50,13 @@ class Attempt:
         return kind is Unlowered and not self.level.lowered
 
 
-class _Cut(Node):
+class _Cut(Barrier):
     """Where a history on the level would pass through a node on the level below."""
 
     __slots__ = ()
 
-    def __init__(self, shape: Shape, edges: Iterable[Node]) -> None:
-        self.shape = shape
-        self.edges = tuple(edges)
-        self.number = next(count)
-        self.extra = None
-
-    def apply(
-        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
-    ) -> Sequence[Any]:
-        raise GradientError(
-            "a backward inside of jvp passes through control flow of a recorded graph",
-            op="backward",
-            hint="differentiate outside: grad(jvp(f))",
-        )
+    message = "a backward inside of jvp passes through control flow of a recorded graph"
+    hint = "differentiate outside: grad(jvp(f))"
 
 
 class _Lowering:

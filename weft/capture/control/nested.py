@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.autodiff.node import Barrier, count, tensor_of
 from weft.autodiff.node import Node as HistoryNode
-from weft.autodiff.node import count, tensor_of
 from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.levels import Level
-from weft.base.errors import CaptureError, GradientError
+from weft.base.errors import CaptureError
 from weft.base.shapes import Shape
 from weft.capture.recorder import GraphRecorder, Written
 from weft.core import bind as binding
@@ -33,7 +33,7 @@ from weft.ir.graph import Graph, Value
 from weft.ir.types import Type
 
 
-class Border(HistoryNode):
+class Border(Barrier):
     """Where the history of a value begins inside of a nested graph: its input.
 
     `asked` are the targets of backward passes that came by: does the history hidden behind it lead
@@ -42,21 +42,12 @@ class Border(HistoryNode):
 
     __slots__ = ("asked",)
 
-    def __init__(self, shape: Shape) -> None:
-        self.asked: list[HistoryNode] = []
-        self.shape = shape
-        self.edges = ()
-        self.number = next(count)
-        self.extra = None
+    message = "a backward inside of a loop body reaches a value from outside of this iteration"
+    hint = "cut the history there, x = x.detach(), or call backward after the loop"
 
-    def apply(
-        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
-    ) -> Sequence[Any]:
-        raise GradientError(
-            "a backward inside of a loop body reaches a value from outside of this iteration",
-            op="backward",
-            hint="cut the history there, x = x.detach(), or call backward after the loop",
-        )
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.asked: list[HistoryNode] = []
 
 
 @dataclass(frozen=True, slots=True)
