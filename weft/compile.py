@@ -8,14 +8,12 @@ from typing import Any
 from weft.base import config
 from weft.base.errors import RangeError
 from weft.capture.from_source.compiled import Compiled
-from weft.capture.trace.traced import Execute, Traced
-from weft.core.bind import bind
-from weft.core.tensor import Tensor
+from weft.capture.trace.traced import Traced
 from weft.ir.graph import Graph
-from weft.ir.interpret import Program
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
-from weft.runtime.native import native
+from weft.runtime.executable import Executable
+from weft.runtime.native import InterpretedProgram, native
 
 __all__ = ["compile", "trace"]
 
@@ -124,20 +122,12 @@ def _optimized(graph: Graph) -> Graph:
     return optimize(graph, [DropStopGradient(), *passes()])
 
 
-def _interpreted(graph: Graph, _written: Mapping[int, int] | None = None) -> Execute:
-    program = Program(_optimized(graph))
-
-    def execute(inputs: list[Tensor]) -> list[Tensor]:
-        handed = [inputs]
-        del inputs  # the run lets go of each input after its last use: nobody else may hold them
-        slots = program.run(handed.pop(), bind)
-        return [slots[i] for i in program.outputs]
-
-    return execute
+def _interpreted(graph: Graph, written: Mapping[int, int] | None = None) -> Executable:
+    return Executable(graph, _optimized, lambda made, _: InterpretedProgram(made), written)
 
 
-def _native(graph: Graph, written: Mapping[int, int] | None = None) -> Execute:
-    return native(_optimized(graph), written).call
+def _native(graph: Graph, written: Mapping[int, int] | None = None) -> Executable:
+    return Executable(graph, _optimized, native, written)
 
 
 BACKENDS = {"native": _native, "interpret": _interpreted}

@@ -56,7 +56,7 @@ def native(
 class InterpretedProgram:
     """A graph run op by op, and why it is not machine code."""
 
-    def __init__(self, graph: Graph, reason: str) -> None:
+    def __init__(self, graph: Graph, reason: str = "it was asked for") -> None:
         self.graph = graph
         self.reason = reason
         self.call = self.__call__
@@ -64,7 +64,7 @@ class InterpretedProgram:
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         handed = [inputs]
-        del inputs  # see `weft.compile`
+        del inputs  # the run lets go of each input after its last use: nobody else may hold them
         slots = self._program.run(handed.pop(), bind)
         return [slots[i] for i in self._program.outputs]
 

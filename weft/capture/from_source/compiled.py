@@ -69,8 +69,8 @@ def _settle_lists(tree: Any, seen: set[int]) -> None:
 
 _OWN = frozenset(
     {
-        *("function", "recordings", "limit", "fallback", "recorder_class"),
-        *("_budget", "_told_of_budget", "_prepare", "_roots", "_lock", "_uncacheable", "_warned"),
+        *("function", "recordings", "programs", "limit", "fallback", "recorder_class"),
+        *("_budget", "_told_of_budget", "_make", "_roots", "_lock", "_uncacheable", "_warned"),
     }
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from weft.autodiff.call import link, link_freed
 from weft.autodiff.node import tensor_of
@@ -20,7 +20,22 @@ from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
 from weft.ir.interpret import Program
 
 Numbers = dict[Value, Tensor]
-Execute = Callable[[list[Tensor]], Sequence[Tensor]]
+
+
+class Execute(Protocol):
+    """A graph made ready; `weft.runtime.executable.Executable`."""
+
+    @property
+    def call(self) -> Callable[[list[Tensor]], Sequence[Tensor]]:
+        """Computes the outputs, for which no gradients are recorded. To be looked up for each run:
+        tools that look at runs exchange it."""
+        ...
+
+    def graph(self, stage: str) -> Graph:
+        """The graph as it was "captured", "optimized", or "scheduled" into kernels."""
+        ...
+
+
 #: A graph in the form in which it is run; also which outputs will take the place of which inputs.
 Prepare = Callable[..., Execute]
 
@@ -122,7 +137,7 @@ def _link(
                 wanted,  # type: ignore[arg-type]
             )
             backward.ready = prepare(graph)
-        return spread(backward.ready(_given(kept, cotangents, release)))
+        return spread(backward.ready.call(_given(kept, cotangents, release)))
 
     # Leaves that the run made are inputs, too: what they were computed of is behind them.
     inputs = [value for segment in path for value, _ in segment.inputs]

@@ -65,7 +65,7 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
         for write, value in zip(writes, new, strict=True)
         if at[id(write.target)] in holds
     }
-    execute = prepare(graph, written) if outputs or acts(graph) else lambda given: []
+    execute: Any = prepare(graph, written) if outputs or acts(graph) else _Nothing
 
     inputs_in = picker([inputs[value] for value in used])
     targets_in, numbers_in = picker([at[id(w.target)] for w in writes]), picker(_all(place, new))
@@ -82,7 +82,7 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
         before = mode.enabled
         mode.enabled = False
         try:
-            found = execute([*inputs_in(given)])
+            found = execute.call([*inputs_in(given)])
         finally:
             mode.enabled = before
         for target, number in zip(targets_in(given), numbers_in(found), strict=True):
@@ -123,6 +123,14 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
         return tree_unflatten(ending.result, parts)
 
     return run
+
+
+class _Nothing:
+    """Runs a graph that neither gives nor does anything."""
+
+    @staticmethod
+    def call(_inputs: list[Tensor]) -> list[Tensor]:
+        return []
 
 
 def _only(leaf: Any) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -91,7 +91,8 @@ class Traced:
         self.function = function
         self.recordings: list[Recording] = []
         self.limit = limit
-        self._prepare = prepare
+        self.programs: list[Execute] = []  # what the recordings were made into, as it was needed
+        self._make = prepare
         self._budget = budget
         self._told_of_budget = False
         self._roots: list[Segment] = []
@@ -190,7 +191,7 @@ class Traced:
         before = mode.enabled
         mode.enabled = False
         try:
-            found = execute([numbers[value] for value in inputs])
+            found = execute.call([numbers[value] for value in inputs])
         finally:
             mode.enabled = before
         numbers.update(zip(wanted, found, strict=True))
@@ -200,6 +201,11 @@ class Traced:
         if not wanted and not acts(graph):
             return None, inputs, wanted
         return self._prepare(graph), inputs, wanted
+
+    def _prepare(self, graph: Graph, written: Mapping[int, int] | None = None) -> Execute:
+        made = self._make(graph, written)
+        self.programs.append(made)
+        return made
 
     # --- recording ----------------------------------------------------------------------------
 
@@ -329,6 +335,20 @@ class Traced:
             for kids in reversed(segment.children.values()):
                 stack += [(kid, [*path, kid]) for kid in reversed(kids)]
         return graphs
+
+    def graph(self, stage: str = "captured", program: int = -1) -> Graph:
+        """One of the graphs that calls run (`programs`; the latest), at a stage.
+
+        stage   "captured", as it was recorded; "optimized", after the passes; "scheduled", in the
+                ops that kernels are made of
+        """
+        if not self.programs:
+            raise CaptureError(
+                f"{self._name()} has not been called: there is no graph yet",
+                op="graph",
+                hint="call it once with arguments of the kind that it is for",
+            )
+        return self.programs[program].graph(stage)
 
     def splits(self) -> list[Split]:
         """For each path with a backward: what is saved for it, and what is run once more."""
