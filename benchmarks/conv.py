@@ -77,7 +77,7 @@ def generated(op: str, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[Ca
             grain = max(1, round(GRAIN_NS / kernel.cost))
             f(
                 f"call i32 inttoptr (i64 {parallel_address()} to ptr)(ptr %pool, "
-                f"ptr @{kernel.name}, ptr %args, i64 {kernel.items}, i64 {grain})"
+                f"ptr @{kernel.name}, ptr %args, i64 {kernel.items}, i64 {grain}, ptr null)"
             )
     f.do("ret i32 0")
     library = build(module.text(), ["run"])

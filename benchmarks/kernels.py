@@ -28,6 +28,7 @@ from weft.codegen import cache
 from weft.runtime import native
 
 _CALL = re.compile(r"  (%\S+) = call i32 (?:@(\S+?)|%\S+)\((?:ptr %\S+, ptr @(\S+), )?.*")
+_KERNEL = re.compile(r"(loop|product|kernel|attention|attention_grad)\.")
 _NEVER = (1 << 62) - 1
 
 
@@ -44,7 +45,7 @@ class Counters:
         for line in text.split("\n"):
             found = _CALL.fullmatch(line)
             name = found and (found[2] or found[3])
-            if not found or not name or not re.match(r"(loop|product|kernel)\.", name):
+            if not found or not name or not _KERNEL.match(name):
                 lines.append(line)
                 continue
             at = len(self.names)

@@ -9,14 +9,14 @@ import collections
 import time
 from typing import Any
 
-from weft.runtime import native
+from weft.runtime import interpreted, native
 
 _made: list[Any] = []
 _built: dict[int, float] = {}
 
 
 def watch() -> None:
-    for kind in (native.NativeProgram, native.InterpretedProgram):
+    for kind in (native.NativeProgram, interpreted.InterpretedProgram):
         _keep(kind)
 
 

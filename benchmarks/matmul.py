@@ -79,7 +79,7 @@ def generated(product: Product, a: Any, b: Any, out: Any) -> tuple[Call, float]:
         else:
             f(
                 f"call i32 inttoptr (i64 {parallel_address()} to ptr)(ptr %pool, "
-                f"ptr @{kernel.name}, ptr %args, i64 {kernel.items}, i64 {grain})"
+                f"ptr @{kernel.name}, ptr %args, i64 {kernel.items}, i64 {grain}, ptr null)"
             )
     f.do("ret i32 0")
     library = build(module.text(), ["run"])

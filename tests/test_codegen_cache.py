@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from weft.base import store
 from weft.cli import main
-from weft.codegen import cache, store, target
+from weft.codegen import cache, target
 from weft.codegen.cache import Code, cached
 from weft.codegen.target import host
 from weft.errors import InternalError, RangeError
@@ -32,8 +33,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.delenv("WEFT_CACHE", raising=False)
     monkeypatch.delenv("WEFT_CACHE_SIZE", raising=False)
-    store._room.left.clear()
-    return tmp_path / "kept" / "native"
+    monkeypatch.setattr(store, "_room", store._Room())
+    monkeypatch.setattr(store, "_folders", {})
+    monkeypatch.setattr(cache, "_waiting", {})
+    return tmp_path / "kept" / "entries"
 
 
 class Maker:
@@ -54,7 +57,7 @@ def value(loaded: cache.Loaded) -> int:
 
 
 def entries(place: Path) -> list[Path]:
-    return sorted(place.glob("*.o"), key=lambda path: path.stat().st_mtime_ns)
+    return sorted(place.glob("*.weft"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def test_what_a_key_brought_once_is_not_made_again(place: Path) -> None:
@@ -71,6 +74,19 @@ def test_what_a_key_brought_once_is_not_made_again(place: Path) -> None:
 def test_the_meta_is_as_json_gives_it_back_from_the_first_time_on() -> None:
     make = Maker(1, {"shape": (2, 3)})
     assert [cached(b"k", make).meta for _ in range(2)] == [{"shape": [2, 3]}] * 2
+
+
+def test_what_is_wanted_next_is_compiled_beside(place: Path) -> None:
+    first, pool, calls = Maker(1), Maker(2), Maker(3)
+    cached(b"calls", calls)  # on disk already
+    beside = [(b"pool", pool), (b"calls", calls)]
+    assert value(cached(b"first", first, beside=beside)) == 1
+    assert len(entries(place)) == 3
+    assert (value(cached(b"pool", pool)), value(cached(b"calls", calls))) == (2, 3)
+    assert value(cached(b"pool", pool)) == 2  # from disk, the second time
+    assert [make.asked for make in (first, pool, calls)] == [1, 1, 1]
+    assert value(cached(b"first", first, beside=[(b"more", pool)])) == 1
+    assert pool.asked == 1  # nothing was to be compiled
 
 
 def test_keys_are_told_apart() -> None:
@@ -93,7 +109,7 @@ def test_without_a_key_the_text_is_the_key(place: Path) -> None:
     [
         lambda patch: patch.setattr(cache, "VERSION", 99),
         lambda patch: patch.setattr(cache.llvm, "version", lambda: "another"),
-        lambda patch: patch.setattr(cache, "_source_key", lambda: b"another Weft"),
+        lambda patch: patch.setattr(store, "sources", lambda *_: b"another Weft"),
     ],
 )
 def test_other_versions_make_their_own(
@@ -117,8 +133,8 @@ def test_other_machines_make_their_own() -> None:
 
 
 def test_a_changed_source_file_is_another_weft(tmp_path: Path) -> None:
-    first = cache._source_key.__wrapped__()
-    assert first == cache._source_key.__wrapped__()
+    first = store.sources.__wrapped__("codegen")
+    assert first == store.sources.__wrapped__("codegen")
     names = [name for name, _ in store.files(Path(cache.__file__).parent, ".py")]
     assert cache.__file__ in names
 
@@ -306,7 +322,27 @@ def test_files_left_behind_go(place: Path) -> None:
         path.write_bytes(b"half")
     os.utime(old, (1, 1))
     cached(b"k", Maker(1))
+    store._room.look_at_rest()  # when the process ends
     assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_a_process_that_writes_a_little_looks_when_it_ends(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached(b"0", Maker(0))
+    (first,) = entries(place)
+    size = first.stat().st_size
+    for i in range(100):
+        (place / f"{i}{first.suffix}").write_bytes(bytes(size))
+        os.utime(place / f"{i}{first.suffix}", (i, i))
+    monkeypatch.setenv("WEFT_CACHE_SIZE", str(100 * size))
+    store._room.left.clear()
+    cached(b"new", Maker(1))
+    assert len(entries(place)) == 102
+    program = "from weft.codegen.cache import Code, cached\ncached(b'k', lambda: Code('', []))"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert len(entries(place)) <= 80
+    assert first in entries(place)
 
 
 @pytest.mark.parametrize(

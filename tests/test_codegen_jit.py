@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -410,3 +411,28 @@ def test_alignment_is_kept() -> None:
     assert [library.address(name) % size for name, size in (("b", 64), ("c", 4096))] == [0, 0]
     for number, name in enumerate("abc", 1):
         assert ctypes.c_int8.from_address(library.address(name)).value == number
+
+
+def test_code_stays_while_something_of_a_run_is_to_be_given_back(tmp_path: Path) -> None:
+    """A program and the stacks of its runs may end together, in a cycle, the code first."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import gc, weft\n"
+        "def grow(x):\n"
+        "    while x.sum() < 100:\n"
+        "        x = x * x.exp()\n"
+        "    return x\n"
+        "class Box: pass\n"
+        "for i in range(3):\n"
+        "    box = Box()\n"
+        "    box.run = weft.compile(grow, backend='native')\n"
+        "    box.y = box.run(weft.tensor([1.0, 2.0 + i], requires_grad=True))\n"
+        "    box.run.__dict__['box'] = box\n"
+        "    del box\n"
+        "    gc.collect()\n"
+        "print('alive')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "alive\n", done.stderr

@@ -142,6 +142,7 @@ SHAPES = [  # m, n, k
     (9, 1, 65),
     (70, 1, 1),
     (64, 64, 1),
+    (64, 64, 32),
 ]
 TURNS = [(False, False), (True, False), (False, True), (True, True)]
 
@@ -187,6 +188,7 @@ def test_integers_wrap(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "int8"])
 def test_narrower_vectors(dtype: str, width: int) -> None:
     shapes = [(3, 5, 7), (32, 10, 64), (33, 65, 19), (61, 40, 400), (1, 37, 129), (20, 1, 33)]
+    shapes.append((48, 24, 9))
     check_shapes(shapes, DTYPES[dtype], narrower(width))
 
 

@@ -96,6 +96,15 @@ graph @'a b'[B>=1, 2<=C<=8](%t: token, %x: bf16[B,C]:coo@cuda:1, %0: i64[B//2]) 
         SourceLocation("<doctest a[3]>", 2, "it's"),
         SourceLocation("'odd", 2, "a b"),
         SourceLocation("line\nbreak # 3", 0, "ü"),
+        SourceLocation("model.py", 12, "f", "Model.blocks.0"),
+        SourceLocation("train.py", 3, "step", role="update"),
+        SourceLocation("train.py", 3, "step", role="backward"),
+        SourceLocation("of.py", 3, "of", "at of", "backward", SourceLocation("at", 1, "f"), "if"),
+        SourceLocation(
+            *("train.py", 3, "step", "Outer", "backward"),
+            SourceLocation("model.py", 12, "f", "Model.blocks.0"),
+            "matmul",
+        ),
     ],
     ids=str,
 )

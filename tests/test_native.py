@@ -19,9 +19,8 @@ from weft import nn
 from weft.core.bind import bind
 from weft.ir.graph import extract
 from weft.ir.interpret import Runner, interpret
-from weft.passes.pipeline import optimize, passes
-from weft.passes.stop_gradient import DropStopGradient
-from weft.runtime.native import InterpretedProgram, NativeProgram
+from weft.runtime.interpreted import InterpretedProgram
+from weft.runtime.native import NativeProgram
 
 
 def native(function: Any) -> Any:
@@ -199,52 +198,6 @@ def test_native_stacks_can_be_interpreted() -> None:
     assert count > 2
     with pytest.raises(weft.errors.IndexError, match="the stack is empty"):
         popped.popped(here)
-
-
-# --- attention ----------------------------------------------------------------------------------
-
-MASKS: list[Any] = [
-    None,
-    weft.rand(16, 24, generator=weft.Generator(1)) > 0.5,
-    weft.rand(2, 1, 16, 24, generator=weft.Generator(2)) > 0.9,  # some queries look nowhere
-    weft.rand(16, 1, generator=weft.Generator(3)) > 0.5,
-    weft.randn(16, 24, generator=weft.Generator(4)),
-    weft.randn(2, 4, 24, 16, generator=weft.Generator(5)).mT,
-]
-
-
-@pytest.mark.parametrize("dtype", [weft.float32, weft.float64], ids=str)
-@pytest.mark.parametrize("mask", MASKS, ids=range(len(MASKS)))
-def test_attention_is_one_kernel(mask: Any, dtype: Any) -> None:
-    draw = weft.Generator(0)
-    q, k, v = (
-        weft.randn(*shape, generator=draw, dtype=dtype)
-        for shape in ((2, 4, 16, 8), (2, 4, 24, 8), (2, 4, 24, 5))
-    )
-    if mask is not None and mask.dtype is not weft.bool:
-        mask = mask.astype(dtype)
-
-    def f(*given: Any) -> Any:
-        return weft.tanh(F.scaled_dot_product_attention(*given)) + 1
-
-    inputs = [q, k, v] if mask is None else [q, k, v, mask]
-    graph = optimize(weft.make_graph(f, *inputs), [DropStopGradient(), *passes()])
-    run = NativeProgram(graph)
-    assert "attention: matmul tanh add" in run.plan()
-    near = 1e-5 if dtype is weft.float32 else 1e-12
-    np.testing.assert_allclose(run(inputs)[0].numpy(), f(*inputs).numpy(), rtol=near, atol=near)
-
-
-def test_attention_whose_weights_are_seen_is_computed_as_written() -> None:
-    def f(q: Any, k: Any) -> Any:
-        weights = weft.softmax(q @ k.mT, axis=-1)
-        return weights @ k, weights
-
-    q, k = weft.randn(3, 5, 8), weft.randn(3, 7, 8)
-    run = program(f, q, k)
-    assert "attention" not in run.plan()
-    for got, want in zip(run([q, k]), f(q, k), strict=True):
-        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5, atol=1e-6)
 
 
 # --- threads ------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from weft.runtime.pool.poll import INTERRUPTED
 
 #: `count` adds 1 to each item; `fail` gives 7 for the item `args` names; `meet` comes back when
 #: args[1] threads have come (or after args[2] tries: 1); `nest` runs `count` inside; `nap` sleeps.
+#: `linger` is short for the first item; the others wait until `args` says that the run shall end.
 KERNELS = """
 declare i32 @usleep(i32)
 declare i32 @sched_yield()
@@ -93,7 +94,7 @@ define i32 @nest(ptr %args, i64 %begin, i64 %end) {
   %parallel = load ptr, ptr %args
   %pool = load ptr, ptr %pool.at
   %counts = load ptr, ptr %counts.at
-  %s = call i32 %parallel(ptr %pool, ptr @count, ptr %counts, i64 10, i64 1)
+  %s = call i32 %parallel(ptr %pool, ptr @count, ptr %counts, i64 10, i64 1, ptr null)
   ret i32 %s
 }
 
@@ -102,11 +103,36 @@ define i32 @nap(ptr %args, i64 %begin, i64 %end) {
   %s = call i32 @usleep(i32 1000)
   ret i32 0
 }
+
+define i32 @linger(ptr %args, i64 %begin, i64 %end) {
+entry:
+  %first = icmp eq i64 %begin, 0
+  br i1 %first, label %short, label %head
+short:
+  %s = call i32 @usleep(i32 50000)
+  ret i32 0
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %again ]
+  %asked = load atomic i32, ptr %args monotonic, align 4
+  %end.now = icmp ne i32 %asked, 0
+  br i1 %end.now, label %out, label %wait
+wait:
+  %t = call i32 @usleep(i32 1000)
+  %next = add i64 %i, 1
+  %late = icmp sge i64 %next, 10000
+  br i1 %late, label %out, label %again
+again:
+  br label %head
+out:
+  ret i32 0
+}
 """
-NAMES = ["count", "fail", "meet", "nest", "nap"]
+NAMES = ["count", "fail", "meet", "nest", "nap", "linger"]
 ITEMS = (0, 1, 2, 7, 100, 1003)
 GRAINS = (-1, 0, 1, 3, 64, 1003, 1 << 62)
-FACE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64)
+FACE = ctypes.CFUNCTYPE(
+    *[ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+)
 
 
 class Pool:
@@ -117,9 +143,10 @@ class Pool:
         self.at = library.address("weft_pool")
         self.parallel = FACE(library.address("weft_parallel"))
 
-    def run(self, kernel: str, args: Any, items: int, grain: int = 1) -> int:
+    def run(self, kernel: str, args: Any, items: int, grain: int = 1, stop: Any = None) -> int:
         at = self.kernels.address(kernel)
-        status: int = self.parallel(self.at, at, args.ctypes.data, items, grain)
+        word = None if stop is None else stop.ctypes.data
+        status: int = self.parallel(self.at, at, args.ctypes.data, items, grain, word)
         return status
 
     def set(self, count: int) -> None:
@@ -263,12 +290,15 @@ from weft.codegen.jit import build
 from weft.runtime import threads
 text = '''{KERNELS}'''
 kernels = build(text, ["nap"])
-parallel = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64)
+parallel = ctypes.CFUNCTYPE(
+    ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+)
 weft.set_num_threads(4)
 counts = (ctypes.c_int64 * 1)()
 call = parallel(threads.parallel_address())
 def run(items):
-    return call(threads.pool_address(), kernels.address("nap"), ctypes.addressof(counts), items, 1)
+    at = ctypes.addressof(counts)
+    return call(threads.pool_address(), kernels.address("nap"), at, items, 1, None)
 """
 
 
@@ -309,7 +339,7 @@ def test_ctrl_c_ends_a_run(own: Pool, count: int) -> None:
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     args = np.zeros(1, np.int64)
     timer.start()
-    status = own.run("nap", args, 60_000)
+    status = own.run("nap", args, 60_000, stop=np.zeros(1, np.int32))
     timer.join()
     assert status == INTERRUPTED
     assert args[0] < 60_000
@@ -318,6 +348,38 @@ def test_ctrl_c_ends_a_run(own: Pool, count: int) -> None:
     counts = np.zeros(100, np.int64)
     assert own.run("count", counts, 100) == 0  # all is usable
     assert (counts == 1).all()
+
+
+@pytest.mark.parametrize("variant", ["futex", "condition"])
+def test_who_waits_for_long_items_polls(variant: str, kernels: Library) -> None:
+    """The caller is through with its own, and the workers cannot ask."""
+    library = build(_variants()[variant](), EXPORTS)
+    library.keep()
+    pool = Pool(library, kernels)
+    pool.set(3)
+    main = ctypes.c_uint64.from_address(pool.at + FIELDS["main_thread"])
+    main.value = threading.main_thread().ident or 0
+    stop = np.zeros(1, np.int32)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.15)
+        assert pool.run("linger", stop, 3, stop=stop) == INTERRUPTED
+        assert stop[0] == INTERRUPTED
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_job_that_must_not_end_is_not_ended(own: Pool) -> None:
+    """It writes where inputs lie: the exception comes after it."""
+    args = np.zeros(1, np.int64)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        timer.start()
+        assert own.run("nap", args, 600) == 0
+        threading.Event().wait(5)
+    timer.join()
+    assert args[0] == 600
 
 
 def test_what_a_handler_raises_is_what_is_raised(own: Pool) -> None:
@@ -330,7 +392,8 @@ def test_what_a_handler_raises_is_what_is_raised(own: Pool) -> None:
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        assert own.run("nap", np.zeros(1, np.int64), 60_000) == INTERRUPTED
+        stop = np.zeros(1, np.int32)
+        assert own.run("nap", np.zeros(1, np.int64), 60_000, stop=stop) == INTERRUPTED
         with pytest.raises(Enough, match="of this"):
             threads.raise_interrupt()
     finally:
@@ -344,7 +407,7 @@ def test_a_handler_that_raises_nothing_ends_nothing(own: Pool) -> None:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         args = np.zeros(1, np.int64)
-        assert own.run("nap", args, 600) == 0
+        assert own.run("nap", args, 600, stop=np.zeros(1, np.int32)) == 0
         assert args[0] == 600
         assert called == [signal.SIGALRM]
     finally:

@@ -3,6 +3,7 @@
 - `weft/core/methods.pyi`: the types of the methods and operators attached to Tensor, for editors
   and mypy
 - `docs/ops.md`: the reference of public functions
+- `docs/mistakes.md`: what is said to mistakes that people make
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import mistakes
+
 import weft
 from weft.core.public import PUBLIC
 from weft.ir.op import OPS, Trait
@@ -19,6 +22,7 @@ from weft.ir.op import OPS, Trait
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ROOT / "weft" / "core" / "methods.pyi"
 REFERENCE = ROOT / "docs" / "ops.md"
+MISTAKES = ROOT / "docs" / "mistakes.md"
 
 HEAD = '''"""Methods of Tensor as `weft.ops` attaches them. Made by `make generate`."""
 
@@ -120,7 +124,7 @@ def plain_signature(function: Any) -> str:
     return str(signature.replace(parameters=bare, return_annotation=signature.empty))
 
 
-OUTPUTS = {METHODS: methods_text, REFERENCE: reference_text}
+OUTPUTS = {METHODS: methods_text, REFERENCE: reference_text, MISTAKES: mistakes.page}
 
 if __name__ == "__main__":
     for path, text in OUTPUTS.items():

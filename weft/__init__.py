@@ -4,6 +4,7 @@ from math import e as e
 from math import inf as inf
 from math import nan as nan
 from math import pi as pi
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from weft import autograd as autograd
 from weft import data as data
@@ -26,6 +27,7 @@ from weft.autodiff.transforms.vmap import *
 from weft.base.device import *
 from weft.base.dims import *
 from weft.base.dtypes import *
+from weft.base.lazy import lazily as _lazily
 from weft.base.promotion import *
 from weft.base.pytree import *
 from weft.capture.control.branches import *
@@ -39,6 +41,9 @@ from weft.capture.trace.traced import *
 from weft.compile import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *
+from weft.inspect.watch.activations import *
+from weft.inspect.watch.gradients import *
+from weft.inspect.watch.stop import *
 from weft.ir.dispatch import *
 from weft.ir.graph import *
 from weft.ir.order import *
@@ -65,6 +70,26 @@ from weft.passes.pipeline import optimize as optimize
 from weft.runtime.session import *
 from weft.runtime.threads import *
 
+if _TYPE_CHECKING:
+    from weft.inspect.compare.compare import compare as compare
+    from weft.inspect.explain.explain import explain as explain
+    from weft.inspect.profile.profile import profile as profile
+    from weft.inspect.step.stepper import step as step
+    from weft.inspect.view.view import view as view
+    from weft.inspect.watch.nan import detect_nan as detect_nan
+
+#: Tools to look at programs from outside: loaded when they are first asked for.
+__getattr__, __dir__ = _lazily(
+    __name__,
+    {
+        "compare": "weft.inspect.compare.compare",
+        "detect_nan": "weft.inspect.watch.nan",
+        "explain": "weft.inspect.explain.explain",
+        "profile": "weft.inspect.profile.profile",
+        "step": "weft.inspect.step.stepper",
+        "view": "weft.inspect.view.view",
+    },
+)
 newaxis = None
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"

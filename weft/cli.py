@@ -8,8 +8,12 @@ import json
 import sys
 from collections.abc import Sequence
 
-from weft.codegen import store
+from weft.base import store
+from weft.base.errors import WeftError
 from weft.inspect import digits, doctor, tour
+from weft.inspect.step.debug import debug
+from weft.inspect.view.serve import serve
+from weft.inspect.view.view import view
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +38,28 @@ def _parser() -> argparse.ArgumentParser:
     examined.add_argument("--json", action="store_true", help="as JSON")
     examined.set_defaults(run=_doctor)
 
-    kept = commands.add_parser("cache", help="native code that is kept on disk")
+    stepped = commands.add_parser("debug", help="run a script's compiled functions step by step")
+    stepped.add_argument("--stage", choices=("captured", "optimized"), default="captured")
+    stepped.add_argument(
+        *("-b", "--break"),
+        dest="breaks",
+        action="append",
+        default=[],
+        help="go on to FILE:LINE, op:NAME, nan, inf or norm>NUMBER first",
+    )
+    stepped.add_argument("script")
+    stepped.add_argument("arguments", nargs=argparse.REMAINDER)
+    stepped.set_defaults(run=_debug)
+
+    looked = commands.add_parser("view", help="show the graph in a file as a page on localhost")
+    looked.add_argument("file", help="the text of a graph, as graph.text() gives it")
+    looked.add_argument("-o", "--output", help="also write the page (.html) or its picture (.svg)")
+    looked.add_argument("--no-serve", action="store_true", help="write it, and that is all")
+    looked.add_argument("--port", type=int, default=0, help="of localhost; else any that is free")
+    looked.add_argument("--browse", action="store_true", help="open it in the browser")
+    looked.set_defaults(run=_view)
+
+    kept = commands.add_parser("cache", help="what is kept on disk: machine code and such")
     actions = kept.add_subparsers(title="actions", required=True, metavar="ACTION")
     known = actions.add_parser("info", help="where it is, and how much")
     known.add_argument("--json", action="store_true", help="as JSON")
@@ -54,6 +79,24 @@ def _demo(_options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     found = doctor.report()
     print(json.dumps(found, indent=2) if options.json else doctor.as_text(found))
+    return 0
+
+
+def _debug(options: argparse.Namespace) -> int:
+    return debug(options.script, options.arguments, options.stage, options.breaks)
+
+
+def _view(options: argparse.Namespace) -> int:
+    try:
+        page = view(options.file)
+    except WeftError as error:
+        print(f"weft view: {error.message}\n  to fix: {error.hint}", file=sys.stderr)
+        return 1
+    output = options.output or ("graph.html" if options.no_serve else None)
+    if output is not None:
+        print(f"wrote {page.save(output)}")
+    if not options.no_serve:
+        serve(page, options.port, browse=options.browse)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,10 +11,12 @@ from weft.base.errors import RangeError
 from weft.capture.from_source.compiled import Compiled
 from weft.capture.trace.traced import Traced
 from weft.ir.graph import Graph
-from weft.passes.pipeline import optimize, passes
+from weft.passes.contract import Pass
+from weft.passes.pipeline import has_registered, optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
-from weft.runtime.executable import Executable
-from weft.runtime.native import InterpretedProgram, native
+from weft.runtime.executable import Executable, Runs
+from weft.runtime.interpreted import InterpretedProgram
+from weft.runtime.late import code_maker
 
 __all__ = ["compile", "trace"]
 
@@ -114,20 +117,31 @@ def _checked(memory_budget: float | None, backend: str | None, op: str) -> str:
             op=op,
             hint="0.5 asks for half of the peak that comes of saving everything",
         )
+    if chosen == "native":
+        code_maker()  # the first call shall not wait for what can be loaded now
     return chosen
 
 
-def _optimized(graph: Graph) -> Graph:
-    """A graph as it is run: never differentiated itself, as its backward is a graph of its own."""
-    return optimize(graph, [DropStopGradient(), *passes()])
+def run_passes() -> list[Pass]:
+    """What is done to a graph that is run: it is never differentiated itself, as its backward is a
+    graph of its own."""
+    return [DropStopGradient(), *passes()]
 
 
-def _interpreted(graph: Graph, written: Mapping[int, int] | None = None) -> Executable:
-    return Executable(graph, _optimized, lambda made, _: InterpretedProgram(made), written)
+def _interpreted(graph: Graph, *delivery: Mapping[int, int]) -> Executable:
+    todo = run_passes()
+
+    def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Runs:
+        return InterpretedProgram(optimized())
+
+    return Executable(graph, lambda found: optimize(found, todo), build, *delivery)
 
 
-def _native(graph: Graph, written: Mapping[int, int] | None = None) -> Executable:
-    return Executable(graph, _optimized, native, written)
+def _native(graph: Graph, *delivery: Mapping[int, int]) -> Executable:
+    todo = run_passes()
+    known = None if has_registered() else ",".join(step.name for step in todo).encode()
+    build = functools.partial(code_maker(), passes=known)
+    return Executable(graph, lambda found: optimize(found, todo), build, *delivery)
 
 
 BACKENDS = {"native": _native, "interpret": _interpreted}

@@ -76,19 +76,26 @@ class FreedNode(CallNode):
         return tuple([x._node for x in self.sources])
 
 
-def link_freed(
-    label: str, sources: Sequence[Tensor], results: Sequence[Tensor], types: Sequence[TensorType]
-) -> None:
-    """Give results the history of a call through which no gradient passes any more."""
-    node = FreedNode()
-    node.sources = sources
-    node.backward = node.differentiable = node.release = FREED
-    node.label = label
-    node.types = tuple(types)
-    node.extra = None
-    node.shape = results[0].shape if len(results) == 1 else ()
-    node.number = next(count)
-    _attach(node, results)
+def freed_node(
+    label: str, types: Sequence[TensorType]
+) -> Callable[[Sequence[Tensor], Sequence[Tensor]], None]:
+    """What gives results of these types the history of a call through which no gradient passes any
+    more: `give(sources, results)`."""
+    kinds = tuple(types)
+    shape = kinds[0].shape if len(kinds) == 1 else ()
+
+    def give(sources: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        node = FreedNode()
+        node.sources = sources
+        node.backward = node.differentiable = node.release = FREED
+        node.label = label
+        node.types = kinds
+        node.extra = None
+        node.shape = shape
+        node.number = next(count)
+        _attach(node, results)
+
+    return give
 
 
 def link(

@@ -8,7 +8,8 @@ each node and edge is touched once: a chain of 200,000 ops is 200,000 steps.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 from weft.autodiff.doubt import Doubts, decides, masked, pass_on, pass_to_whole
 from weft.autodiff.node import (
     Node,
-    OpNode,
     PartNode,
     as_array,
     data_of,
@@ -25,6 +25,7 @@ from weft.autodiff.node import (
 )
 from weft.autodiff.tape import anomaly
 from weft.base.errors import GradientError
+from weft.base.source import work, working
 from weft.core.bind import decide, quietly, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
@@ -39,6 +40,15 @@ class _Passes:
 
 
 passes = _Passes()
+
+
+class _Observer(threading.local):
+    """Who applies the nodes of backward passes that run now, and looks on: a profiler."""
+
+    apply: Callable[..., Any] | None = None
+
+
+observer = _Observer()
 Gradients = dict[Node, Any]
 _RAW = (np.ndarray, np.generic)
 
@@ -65,7 +75,13 @@ def run(
     here = recorder()
     keep = keep or (here is not None and here.keeps_histories)
     context = contextvars.copy_context()  # hooks run as the user set things up
-    found: Gradients = quietly(_run, list(roots), keep, create, targets, context, cut, doubts)
+    given = (list(roots), keep, create, targets, context, cut, doubts)
+    found: Gradients
+    if here is None:
+        found = quietly(_run, *given)
+        return found
+    with working("backward"):
+        found = quietly(_run, *given)
     return found
 
 
@@ -87,7 +103,8 @@ def _run(
     needed = None if targets is None else _leading_to(list(waiting), targets, ends)
     caught: Gradients = {}
     wanted: tuple[bool, ...] | None = None
-    watch = anomaly.on
+    watch = anomaly.on and recorder() is None
+    observe = observer.apply if recorder() is None else None
     doubts: Doubts | None = None if recorder() is None else {}
     doubt: Tensor | None = None
     following: Node | None = None  # a node that nothing on the heap comes before, and its gradient
@@ -125,13 +142,20 @@ def _run(
                 pass_to_whole(doubts, node, doubt, node.parent in waiting)
             _add_part(waiting, heap, node, g)
             continue
-        grads = node.apply(g, create, keep, wanted)
+        if doubts is not None:  # what is recorded from here on comes of this node
+            work.forward, work.of = node.location, node.forward_name()
+            if work.gradient is not None:
+                work.gradient(node.location, work.of, g)
+        if observe is None:
+            grads = node.apply(g, create, keep, wanted)
+        else:
+            grads = observe(node, g, create, keep, wanted)
         if watch or (extra is not None and extra.hooks):
             grads = [part.array() if isinstance(part, Patch) else part for part in grads]
         if extra is not None and extra.hooks:
             grads = _after(extra.hooks, grads, g, create, context)
         if watch:
-            _check(node, grads, g)
+            (anomaly.look or _check)(node, grads, g)
         if doubts is not None and (doubts or doubt is not None or node.doubts is not None):
             if doubt is not None:
                 grads = masked(node, grads, doubt, create)
@@ -259,20 +283,31 @@ def _after(
 
 def _check(node: Node, grads: Sequence[Any], g: Any) -> None:
     """With detect_anomaly: a NaN that this node made is an error that names the forward line."""
-    came = any(_has_nan(part) for part in (g if isinstance(g, tuple) else (g,)))
-    if came or not any(_has_nan(part) for part in grads):
+    came = _worst([g] if not isinstance(g, tuple) else g)
+    made = _worst(grads)
+    if made == _FINE or came == made or came == "NaN" or (made == "inf" and not anomaly.inf):
         return
     where = f"\n  forward: {node.location}" if node.location else ""
-    kept = node.op.name if isinstance(node, OpNode) else node.name()
-    raise GradientError(
-        f"the backward of {kept} made a NaN out of numbers{where}",
+    raise anomaly.error(
+        f"the backward of {node.forward_name()} made {_A[made]} out of numbers{where}",
         op=node.name(),
         hint="look at the values at the forward line: a square root or a logarithm of 0, 0/0, …",
     )
 
 
-def _has_nan(value: Any) -> bool:
-    if value is None:
-        return False
-    array = np.asarray(wrap(as_array(value)).numpy() if not isinstance(value, Tensor) else value)
-    return bool(np.isnan(array).any()) if array.dtype.kind in "fc" else False
+_FINE = "numbers"
+_A = {"NaN": "a NaN", "inf": "an inf"}
+
+
+def _worst(values: Sequence[Any]) -> str:
+    """Whether there is a NaN among these, or an inf."""
+    found = _FINE
+    for value in values:
+        if value is None:
+            continue
+        array = np.asarray(value if isinstance(value, Tensor) else wrap(as_array(value)).numpy())
+        if array.dtype.kind in "fcV" and not np.isfinite(array).all():
+            if np.isnan(array).any():
+                return "NaN"
+            found = "inf"
+    return found

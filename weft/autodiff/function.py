@@ -6,13 +6,22 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from weft.autodiff.node import FREED, Node, as_array, count, freed, given_data, part_of, tensor_of
+from weft.autodiff.node import (
+    FREED,
+    Node,
+    as_array,
+    count,
+    freed,
+    given_data,
+    locate,
+    part_of,
+    tensor_of,
+)
 from weft.autodiff.recorded_function import record_call
 from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.custom import CustomCall, call_custom
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.source import user_location
 from weft.core.bind import bind, recorder
 from weft.core.grad_mode import enable_grad, is_grad_enabled, no_grad
 from weft.core.operands import as_tensor
@@ -154,7 +163,7 @@ class Function:
         node.extra = None
         node.shape = outputs[0].shape
         if anomaly.on:
-            node._more().location = user_location()
+            locate(node)
         node.number = next(count)
         context._name = node.name()
         single = len(node.types) == 1

@@ -22,7 +22,7 @@ from weft.autodiff.plan import ARRAY, Plan
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import GradientError
 from weft.base.shapes import Shape
-from weft.base.source import SourceLocation
+from weft.base.source import SourceLocation, user_location
 from weft.core.bind import recorder, set_grad
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
@@ -72,21 +72,20 @@ class RemovableHandle:
 
 
 class Extra:
-    """What few nodes have: hooks, notes, and the line of the forward call."""
+    """What few nodes have: hooks and notes."""
 
-    __slots__ = ("hooks", "location", "metadata", "prehooks")
+    __slots__ = ("hooks", "metadata", "prehooks")
 
     def __init__(self) -> None:
         self.prehooks: list[Hook] = []  # before the node runs: hook(grad) -> None or another
         self.hooks: list[Hook] = []  # after: hook(grad_inputs, grad_outputs)
         self.metadata: dict[str, Any] = {}
-        self.location: SourceLocation | None = None  # noted only by detect_anomaly
 
 
 class Node:
     """What all nodes have. `edges` lead to the inputs' nodes; None where no gradient is wanted."""
 
-    __slots__ = ("__weakref__", "edges", "extra", "number", "shape")
+    __slots__ = ("__weakref__", "edges", "extra", "number", "shape", "where")
 
     is_leaf = False
     outputs = 1
@@ -96,10 +95,15 @@ class Node:
     number: int
     shape: Shape  # of the result
     extra: Extra | None
+    where: SourceLocation  # of the forward call; most nodes have none, and spend no time on it
 
     def name(self) -> str:
         """The name of the backward step, e.g. MulBackward."""
         return type(self).__name__
+
+    def forward_name(self) -> str:
+        """What the forward call was, e.g. multiply."""
+        return self.name()
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
@@ -129,8 +133,11 @@ class Node:
 
     @property
     def location(self) -> SourceLocation | None:
-        """The line of the forward call, where `detect_anomaly` noted it."""
-        return None if self.extra is None else self.extra.location
+        """The line of the forward call, where a recording or `detect_anomaly` noted it."""
+        try:
+            return self.where
+        except AttributeError:
+            return None
 
     def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(grad_outputs)` before the node runs; what it returns replaces them."""
@@ -179,6 +186,13 @@ def tensor_of(data: Any, node: Node | None) -> Tensor:
     tensor = wrap(data)
     tensor._node = node
     return tensor
+
+
+def locate(node: Node, where: SourceLocation | None = None) -> None:
+    """Note the line of the forward call: the one given, or that of now."""
+    found = user_location() if where is None else where
+    if found is not None:
+        node.where = found
 
 
 def data_of(value: Any) -> Any:
@@ -232,6 +246,9 @@ class OpNode(Node):
 
     def name(self) -> str:
         return backward_name(self.op.name)
+
+    def forward_name(self) -> str:
+        return self.op.name
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None

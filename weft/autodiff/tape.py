@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from weft.autodiff.node import OpNode, count, part_of
+from weft.autodiff.node import OpNode, count, locate, part_of
 from weft.autodiff.plan import ARRAY, ArrayType, Plan, make_plan
-from weft.base.source import user_location
+from weft.base.errors import GradientError, WeftError
 from weft.core.bind import use_tape
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
@@ -16,9 +17,17 @@ __all__ = ["record"]
 
 
 class _Anomaly:
-    """Whether nodes note where they were made, for `detect_anomaly`."""
+    """Whether nodes note where they were made, and gradients are looked at.
+
+    inf     an inf counts as well as a NaN
+    error   what is raised
+    look    looks at them instead: (node, its gradients, the gradient that arrived)
+    """
 
     on = False
+    inf = False
+    error: type[WeftError] = GradientError
+    look: Callable[[Any, Any, Any], None] | None = None
 
 
 anomaly = _Anomaly()
@@ -76,7 +85,7 @@ def record(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) 
             kept = (saved, *_kept(inputs, plan))
     node.kept = kept
     if anomaly.on:
-        node._more().location = user_location()
+        locate(node)
     node.number = next(count)
     out._node = node
     return out
@@ -89,7 +98,7 @@ def _several(node: OpNode, inputs: tuple[Tensor, ...], out: tuple[Tensor, ...]) 
     node.kept = (results, *_kept(inputs, plan))
     node.shape = ()
     if anomaly.on:
-        node._more().location = user_location()
+        locate(node)
     node.number = next(count)
     for index, part in enumerate(out):
         if part._data.dtype.kind not in "biu":

@@ -27,6 +27,7 @@ __all__ = [
     "InternalError",
     "LinAlgError",
     "MemoryError",
+    "NonFiniteError",
     "RangeError",
     "ShapeError",
     "WeftError",
@@ -49,7 +50,7 @@ class WeftError(Exception):
         if self.operands:
             lines.append(f"  operands: {', '.join(self.operands)}")
         if self.location is not None:
-            lines.append(f"  at {self.location}")
+            lines += _where(self.location)
         if self.hint:
             lines.append(f"  to fix: {self.hint}")
         return "\n".join(lines)
@@ -59,6 +60,19 @@ class WeftError(Exception):
         self.op = self.op or op
         self.operands = self.operands or tuple(str(operand) for operand in operands)
         return self
+
+
+def _where(location: SourceLocation) -> list[str]:
+    """The user's line, those that called it, and the one whose derivative it computes."""
+    lines = [f"  at {location}"]
+    caller = location.caller
+    while caller is not None:
+        lines.append(f"  called at {caller}")
+        caller = caller.caller
+    if location.forward is not None:
+        of = f" of {location.of}" if location.of else ""
+        lines.append(f"  in the backward{of} at {location.forward}")
+    return lines
 
 
 class ShapeError(WeftError, ValueError):
@@ -95,6 +109,10 @@ class LinAlgError(WeftError, ValueError):
 
 class MemoryError(WeftError, builtins.MemoryError):
     """A tensor that does not fit into memory."""
+
+
+class NonFiniteError(WeftError, FloatingPointError):
+    """A NaN or inf that was born while `weft.detect_nan()` looked for it."""
 
 
 class GraphError(WeftError, ValueError):

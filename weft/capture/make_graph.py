@@ -15,6 +15,7 @@ from weft.base.dims import as_dim
 from weft.base.dtypes import as_dtype, default_float, dtype_of_numpy
 from weft.base.errors import CaptureError, DTypeError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
+from weft.base.source import capturing
 from weft.capture.control.nested import graph_recorder
 from weft.capture.control.node import call_node
 from weft.capture.recorder import GraphRecorder
@@ -127,7 +128,7 @@ def make_graph(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph
         given.append(_symbolic_input(graph, recorder, leaf, name))
     called, named = tree_unflatten(arguments, given)
     try:
-        with recording(recorder):
+        with capturing(), recording(recorder):
             result = function(*called, **named)
             _finish(graph, recorder, result, arguments, stands)
     finally:

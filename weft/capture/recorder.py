@@ -8,8 +8,10 @@ capture answers that in its own way.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
+from weft.autodiff.node import PartNode, locate
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim, dims_in
 from weft.base.errors import CaptureError, WeftError
@@ -80,7 +82,9 @@ class GraphRecorder(Recorder):
                     values[i] = self._stop(values[i])
         outputs = self.emit(op, values, attrs)
         out = outputs if op.outputs > 1 or len(outputs) != 1 else outputs[0]
-        return binding.tape(op, tuple(map(self._stand_in, inputs, values)), attrs, out)
+        taped = binding.tape(op, tuple(map(self._stand_in, inputs, values)), attrs, out)
+        locate_histories(outputs)
+        return taped
 
     def taped(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
         values = [self.value_of(x) for x in inputs]
@@ -229,6 +233,15 @@ class GraphRecorder(Recorder):
         """Give all tensors from outside what they held before."""
         for entry in self.written.values():
             entry.restore()
+
+
+def locate_histories(results: Iterable[Tensor]) -> None:
+    """Tell what made these results its line in the graph: the ops of its backward will name it."""
+    for result in results:
+        history, data = result._node, result._data
+        if history is not None and data.__class__ is SymbolicArray and data.value.node is not None:
+            whole = history.parent if isinstance(history, PartNode) else history
+            locate(whole, data.value.node.location)
 
 
 def _renamed(shape: Any, fresh: dict[str, Dim]) -> Any:

@@ -1,64 +1,142 @@
-"""Attention of a graph as attention over matrices that lie somewhere."""
+"""Attention of a graph, and its backward, over matrices that lie somewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from weft.codegen.attention import Attention, emit_forward
+from weft.base.dtypes import DType
+from weft.codegen.attention import Attention, Backward, emit_backward, emit_forward
 from weft.codegen.epilogue import Epilogue
-from weft.codegen.kernel import Kernel
+from weft.codegen.kernel import Kernel, argument
 from weft.codegen.loops.access import dtype_of
 from weft.codegen.matmul import Operand
-from weft.codegen.text import Module
+from weft.codegen.matmul.arith import plus, times
+from weft.codegen.scalar.forms import memory_type, store
+from weft.codegen.text import Function, Module
 from weft.ir.graph import Value
+from weft.schedule.attention.cards import turned_back
 from weft.schedule.groups import Group, Leaf
-from weft.schedule.views import View, viewed
+from weft.schedule.views import View, dense, viewed
 
-__all__ = ["emit_attention"]
+__all__ = ["emit_attention", "emit_attention_grad"]
 
 
 def emit_attention(
     module: Module, name: str, group: Group, places: Mapping[Value, int]
 ) -> list[Kernel] | None:
     """The kernels of an attention and of what follows it in registers."""
-    end = group.nodes[0]
-    leaves = [operand for operand in group.operands[end] if isinstance(operand, Leaf)]
-    q, k, v = leaves[:3]
-    mask = leaves[3] if len(leaves) > 3 else None
-    shape = end.outputs[0].tensor_type.shape
-    batch = tuple(shape[:-2])
-    queries, features = q.view.shape[-2:]
-    keys, values = v.view.shape[-2:]
-    spec = Attention(
+    node = group.nodes[0]
+    given = _leaves(group)
+    spec = _spec(group, given, given[3:])
+    # The kernel counts in natural order, the group's loops in that of the result.
+    place = group.places[node]
+    axes = [place[i] for i in turned_back(node.attrs["axes"])]
+    lse = node.outputs[1]
+    return emit_forward(
+        module,
+        name,
+        spec,
+        places[given[0].root],
+        places[given[1].root],
+        places[given[2].root],
+        Epilogue(group, places, axes),
+        mask=places[given[3].root] if given[3:] else None,
+        lse=places[lse] if lse in group.outputs else None,
+    )
+
+
+def emit_attention_grad(
+    module: Module, name: str, group: Group, places: Mapping[Value, int]
+) -> list[Kernel] | None:
+    """The kernels of attention's backward."""
+    node = group.nodes[0]
+    given = _leaves(group)
+    mask = given[6:]
+    spec = _spec(group, given, mask)
+    shape = (*spec.batch, spec.queries, spec.values)
+    out, grad, lse = given[3:6]
+    stores = tuple(
+        _Lying(places[value], spec.dtype, _lies(value, axes))
+        for value, axes in zip(node.outputs, node.attrs["axes"], strict=True)
+    )
+    return emit_backward(
+        module,
+        name,
+        spec,
+        places[given[0].root],
+        places[given[1].root],
+        places[given[2].root],
+        Backward(
+            places[out.root],
+            _operand(out.view, shape),
+            places[grad.root],
+            _operand(grad.view, shape),
+            places[lse.root],
+        ),
+        (stores[0], stores[1], stores[2]),
+        mask=places[mask[0].root] if mask else None,
+        scratch=len(node.inputs) + len(node.outputs),
+    )
+
+
+def _leaves(group: Group) -> list[Leaf]:
+    return [op for op in group.operands[group.nodes[0]] if isinstance(op, Leaf)]
+
+
+def _spec(group: Group, given: Sequence[Leaf], mask: Sequence[Leaf]) -> Attention:
+    node = group.nodes[0]
+    q, k, v = (leaf.view for leaf in given[:3])
+    *batch, queries, features = q.shape
+    keys, values = v.shape[-2:]
+    return Attention(
         queries,
         keys,
         features,
         values,
-        dtype_of(end.outputs[0]),
-        _operand(q.view, (*batch, queries, features)),
-        _operand(_turned(k.view), (*batch, keys, features)),
-        _operand(v.view, (*batch, keys, values)),
-        batch,
-        mask=None if mask is None else _operand(mask.view, (*batch, queries, keys)),
-        mask_dtype=None if mask is None else dtype_of(mask.root),
-        blank=group.blank,
-    )
-    store = Epilogue(group, places, group.places[end])
-    at = None if mask is None else places[mask.root]
-    return emit_forward(
-        module, name, spec, places[q.root], places[k.root], places[v.root], store, mask=at
+        dtype_of(node.outputs[0]),
+        _operand(q, q.shape),
+        _operand(k, (*batch, keys, features)),
+        _operand(v, (*batch, keys, values)),
+        tuple(batch),
+        scale=node.attrs["scale"],
+        causal=node.attrs["causal"],
+        mask=_operand(mask[0].view, (*batch, queries, keys)) if mask else None,
+        mask_dtype=dtype_of(mask[0].root) if mask else None,
+        blank=node.attrs["blank"],
     )
 
 
-def _turned(view: View) -> View:
-    swap = (*range(len(view.shape) - 2), len(view.shape) - 1, len(view.shape) - 2)
-    return View(
-        tuple(view.shape[i] for i in swap), tuple(view.strides[i] for i in swap), view.offset
-    )
-
-
-def _operand(view: View, shape: tuple[int, ...]) -> Operand:
-    whole = viewed(view, "broadcast_to", {}, shape)
+def _operand(view: View, shape: Sequence[int]) -> Operand:
+    whole = viewed(view, "broadcast_to", {}, tuple(shape))
     assert whole is not None
     *batch, row, column = whole.strides
     return Operand(tuple(batch), row, column, whole.offset)
+
+
+def _lies(value: Value, axes: Sequence[int]) -> tuple[int, ...]:
+    """The strides of the axes, in their natural order, of a value that lies in another."""
+    strides = dense(value.tensor_type.shape).strides
+    return tuple(strides[i] for i in turned_back(tuple(axes)))
+
+
+@dataclass(slots=True)
+class _Lying:
+    """A store that only writes, with these strides."""
+
+    place: int
+    dtype: DType
+    strides: tuple[int, ...]
+    out: str = ""
+
+    def begin(self, f: Function) -> None:
+        self.out = argument(f, self.place)
+
+    def put(
+        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+    ) -> None:
+        at = "0"
+        for i, stride in zip(index, self.strides, strict=True):
+            at = plus(f, at, times(f, i, stride))
+        address = f(f"getelementptr {memory_type(self.dtype)}, ptr {self.out}, i64 {at}")
+        store(f, self.dtype, address, value, lanes, mask)

@@ -3,31 +3,30 @@
     loaded = cached(key, lambda: Code(text, ["run"], meta={"arena": 4096}))
     loaded.library.address("run"), loaded.meta
 
-What is kept where, and how much, is in `store.py`.
+What is kept where, and how much, is in `weft/base/store.py`.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from weft.base import store
 from weft.base.errors import InternalError
-from weft.codegen import llvm, store
-from weft.codegen.jit import Library, link, object_code
+from weft.codegen import llvm
+from weft.codegen.jit import Library, link, object_codes
 from weft.codegen.target import Target, host
 
-__all__ = ["Code", "Loaded", "cached"]
+__all__ = ["Code", "Loaded", "Request", "cached"]
 
 #: A number for the layout of an entry and for the passes that made the code.
 VERSION = 1
 #: Folders of the package whose source decides which code a graph becomes.
-SOURCES = ("base", "ir", "ops", "passes", "schedule", "codegen", "runtime")
+SOURCES = ("base", "ir", "core", "ops", "optim", "passes", "schedule", "codegen", "runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +40,75 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was built or found: code in memory, and the caller's `meta` as JSON gives it back."""
+    """What was built or found: code in memory, and the caller's `meta` as JSON gives it back.
+
+    seconds   how long it took LLVM to compile it (nothing where it was found), and to load it
+    """
 
     library: Library
     meta: Any
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
-def cached(key: bytes | None, make: Callable[[], Code], target: Target | None = None) -> Loaded:
+Request = tuple[bytes, Callable[[], Code]]
+#: What was compiled beside something else, until it is asked for.
+_waiting: dict[str, Loaded] = {}
+
+
+def cached(
+    key: bytes | None,
+    make: Callable[[], Code],
+    target: Target | None = None,
+    beside: Sequence[Request] = (),
+) -> Loaded:
     """The code that `make` describes; what `key` has brought once is not made again.
 
     `key` must say all that the code depends on but for the machine, the versions and the source of
-    Weft, which are added. Where it is None, the text itself is the key.
+    Weft, which are added. Where it is None, the text itself is the key. Where it is to be compiled,
+    so is what `beside` asks for and is not there yet, at the same time: it will be wanted next.
     """
     target = target or host()
     code = make() if key is None else None
     name = _name(key, code, target)
+    waiting = _waiting.pop(name, None)
+    if waiting is not None:
+        return waiting
+    start = time.perf_counter()
     found = store.read(name)
     if found is not None:
         about, parts = found
         try:
-            return Loaded(link(parts, about["exports"], target), about["meta"])
+            library = link(parts, about["exports"], target)
+            return Loaded(library, about["meta"], {"load": time.perf_counter() - start})
         except InternalError:  # not for this process, for whatever reason
             pass
     if code is None:
         llvm.preload()
         code = make()
+    others = {_name(about, None, target): described for about, described in beside}
+    more = {at: described() for at, described in others.items() if store.read(at) is None}
+    times = [time.perf_counter()]
+    images = object_codes([code.text, *(other.text for other in more.values())], target)
+    times.append(time.perf_counter())
+    loaded = _kept(name, code, images[0], target)
+    times.append(time.perf_counter())
+    for (at, other), image in zip(more.items(), images[1:], strict=True):
+        _waiting[at] = _kept(at, other, image, target)
+    seconds = {"llvm": times[1] - times[0], "load": times[2] - times[1]}
+    return replace(loaded, seconds=seconds)
+
+
+def _kept(name: str, code: Code, parts: list[bytes], target: Target) -> Loaded:
+    """Code that was compiled, loaded, and written to disk."""
     about = json.loads(json.dumps({"exports": list(code.exports), "meta": code.meta}))
-    parts = object_code(code.text, target)
-    loaded = Loaded(link(parts, code.exports, target), about["meta"])
+    library = link(parts, code.exports, target)
     store.write(name, about, parts)
-    return loaded
+    return Loaded(library, about["meta"])
 
 
 def _name(key: bytes | None, code: Code | None, target: Target) -> str:
     if code is None:
-        return store.name_of(_build_key(target), b"key", _source_key(), key or b"")
+        return store.name_of(_build_key(target), b"key", store.sources(*SOURCES), key or b"")
     meta = json.dumps(code.meta, sort_keys=True)
     said = [*code.exports, meta, code.text]
     return store.name_of(_build_key(target), b"text", *[part.encode() for part in said])
@@ -85,20 +118,3 @@ def _name(key: bytes | None, code: Code | None, target: Target) -> str:
 def _build_key(target: Target) -> bytes:
     """What the object code depends on beside the text."""
     return repr((VERSION, llvm.version(), target)).encode()
-
-
-_LOADED = time.time()
-
-
-@functools.cache
-def _source_key() -> bytes:
-    """Which Weft this is: size and time of each file that has a say in the code.
-
-    So nobody who changes an emitter has to remember to change a number.
-    """
-    root = Path(__file__).resolve().parents[1]
-    found = [entry for name in SOURCES for entry in store.files(root / name, ".py")]
-    lines = [f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in sorted(found)]
-    if any(stat.st_mtime > _LOADED for _, stat in found):
-        lines.append(os.urandom(16).hex())  # not the files that this process runs: shared with none
-    return store.name_of("\n".join(lines).encode()).encode()

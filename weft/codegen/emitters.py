@@ -28,11 +28,13 @@ def emits(node: Node) -> bool:
 
 
 def special(node: Node) -> str:
-    """ "product" or "kernel" where a node has kernels of its own, else ""."""
+    """The kind of its group where a node has kernels of its own, else ""."""
     if not _has_elements(node):
         return ""
     if node.op.name in PRODUCTS:
         return "product"
+    if node.op.name in ("attention", "attention_grad"):
+        return node.op.name
     return "kernel" if node.op.name in KERNELS else ""
 
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.codegen.elementwise import emit, memory_type
 from weft.codegen.kernel import argument
-from weft.codegen.loops.access import Access, dtype_of, result_access
+from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
 from weft.codegen.loops.plan import all_accesses
 from weft.codegen.loops.point import Point
+from weft.codegen.loops.reduce import Reduction
 from weft.codegen.text import Function
+from weft.codegen.totals import add_to_total
 from weft.ir.graph import Value
-from weft.schedule.groups import Group
+from weft.schedule.groups import Group, Scalar
 
 __all__ = ["Epilogue"]
 
@@ -32,10 +34,32 @@ class Epilogue:
         self.axes = axes
         self.value = group.nodes[0].outputs[0]
         self.pointers: dict[Value, str] = {}
-        self.roots = {access.root for access in all_accesses(group)}
+        self.roots = list(dict.fromkeys(access.root for access in all_accesses(group)))
 
     def begin(self, f: Function) -> None:
+        self._f = f
         self.pointers = {root: argument(f, self.places[root]) for root in self.roots}
+        self.rooms = {
+            node.outputs[0]: argument(f, self.places[node.outputs[0]]) for node in self.group.totals
+        }
+        self._once()
+
+    def _once(self) -> None:
+        """What is one number for all elements (a rate, say) is read and computed before them."""
+        group = self.group
+        self.known: dict[Value, str] = {}
+        point = Point(self._f, group, self._start, {})
+        for node in group.nodes[1:]:
+            value = node.outputs[0]
+            alone = node.op.elementwise and not any(group.maps[value])
+            if alone and all(
+                operand in self.known
+                if isinstance(operand, Value)
+                else isinstance(operand, Scalar)
+                or not access_of(group, operand, group.places[node]).steps
+                for operand in group.operands[node]
+            ):
+                self.known[value] = point.value(value)
 
     def put(
         self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
@@ -61,6 +85,7 @@ class Epilogue:
             axis=last,
             lanes=lanes,
             mask=None if mask is None else (mask, count),
+            known=self.known,
         )
         dtype = dtype_of(self.value)
         if dtype in NARROW_FLOATS:
@@ -69,8 +94,12 @@ class Epilogue:
             value = from_wide
         point.give(self.value, value)
         # All is read before anything is written: a result may lie where an operand does.
-        made = [point.value(out) for out in self.group.outputs]
-        for out, name in zip(self.group.outputs, made, strict=True):
+        made = [point.value(out) for out in self.group.written]
+        for node in self.group.totals:
+            given = point.operand(node, self.group.operands[node][0])
+            room = self.rooms[node.outputs[0]]
+            add_to_total(f, Reduction(node), room, given, lanes, index, mask)
+        for out, name in zip(self.group.written, made, strict=True):
             point.store(result_access(self.group, out), name)
 
     def _start(self, access: Access) -> str:

@@ -19,7 +19,7 @@ from weft.codegen.parsed import parsed
 from weft.codegen.split import split
 from weft.codegen.target import Target, host
 
-__all__ = ["Library", "assembly", "build", "link", "object_code", "optimized"]
+__all__ = ["Library", "assembly", "build", "link", "object_code", "object_codes", "optimized"]
 
 #: How long a part of a text is at least that is compiled in a thread of its own, and how many.
 PART_SIZE, MOST_PARTS = 40_000, 4
@@ -35,11 +35,13 @@ if hasattr(os, "register_at_fork"):
 
 
 class Library:
-    """Machine code in memory; it is there for as long as this object is."""
+    """Machine code in memory; it is there for as long as this object is, or one that holds it."""
 
     def __init__(self, addresses: Mapping[str, int], close: Callable[[], None]) -> None:
         self._addresses = addresses
         self._close: Callable[[], None] | None = close
+        self._held = 0
+        self._ended = False
 
     def address(self, name: str) -> int:
         """Where an exported function or variable begins."""
@@ -49,9 +51,22 @@ class Library:
         """Let the code stay until the process ends, with or without this object."""
         self._close = None
 
+    def hold(self) -> None:
+        """Let the code stay until `release`. Who calls it in `__del__` says so: of objects that end
+        together, in a cycle, this one may be the first."""
+        self._held += 1
+
+    def release(self) -> None:
+        """The end of `hold`."""
+        self._held -= 1
+        if self._ended and not self._held:
+            self.__del__()
+
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self._close is not None and not _finalizing():
-            self._close()
+        self._ended = True
+        if self._close is not None and not self._held and not _finalizing():
+            close, self._close = self._close, None
+            close()
 
 
 def build(text: str, exports: Sequence[str], target: Target | None = None) -> Library:
@@ -61,10 +76,18 @@ def build(text: str, exports: Sequence[str], target: Target | None = None) -> Li
 
 def object_code(text: str, target: Target | None = None) -> list[bytes]:
     """The text of a module as object files: one or, where it is long, several that go together."""
+    return object_codes([text], target)[0]
+
+
+def object_codes(texts: Sequence[str], target: Target | None = None) -> list[list[bytes]]:
+    """The object files of each of some modules, all compiled at the same time."""
     target = target or host()
-    texts = split(text, min(len(text) // PART_SIZE, MOST_PARTS, os.cpu_count() or 1))
+    most = min(MOST_PARTS, os.cpu_count() or 1)
+    parts = [split(text, min(len(text) // PART_SIZE, most)) for text in texts]
+    flat = [part for group in parts for part in group]
     with _lock, short_code_generation(target.triple):
-        return _at_once([_emitter(part, target, at) for at, part in enumerate(texts)])
+        made = iter(_at_once([_emitter(part, target, at) for at, part in enumerate(flat)]))
+    return [list(itertools.islice(made, len(group))) for group in parts]
 
 
 def link(code: Sequence[bytes], exports: Sequence[str], target: Target | None = None) -> Library:

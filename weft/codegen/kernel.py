@@ -34,12 +34,15 @@ class Kernel:
     items    how many parts of work there are that any thread may do
     cost     about how many nanoseconds one item takes one thread: to decide on threads
     scratch  bytes of memory shared by all threads of the call (the last pointer of `args`)
+    stops    whether an item asks for the end of the run, see `weft.codegen.stop`: `%run` (null
+             where the run must not end) stands behind the scratch
     """
 
     name: str
     items: int
     cost: float
     scratch: int = 0
+    stops: bool = False
 
 
 class Store(Protocol):

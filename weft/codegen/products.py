@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from weft.base.dtypes import DType
 from weft.codegen import matmul
 from weft.codegen.epilogue import Epilogue
 from weft.codegen.kernel import Kernel
 from weft.codegen.loops.access import dtype_of
 from weft.codegen.matmul import Operand, Product
+from weft.codegen.pooled import emit_pooled
+from weft.codegen.prologue import Prologue
 from weft.codegen.tables import PRODUCTS
+from weft.codegen.target import Target
 from weft.codegen.text import Module
-from weft.ir.graph import Value
+from weft.codegen.totals import emit_totals
+from weft.ir.graph import Node, Value
 from weft.schedule.axes import Map
 from weft.schedule.groups import Group, Leaf
-from weft.schedule.views import View
+from weft.schedule.views import View, viewed
 
-__all__ = ["emit_product"]
+__all__ = ["emit_product", "packs"]
 
 
 def emit_product(
     module: Module, name: str, group: Group, places: Mapping[Value, int]
 ) -> list[Kernel] | None:
-    """The kernels of a product and what follows it in registers."""
+    """The kernels of a product and what goes with it: what is computed from its elements while they
+    are in registers, totals of that, a pooling."""
+    node = group.nodes[0]
+    scratch = len(group.operands[node]) + len(node.outputs)  # after them: see GraphCode
+    made = _main(module, name, group, places, scratch)
+    if made and group.tail is not None:
+        return emit_pooled(module, name, group, places, made)
+    if made and group.totals:
+        return emit_totals(module, name, group, places, scratch, made)
+    return made
+
+
+def _main(
+    module: Module, name: str, group: Group, places: Mapping[Value, int], scratch: int
+) -> list[Kernel] | None:
     node = group.nodes[0]
     emit = PRODUCTS[node.op.name]
     place = group.places[node]
@@ -30,11 +50,24 @@ def emit_product(
         # A convolution counts (image, channel, position): all spatial axes are one.
         spatial = tuple(axis for part in place[2:] for axis in part)
         return emit(module, name, node, Epilogue(group, places, (*place[:2], spatial)))  # type: ignore[no-any-return]
-    product, axes = _product(group)
     a, b = _leaves(group)
+    product, axes = _product(node, a.view, b.view)
     store = Epilogue(group, places, axes(place))
-    scratch = len(group.operands[node]) + len(node.outputs)  # after them: see GraphCode
-    return matmul.emit(module, name, product, places[a.root], places[b.root], store, scratch)
+    prologue = Prologue(group.prologues[1], places) if 1 in group.prologues else None
+    right = 1 if prologue else places[b.root]
+    at = places[a.root]
+    ops = len(group.nodes)
+    return matmul.emit(module, name, product, at, right, store, scratch, prologue, ops=ops)
+
+
+def packs(target: Target, node: Node, left: View, right: View) -> bool:
+    """Whether a product packs its right operand just once, so that what computes its elements may
+    run there: else they would be computed again and again."""
+    if node.op.name != "matmul" or node.inputs[1].tensor_type.dtype.kind != "float":
+        return False
+    if len(right.shape) < 2 or min(right.shape[-2:]) < 2:
+        return False
+    return matmul.packs_once(_product(node, left, right)[0], target)
 
 
 def _leaves(group: Group) -> list[Leaf]:
@@ -44,11 +77,8 @@ def _leaves(group: Group) -> list[Leaf]:
 Axes = Callable[[Map], tuple[tuple[int, ...], ...]]
 
 
-def _product(group: Group) -> tuple[Product, Axes]:
+def _product(node: Node, one: View, two: View) -> tuple[Product, Axes]:
     """The product, and which axes of the group's space its indices run along."""
-    node = group.nodes[0]
-    a, b = _leaves(group)
-    one, two = a.view, b.view
     vector_a, vector_b = len(one.shape) == 1, len(two.shape) == 1
     if vector_a:
         one = View((1, *one.shape), (0, *one.strides), one.offset)
@@ -68,24 +98,8 @@ def _product(group: Group) -> tuple[Product, Axes]:
         steps.append(
             (sizes[0][1] if sizes[0][0] != 1 else 0, sizes[1][1] if sizes[1][0] != 1 else 0)
         )
-    # A stack that only a walks through is more rows of one product.
-    if batch and m and all(step == 0 for _, step in steps) and _runs_on(one, batch, steps, m):
-        rows = m
-        for size in batch:
-            rows *= size
-        merged = len(batch)
-        first = Operand(
-            (), one.strides[-2] if m > 1 else _last(steps, one), one.strides[-1], one.offset
-        )
-        second = Operand((), two.strides[-2], two.strides[-1], two.offset)
-        product = Product(rows, n, k, dtype_of(node.inputs[0]), first, second, ())
-
-        def axes_merged(place: Map) -> tuple[tuple[int, ...], ...]:
-            rows_axes = tuple(axis for part in place[: merged + (not vector_a)] for axis in part)
-            columns = () if vector_b else place[-1]
-            return (rows_axes, columns)
-
-        return product, axes_merged
+    if m and batch and not any(step for _, step in steps):
+        return _rows_together(one, two, batch, dtype_of(node.inputs[0]), vector_a, vector_b)
     first = Operand(tuple(s for s, _ in steps), one.strides[-2], one.strides[-1], one.offset)
     second = Operand(tuple(s for _, s in steps), two.strides[-2], two.strides[-1], two.offset)
     product = Product(m, n, k, dtype_of(node.inputs[0]), first, second, tuple(batch))
@@ -99,21 +113,53 @@ def _product(group: Group) -> tuple[Product, Axes]:
     return product, axes
 
 
-def _last(steps: list[tuple[int, int]], view: View) -> int:
-    return steps[-1][0] or view.strides[-2]
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Dimensions of an operand, from outer to inner, whose elements follow each other at one step:
+    which dimensions, how many elements, the step."""
+
+    dims: tuple[int, ...]
+    size: int
+    step: int
 
 
-def _runs_on(view: View, batch: list[int], steps: list[tuple[int, int]], m: int) -> bool:
-    """Whether the rows of all matrices of a stack follow each other at one step."""
-    if m == 1:
-        step, size = steps[-1][0], batch[-1]
-        rest = list(zip(batch[:-1], steps[:-1], strict=True))
-    else:
-        step, size = view.strides[-2], m
-        rest = list(zip(batch, steps, strict=True))
-    reach = step * size
-    for count, (stride, _) in reversed(rest):
-        if stride != reach:
-            return False
-        reach *= count
-    return step != 0
+def _runs(view: View) -> list[_Run]:
+    """All dimensions of a matrix but its columns, in runs: those further apart come first."""
+    dims = [i for i in range(len(view.shape) - 1) if view.shape[i] != 1]
+    dims.sort(key=lambda i: -view.strides[i])
+    runs: list[_Run] = []
+    for i in reversed(dims):
+        size, step = view.shape[i], view.strides[i]
+        inner = runs[-1] if runs else None
+        if inner is not None and step == inner.size * inner.step:
+            runs[-1] = _Run((i, *inner.dims), size * inner.size, inner.step)
+        else:
+            runs.append(_Run((i,), size, step))
+    return runs[::-1] or [_Run((len(view.shape) - 2,), 1, view.strides[-2])]
+
+
+def _rows_together(
+    one: View, two: View, batch: list[int], dtype: DType, vector_a: bool, vector_b: bool
+) -> tuple[Product, Axes]:
+    """A stack that only a walks through is more rows of one product, in whatever order they lie."""
+    whole = viewed(one, "broadcast_to", {}, (*batch, *one.shape[-2:]))
+    assert whole is not None
+    runs = _runs(whole)
+    near = [run for run in runs if run.step == 1] if one.strides[-1] != 1 else []
+    rows = max(near or runs, key=lambda run: run.size)
+    others = [run for run in runs if run is not rows]
+    first = Operand(tuple(run.step for run in others), rows.step, one.strides[-1], one.offset)
+    second = Operand((0,) * len(others), two.strides[-2], two.strides[-1], two.offset)
+    k, n = two.shape[-2:]
+    product = Product(rows.size, n, k, dtype, first, second, tuple(run.size for run in others))
+
+    def axes(place: Map) -> tuple[tuple[int, ...], ...]:
+        parts = list(place)
+        columns = () if vector_b else parts.pop()
+        parts += [()] if vector_a else []
+        return (
+            *(tuple(axis for i in run.dims for axis in parts[i]) for run in (*others, rows)),
+            columns,
+        )
+
+    return product, axes

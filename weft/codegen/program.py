@@ -9,24 +9,28 @@ kernel; what comes back is 0, or what the kernel that failed gave.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import functools
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.codegen.attend import emit_attention
+from weft.codegen.attend import emit_attention, emit_attention_grad
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
+from weft.codegen.control.rows import emit_rows, in_rows
 from weft.codegen.control.stacks import size_of_type
 from weft.codegen.emitters import emits, special
 from weft.codegen.kernel import Kernel
 from weft.codegen.loops.emit import emit_loops
-from weft.codegen.products import emit_product
+from weft.codegen.pooled import pools
+from weft.codegen.products import emit_product, packs
+from weft.codegen.steps import GraphCode, Step
 from weft.codegen.tables import KERNELS, MAY_FAIL
 from weft.codegen.text import Module
+from weft.codegen.timing import Timing
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.types import StackType
-from weft.schedule.grouping import IN_REGISTERS, Grouping
+from weft.schedule.grouping import Grouping
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.in_place import in_place
 from weft.schedule.memory import planned
@@ -35,28 +39,25 @@ __all__ = ["RUN", "GraphCode", "Program"]
 
 #: What `%run` points to, pointers all: the function that calls cards in Python, the pool of
 #: threads, the function that uses it, the array of constants, the function that polls for signals;
-#: and of this run alone: the memory that stacks lie in, see `weft.codegen.control.heap`.
-RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk")
+#: and of this run alone: the memory that stacks lie in (`weft.codegen.control.heap`), and whether
+#: it shall end (`weft.codegen.stop`).
+RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk", "stop")
 #: Constants of at most so many bytes are part of the code; others are given to each run.
 SMALL_CONSTANT = 4096
 #: Threads are asked where a kernel takes longer than this, for pieces at least so long, in ns.
 WORTH_THREADS = 12_000.0
 PIECE = 4_000.0
+#: Kernels outside of the pool that take longer than this together are polled between, in ns.
+POLL = 1_000_000.0
 #: What a run gives back where it was interrupted, or a call into Python raised.
 RAISED = -7
 
-
-@dataclass
-class GraphCode:
-    """The function of a graph."""
-
-    name: str
-    arena: int
-    results: list[Value]
-    lower_bound: int
-    kernels: list[str] = field(default_factory=list)
-    steps: list[str] = field(default_factory=list)  # what runs, in words
-    in_place: list[tuple[int, int]] = field(default_factory=list)  # see `weft.schedule.in_place`
+#: Kinds of groups whose first node reads operands where they lie: who writes their kernels.
+_STRIDED = {
+    "product": emit_product,
+    "attention": emit_attention,
+    "attention_grad": emit_attention_grad,
+}
 
 
 class Program:
@@ -64,7 +65,7 @@ class Program:
 
     def __init__(self, module: Module, *, timed: bool = False) -> None:
         self.module = module
-        self.timed: list[str] | None = [] if timed else None  # kernels whose cycles are counted
+        self.timing = Timing(module) if timed else None
         self.constants: list[Literal] = []
         self._constant_at: dict[str, int] = {}
         self.calls: list[Node] = []
@@ -85,24 +86,38 @@ class Program:
     def graph(self, graph: Graph, name: str, linkage: str = "internal") -> GraphCode:
         return _GraphWriter(self, graph, name, linkage).write()
 
+    def nested(self, graph: Graph) -> GraphCode:
+        """The code of a graph in a node: nothing is written where its inputs lie."""
+        return _GraphWriter(self, graph, self.name(graph.name), "internal", nested=True).write()
+
 
 class _GraphWriter:
-    def __init__(self, program: Program, graph: Graph, name: str, linkage: str) -> None:
+    def __init__(
+        self, program: Program, graph: Graph, name: str, linkage: str, *, nested: bool = False
+    ) -> None:
         self.program = program
         self.module = program.module
         self.graph = graph
         self.refused: set[Node] = set()  # nodes whose emitters gave nothing
         params = [("ptr", "table"), ("ptr", "arena"), ("ptr", "run")]
+        self.module.at(None)
         self.f = self.module.function(name, "i32", params, linkage=linkage)
         self.name = name
         self.inputs = {value: i for i, value in enumerate(graph.inputs)}
         self.work: list[tuple[Group, list[Any], list[Kernel]]] = []
         self.nested: dict[Group, list[GraphCode]] = {}
+        self._is_nested = nested
+        self._unpolled = 0.0  # ns since the last poll, about
+        self._writes_from = len(graph.nodes) + 1  # the group from which on inputs are written over
         self._group()
 
     def _group(self) -> None:
         self.grouping = Grouping(
-            self.graph, emits, lambda node: "" if node in self.refused else special(node)
+            self.graph,
+            emits,
+            lambda node: "" if node in self.refused else special(node),
+            functools.partial(packs, self.module.target),
+            functools.partial(pools, self.module),
         )
         self.results: dict[Value, int] = {}
         for place, value in enumerate(self.grouping.results):
@@ -125,35 +140,27 @@ class _GraphWriter:
             if isinstance(operand, Leaf)
         }
         f = self.f
+        times = {
+            group: sum(kernel.items * kernel.cost for kernel in kernels)
+            for group, _, kernels in self.work
+        }
+        pairs: list[tuple[int, int]] = []
+        if not self._is_nested:
+            pairs = in_place(self.graph, self.grouping, _may_fail, times)
+        if pairs:
+            homes = {value: group for group in times for value in group.outputs}
+            firsts = [homes[self.grouping.results[i]].position for i, _ in pairs]
+            self._writes_from = min(firsts)
         for group, buffers, kernels in self.work:
             self._run(group, buffers, kernels)
         self._copy_results()
         f.do("ret i32 0")
-        return GraphCode(
-            self.name,
-            memory.peak,
-            self.grouping.results,
-            memory.lower_bound,
-            [kernel.name for _, _, kernels in self.work for kernel in kernels],
-            [line for entry in self.work for line in self._described(*entry)],
-            in_place(self.graph, self.grouping, _may_fail),
-        )
-
-    def _described(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> list[str]:
-        """A group in words: its ops, and where what it makes lies."""
-        ops = " ".join(node.op.name for node in group.nodes)
-        made = ", ".join(f"{value.type} {self._where(value)}" for value in group.outputs)
-        room = max((kernel.scratch for kernel in kernels), default=0)
-        more = f", {room} bytes of its own" if room else ""
-        lines = [f"{group.kind}: {ops} → {made}{more}"]
-        for code in self.nested.get(group, ()):
-            lines += [f"  {code.name}", *[f"    {line}" for line in code.steps]]
-        return lines
-
-    def _where(self, value: Value) -> str:
-        if value in self.results:
-            return f"as output {self.results[value]}"
-        return f"at {self.offsets[value]}" if value in self.offsets else "nowhere"
+        steps = [
+            Step(group, kernels, self.nested.get(group, []), self.grouping.why)
+            for group, _, kernels in self.work
+        ]
+        results = self.grouping.results
+        return GraphCode(self.name, self.graph, results, memory, self.results, steps, pairs)
 
     def _all_kernels(self) -> bool:
         """Whether all groups have kernels; where not, their nodes are called in Python instead."""
@@ -162,9 +169,11 @@ class _GraphWriter:
         return len(self.refused) == before
 
     def _kernels(self, group: Group) -> tuple[Group, list[Any], list[Kernel]]:
-        """The kernels of a group, and what stands in their `%args`: values, or None for none."""
+        """The kernels of a group, and what stands in their `%args`: values, None for memory of its
+        own, `RUN` for the run."""
         node = group.nodes[0]
         name = self.program.name(f"{group.kind}.{node.op.name}")
+        self.module.at(node.location)
         if group.kind == "loop":
             roots: dict[Value, int] = {}
             for member in group.nodes:
@@ -174,39 +183,41 @@ class _GraphWriter:
             for value in group.outputs:
                 roots.setdefault(value, len(roots))
             kernels = emit_loops(self.module, name, group, roots)
-            return group, [*roots, None], kernels
+            return group, _with_run([*roots, None], kernels), kernels
         buffers: list[Any] = [op.root for op in group.operands[node] if isinstance(op, Leaf)]
         buffers += list(node.outputs)
         if group.kind == "kernel":
             found = KERNELS[node.op.name](self.module, name, node)
             if found is not None:
-                return group, [*buffers, None], found
+                return group, _with_run([*buffers, None], found), found
             group.kind = "call"
-        if group.kind in IN_REGISTERS:
+        if group.kind in _STRIDED:
             buffers.append(None)
             places: dict[Value, int] = {}
             for i, value in enumerate(buffers):
                 if value is not None:
                     places.setdefault(value, i)
-            for member in group.nodes[1:]:
-                for operand in group.operands[member]:
+            for number, prologue in group.prologues.items():
+                buffers[number] = None  # computed where it is packed
+                places.pop(prologue.outputs[0])
+            for member, operands in group.operands.items():
+                for operand in operands if member is not node else ():
                     if isinstance(operand, Leaf) and operand.root not in places:
                         places[operand.root] = len(buffers)
                         buffers.append(operand.root)
-            for value in group.outputs:
+            for value in (*group.outputs, *group.written):
                 if value not in places:
                     places[value] = len(buffers)
                     buffers.append(value)
-            emit = emit_product if group.kind == "product" else emit_attention
-            made = emit(self.module, name, group, places)
+            made = _STRIDED[group.kind](self.module, name, group, places)
             if made is None:
                 self.refused.add(node)
             return group, buffers, made or []
         if group.kind == "control":
-            codes = [
-                self.program.graph(inner, self.program.name(inner.name)) for inner in node.graphs
-            ]
-            self.nested[group] = codes
+            kernel = self._in_rows(group, name)
+            if kernel is not None:
+                return group, _with_run([*buffers, None], [kernel]), [kernel]
+            self.nested[group] = [self.program.nested(inner) for inner in node.graphs]
             room = self._inner(group) + scratch_of(node)
             return group, [*buffers, None], [Kernel("", 0, 0.0, room)]
         if node.op.name in STACK_OPS:
@@ -214,6 +225,20 @@ class _GraphWriter:
         elif any(isinstance(v.type, StackType) for v in (*node.inputs, *node.outputs)):
             raise NotNative(f"{node.op.name} works on stacks")
         return group, buffers, []
+
+    def _in_rows(self, group: Group, name: str) -> Kernel | None:
+        """The kernel of a loop that threads go through with some rows each."""
+        node = group.nodes[0]
+        cut = in_rows(node)
+        if cut is None:
+            return None
+        calls = len(self.program.calls)
+        code = self.program.nested(cut.body)
+        if len(self.program.calls) > calls:  # there was no kernel after all: Python is for one
+            del self.program.calls[calls:]
+            return None
+        self.nested[group] = [code]
+        return emit_rows(self.module, name, node, cut, code.name, code.arena)
 
     def _inner(self, group: Group) -> int:
         return max(code.arena for code in self.nested[group])
@@ -224,7 +249,7 @@ class _GraphWriter:
         dies: dict[Any, int] = {}
         for step, (group, buffers, kernels) in enumerate(self.work):
             for value in buffers:
-                if value is None or not self._in_arena(value):
+                if not isinstance(value, Value) or not self._in_arena(value):
                     continue
                 if value in group.outputs and value not in born:
                     sizes[value] = size_of_type(value.type)
@@ -278,6 +303,8 @@ class _GraphWriter:
                 if at is None:
                     continue
                 found = f(f"getelementptr i8, ptr %arena, i64 {at}")
+            elif value is RUN:
+                found = "%run" if self._may_end(group) else "null"
             else:
                 found = self._address(value)
             f.do(f"store ptr {found}, ptr {f(f'getelementptr ptr, ptr {args}, i64 {place}')}")
@@ -285,48 +312,48 @@ class _GraphWriter:
 
     def _run(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> None:
         f = self.f
-        if group.kind in ("control", "stack"):
+        timing = self.program.timing
+        start = timing.begin(f) if timing is not None else ""
+        if group.kind in ("control", "stack") and not any(kernel.name for kernel in kernels):
             self._inline(group)
+            if timing is not None and group.kind == "control":
+                timing.end(f, start, group, inner=True)
             return
         args = self._arguments(group, buffers)
         if group.kind == "call":
             number = len(self.program.calls)
             self.program.calls.append(group.nodes[0])
             callback = self._slot("%run", RUN.index("callback"))
-            self._check(f(f"call i32 {callback}(i64 {number}, ptr {args})"))
+            status = f(f"call i32 {callback}(i64 {number}, ptr {args})")
+            if timing is not None:
+                timing.end(f, start, group)
+            self._check(status)
             return
         for kernel in kernels:
-            start = self._cycles()
+            name = kernel.name
             total = kernel.items * kernel.cost
             if kernel.items < 2 or total < WORTH_THREADS:
-                status = f(f"call i32 @{kernel.name}(ptr {args}, i64 0, i64 {kernel.items})")
+                self._unpolled += total
+                if self._unpolled > POLL and self._may_end(group):
+                    self._poll()
+                status = f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")
             else:
+                if timing is not None:
+                    name = timing.part(group, name)
                 grain = max(1, round(PIECE / max(kernel.cost, 0.01)))
                 pool = self._slot("%run", RUN.index("pool"))
                 parallel = self._slot("%run", RUN.index("parallel"))
+                stop = "null"
+                if self._may_end(group):
+                    stop = f(f"getelementptr ptr, ptr %run, i64 {RUN.index('stop')}")
                 status = f(
-                    f"call i32 {parallel}(ptr {pool}, ptr @{kernel.name}, ptr {args}, "
-                    f"i64 {kernel.items}, i64 {grain})"
+                    f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
+                    f"i64 {kernel.items}, i64 {grain}, ptr {stop})"
                 )
-            self._count(kernel, start)
+            if timing is not None:
+                timing.end(f, start, group, kernel.name)
+                start = timing.begin(f)
             self._check(status)
-
-    def _cycles(self) -> str:
-        if self.program.timed is None:
-            return ""
-        name = self.module.declare("i64", "llvm.readcyclecounter", "")
-        return self.f(f"call i64 @{name}()")
-
-    def _count(self, kernel: Kernel, start: str) -> None:
-        """Add the cycles since `start` to the kernel's counter, a variable of its own."""
-        if self.program.timed is None:
-            return
-        f = self.f
-        place = self.module.variable(f"cycles.{len(self.program.timed)}", "i64", "0", "")
-        self.program.timed.append(kernel.name)
-        before = f(f"load i64, ptr {place}")
-        took = f(f"sub i64 {self._cycles()}, {start}")
-        f.do(f"store i64 {f(f'add i64 {before}, {took}')}, ptr {place}")
 
     def _inline(self, group: Group) -> None:
         node = group.nodes[0]
@@ -341,8 +368,14 @@ class _GraphWriter:
         inner = -(-self._inner(group) // 64) * 64
         emit_control(Frame(self.f, node, given, out, names, arena, inner, self._check, self._poll))
 
+    def _may_end(self, group: Group) -> bool:
+        """Whether a group may end the run: not after the first that writes where inputs lie."""
+        return group.position < self._writes_from
+
     def _poll(self) -> None:
-        """End the run where the user asked to: looked at once in every round of a loop."""
+        """End the run where the user asked to: looked at in every round of a loop, and between
+        kernels that take long together."""
+        self._unpolled = 0.0
         poll, pool = self._slot("%run", RUN.index("poll")), self._slot("%run", RUN.index("pool"))
         self._check(self.f(f"call i32 {poll}(ptr {pool})"))
 
@@ -364,10 +397,14 @@ class _GraphWriter:
             f.do(f"call void @{name}(ptr {to}, ptr {self._address(value)}, i64 {size}, i1 false)")
 
 
+def _with_run(buffers: list[Any], kernels: list[Kernel]) -> list[Any]:
+    return [*buffers, RUN] if any(kernel.stops for kernel in kernels) else buffers
+
+
 def _may_fail(group: Group) -> bool:
     if group.kind == "kernel":
         return group.nodes[0].op.name in MAY_FAIL
-    return group.kind not in ("loop", *IN_REGISTERS)
+    return group.kind != "loop" and group.kind not in _STRIDED
 
 
 class NotNative(Exception):

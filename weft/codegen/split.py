@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["split"]
+__all__ = ["alone", "split"]
 
 _NAME = re.compile(r"@([\w.$-]+)")
 #: A call that is to be replaced by the function's body.
@@ -73,6 +73,15 @@ def split(text: str, parts: int) -> list[str]:
     return [_part(found, whole, copied, loose) for found in bins if found]
 
 
+def alone(text: str, name: str) -> str:
+    """The module of a text with one function that can be seen from outside, and what it uses."""
+    whole, loose = _read(text)
+    copied = {other for other, piece in whole.items() if piece.copied and other != name}
+    piece = whole[name]
+    shown = replace(piece, text=re.sub("^define (internal |private )", "define ", piece.text))
+    return _part([shown], whole, copied, loose)
+
+
 def _part(
     pieces: list[_Piece], whole: dict[str, _Piece], copied: set[str], loose: list[str]
 ) -> str:
@@ -129,6 +138,7 @@ def _function(lines: list[str], inlined: set[str]) -> _Piece:
     if not copied:
         lines = [lines[0].replace(f"define {linkage}", "define ", 1), *lines[1:]]
     text = "\n".join(lines)
+    attributes = attributes.partition("!dbg")[0]
     declare = f"declare {result}@{name}({params}){attributes}".rstrip()
     names = frozenset(_NAME.findall(text)) - {name}
     return _Piece(name, text, declare, names, copied, root=not linkage)

@@ -7,7 +7,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from weft.codegen import llvm, store
+from weft.base import store
+from weft.codegen import llvm
 
 __all__ = ["Target", "host"]
 

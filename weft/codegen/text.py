@@ -54,6 +54,9 @@ class Function:
         """Add an instruction that gives no value."""
         self._lines.append(f"  {instruction}")
 
+    def here(self, location: Any) -> None:
+        """What follows is for this line of the user's code: see `weft.codegen.debug`."""
+
     # --- variables ----------------------------------------------------------------------------
 
     def var(self, kind: str, start: str | None = None, *, count: int = 1, align: int = 0) -> str:
@@ -149,6 +152,9 @@ class Module:
         made = Function(self, name, f"{linkage} {result}".strip(), params, attrs)
         self._functions[name] = made
         return made
+
+    def at(self, location: Any) -> None:
+        """Functions begun from now on are for this line: see `weft.codegen.debug`."""
 
     def once(self, name: str, make: Callable[[Module], None]) -> str:
         """The name of a function (or a family of names) that `make` adds when first asked for."""

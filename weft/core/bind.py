@@ -51,6 +51,8 @@ class Recorder:
     #: Whether backward passes leave all histories as they are: what is recorded may be recorded
     #: again, or never run.
     keeps_histories = False
+    #: Whether it only looks on: op calls run as if nobody recorded, and `recorder()` passes it by.
+    observes = False
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
         """Do what is to be done instead of the op call, and give its result."""
@@ -129,8 +131,12 @@ def _no_tape(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any
 
 
 def recorder() -> Recorder | None:
-    """The innermost recorder of this thread."""
-    return _thread.recorders[-1] if _recording and _thread.recorders else None
+    """The innermost recorder of this thread, but for those that only look on."""
+    if _recording:
+        for found in reversed(_thread.recorders):
+            if not found.observes:
+                return found
+    return None
 
 
 #: What notes an op call for `backward`: (op, inputs, attributes, result) -> result. Autodiff, which
@@ -519,8 +525,12 @@ def out_of_memory(op: str, shape: Shape, nbytes: int) -> MemoryError:
         if amount < 1024 or unit == "EiB":
             break
         amount /= 1024
+    return out_of_memory_for(f"a tensor of shape {shape}", f"takes {amount:.4g} {unit},", op)
+
+
+def out_of_memory_for(what: str, takes: str = "take", op: str = "") -> MemoryError:
     return MemoryError(
-        f"a tensor of shape {shape} takes {amount:.4g} {unit}, more than there is",
+        f"{what} {takes} more than there is",
         op=op,
         hint="use a smaller shape or a narrower dtype, or work in parts",
     )

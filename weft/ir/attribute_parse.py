@@ -313,7 +313,9 @@ class AttributeParser:
                     f"the constant @{digest} is not in the table of constants",
                     hint="give it: weft.parse_graph(text, constants=graph.constants())",
                 )
-            found = self.literals[digest] = Literal(np.asarray(self.constants[digest]))
+            given = self.constants[digest]
+            found = given if isinstance(given, Literal) else Literal(np.asarray(given))
+            self.literals[digest] = found
             if found.digest != digest:
                 scan.fail(f"the table has another array for @{digest}")
         scan.advance()

@@ -126,6 +126,8 @@ class Graph:
         self.history: tuple[Stage, ...] = ()
         #: How the graph stands for the function it was made of, see weft.capture.make_graph.
         self.interface: Any = None
+        #: What is said in a line of its own before a node is printed: the kernel it is part of.
+        self.notes: Mapping[Node, str] = {}
 
     # --- building -----------------------------------------------------------------------------
 
@@ -270,8 +272,16 @@ def copy_nodes(graph: Graph, nodes: Iterable[Node], known: Mapped) -> None:
     """Put nodes into another graph; `known` says what their values are there, and learns more."""
     for node in nodes:
         new = copied(node, [known[value] for value in node.inputs], node.graphs)
+        for old, made in zip(node.outputs, new.outputs, strict=True):
+            made.name = old.name
+            known[old] = made
         graph.nodes.append(new)
-        known.update(zip(node.outputs, new.outputs, strict=True))
+
+
+def keep_names(known: Mapped) -> None:
+    """Let values have the names of those that they stand for."""
+    for old, new in known.items():
+        new.name = new.name or old.name
 
 
 class Builder:

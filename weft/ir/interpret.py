@@ -15,6 +15,7 @@ from typing import Any
 from weft.base.dim_algebra import Dim
 from weft.base.dims import bind_dims, substitute
 from weft.base.errors import GraphError, WeftError
+from weft.base.frames import through
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
@@ -26,22 +27,46 @@ Control = Callable[[Node, list[Any], Mapping[str, Any]], Any]
 Bindings = dict[str, int]
 
 
+class Watch:
+    """Is told of each step of a run: a stepper, a search for NaN. Slots stay filled for it.
+
+    What stands in the slots is read and may be changed: `Program.place` says where a value lies.
+    """
+
+    def begin(self, program: Program, slots: list[Any]) -> None:
+        """A graph begins, nested ones too; the slots hold its inputs."""
+
+    def before(self, node: Node, slots: list[Any]) -> None:
+        """A node is about to be run; nested graphs begin after this."""
+
+    def after(self, node: Node, slots: list[Any]) -> None:
+        """A node was run: its results are the last in the slots."""
+
+    def end(self, program: Program, slots: list[Any]) -> None:
+        """A graph has come to its end."""
+
+    def failed(self, node: Node, error: Exception) -> None:
+        """A node raised."""
+
+
 class Runner:
     """What control flow and ops on stacks are evaluated with: `run(graph, inputs)`, `run.call`.
 
     call     how ops are called
     sizes    what the symbolic sizes are in this run
+    watch    who is told of each step
     """
 
-    __slots__ = ("call", "sizes")
+    __slots__ = ("call", "sizes", "watch")
 
-    def __init__(self, call: Call, sizes: Bindings) -> None:
+    def __init__(self, call: Call, sizes: Bindings, watch: Watch | None = None) -> None:
         self.call = call
         self.sizes = sizes
+        self.watch = watch
 
     def __call__(self, program: Program, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of a nested graph, whose sizes in this run are its own."""
-        slots = program.run(inputs, self.call, dict(self.sizes))
+        slots = program.run(inputs, self.call, dict(self.sizes), watch=self.watch)
         return [slots[i] for i in program.outputs]
 
 
@@ -52,11 +77,12 @@ class Program:
     emptied after its last use, unless an output of the graph lies there.
     """
 
-    __slots__ = ("count", "graph", "outputs", "steps", "symbolic")
+    __slots__ = ("count", "graph", "outputs", "place", "steps", "symbolic")
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         place: dict[Value, int] = {value: i for i, value in enumerate(graph.values())}
+        self.place = place
         self.count = len(place)
         self.outputs = tuple([place[value] for value in graph.outputs])
         dying = _last_uses(graph, place, self.outputs)
@@ -81,6 +107,7 @@ class Program:
         call: Call,
         bindings: Bindings | None = None,
         control: Control | None = None,
+        watch: Watch | None = None,
     ) -> list[Any]:
         """The slots after the run: those of `outputs` hold the outputs, others may be empty.
 
@@ -91,8 +118,12 @@ class Program:
             _fit_all(self.graph.inputs, inputs, sizes)
         slots = list(inputs)
         del inputs  # a list that only this call was given is gone now, and holds nothing any more
+        if watch is not None:
+            watch.begin(self, slots)
         for node, op, places, has_dims, symbolic, nested, stacks, dies in self.steps:
             attrs: Mapping[str, Any] = node.attrs
+            if watch is not None:
+                watch.before(node, slots)
             try:
                 evaluate: Any = op.eval
                 if has_dims and not stacks:
@@ -100,7 +131,7 @@ class Program:
                 if nested:
                     given = [slots[i] for i in places]
                     if control is None:
-                        out = evaluate(Runner(call, sizes), *given, graphs=nested, **attrs)
+                        out = evaluate(Runner(call, sizes, watch), *given, graphs=nested, **attrs)
                     else:
                         out = control(node, given, attrs)
                     del given
@@ -113,15 +144,30 @@ class Program:
             except WeftError as error:
                 if nested:  # it is about a node in there
                     raise
-                raise located(error, node) from error.__cause__
+                error = located(error, node)
+                through(error, node.location)
+                if watch is not None:
+                    watch.failed(node, error)
+                raise error from error.__cause__
+            except Exception as error:
+                if not nested:
+                    through(error, node.location)
+                    if watch is not None:
+                        watch.failed(node, error)
+                raise
             if len(node.outputs) == 1 and not isinstance(out, (tuple, list)):
                 slots.append(out)
             else:
                 slots.extend(out)
             if symbolic:
                 _fit_all(node.outputs, slots[-len(node.outputs) :], sizes)
+            if watch is not None:
+                watch.after(node, slots)
+                continue
             for i in dies:
                 slots[i] = None
+        if watch is not None:
+            watch.end(self, slots)
         return slots
 
 
@@ -152,6 +198,13 @@ def interpret(
     program = Program(graph)
     slots = program.run(inputs, call, bindings, control)
     return [slots[i] for i in program.outputs]
+
+
+def sizes_of(graph: Graph, inputs: Sequence[Any]) -> Bindings:
+    """What the symbolic sizes of a graph are for these inputs."""
+    sizes: Bindings = {}
+    _fit_all(graph.inputs, inputs, sizes)
+    return sizes
 
 
 def located(error: WeftError, node: Node) -> WeftError:

@@ -53,6 +53,8 @@ TypeRule = Callable[..., Any]  # (*types, **attrs) -> TensorType, or a tuple of 
 DerivativeRule = Callable[..., Any]
 
 OPS: dict[str, Op] = {}
+#: Cards that no program calls: only the schedule makes such nodes. Their text reads back, too.
+SCHEDULED: dict[str, Op] = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -76,6 +78,7 @@ class Op:
     batch   the batching rule, (op, size, mapped, inputs, attrs) -> result(s): see
             `weft.ops.batching`; ELEMENTWISE ops need none
     cost    (input types, output types, **attrs) -> Cost; None: one operation per element
+    listed  False: it stands in `SCHEDULED`, not in `OPS`
 
     An op of control flow has nested graphs: its type rule takes them as `graphs`, and so does its
     evaluation, together with the function that runs a graph: (run, *arrays, graphs, **attrs).
@@ -93,6 +96,7 @@ class Op:
     vjp: tuple[DerivativeRule | None, ...] | None = None
     batch: Callable[..., Any] | None = None
     cost: Callable[..., Cost] | None = None
+    listed: bool = True
     inputs: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)  # the last of `inputs` stands for any number
     elementwise: bool = field(init=False)
@@ -120,7 +124,7 @@ class Op:
             widen=Trait.WIDEN in self.traits,
             anywhere=Trait.ANYWHERE in self.traits,
         )
-        OPS[self.name] = self
+        (OPS if self.listed else SCHEDULED)[self.name] = self
 
     def estimate(self, inputs: Types, outputs: Types, **attrs: Any) -> Cost:
         """Flops and bytes moved by one call on operands of these types."""

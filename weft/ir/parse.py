@@ -12,13 +12,16 @@ from weft.base.errors import WeftError
 from weft.base.source import SourceLocation
 from weft.ir.attribute_parse import AttributeParser, unquoted
 from weft.ir.graph import Graph, Node, Stage, Value
-from weft.ir.op import OPS, Op, Trait
+from weft.ir.op import OPS, SCHEDULED, Op, Trait
 from weft.ir.scan import QUOTED, Scanner
 from weft.ir.types import TensorType, Type
 
 __all__ = ["parse_graph"]
 
-_LOCATION = re.compile(rf"#\s*({QUOTED}|\S+):(\d+) in ({QUOTED}|\S+)\s*")
+_WORD = rf"({QUOTED}|\S+)"
+_LOCATION = re.compile(
+    rf"{_WORD}:(\d+) in {_WORD}(?: of {_WORD})?(?: (backward|update))?(?: of {_WORD})?( at .*)?"
+)
 _STAGE = re.compile(rf"#\s*after ({QUOTED}|[^,\n]+), (\S+) ms(?:: (.*\S))?\s*")
 
 
@@ -140,7 +143,7 @@ class GraphParser:
             name = scan.text
         else:
             scan.fail("expected a call, as in %1: f32[2] = add %x, %y; or return")
-        op = OPS.get(name)
+        op = OPS.get(name) or SCHEDULED.get(name)
         if op is None:
             near = difflib.get_close_matches(name, OPS, 3)
             hint = f"did you mean {' or '.join(near)}?" if near else "ops of your own: custom_op"
@@ -237,10 +240,7 @@ class GraphParser:
         if len(comment) < 2:
             return None
         if comment not in self._located:
-            match = _LOCATION.fullmatch(comment)
-            self._located[comment] = match and SourceLocation(
-                unquoted(match[1]), int(match[2]), unquoted(match[3])
-            )
+            self._located[comment] = _location(comment[1:].strip())
         return self._located[comment]
 
 
@@ -251,6 +251,20 @@ def _name(token: str) -> str:
     """The name of a value; those that are printed as a number have none."""
     name = token[1:]
     return "" if name.isdecimal() else unquoted(name)
+
+
+def _location(text: str) -> SourceLocation | None:
+    match = _LOCATION.fullmatch(text)
+    if match is None:
+        return None
+    module, role, of = (unquoted(part or "") for part in match.group(4, 5, 6))
+    forward = None
+    if match[7]:
+        forward = _location(match[7].removeprefix(" at "))
+        if forward is None:
+            return None
+    place = unquoted(match[1]), int(match[2]), unquoted(match[3])
+    return SourceLocation(*place, module, role, forward, of)
 
 
 def _stage(comment: str) -> list[Stage]:

@@ -44,12 +44,21 @@ def graph_constants(graph: Graph) -> Table:
 
 
 def location_text(location: SourceLocation) -> str:
-    """model.py:12 in f"""
-    parts = [
-        text if _BARE_FILE.fullmatch(text) and text.isprintable() else repr(text)
-        for text in (location.file, location.function)
-    ]
-    return f"{parts[0]}:{location.line} in {parts[1]}"
+    """model.py:12 in f of Model.blocks.0; train.py:30 in step backward of matmul at model.py…"""
+    text = f"{_bare(location.file)}:{location.line} in {_bare(location.function)}"
+    if location.module:
+        text += f" of {_bare(location.module)}"
+    if location.role:
+        text += f" {location.role}"
+    if location.of:
+        text += f" of {_bare(location.of)}"
+    if location.forward is not None:
+        text += f" at {location_text(location.forward)}"
+    return text
+
+
+def _bare(text: str) -> str:
+    return text if _BARE_FILE.fullmatch(text) and text.isprintable() else repr(text)
 
 
 def value_names(values: Iterable[Value]) -> dict[Value, str]:
@@ -84,6 +93,8 @@ class Printer:
         inputs = ", ".join([f"{names[value]}: {type_of(value.type)}" for value in graph.inputs])
         body: list[str] = []
         for node in graph.nodes:
+            if self.locations and node in graph.notes:
+                body.append(f"{indent}  # {graph.notes[node]}")
             body += self.node_lines(node, names, f"{indent}  ")
         outputs = ", ".join([_name(names, value) for value in graph.outputs])
         stages = graph.history if self.history else ()

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.autodiff.function import Function
 from weft.base.errors import RangeError, ShapeError
+from weft.capture.control.loops import makes_graph, scan
 from weft.core.tensor import Tensor, type_of
 from weft.nn import functional as F
 from weft.nn.module import Module
@@ -22,7 +23,7 @@ from weft.nn.recurrent_cell import (
     gru_step,
     lstm_step,
 )
-from weft.ops.creation import asarray, empty, zeros
+from weft.ops.creation import arange, asarray, empty, zeros
 from weft.ops.select import where
 from weft.ops.shape import concat, expand_dims, squeeze, stack, swapaxes
 
@@ -41,6 +42,21 @@ class _Steps(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         return stack(grads)
+
+
+def _in_python(
+    step: Any, state: States, given: tuple[Tensor, ...], direction: int
+) -> tuple[Tensor, States]:
+    """What a scan does, as Python: for eager code, in which slices are cheaper all at once."""
+    into = given[0]
+    if not into.shape[0]:
+        return zeros((0, *state[0].shape), dtype=into.dtype, device=into.device), state
+    parts = [_Steps.apply(into), *given[1:]]
+    order = range(into.shape[0])
+    outputs: list[Any] = [None] * len(order)
+    for t in reversed(order) if direction else order:
+        state, outputs[t] = step(state, tuple(part[t] for part in parts))
+    return stack(outputs), state
 
 
 class _Recurrent(Module):
@@ -125,12 +141,12 @@ class _Recurrent(Module):
         if batched and self.batch_first:
             x = swapaxes(x, 0, 1)
         first = self._first_states(x, hx, batched)
-        masks = None if lengths is None else self._masks(x, lengths)
+        mask = None if lengths is None else self._mask(x, lengths)
         last: list[States] = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self._directions):
-                out, state = self._run(x, first[len(last)], layer, direction, masks)
+                out, state = self._run(x, first[len(last)], layer, direction, mask)
                 outputs.append(out)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
@@ -163,8 +179,8 @@ class _Recurrent(Module):
             )
         return [tuple(state[i] for state in given) for i in range(places)]
 
-    def _masks(self, x: Tensor, lengths: Any) -> list[Tensor]:
-        """For each step, which sequences are still going on."""
+    def _mask(self, x: Tensor, lengths: Any) -> Tensor:
+        """(steps, batch, 1): which sequences are still going on in which step."""
         counts = asarray(lengths, device=x.device)
         steps, batch = x.shape[:2]
         if counts.shape != (batch,) or counts.dtype.kind not in ("int", "uint"):
@@ -172,10 +188,10 @@ class _Recurrent(Module):
                 f"lengths must be {batch} integers, one for each sequence, not {counts.type}",
                 op=type(self).__name__,
             )
-        return [(counts > t)[:, None] for t in range(steps)]
+        return (counts > arange(steps, dtype=counts.dtype, device=x.device)[:, None])[..., None]
 
     def _run(
-        self, x: Tensor, state: States, layer: int, direction: int, masks: list[Tensor] | None
+        self, x: Tensor, state: States, layer: int, direction: int, mask: Tensor | None
     ) -> tuple[Tensor, States]:
         """One layer in one direction over all steps."""
         suffix = f"_l{layer}{'_reverse' if direction else ''}"
@@ -183,20 +199,20 @@ class _Recurrent(Module):
         weight, bias = own["weight_hh" + suffix], own.get("bias_hh" + suffix)
         # What the inputs put into the gates is one product for all steps.
         into = F.linear(x, own["weight_ih" + suffix], own.get("bias_ih" + suffix))
-        order = range(x.shape[0])
-        steps = _Steps.apply(into) if order else ()
-        outputs: list[Any] = [None] * len(steps)
-        for t in reversed(order) if direction else order:
-            new = self._step(steps[t], F.linear(state[0], weight, bias), state)
-            outputs[t] = new[0]
-            if masks is not None:
-                going = masks[t]
-                outputs[t] = where(going, new[0], 0)
-                new = tuple(where(going, n, old) for n, old in zip(new, state, strict=True))
-            state = new
-        if not outputs:
-            return zeros((0, *state[0].shape), dtype=x.dtype, device=x.device), state
-        return stack(outputs), state
+
+        def step(state: States, given: tuple[Tensor, ...]) -> tuple[States, Tensor]:
+            new = self._step(given[0], F.linear(state[0], weight, bias), state)
+            if mask is None:
+                return new, new[0]
+            going = given[1]
+            kept = tuple(where(going, n, old) for n, old in zip(new, state, strict=True))
+            return kept, where(going, new[0], 0)
+
+        given = (into,) if mask is None else (into, mask)
+        if makes_graph():
+            state, outputs = scan(step, state, given, reverse=bool(direction))
+            return outputs, state
+        return _in_python(step, state, given, direction)
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]

@@ -96,10 +96,18 @@ class Shown:
         self.kwargs = kwargs
 
     def __call__(self, *values: Tensor) -> None:
-        self.function(*self.build(values), **self.kwargs)
+        self.function(*self.build(_kept(values)), **self.kwargs)
 
     def __repr__(self) -> str:
         return f"<{getattr(self.function, '__name__', 'call')}>"
+
+
+def _kept(values: Sequence[Tensor]) -> list[Tensor]:
+    """Values that the user's code may keep: what lies in the memory of a native run is copied."""
+    return [
+        wrap(x._data.copy()) if isinstance(x._data, np.ndarray) and x._data.base is not None else x
+        for x in values
+    ]
 
 
 class Raised:
@@ -155,7 +163,7 @@ class Called:
         self.asarray = asarray
 
     def __call__(self, *values: Tensor) -> list[Tensor]:
-        leaves, structure = tree_flatten(self.function(*self.build(values)))
+        leaves, structure = tree_flatten(self.function(*self.build(_kept(values))))
         if structure != self.structure:
             raise DTypeError(
                 f"{self!r} gave {structure}, and {self.structure} was said", op="py_call"

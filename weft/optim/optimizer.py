@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import DTypeError, WeftError
-from weft.core.bind import quietly
+from weft.base.source import working
+from weft.core.bind import quietly, recorder
 from weft.core.counted import Counted, CountedDict, CountedList, CountedState
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import as_number
@@ -146,7 +147,11 @@ class Optimizer(Counted):
             with enable_grad():
                 loss = closure()
         with no_grad():
-            quietly(self._update_all)
+            if recorder() is None:
+                quietly(self._update_all)
+            else:
+                with working("update"):  # what is recorded says what it is for
+                    quietly(self._update_all)
         return loss
 
     def _update_all(self) -> None:

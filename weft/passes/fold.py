@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.device import CPU
+from weft.base.dim_algebra import Dim
 from weft.core.bind import quietly
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
@@ -37,6 +38,9 @@ class Fold(Pass):
         arrays: Arrays = {}
 
         def rule(node: Node, sweep: Sweep) -> Sequence[Value] | None:
+            if node.op.name == "dim_size" and not isinstance(node.attrs["size"], Dim):
+                notes.add("sizes that are known now")
+                return [sweep.constant(_created(node.op, node.attrs), node.out.tensor_type)]
             if not _is_candidate(node):
                 return None
             results = _evaluated(node, arrays)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weft.base.errors import GraphError
 from weft.ir.graph import Graph, Stage
@@ -18,6 +18,7 @@ from weft.passes.contract import FunctionPass, Notes, Pass
 from weft.passes.dead_code import DeadCode
 from weft.passes.fold import Fold
 from weft.passes.hoist import Hoist
+from weft.passes.joins import Joins
 from weft.passes.loops import TrimLoops
 from weft.passes.push_constants import PushConstants
 from weft.passes.sink import SinkBroadcasts
@@ -39,6 +40,7 @@ DEFAULT: tuple[Pass, ...] = (
     Casts(),
     Views(),
     Slices(),
+    Joins(),
     SinkBroadcasts(),
     PushConstants(),  # control flow, from here on
     ConstantBranches(),
@@ -102,6 +104,11 @@ def unregister(which: Pass | str) -> None:
     del _current[place]
 
 
+def has_registered() -> bool:
+    """Whether users have added passes of their own."""
+    return len(_current) > len(DEFAULT)
+
+
 def _index(name: str) -> int:
     for place, known in enumerate(_current):
         if known.name == name:
@@ -127,11 +134,13 @@ def optimize(
     *,
     verify: bool = False,
     show: bool = False,
+    told: Callable[[Graph], None] | None = None,
 ) -> Graph:
     """The graph after all passes, run until nothing changes; itself if nothing is to be done.
 
     `passes` is the list to run instead of the usual one: passes, their names, or functions. With
-    `verify` the graph is checked after each, with `show` each says what it changed.
+    `verify` the graph is checked after each, with `show` each says what it changed; `told` is
+    called with each graph on the way.
 
     >>> graph = weft.make_graph(lambda x: (x * 1 + x / 4) - (x / 4) * 0.5, weft.spec(3))
     >>> [node.op.name for node in weft.optimize(graph).nodes if node.inputs]
@@ -139,11 +148,15 @@ def optimize(
     """
     todo = tuple(_current) if passes is None else tuple(map(as_pass, passes))
     with _fewer_collections() as made:
-        return _run_all(todo, graph, verify, show, made)
+        return _run_all(todo, graph, verify, show, (made, told) if told else (made,))
 
 
 def _run_all(
-    todo: tuple[Pass, ...], graph: Graph, verify: bool, show: bool, made: Callable[[Graph], None]
+    todo: tuple[Pass, ...],
+    graph: Graph,
+    verify: bool,
+    show: bool,
+    tell: Sequence[Callable[[Graph], None]],
 ) -> Graph:
     clean: dict[Pass, Graph] = {}  # the graph in which a pass found nothing to do
     for _ in range(MOST_ROUNDS):
@@ -154,7 +167,8 @@ def _run_all(
                 if new is graph:
                     clean[step] = graph
                 else:
-                    made(new)
+                    for told in tell:
+                        told(new)
                     if show:
                         print(new.history[-1])
                 graph = new

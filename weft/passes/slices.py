@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.errors import WeftError
+from weft.base.shapes import Shape
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
 from weft.passes.contract import Notes, Pass
@@ -79,9 +80,12 @@ def _reads_back(node: Node, written: Node) -> bool:
 
 
 def parsed(node: Node) -> list[Part | None] | None:
-    """The index of a node: a part for each axis of x, and None for each new one."""
-    shape = node.inputs[0].tensor_type.shape
-    index = node.attrs["index"]
+    """The index of a getitem, see `index_parts`."""
+    return index_parts(node.inputs[0].tensor_type.shape, node.attrs["index"])
+
+
+def index_parts(shape: Shape, index: Any) -> list[Part | None] | None:
+    """An index of x of a shape: a part for each axis of x, and None for each new one."""
     given: list[Any] = list(index) if isinstance(index, tuple) else [index]
     used = sum(part is not NEW and part is not ... for part in given)
     at = next((i for i, part in enumerate(given) if part is ...), len(given))

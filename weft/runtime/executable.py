@@ -16,22 +16,32 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from weft.base.errors import RangeError
+from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
-from weft.schedule.decompose import decompose
+from weft.runtime.delivery import Call, Delivery
 
 __all__ = ["Executable", "Instrument", "instrumented"]
-
-Call = Callable[[list[Tensor]], list[Tensor]]
 
 
 class Runs(Protocol):
     """A program: what `weft.runtime.native` makes of a graph."""
 
-    graph: Graph
+    @property
+    def graph(self) -> Graph:
+        """The graph that runs: it may be worked out only now."""
+        ...
+
+    def scheduled(self) -> Graph: ...
 
     @property
-    def call(self) -> Call: ...
+    def call(self) -> Call:
+        """Inputs -> all outputs, in tensors of their own, without gradients."""
+        ...
+
+    def delivering(self, delivery: Delivery) -> Call | None:
+        """A call that puts outputs where they go, where there is a fast one."""
+        ...
 
 
 class Instrument(Protocol):
@@ -49,19 +59,26 @@ class Executable:
         self,
         captured: Graph,
         optimize: Callable[[Graph], Graph],
-        build: Callable[[Graph, Mapping[int, int]], Runs],
-        written: Mapping[int, int] | None = None,
+        build: Callable[[Graph, Mapping[int, int], Callable[[], Graph]], Runs],
+        values: Mapping[int, int] | None = None,
+        gradients: Mapping[int, int] | None = None,
     ) -> None:
-        """`written`: outputs that will take the place of inputs, by their numbers."""
+        """`build` is given the captured graph, which outputs become values of inputs, and what
+        optimizes the graph when it is asked to: code that is on disk needs no optimized graph.
+
+        Outputs that become the new values or the gradients of inputs, by their numbers: a call
+        puts them there, and gives back the others."""
         self.captured = captured
-        self.written = dict(written or {})
+        self.delivery = Delivery(values or {}, gradients or {})
+        #: How long each stage took; the passes, as soon as they have run.
+        self.seconds = {"passes": 0.0, "code": 0.0}
         start = time.perf_counter()
-        self.optimized = optimize(captured)
-        between = time.perf_counter()
-        self.program = build(self.optimized, self.written)
-        #: How long each stage took.
-        self.seconds = {"passes": between - start, "code": time.perf_counter() - between}
-        self.call: Call = self.program.call
+        self.program = build(
+            captured, self.delivery.values, _once(captured, optimize, self.seconds)
+        )
+        self.seconds["code"] = time.perf_counter() - start - self.seconds["passes"]
+        self._plain = self._made()
+        self.call: Call = self._plain
         with _lock:
             _live.add(self)
             self._dress()
@@ -70,6 +87,10 @@ class Executable:
     def name(self) -> str:
         return self.captured.name
 
+    @property
+    def optimized(self) -> Graph:
+        return self.program.graph
+
     def graph(self, stage: str = "optimized") -> Graph:
         """The graph as it was "captured", "optimized", or "scheduled" into kernels."""
         if stage == "captured":
@@ -77,26 +98,59 @@ class Executable:
         if stage == "optimized":
             return self.optimized
         if stage == "scheduled":
-            return decompose(self.optimized)
+            return self.program.scheduled()
         raise RangeError(
             f"there is no stage {stage!r}", op="graph", hint='"captured", "optimized", "scheduled"'
         )
 
+    def _made(self) -> Call:
+        """What a call is while no tool looks at it."""
+        if not self.delivery:
+            return self.program.call
+        return self.program.delivering(self.delivery) or self._delivering(self.program.call)
+
+    def _delivering(self, call: Call) -> Call:
+        deliver = self.delivery.deliver
+
+        def run(inputs: list[Tensor]) -> list[Tensor]:
+            return deliver(inputs, call(inputs))
+
+        return run
+
     def _dress(self) -> None:
         """Let the instruments of now stand between the caller and the program."""
+        if not _instruments:
+            self.call = self._plain
+            return
         call = self.program.call
         for instrument in _instruments:
             call = functools.partial(_through, instrument, self, call)
-        self.call = call
+        self.call = self._delivering(call)
 
     def __repr__(self) -> str:
         return f"<executable {self.name}: {len(self.optimized.nodes)} ops>"
 
 
+def _once(
+    graph: Graph, optimize: Callable[[Graph], Graph], seconds: dict[str, float]
+) -> Callable[[], Graph]:
+    """What optimizes a graph the first time it is asked to."""
+
+    @functools.cache
+    def optimized() -> Graph:
+        start = time.perf_counter()
+        made = optimize(graph)
+        seconds["passes"] += time.perf_counter() - start
+        return made
+
+    return optimized
+
+
 def _through(
     instrument: Instrument, executable: Executable, proceed: Call, inputs: list[Tensor]
 ) -> list[Tensor]:
-    return instrument(executable, inputs, proceed)
+    with no_grad():
+        return instrument(executable, inputs, proceed)
 
 
 _lock = threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,29 +13,43 @@ import numpy as np
 
 from weft.base.dims import has_dims
 from weft.base.errors import GraphError, WeftError
+from weft.base.frames import through
 from weft.codegen.cache import Code, cached
 from weft.codegen.control.stacks import OUT_OF_MEMORY
 from weft.codegen.program import RAISED, SMALL_CONSTANT, NotNative, Program
+from weft.codegen.scheduled import scheduled
+from weft.codegen.steps import GraphCode, described
 from weft.codegen.target import host
 from weft.codegen.text import Module
-from weft.core.bind import bind
+from weft.codegen.timing import EXPORTS as TIMING
+from weft.core.bind import bind, out_of_memory, out_of_memory_for
+from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
+from weft.ir.concrete import names_of_inputs
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import Program as Interpreted
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import Literal
-from weft.ir.op import Trait
 from weft.ir.types import StackType, TensorType
-from weft.passes.common import CommonSubexpressions
-from weft.passes.dead_code import DeadCode
-from weft.runtime.entry import LAYOUT, add_entry
+from weft.runtime.delivery import Call, Delivery
+from weft.runtime.direct import LAYOUT, NO_ROOM, TAKEN, Plan, Result, call_request, direct, lend
+from weft.runtime.entry import add_entry
+from weft.runtime.interpreted import InterpretedProgram, interpreted
+from weft.runtime.keys import code_key
 from weft.runtime.outputs import Outputs
 from weft.runtime.pool.poll import INTERRUPTED
+from weft.runtime.specialized import SpecializedProgram, may_specialize
 from weft.runtime.stacks import NativeStack, Owner
-from weft.runtime.threads import parallel_address, poll_address, pool_address, raise_interrupt
-from weft.schedule.decompose import decompose
+from weft.runtime.threads import (
+    parallel_address,
+    poll_address,
+    pool_address,
+    pool_request,
+    raise_interrupt,
+)
+from weft.schedule.lowered import lowered
 
-__all__ = ["InterpretedProgram", "NativeProgram", "native"]
+__all__ = ["NativeProgram", "native"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 _GIVE_BACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
@@ -44,43 +59,52 @@ _ENTRY = ctypes.CFUNCTYPE(
 
 
 def native(
-    graph: Graph, written: Mapping[int, int] | None = None
-) -> NativeProgram | InterpretedProgram:
-    """What runs a graph: machine code, or the interpreter where there is none for it."""
+    graph: Graph,
+    written: Mapping[int, int] | None = None,
+    optimized: Callable[[], Graph] | None = None,
+    passes: bytes | None = None,
+) -> NativeProgram | InterpretedProgram | SpecializedProgram:
+    """What runs a graph: machine code, or the interpreter where there is none for it.
+
+    `optimized` and `passes`: see `NativeProgram`.
+    """
+    if optimized is not None and names_of_inputs(graph):
+        graph, optimized = optimized(), None
+    if may_specialize(graph):
+        return SpecializedProgram(graph, lambda sized: native(sized, written))
     try:
-        return NativeProgram(graph, written)
+        return NativeProgram(graph, written, optimized, passes)
     except NotNative as reason:
-        return InterpretedProgram(graph, str(reason))
-
-
-class InterpretedProgram:
-    """A graph run op by op, and why it is not machine code."""
-
-    def __init__(self, graph: Graph, reason: str = "it was asked for") -> None:
-        self.graph = graph
-        self.reason = reason
-        self.call = self.__call__
-        self._program = Interpreted(graph)
-
-    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        handed = [inputs]
-        del inputs  # the run lets go of each input after its last use: nobody else may hold them
-        slots = self._program.run(handed.pop(), bind)
-        return [slots[i] for i in self._program.outputs]
+        return InterpretedProgram(optimized() if optimized else graph, str(reason))
 
 
 class NativeProgram:
     """A graph as machine code; call it with tensors."""
 
-    def __init__(self, graph: Graph, written: Mapping[int, int] | None = None) -> None:
+    timed = False  # whether its kernels are noted as they run: `weft.runtime.timed`
+
+    def __init__(
+        self,
+        graph: Graph,
+        written: Mapping[int, int] | None = None,
+        optimized: Callable[[], Graph] | None = None,
+        passes: bytes | None = None,
+    ) -> None:
         """`written`: outputs that will take the place of inputs, by their numbers. Where the code
-        allows it and nobody else holds an input's array, they are written there."""
-        self.graph = graph
-        _check_static(graph)
+        allows it and nobody else holds an input's array, they are written there.
+
+        `optimized`: gives the graph to run, where that is not `graph` itself, with the same inputs
+        and outputs; `passes`: what makes it, where that is Weft's own. It is not asked for where
+        the code is on disk."""
+        self.captured = graph
+        self._optimized = optimized
         self._keeps = any(isinstance(value.type, StackType) for value in graph.outputs)
         self._made: Program | None = None
-        self._steps: list[str] = []
-        loaded = cached(_key(graph), self._code)
+        #: How long it took to group the nodes and write the code, to compile, and to load it.
+        self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
+        key = None if self.timed else code_key(graph, optimized, passes)
+        loaded = cached(key, self._code, beside=[*pool_request(), *call_request()])
+        self.seconds |= loaded.seconds
         self.library = loaded.library
         self.arena, self.lower_bound, self.kernels, calls, digests, in_place = loaded.meta
         wanted = written or {}
@@ -120,43 +144,103 @@ class NativeProgram:
         self._interpreted: Interpreted | None = None
         self.call = self._caller()
 
+    @property
+    def graph(self) -> Graph:
+        """The graph that runs."""
+        return self.captured if self._optimized is None else self._optimized()
+
     def _generated(self) -> Program | None:
         """The program, where it was generated here and not found on disk."""
         return self._made
 
+    def generate(self, module: Module | None = None) -> tuple[Program, GraphCode]:
+        """Write the program (once more): its module, and what it does as data."""
+        graph = self.graph
+        _check_static(graph)
+        whole = lowered(graph)
+        made = Program(module or Module(host()), timed=self.timed)
+        code = made.graph(whole, "graph")
+        if made.timing is not None:
+            made.timing.finish()
+        add_entry(made.module, len(whole.inputs), len(whole.outputs), self._keeps)
+        return made, code
+
     def _code(self) -> Code:
         """The module of the graph, and what must be known to call it."""
-        whole = DeadCode().run(CommonSubexpressions().run(decompose(self.graph)))
-        module = Module(host())
-        self._made = made = Program(module)
-        code = made.graph(whole, "graph")
-        add_entry(module, len(whole.inputs), len(whole.outputs), self._keeps)
-        self._steps = code.steps
+        start = time.perf_counter()
+        made, code = self.generate()
+        self._made = made
         digests = [literal.digest for literal in made.constants]
         meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests, code.in_place]
-        return Code(module.text(), ["entry", *(["give_back"] if self._keeps else [])], meta)
+        text = made.module.text()
+        self.seconds["text"] += time.perf_counter() - start
+        exports = ["entry", "run", *(["give_back"] if self._keeps else [])]
+        return Code(text, [*exports, *(TIMING if self.timed else ())], meta)
+
+    def scheduled(self) -> Graph:
+        """The graph in the ops that kernels are made of, kernel by kernel."""
+        return scheduled(self.generate()[1])
 
     def plan(self) -> str:
         """What runs, kernel by kernel, and where values lie in the memory of a run."""
-        self._code()
         head = f"{self.arena} bytes of memory, {self.lower_bound} at least"
-        return "\n".join([head, *self._steps])
+        return "\n".join([head, *described(self.generate()[1])])
 
     @property
     def text(self) -> str:
         """The LLVM IR."""
-        return self._code().text
+        return self.generate()[0].module.text()
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         """`call`, which trusts its caller, for those who may be wrong."""
-        wanted = [value.type for value in self.graph.inputs]
+        wanted = [value.type for value in self.captured.inputs]
         if [x.type for x in inputs] != wanted:
-            raise GraphError(f"graph @{self.graph.name} takes {', '.join(map(str, wanted))}")
+            raise GraphError(f"graph @{self.captured.name} takes {', '.join(map(str, wanted))}")
         return self.call(inputs)
 
     def _caller(self) -> Callable[[list[Tensor]], list[Tensor]]:
-        """What a call does. All it needs is at hand: this is the price of small functions."""
-        entry, run, arenas, size = self._entry, self._run, self._arenas, self.arena
+        """What a call does: machine code, too, unless there are arrays or stacks to look after."""
+        if self._keeps or any(isinstance(v.type, StackType) for v in self.captured.inputs):
+            return self._with_stacks(self._in_python())
+        return self.delivering(Delivery()) or self._in_python()
+
+    def delivering(self, delivery: Delivery) -> Call | None:
+        """A call in machine code that also puts outputs where they go; None: there is none."""
+        if self._keeps or self._outputs.keeps:
+            return None
+        memory: list[Any] = []
+        in_place = dict(self.in_place)
+        results = [
+            Result(*kind, in_place.get(i, -1), *delivery.role(i))
+            for i, kind in enumerate(self._outputs.kinds)
+        ]
+        by_hand = self._in_python()
+
+        def failed(status: int, inputs: list[Tensor]) -> list[Tensor]:
+            if status == TAKEN and call is not None and not memory:  # the first call
+                address, held = self._new_arena()
+                memory.append(held)
+                lend(call, address)
+                return call(inputs)
+            if status == TAKEN:  # by another thread, or by who called into Python
+                outputs = by_hand(inputs)
+            else:
+                outputs = self._failed(status, inputs, [x._data for x in inputs])
+            return delivery.deliver(inputs, outputs)
+
+        run = self.library.address("run")
+        call = direct(Plan(run, self._run, len(self.captured.inputs), results, failed))
+        return call
+
+    def _new_arena(self) -> tuple[int, Any]:
+        try:
+            return _arena(self.arena)
+        except (MemoryError, ValueError):
+            raise _no_room(self.graph) from None
+
+    def _in_python(self) -> Callable[[list[Tensor]], list[Tensor]]:
+        """A call, step by step."""
+        entry, run, arenas, new_arena = self._entry, self._run, self._arenas, self._new_arena
         outputs, failed = self._outputs, self._failed
         in_place = self.in_place
         plain = outputs.kinds if not (outputs.keeps or in_place) else None
@@ -164,21 +248,24 @@ class NativeProgram:
 
         def call(inputs: list[Tensor]) -> list[Tensor]:
             arrays = [x._data for x in inputs]
-            if plain is not None:
-                made = [empty(*kind) for kind in plain]
-            else:
-                made = outputs.take()
-                for i, j in in_place:
-                    array = arrays[j]
-                    # Its tensor, `arrays`, this name and the argument of the count: nobody else.
-                    if count(array) == 4 and array.flags.writeable:
-                        made[i] = array
-                    else:
-                        made[i] = empty(*outputs.kinds[i])
+            try:
+                if plain is not None:
+                    made = [empty(*kind) for kind in plain]
+                else:
+                    made = outputs.take()
+                    for i, j in in_place:
+                        array = arrays[j]
+                        # Its tensor, `arrays`, this name and the count's argument: nobody else.
+                        if count(array) == 4 and array.flags.writeable:
+                            made[i] = array
+                        else:
+                            made[i] = empty(*outputs.kinds[i])
+            except (MemoryError, ValueError):  # which of them depends on how large it is
+                return failed(NO_ROOM, inputs, arrays)
             try:
                 arena = arenas.pop()
             except IndexError:
-                arena = _arena(size)
+                arena = new_arena()
             status = entry(id(arrays), id(made), arena[0], run)
             arenas.append(arena)
             if plain is None:
@@ -187,16 +274,12 @@ class NativeProgram:
                 return failed(status, inputs, arrays)
             return [wrap(array) for array in made]
 
-        if not self._keeps and not any(
-            isinstance(value.type, StackType) for value in self.graph.inputs
-        ):
-            return call
-        return self._with_stacks(call)
+        return call
 
     def _with_stacks(self, call: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
         """A call that stacks go into or come out of."""
-        kinds = [value.type for value in self.graph.outputs]
-        stacks = [i for i, v in enumerate(self.graph.inputs) if isinstance(v.type, StackType)]
+        kinds = [value.type for value in self.captured.outputs]
+        stacks = [i for i, v in enumerate(self.captured.inputs) if isinstance(v.type, StackType)]
 
         def call_with_stacks(inputs: list[Any]) -> list[Any]:
             if not all(isinstance(inputs[i], NativeStack) for i in stacks):
@@ -220,8 +303,10 @@ class NativeProgram:
             return self.call([wrap(array) for array in dense])
         if status == INTERRUPTED:
             raise_interrupt()
+        if status == NO_ROOM:
+            raise _no_room(self.graph)
         if status == OUT_OF_MEMORY:
-            raise MemoryError(f"no memory for the stacks of a loop in {self.graph.name}")
+            raise _no_room_for_stacks(self.graph)
         if status == RAISED:
             raise self._errors.pop(threading.get_ident())
         return self._interpret(inputs)  # it raises, with the user's line
@@ -229,8 +314,7 @@ class NativeProgram:
     def _interpret(self, inputs: list[Any]) -> list[Any]:
         if self._interpreted is None:
             self._interpreted = Interpreted(self.graph)
-        slots = self._interpreted.run(inputs, bind)
-        return [slots[i] for i in self._interpreted.outputs]
+        return interpreted(self._interpreted, inputs)
 
     def _call(self, number: int, args: int) -> int:
         """A node whose card is called: on arrays that lie where the generated code has them."""
@@ -242,30 +326,17 @@ class NativeProgram:
                 for i, value in enumerate((*node.inputs, *node.outputs))
             ]
             given = [None if array is None else wrap(array) for array in arrays[: len(node.inputs)]]
-            outs = run_node(node, given, bind)
+            with no_grad():
+                outs = run_node(node, given, bind)
             for array, tensor in zip(arrays[len(node.inputs) :], outs, strict=True):
                 if array is not None:
                     array[...] = tensor._data
-        except WeftError as error:
-            self._errors[threading.get_ident()] = located(error, node)
-            return RAISED
         except BaseException as error:
-            self._errors[threading.get_ident()] = error
+            found = located(error, node) if isinstance(error, WeftError) else error
+            through(found, node.location)
+            self._errors[threading.get_ident()] = found
             return RAISED
         return 0
-
-
-def _key(graph: Graph) -> bytes | None:
-    """What a graph's code depends on, without making it; None where a graph holds Python objects
-    that text cannot tell apart."""
-    parts = [graph.text(locations=False, history=False)]
-    for part in graph.walk():
-        for node in part.nodes:
-            if Trait.EFFECT in node.op.traits or node.op.name.startswith("function_"):
-                return None
-            if node.op.name == "constant":
-                parts.append(node.attrs["value"].digest)
-    return "\n".join(parts).encode()
 
 
 def _literals(graph: Graph) -> dict[str, Literal]:
@@ -309,6 +380,29 @@ def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
 def _array_kind(kind: Any) -> tuple[tuple[int, ...], Any]:
     """The array that a result is written to; a stack is the address of its top."""
     return (kind.shape, kind.dtype.numpy) if isinstance(kind, TensorType) else ((1,), np.uint64)
+
+
+def _no_room(graph: Graph) -> WeftError:
+    """What is said where memory runs out: of the largest tensor in the graph."""
+    made = [v for part in graph.walk() for v in part.values() if isinstance(v.type, TensorType)]
+    # Of several the last: those before may be views, which take none.
+    value = max(reversed(made), key=lambda value: value.tensor_type.nbytes)
+    kind, node = value.tensor_type, value.node
+    error = out_of_memory(node.op.name if node else "", kind.shape, kind.nbytes)
+    if node is None:
+        return error
+    through(error, node.location)
+    return located(error, node)
+
+
+def _no_room_for_stacks(graph: Graph) -> WeftError:
+    loops = [n for part in graph.walk() for n in part.nodes if n.op.name in ("while", "scan")]
+    error = out_of_memory_for(f"the values that the loops of {graph.name} keep for their backward")
+    if not loops:
+        return error
+    error.about(loops[0].op.name, [])
+    error.location = loops[0].location
+    return error
 
 
 def _arena(size: int) -> tuple[int, Any]:

@@ -6,18 +6,22 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from weft.base import config
 from weft.base.dims import bind_dims
 from weft.base.errors import DTypeError, GraphError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.declared import recorder_of
 from weft.core.bind import bind
 from weft.core.bind import written as announce_write
+from weft.core.grad_mode import is_grad_enabled
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, extract
 from weft.ir.interpret import Program
 from weft.ops.creation import asarray
 from weft.passes.pipeline import optimize
+from weft.runtime.executable import Runs
+from weft.runtime.late import code_maker
 
 __all__ = ["Session"]
 
@@ -28,7 +32,7 @@ class Session:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._recorder = recorder_of(graph)
-        self._programs: dict[tuple[Value, ...], tuple[Program, list[Value], list[Tensor]]] = {}
+        self._programs: dict[tuple[Value, ...], tuple[_Part, list[Value], list[Tensor]]] = {}
         self._size = -1
 
     def __enter__(self) -> Session:
@@ -48,8 +52,7 @@ class Session:
         fed = self._feeds(feed or {}, inputs)
         captured = self._captured()
         given = [fed[value] if value in fed else captured[value] for value in inputs]
-        slots = program.run(given, bind)
-        outputs = [slots[i] for i in program.outputs]
+        outputs = program.run(given)
         for state, value in zip(states, outputs[len(wanted) :], strict=True):
             announce_write(state)
             state._data = value._data
@@ -79,7 +82,7 @@ class Session:
             )
         return feeds[name]
 
-    def _program(self, wanted: tuple[Value, ...]) -> tuple[Program, list[Value], list[Tensor]]:
+    def _program(self, wanted: tuple[Value, ...]) -> tuple[_Part, list[Value], list[Tensor]]:
         """The part of the graph that these values need, made ready once."""
         if self._size != len(self.graph.nodes):  # the graph has grown since
             self._programs.clear()
@@ -92,7 +95,7 @@ class Session:
             if drawn:
                 part, inputs = needed(self.graph, (*wanted, *[after for *_, after in drawn]))
             states = [state for state, *_ in drawn]
-            found = self._programs[wanted] = (Program(optimize(part)), inputs, states)
+            found = self._programs[wanted] = (_Part(optimize(part)), inputs, states)
         return found
 
     def _captured(self) -> dict[Value, Tensor]:
@@ -130,6 +133,27 @@ class Session:
                     op="Session.run",
                 ) from None
         return fed
+
+
+class _Part:
+    """What some fetches need. It is machine code, unless what comes out shall have gradients:
+    then its ops are called one by one, and each is remembered."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._ops: Program | None = None
+        self._code: Runs | None = None
+
+    def run(self, inputs: list[Tensor]) -> list[Tensor]:
+        learns = is_grad_enabled() and any(x.requires_grad for x in inputs)
+        if not learns and config.backend() == "native":
+            if self._code is None:
+                self._code = code_maker()(self.graph)
+            return self._code.call(inputs)
+        if self._ops is None:
+            self._ops = Program(self.graph)
+        slots = self._ops.run(inputs, bind)
+        return [slots[i] for i in self._ops.outputs]
 
 
 def _fed(value: Value, given: Any) -> Tensor:

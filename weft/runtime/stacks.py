@@ -35,10 +35,12 @@ class Owner:
         self._give_back = give_back
         self._library = library  # the code of `give_back`
         self._others = others
+        library.hold()
 
     def __del__(self) -> None:
         if self._chunk:
             self._give_back(self._chunk)
+        self._library.release()
 
 
 class NativeStack:

@@ -19,7 +19,7 @@ import threading
 from pathlib import Path
 
 from weft.base.errors import DTypeError, RangeError
-from weft.codegen.cache import Code, cached
+from weft.codegen.cache import Code, Request, cached
 from weft.codegen.jit import Library
 from weft.codegen.target import host
 from weft.runtime.pool.code import EXPORTS, pool_text
@@ -28,6 +28,10 @@ from weft.runtime.pool.layout import FIELDS, MOST_THREADS, POOL_BYTES
 __all__ = ["get_num_threads", "set_num_threads"]
 
 VARIABLE = "WEFT_NUM_THREADS"
+
+
+#: The pool's code.
+POOL: Request = b"pool", lambda: Code(pool_text(host()), EXPORTS)
 
 
 class _Pool:
@@ -42,7 +46,7 @@ class _Pool:
         if self.library is None:
             with self.lock:
                 if self.library is None:
-                    library = cached(b"pool", lambda: Code(pool_text(host()), EXPORTS)).library
+                    library = cached(*POOL).library
                     library.keep()
                     self.tell(library)
                     self.library = library
@@ -153,13 +157,18 @@ def _container_cores(root: Path = Path("/sys/fs/cgroup")) -> int:
 # --- for generated code --------------------------------------------------------------------------
 
 
+def pool_request() -> list[Request]:
+    """The pool's code, where it is not there yet."""
+    return [] if _pool.library is not None else [POOL]
+
+
 def pool_address() -> int:
     """What to give `weft_parallel` and `weft_poll` as their pool: the same in all forks."""
     return _pool.ready().address("weft_pool")
 
 
 def parallel_address() -> int:
-    """`i32 weft_parallel(ptr pool, ptr fn, ptr args, i64 items, i64 grain)`."""
+    """`i32 weft_parallel(ptr pool, ptr fn, ptr args, i64 items, i64 grain, ptr stop)`."""
     return _pool.ready().address("weft_parallel")
 
 

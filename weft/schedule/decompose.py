@@ -2,6 +2,7 @@
 
 What is left are elementwise ops, reductions, products and views, which fuse with what stands
 around them. A rule that computes narrow floats in float32 (WIDEN) still does, and rounds once.
+Attention goes the other way: many nodes become one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from weft.capture.make_graph import make_graph
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
-from weft.ir.graph import Builder, Graph, Node
+from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.op import OPS, Trait
 from weft.ir.types import TensorType
 from weft.passes.dead_code import DeadCode
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
-from weft.schedule.attention import attentions
+from weft.schedule.attention import Fusion, attentions
 
 __all__ = ["COMPOSITES", "decompose"]
 
@@ -44,9 +45,16 @@ def decompose(graph: Graph) -> Graph:
     if not any(is_composite(node) for part in graph.walk() for node in part.nodes):
         return graph
     builder = Builder(graph, nested=decompose)
-    whole = {node for pattern in attentions(graph).values() for node in pattern.inner}
+    whole = attentions(graph)
+    known: dict[Fusion, Value] = {}
+    left_out = {node for fusion in whole.values() for node in fusion.inner}
     for node in graph.nodes:
-        inner = _inner(node) if is_composite(node) and node not in whole else None
+        if node in left_out:
+            continue
+        if node in whole:
+            whole[node].replace(builder, node, known)
+            continue
+        inner = _inner(node) if is_composite(node) else None
         if inner is None:
             builder.copy(node)
             continue

@@ -7,7 +7,8 @@ a group of its own. Views belong to no group: they say how something is read.
 
     loop      elementwise ops and reductions over one iteration space
     product   a matrix product or convolution, and elementwise ops on its result
-    attention   the same of a whole attention
+    attention       the same of a whole attention
+    attention_grad  its backward
     kernel    one node that has an emitter of its own
     control   a node with nested graphs
     call      a node whose card is called back in Python
@@ -24,7 +25,10 @@ from weft.ir.graph import Node, Value
 from weft.schedule.axes import Map, Space
 from weft.schedule.views import View
 
-__all__ = ["REDUCTIONS", "Group", "Leaf", "Operand", "Scalar"]
+__all__ = ["IN_REGISTERS", "REDUCTIONS", "Group", "Leaf", "Operand", "Scalar"]
+
+#: Kinds of groups whose first node gives elements that the others take from registers.
+IN_REGISTERS = ("product", "attention")
 
 REDUCTIONS = frozenset(("sum", "prod", "max", "min", "all", "any"))
 #: A total over at most so many elements is computed in one go, and may be used in its own group.
@@ -61,6 +65,9 @@ class Group:
     marks     "row": the axes that reductions inside run over; "columns": those that results are
               summed over which are there only after the loops
     after     those results
+    prologues  of a product: by the number of an operand, the loops that compute its elements; they
+              are no group of their own, but run where the operand is packed. Their operands stand
+              among those of the group
     """
 
     kind: str
@@ -73,7 +80,8 @@ class Group:
     after: set[Value] = field(default_factory=set)
     outputs: list[Value] = field(default_factory=list)
     position: int = -1
-    blank: bool = False  # of an attention: a query that may look nowhere gets 0
+    prologues: dict[int, Group] = field(default_factory=dict)
+    tail: Node | None = None  # of a convolution: the pooling of its result
 
     def __post_init__(self) -> None:
         maps: list[Any] = [self.maps, self.places, self.marks]
@@ -88,6 +96,26 @@ class Group:
     def columns(self) -> tuple[int, ...] | None:
         found = self.marks.get("columns")
         return None if found is None else found[0]
+
+    @property
+    def written(self) -> list[Value]:
+        """The results that loops write, or what follows a kernel in registers: not its others."""
+        found = [value for value in self.outputs if value in self.maps]
+        if self.kind != "loop":
+            found = [value for value in found if value not in self.after]
+        return found if self.tail is None else [*found, self.tail.inputs[0]]
+
+    def in_order(self) -> list[Node]:
+        """All nodes, as they are computed: those of prologues first, a tail last."""
+        first = [node for loops in self.prologues.values() for node in loops.nodes]
+        return [*first, *self.nodes, *([] if self.tail is None else [self.tail])]
+
+    @property
+    def totals(self) -> list[Node]:
+        """Of what a kernel gives in registers: the reductions of all of it."""
+        if self.kind == "loop":
+            return []
+        return [node for node in self.nodes if node.outputs[0] in self.after]
 
     @property
     def reduces(self) -> bool:

@@ -2,25 +2,53 @@
 
 A result may take the place of an input if the kernel that writes it is the last to read the input,
 and reads each element just where it writes; and if nothing after the first such write can fail, so
-that a run that raises has written nothing.
+that a run that raises has written nothing. For the same reason a run is not interrupted from then
+on: whatever takes long comes before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from weft.ir.graph import Graph, Value
-from weft.schedule.grouping import IN_REGISTERS, Grouping, tensor_type
-from weft.schedule.groups import Group, Leaf
+from weft.schedule.grouping import Grouping
+from weft.schedule.groups import IN_REGISTERS, Group, Leaf
+from weft.schedule.nodes import tensor_type
 from weft.schedule.views import View, dense
 
 __all__ = ["in_place"]
 
+#: For how long at most a run may go on after its first write, in ns, beside the updates themselves:
+#: so long a user waits who asked for its end.
+PATIENCE = 200_000_000.0
+
 
 def in_place(
+    graph: Graph,
+    grouping: Grouping,
+    may_fail: Callable[[Group], bool],
+    times: Mapping[Group, float],
+) -> list[tuple[int, int]]:
+    """Pairs of an output and an input that may be one buffer: of each input, with one at most.
+
+    `times`: about how many nanoseconds each group takes one thread.
+    """
+    pairs = _possible(graph, grouping, may_fail)
+    homes = {value: group for group in grouping.groups for value in group.outputs}
+    writers = {homes[grouping.results[i]] for i, _ in pairs}
+    left, first = 0.0, len(grouping.groups)
+    for group in reversed(grouping.groups):
+        if group not in writers or group.kind != "loop":
+            left += times.get(group, 0.0)
+        if left > PATIENCE:
+            break
+        first = group.position
+    return [(i, j) for i, j in pairs if homes[grouping.results[i]].position >= first]
+
+
+def _possible(
     graph: Graph, grouping: Grouping, may_fail: Callable[[Group], bool]
 ) -> list[tuple[int, int]]:
-    """Pairs of an output and an input that may be one buffer: of each input, with one at most."""
     safe_from = 0  # nothing fails from this position on
     last_read: dict[Value, int] = {}
     for group in grouping.groups:
@@ -60,7 +88,9 @@ def _reads_where_it_writes(group: Group, given: Value, value: Value) -> bool:
         for operand in operands:
             if not isinstance(operand, Leaf) or operand.root is not given:
                 continue
-            if group.kind in IN_REGISTERS and node is group.nodes[0]:
+            if group.kind in IN_REGISTERS and (
+                node is group.nodes[0] or node not in group.places  # its prologue
+            ):
                 return False
             # The same dimensions along the same axes: element by element the same place.
             if operand.view != whole or group.places[node] != group.maps[value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -15,11 +16,32 @@ Key = TypeVar("Key")
 
 @dataclass
 class MemoryPlan(Generic[Key]):
-    """offsets of the buffers in bytes, how large the arena is, and how small it could be at best"""
+    """
+    offsets       of the buffers, in bytes
+    peak          how large the arena is
+    lower_bound   how small it could be at best: the most that is in use at one step
+    sizes, born, dies   what was planned: bytes, the first and the last step of each buffer
+    """
 
     offsets: dict[Key, int] = field(default_factory=dict)
     peak: int = 0
     lower_bound: int = 0
+    sizes: Mapping[Key, int] = field(default_factory=dict)
+    born: Mapping[Key, int] = field(default_factory=dict)
+    dies: Mapping[Key, int] = field(default_factory=dict)
+
+    def alive(self, step: int) -> list[Key]:
+        """The buffers that are in use at a step, the largest first."""
+        here = [key for key in self.sizes if self.born[key] <= step <= self.dies[key]]
+        return sorted(here, key=lambda key: -self.sizes[key])
+
+    def timeline(self, steps: int) -> list[int]:
+        """How many bytes are in use at each of some steps."""
+        change = [0] * (steps + 1)
+        for key, size in self.sizes.items():
+            change[self.born[key]] += _size(size)
+            change[self.dies[key] + 1] -= _size(size)
+        return list(itertools.accumulate(change))[:steps]
 
 
 def planned(
@@ -30,7 +52,7 @@ def planned(
     In order of birth, each takes the smallest gap that holds it: gaps are kept sorted by place,
     and joined with their neighbours as buffers die.
     """
-    made: MemoryPlan[Key] = MemoryPlan()
+    made: MemoryPlan[Key] = MemoryPlan(sizes=sizes, born=born, dies=dies)
     ending: dict[int, list[Key]] = {}
     free: list[tuple[int, int]] = []  # offset, size; sorted, never touching
     live = 0

@@ -21,7 +21,7 @@ from weft.capture.control.nested import graph_recorder
 from weft.capture.control.node import ControlNode, emit
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value, copy_nodes
+from weft.ir.graph import Graph, Value, copy_nodes, keep_names
 from weft.ir.types import Type
 from weft.ops.control import IF
 from weft.ops.select import where
@@ -158,6 +158,7 @@ def _backward(
         cotangent = halves.cotangents[i]
         if cotangent is not None:
             known[cotangent] = value
+    keep_names(known)
     copy_nodes(graph, [*branch.residuals.again, *halves.nodes], known)
     gradients = [halves.gradients[i] for i in wanted]
     outs = [

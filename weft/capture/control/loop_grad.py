@@ -29,7 +29,7 @@ from weft.capture.control.joint import (
 from weft.capture.control.node import ControlNode, emit
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value, copy_nodes
+from weft.ir.graph import Graph, Value, copy_nodes, keep_names
 from weft.ir.op import OPS
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.control import SCAN, WHILE
@@ -215,6 +215,7 @@ def while_backward(
         outputs.append(below)
     flowing = rest[len(popped) :]
     loop.enter(known, flowing)
+    keep_names(known)
     copy_nodes(graph, [*residuals.again, *loop.halves.nodes], known)
     graph.outputs = (*outputs, *loop.ends(graph, known, flowing))
     attrs = {"consts": len(fixed), "counted": False}
@@ -310,6 +311,7 @@ def scan_backward(
         cotangent = loop.halves.cotangents[carries + k]
         assert cotangent is not None
         known[cotangent] = next(taken)
+    keep_names(known)
     copy_nodes(graph, [*residuals.again, *loop.halves.nodes], known)
     parts = [gradients[i] for i in wanted]
     of_xs = [known[value] for value in parts if value is not None]

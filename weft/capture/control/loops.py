@@ -35,6 +35,11 @@ __all__ = ["fori_loop", "map", "scan", "while_loop"]
 Function = Callable[..., Any]
 
 
+def makes_graph() -> bool:
+    """Whether a loop would become a node here, and not run as Python."""
+    return graph_recorder() is not None or dual_level() is not None
+
+
 def _own(here: GraphRecorder | None, tree: Any) -> Any:
     """The tree with tensors of its own: a write to a carried value is no write to its start."""
 

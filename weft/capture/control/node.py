@@ -20,6 +20,7 @@ from weft.autodiff.node import (
     count,
     data_of,
     freed,
+    locate,
     part_of,
     tensor_of,
 )
@@ -30,7 +31,7 @@ from weft.base.errors import CaptureError, GradientError, WeftError
 from weft.base.source import user_location
 from weft.capture.control.gradient_flow import active_results, is_smooth
 from weft.capture.control.nested import Border, graph_recorder
-from weft.capture.recorder import GraphRecorder
+from weft.capture.recorder import GraphRecorder, locate_histories
 from weft.core import bind as binding
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.symbolic import SymbolicArray, symbolic
@@ -67,6 +68,9 @@ class ControlNode(HistoryNode):
 
     def name(self) -> str:
         return f"{self.node.op.name.capitalize()}Backward"
+
+    def forward_name(self) -> str:
+        return self.node.op.name
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
@@ -161,6 +165,7 @@ def attach(
     history.extra = None
     history.shape = ()
     history.number = next(count)
+    locate(history, node.location)
     for index, (result, on) in enumerate(zip(results, active, strict=True)):
         if on:
             result._node = part_of(history, index, result._data.shape)
@@ -245,6 +250,7 @@ def replay_node(here: GraphRecorder, node: Node, inputs: Sequence[Tensor]) -> li
         several = node.op.outputs > 1 or len(results) != 1
         out = tuple(results) if several else results[0]
         binding.tape(node.op, tuple(kept), node.attrs, out)
+        locate_histories(results)
     return results
 
 

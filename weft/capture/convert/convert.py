@@ -1,26 +1,24 @@
 """From a user's function to one that tells what it reads, writes and calls.
 
 The source of a function is rewritten once per code object and compiled with the user's own file
-name and lines. For each run the new code is put together with the hooks of that run and with the
-original's globals, defaults and closure cells: variables stay shared with everything else that
-uses them.
+name and lines, and then kept on disk (`kept.py`). For each run the new code is put together with
+the hooks of that run and with the original's globals, defaults and closure cells: variables stay
+shared with everything else that uses them.
 """
 
 from __future__ import annotations
 
 import ast
 import dis
-import os
-import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from weft.base.source import PACKAGE
 from weft.capture.convert import scopes, source
 from weft.capture.convert.expressions import HOOKS, Unconvertible
+from weft.capture.convert.kept import is_untouched, kept
 from weft.capture.convert.source import Definition, NoSource
 from weft.capture.convert.statements import Statements
 
@@ -62,7 +60,10 @@ def convert(function: FunctionType, transformer: type[Statements] = Statements) 
 
 
 def _convert(function: FunctionType, transformer: type[Statements]) -> CodeType:
-    return _compiled(transformed(function, transformer), function.__code__)
+    def rewritten() -> CodeType:
+        return _compiled(transformed(function, transformer), function.__code__)
+
+    return kept(function, transformer, rewritten)
 
 
 def transformed(function: FunctionType, transformer: type[Statements]) -> Definition:
@@ -70,7 +71,7 @@ def transformed(function: FunctionType, transformer: type[Statements]) -> Defini
     original = function.__code__
     found = source.find(function)
     _check_fresh(found, original)
-    node = _mangled(found)
+    node = _mangled(found, copy=not found.alone)
     if isinstance(node, ast.AsyncFunctionDef):
         raise Unconvertible("an asynchronous function", node)
     scope = scopes.of_function(node, None, original.co_freevars)
@@ -82,9 +83,11 @@ def transformed(function: FunctionType, transformer: type[Statements]) -> Defini
     return node
 
 
-def _mangled(found: source.Found) -> Definition:
-    """A copy of the definition with private names as the class in which it stands spells them."""
-    node: Definition = _Mangle(found.class_name).visit(_copied(found.node))
+def _mangled(found: source.Found, *, copy: bool = True) -> Definition:
+    """The definition with private names as the class in which it stands spells them."""
+    node: Definition = _copied(found.node) if copy else found.node
+    if found.private:
+        node = _Mangle(found.class_name).visit(node)
     return node
 
 
@@ -100,11 +103,12 @@ def _copied(tree: Any) -> Any:
 def _compiled(node: Definition, original: CodeType) -> CodeType:
     """The code of a definition that stands in a function with the original's free variables."""
     args = node.args
-    args.defaults = [ast.Constant(None) for _ in args.defaults]  # the original's own are used
-    args.kw_defaults = [None if d is None else ast.Constant(None) for d in args.kw_defaults]
+    nothing = ast.copy_location(ast.Constant(None), node)  # the original's own are used
+    args.defaults = [nothing for _ in args.defaults]
+    args.kw_defaults = [None if d is None else nothing for d in args.kw_defaults]
     inner: ast.stmt
     if isinstance(node, ast.Lambda):
-        inner = ast.Expr(node)
+        inner = ast.copy_location(ast.Expr(node), node)
     else:
         node.name = INNER  # not its own: a function that calls itself means the global name
         node.decorator_list = []
@@ -114,12 +118,13 @@ def _compiled(node: Definition, original: CodeType) -> CodeType:
                 parameter.annotation = None
         inner = node
     names = [HOOKS, *original.co_freevars]
-    parameters = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
+    listed = [ast.copy_location(ast.arg(name), node) for name in names]
+    parameters = ast.arguments([], listed, None, [], [], None, [])
     factory = ast.FunctionDef(FACTORY, parameters, [inner], [], None, None)
     factory.type_params = []  # type: ignore[attr-defined]
     ast.copy_location(factory, node)
-    module = ast.fix_missing_locations(ast.Module([factory], []))
     flags = original.co_flags & source.FUTURE
+    module = ast.Module([factory], [])
     compiled = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
     outer = next(c for c in compiled.co_consts if isinstance(c, CodeType))
     inner_code = _inner_code(outer)
@@ -161,7 +166,7 @@ def _check_fresh(found: source.Found, original: CodeType) -> None:
     """The file may have been edited since it was imported: then its text is not what runs."""
     if any(name.startswith("@py") for name in original.co_varnames + original.co_names):
         return  # rewritten by pytest: the same text, another code
-    if _is_untouched(original.co_filename):
+    if is_untouched(original.co_filename):
         return
     try:
         natural = _compiled(_mangled(found), original)
@@ -169,17 +174,6 @@ def _check_fresh(found: source.Found, original: CodeType) -> None:
         raise NoSource(f"{original.co_filename} has changed since it was imported") from None
     if not _same_code(natural, original):
         raise NoSource(f"{original.co_filename} has changed since it was imported")
-
-
-_LOADED = time.time()
-
-
-def _is_untouched(name: str) -> bool:
-    """Whether a file of Weft itself has not been written since this process loaded it."""
-    try:
-        return name.startswith(PACKAGE) and os.stat(name).st_mtime < _LOADED - 60
-    except OSError:
-        return False
 
 
 def _same_code(a: CodeType, b: CodeType) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.capture.convert.jumps import assigned, deleted, escaping
 from weft.capture.convert.liveness import DEFERRED, NONE, Facts, Names, bound_names, liveness
+from weft.capture.convert.walk import children, walk
 
 
 def analyse(body: Sequence[ast.stmt], parameters: Iterable[str], tracked: Iterable[str]) -> Facts:
@@ -31,7 +32,7 @@ def _both(a: Defined, b: Defined) -> Defined:
 
 def walruses(node: ast.AST) -> Names:
     """Names that `:=` binds somewhere in an expression."""
-    return frozenset(part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
+    return frozenset(part.target.id for part in walk(node) if isinstance(part, ast.NamedExpr))
 
 
 def _if_true(test: ast.expr) -> Names:
@@ -66,7 +67,7 @@ class _Definedness:
         if method is not None:
             after: Defined = method(node, now)
             return after
-        for part in ast.iter_child_nodes(node):
+        for part in children(node):
             now = self.expression(part, now)
         return now
 
@@ -81,7 +82,7 @@ class _Definedness:
         if isinstance(node, ast.NamedExpr):
             return self.expression(node.value, now) | {node.target.id}
         if isinstance(node, (ast.BoolOp, ast.IfExp, ast.Compare)):
-            parts = list(ast.iter_child_nodes(node))
+            parts = children(node)
             if isinstance(node, ast.IfExp):
                 parts = [node.test, node.body, node.orelse]
             elif isinstance(node, ast.BoolOp):
@@ -94,11 +95,11 @@ class _Definedness:
         if isinstance(node, DEFERRED):
             return now  # run at another time: nothing in it is sure
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp)):
-            for part in ast.walk(node):
+            for part in walk(node):
                 if isinstance(part, ast.Name) and part.id in now:
                     self.facts.sure.add(part)
             return now
-        for part in ast.iter_child_nodes(node):
+        for part in children(node):
             now = self.expression(part, now)
         return now
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from weft.capture.convert.scopes import bindings
+from weft.capture.convert.walk import children, walk
 
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 _OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -20,7 +21,7 @@ def deleted(body: Iterable[ast.AST]) -> frozenset[str]:
     return frozenset(
         part.id
         for node in body
-        for part in ast.walk(node)
+        for part in walk(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)
     )
 
@@ -41,7 +42,7 @@ def escaping(body: Iterable[ast.AST]) -> frozenset[str]:
         elif isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)) and not isinstance(
             node, _OWN
         ):
-            found |= escaping(ast.iter_child_nodes(node))
+            found |= escaping(children(node))
     return frozenset(found)
 
 
@@ -84,7 +85,7 @@ def looks_at_frame(body: Iterable[ast.AST]) -> bool:
     return any(
         isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in names
         for node in body
-        for part in ast.walk(node)
+        for part in walk(node)
     )
 
 
@@ -92,7 +93,7 @@ def _has(body: Iterable[ast.AST], kinds: tuple[type[ast.AST], ...]) -> bool:
     for node in body:
         if isinstance(node, kinds):
             return True
-        if not isinstance(node, _OWN) and _has(ast.iter_child_nodes(node), kinds):
+        if not isinstance(node, _OWN) and _has(children(node), kinds):
             return True
     return False
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.capture.convert.walk import children, walk
+
 Names = frozenset[str]
 NONE: Names = frozenset()
 #: Code that runs at another time than where it stands.
@@ -47,12 +49,12 @@ def _deferred_reads(body: Sequence[ast.stmt]) -> Names:
     """Names that functions, lambdas and generators in it read: at any time."""
     found: set[str] = set()
     for statement in body:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, DEFERRED):
-                found.update(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+                found.update(part.id for part in walk(node) if isinstance(part, ast.Name))
                 found.update(
                     name
-                    for part in ast.walk(node)
+                    for part in walk(node)
                     if isinstance(part, (ast.Nonlocal, ast.Global))
                     for name in part.names
                 )
@@ -64,7 +66,7 @@ def reads(*nodes: ast.AST | None) -> Names:
         part.id
         for node in nodes
         if node is not None
-        for part in ast.walk(node)
+        for part in walk(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
     )
 
@@ -173,7 +175,7 @@ class _Liveness:
 
     def on_With(self, node: ast.With, after: Names, ways: _Ways) -> Names:
         inside = self.block(node.body, after, ways)
-        return inside | reads(*(part for item in node.items for part in ast.iter_child_nodes(item)))
+        return inside | reads(*(part for item in node.items for part in children(item)))
 
     def on_Try(self, node: Any, after: Names, ways: _Ways) -> Names:
         last = self.block(node.finalbody, after, ways)

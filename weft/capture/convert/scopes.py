@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from weft.capture.convert.walk import children, walk
+
 LOCAL, FREE, GLOBAL = "local", "free", "global"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -108,6 +110,10 @@ class _Bindings(ast.NodeVisitor):
         self.globals: set[str] = set()
         self.nonlocals: set[str] = set()
 
+    def generic_visit(self, node: ast.AST) -> None:
+        for part in children(node):
+            self.visit(part)
+
     def visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for node in nodes:
             self.visit(node)
@@ -133,7 +139,7 @@ class _Bindings(ast.NodeVisitor):
 
     def visit_ListComp(self, node: Comprehension) -> None:
         # Its targets are its own, but `:=` in it binds here.
-        for part in ast.walk(node):
+        for part in walk(node):
             if isinstance(part, ast.NamedExpr):
                 self.visit(part.target)
 

@@ -9,6 +9,7 @@ import __future__
 
 import ast
 import linecache
+import re
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -27,11 +28,17 @@ class NoSource(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A function's definition, and the class in whose body it stands ("" for none)."""
+    """A function's definition, and the class in whose body it stands ("" for none).
+
+    alone     whether the tree is of nobody else, and may be changed
+    private   whether there may be names in it that their class spells otherwise
+    """
 
     node: Definition
     class_name: str
     file: str
+    alone: bool = False
+    private: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +94,11 @@ def _alone(code: CodeType, module: dict[str, Any]) -> Found | None:
         if seen_def and text and text[0] not in "#)]}" and len(lines[last]) - len(text) <= indent:
             break
         seen_def = seen_def or text.startswith(("def ", "async def "))
-    # Under an `if`, an indented block is a program; its columns stay as they are.
+    # Under an `if`, an indented block is a program; its lines and columns stay as they are.
+    text = "".join(lines[first:last])
+    head = "if 1:\n" if indent else "\n"
     try:
-        tree = ast.parse("".join(["if 1:\n" if indent else "\n", *lines[first:last]]))
+        tree = ast.parse("\n" * (first - 1) + (head if first else "") + text)
     except SyntaxError:
         return None
     body = tree.body[0].body if indent and tree.body else tree.body  # type: ignore[attr-defined]
@@ -97,8 +106,12 @@ def _alone(code: CodeType, module: dict[str, Any]) -> Found | None:
         return None
     if not _fits(body[0], code):
         return None
-    ast.increment_lineno(body[0], first - 1)
-    return Found(body[0], _class_of(code), code.co_filename)
+    private = not text.isascii() or _PRIVATE.search(text) is not None
+    return Found(body[0], _class_of(code), code.co_filename, alone=True, private=private)
+
+
+#: A name that begins with two underscores and does not end with them.
+_PRIVATE = re.compile(r"(?<!\w)__\w+(?<!__)(?!\w)")
 
 
 def _class_of(code: CodeType) -> str:

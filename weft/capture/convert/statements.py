@@ -13,6 +13,7 @@ from typing import Any
 from weft.capture.convert import scopes
 from weft.capture.convert.expressions import BINARY, Expressions, Unconvertible, load, names_only
 from weft.capture.convert.scopes import FREE, GLOBAL, LOCAL, Scope
+from weft.capture.convert.walk import walk
 
 Statement = ast.stmt | list[ast.stmt]
 
@@ -68,7 +69,7 @@ class Statements(Expressions):
         """Whether Python's own assignment is all that a target needs: its names are locals."""
         return names_only(target) and all(
             self.scope.meaning(part.id) == LOCAL
-            for part in ast.walk(target)
+            for part in walk(target)
             if isinstance(part, ast.Name)
         )
 

@@ -25,6 +25,7 @@ from weft.capture.convert.liveness import Facts, Names
 from weft.capture.convert.lower import RESULT, Lowering, is_internal, not_any
 from weft.capture.convert.scopes import GLOBAL, LOCAL, Scope
 from weft.capture.convert.statements import Statement, Statements
+from weft.capture.convert.walk import walk
 
 NO_ARGUMENTS = ast.arguments([], [], None, [], [], None, [])
 
@@ -74,7 +75,7 @@ class Structured(Statements):
         return out
 
     def is_natural(self, target: ast.expr) -> bool:
-        if any(isinstance(p, ast.Name) and self.is_shared(p.id) for p in ast.walk(target)):
+        if any(isinstance(p, ast.Name) and self.is_shared(p.id) for p in walk(target)):
             return False
         return super().is_natural(target)
 

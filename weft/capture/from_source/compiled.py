@@ -71,6 +71,7 @@ _OWN = frozenset(
     {
         *("function", "recordings", "programs", "limit", "fallback", "recorder_class"),
         *("_budget", "_told_of_budget", "_make", "_roots", "_lock", "_uncacheable", "_warned"),
+        *("_prepared", "_hits", "_latest"),
     }
 )
 

@@ -118,7 +118,9 @@ class SourceHooks(Access):
         live: Sequence[str],
     ) -> None:
         if not self.asks(test):
-            if self.test(test):
+            holds = self.test(test)
+            self.watch.notes.decide(holds)
+            if holds:
                 then()
             elif otherwise is not None:
                 otherwise()
@@ -144,7 +146,9 @@ class SourceHooks(Access):
     def choose(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
         """yes if test else no"""
         if not self.asks(test):
-            return yes() if self.test(test) else no()
+            holds = self.test(test)
+            self.watch.notes.decide(holds)
+            return yes() if holds else no()
         return self._chosen(self.predicate(test), [yes, no], (yes, no))
 
     def _chosen(self, predicate: Tensor, sides: Sequence[Any], parts: Sequence[Any]) -> Any:

@@ -14,7 +14,6 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
-from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.attempt import Attempt, State
@@ -24,6 +23,7 @@ from weft.capture.from_source.loop_alias import Aliased
 from weft.capture.from_source.loop_state import AlwaysFails
 from weft.capture.from_source.recorded_loop import RecordedLoop, unchanged
 from weft.capture.from_source.run import standing_for
+from weft.capture.notes import place_now
 from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_and
@@ -46,6 +46,7 @@ def while_(
     after: Sequence[str],
 ) -> None:
     flags = [cell for name, cell, _ in state if is_flag(name) and name in head]
+    place, rounds = place_now(), 0
     entered = False
     while True:
         if graph_recorder() is None:
@@ -60,8 +61,10 @@ def while_(
             entered = not hooks.asks(going)
             if entered:
                 if not hooks.test(going):
+                    hooks.watch.notes.unroll(place, rounds, "its condition is a Python value")
                     return
                 body()
+                rounds += 1
                 if not any(isinstance(cell.cell_contents, Tensor) for cell in flags):
                     continue
                 # Whether the loop goes on is a tensor by now: then all of it belongs in the graph.
@@ -179,6 +182,7 @@ def _for(
     head: Sequence[str],
     after: Sequence[str],
 ) -> None:
+    place, why, rounds = place_now(), _why_python(iterable, rows), 0
     if rows is not None and not rows.is_short:
         if isinstance(rows.count, Tensor):
             trouble = _trouble(lambda: _for_as_while(hooks, rows, body, going, state, head, after))
@@ -198,7 +202,7 @@ def _for(
             return
         except Exception as error:
             attempt.undo()
-            hooks.flow.unrolled.append((line_of(None, body), str(error)))
+            why = f"it cannot be one node of the graph: {error}"
     if isinstance(iterable, Unrolled):
         iterable = iterable.iterable
     live = tuple({*head, *after})
@@ -207,10 +211,23 @@ def _for(
             still = going()
             if hooks.asks(still):
                 _guarded(hooks, still, body, item, state, live)
+                rounds += 1
                 continue
             if not still:
-                return
+                break
         body(item)
+        rounds += 1
+    if graph_recorder() is not None:
+        hooks.watch.notes.unroll(place, rounds, why)
+
+
+def _why_python(iterable: Any, rows: Rows | None) -> str:
+    """Why Python goes through a loop; where it is not tried otherwise."""
+    if isinstance(iterable, Unrolled):
+        return "weft.unroll says so"
+    if rows is not None:
+        return "it has less than two rounds" if rows.is_short else ""
+    return f"it goes over a Python {type(iterable).__name__}"
 
 
 def _guarded(

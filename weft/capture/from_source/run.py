@@ -64,7 +64,6 @@ class Flow:
         self.splits = False  # are there containers that were not merged?
         self.poisoned: dict[int, tuple[Any, str]] = {}
         self.iterators: dict[int, tuple[Any, int]] = {}
-        self.unrolled: list[tuple[str, str]] = []  # loops that Python ran, and why
         self.mixed = Mixed(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
         self.leveled = 0  # functions that transforms ran by their graphs

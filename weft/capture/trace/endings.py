@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from weft.autodiff.call import link, link_freed
+from weft.autodiff.call import freed_node, link
 from weft.autodiff.node import tensor_of
 from weft.base.pytree import tree_unflatten
 from weft.capture.trace.new_leaves import make_leaves
@@ -36,7 +36,8 @@ class Execute(Protocol):
         ...
 
 
-#: A graph in the form in which it is run; also which outputs will take the place of which inputs.
+#: A graph in the form in which it is run. Also two mappings of the numbers of outputs to those of
+#: inputs: whose new values they are, and whose gradients. Those a call does not give back.
 Prepare = Callable[..., Execute]
 
 
@@ -109,7 +110,7 @@ def _link(
     sources = [numbers[value] for value in inner] + own
     results = [made[i] for i in ending.tracked]
     if backward.freed:
-        link_freed(name.capitalize(), sources, results, [result.type for result in results])
+        freed_node(name.capitalize(), [result.type for result in results])(sources, results)
         return
     saved = backward_inputs(backward)
     kept = [_plain(numbers[value]) for value in saved]

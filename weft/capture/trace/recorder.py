@@ -18,6 +18,7 @@ from weft.autodiff.node import FreedError
 from weft.base.device import Device
 from weft.base.dims import dims_in
 from weft.base.dtypes import DType
+from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.recorder import GraphRecorder
@@ -40,7 +41,7 @@ from weft.core.number import Number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.interpret import run_node
+from weft.ir.interpret import located, run_node
 from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -190,7 +191,10 @@ class TraceRecorder(GraphRecorder):
         return numbers[value]
 
     def _compute_node(self, node: Any) -> None:
-        parts = run_node(node, [self._numbers[v] for v in node.inputs], bind)
+        try:
+            parts = run_node(node, [self._numbers[v] for v in node.inputs], bind)
+        except WeftError as error:
+            raise located(error, node) from error.__cause__
         self._numbers.update(zip(node.outputs, parts, strict=True))
 
     def _cut(self, question: Question | None, answer: Any) -> None:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from weft.autodiff.call import link_freed
+from weft.autodiff.call import freed_node
 from weft.base.pytree import LEAF, tree_unflatten
 from weft.capture.trace.endings import Prepare
-from weft.capture.trace.segments import Given, Made, Segment, acts
+from weft.capture.trace.segments import Ending, Given, Made, Segment, Write, acts
 from weft.capture.watch.effects import replay
-from weft.core.grad_mode import mode
 from weft.core.number import Number
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor
 from weft.ir.graph import Value, extract
 
 #: What `Segment.enter` fetched, and the arguments of the call -> the result of the call.
@@ -48,62 +47,48 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
     ending = segment.ending
     assert ending is not None
     at = segment.places()
-    writes = [write for write in ending.writes if write.value is not None]
-    grads = [write for write in ending.writes if isinstance(write.grad, int)]
-    cleared = [write for write in ending.writes if write.grad == "none"]
-    # The results of the graph: the new values first, then the gradients, then all others.
-    new = [ending.made[write.value] for write in writes if write.value is not None]
-    slopes = [ending.made[write.grad] for write in grads if isinstance(write.grad, int)]
-    outputs = list(dict.fromkeys([*new, *slopes, *ending.made]))
-    place = {value: i for i, value in enumerate(outputs)}
     inputs = {value: at[id(origin)] for value, origin in segment.inputs}
     used = _used(segment, inputs)
+    outputs = list(dict.fromkeys(ending.made))
+    number = {value: i for i, value in enumerate(outputs)}
+    sent = _Sent(ending, at, {inputs[value]: i for i, value in enumerate(used)}, number)
     graph = extract(name, used, segment.nodes, outputs)
-    holds = {inputs[value]: number for number, value in enumerate(used)}
-    written = {
-        place[value]: holds[at[id(write.target)]]
-        for write, value in zip(writes, new, strict=True)
-        if at[id(write.target)] in holds
-    }
-    execute: Any = prepare(graph, written) if outputs or acts(graph) else _Nothing
+    execute: Any = _Nothing
+    if outputs or acts(graph):
+        execute = prepare(graph, sent.values, sent.gradients)
+    # What a call of the graph gives back: the outputs that it does not put anywhere itself.
+    rest = [i for i in range(len(outputs)) if i not in sent.values and i not in sent.gradients]
+    found_at = {i: place for place, i in enumerate(rest)}
+    place = {value: found_at[i] for value, i in number.items() if i in found_at}
 
     inputs_in = picker([inputs[value] for value in used])
-    targets_in, numbers_in = picker([at[id(w.target)] for w in writes]), picker(_all(place, new))
-    learners_in, slopes_in = picker([at[id(w.target)] for w in grads]), picker(_all(place, slopes))
-    cleared_in = picker([at[id(w.target)] for w in cleared])
+    writes = [(at[id(write.target)], place[value]) for write, value in sent.other_values]
+    grads = [(at[id(write.target)], place[value]) for write, value in sent.other_gradients]
+    cleared = [at[id(write.target)] for write in ending.writes if write.grad == "none"]
     sources_in = picker(_all(inputs, ending.backward.sources if ending.backward else []))
-    tracked = [(i, place[ending.made[i]]) for i in ending.tracked]
-    types = [ending.made[i].tensor_type for i in ending.tracked]
-    label = name.capitalize()
+    tracked = [place[ending.made[i]] for i in ending.tracked]
+    freed = freed_node(name.capitalize(), [ending.made[i].tensor_type for i in ending.tracked])
     leaves, effects = ending.leaves, ending.effects
-    only = _only(leaves[0]) if ending.result == LEAF and not effects else -1
+    only = _only(ending, place)
+    plain = not (writes or grads or cleared)
 
     def run(given: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        before = mode.enabled
-        mode.enabled = False
-        try:
-            found = execute.call([*inputs_in(given)])
-        finally:
-            mode.enabled = before
-        for target, number in zip(targets_in(given), numbers_in(found), strict=True):
-            target._data = number._data
-        for target, slope in zip(learners_in(given), slopes_in(found), strict=True):
-            target._grad = grad = Tensor()
-            grad._data = slope._data
-            grad._node = None
-        for target in cleared_in(given):
-            target._grad = None
-        made = {index: wrap(found[i]._data) for index, i in tracked}
-        if made:
-            link_freed(label, sources_in(given), list(made.values()), types)
+        found = execute.call(inputs_in(given))
+        if not plain:
+            for target, i in writes:
+                given[target]._data = found[i]._data
+            for target, i in grads:
+                given[target]._grad = found[i]
+            for target in cleared:
+                given[target]._grad = None
+        if tracked:
+            freed(sources_in(given), [found[i] for i in tracked])
+        if only >= 0:
+            return found[only]
 
         def tensor(index: int) -> Tensor:
-            if index not in made:
-                made[index] = wrap(found[place[ending.made[index]]]._data)
-            return made[index]
-
-        if only >= 0:
-            return tensor(only)
+            result: Tensor = found[place[ending.made[index]]]
+            return result
 
         parts: list[Any] = []
         for leaf in leaves:
@@ -125,6 +110,35 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
     return run
 
 
+class _Sent:
+    """Which outputs a call of the graph puts into tensors that it reads, and which it cannot."""
+
+    def __init__(
+        self, ending: Ending, at: dict[int, int], holds: dict[int, int], number: dict[Value, int]
+    ) -> None:
+        """`holds`: which of the fetched things are which inputs of the graph."""
+        self.values: dict[int, int] = {}
+        self.gradients: dict[int, int] = {}
+        self.other_values: list[tuple[Write, Value]] = []
+        self.other_gradients: list[tuple[Write, Value]] = []
+        seen = Counter(ending.made)
+        sides = (
+            (self.values, self.other_values, "value"),
+            (self.gradients, self.other_gradients, "grad"),
+        )
+        for write in ending.writes:
+            to = holds.get(at[id(write.target)])
+            for sent, others, side in sides:
+                index = getattr(write, side)
+                if not isinstance(index, int):
+                    continue
+                value = ending.made[index]
+                if to is not None and seen[value] == 1 and to not in sent.values():
+                    sent[number[value]] = to
+                else:
+                    others.append((write, value))
+
+
 class _Nothing:
     """Runs a graph that neither gives nor does anything."""
 
@@ -133,9 +147,12 @@ class _Nothing:
         return []
 
 
-def _only(leaf: Any) -> int:
-    """Which of the tensors that were made a leaf is; -1 where it is something else."""
-    return leaf.index if leaf.__class__ is Made and not leaf.is_number else -1
+def _only(ending: Ending, place: dict[Value, int]) -> int:
+    """Where the result is found if it is one tensor that was made, and that is all; else -1."""
+    leaf = ending.leaves[0] if ending.result == LEAF and not ending.effects else None
+    if leaf.__class__ is not Made or leaf.is_number:
+        return -1
+    return place[ending.made[leaf.index]]
 
 
 def _all(place: dict[Value, int], values: Sequence[Value]) -> list[int]:

@@ -10,7 +10,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from weft.autodiff.split import Split
@@ -18,7 +18,8 @@ from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_leaves
-from weft.base.source import warn_user
+from weft.base.source import capturing, warn_user
+from weft.capture.notes import CaptureNotes
 from weft.capture.trace.endings import Execute as Execute
 from weft.capture.trace.endings import Numbers, finish
 from weft.capture.trace.endings import Prepare as Prepare
@@ -30,7 +31,6 @@ from weft.capture.trace.straight import is_straight, straight
 from weft.capture.trace.tree import describe, insert
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
-from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, extract
 
@@ -49,6 +49,8 @@ class Recording:
     reason: str
     seconds: float
     outcome: str
+    notes: CaptureNotes = field(default_factory=CaptureNotes, repr=False, compare=False)
+    prepared: float = 0.0  # of the seconds, what it took to make programs
 
     def __str__(self) -> str:
         return f"{self.number}: {self.reason} ({self.outcome}, {self.seconds * 1e3:.3g} ms)"
@@ -98,6 +100,7 @@ class Traced:
         self._roots: list[Segment] = []
         self._inner: list[Segment] = []  # the same for calls that vmap makes
         self._lock = threading.RLock()
+        self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
         self._sets_aside = True
         self._latest: Segment | None = None  # the straight one that was taken last
@@ -107,6 +110,15 @@ class Traced:
     # --- calls --------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        segment = self._latest  # most calls go the way of the one before
+        if segment is not None and recorder() is None:
+            given = segment.enter(args, kwargs)
+            if given.__class__ is list:
+                self._hits += 1
+                return segment.straight(given, args, kwargs)
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if recorder() is not None:  # part of a larger recording, or of what a transform runs
             found = self._inside(args, kwargs) if self.strict else MISSING
             return self.function(*args, **kwargs) if found is MISSING else found
@@ -149,11 +161,6 @@ class Traced:
         numbers: Numbers = {}
         taken: list[Segment] = []
         candidates: Sequence[Segment] = self._roots
-        segment = self._latest  # most calls go the way of the one before
-        if segment is not None:
-            given = segment.enter(args, kwargs)
-            if given.__class__ is list:
-                return segment.straight(given, args, kwargs)
         while True:
             for segment in candidates:
                 given = segment.enter(args, kwargs)
@@ -188,12 +195,7 @@ class Traced:
         execute, inputs, wanted = ready
         if execute is None:
             return
-        before = mode.enabled
-        mode.enabled = False
-        try:
-            found = execute.call([numbers[value] for value in inputs])
-        finally:
-            mode.enabled = before
+        found = execute.call([numbers[value] for value in inputs])
         numbers.update(zip(wanted, found, strict=True))
 
     def _ready(self, segment: Segment) -> tuple[Any, list[Value], list[Value]]:
@@ -202,8 +204,10 @@ class Traced:
             return None, inputs, wanted
         return self._prepare(graph), inputs, wanted
 
-    def _prepare(self, graph: Graph, written: Mapping[int, int] | None = None) -> Execute:
-        made = self._make(graph, written)
+    def _prepare(self, graph: Graph, *delivery: Mapping[int, int]) -> Execute:
+        start = time.perf_counter()
+        made = self._make(graph, *delivery)
+        self._prepared += time.perf_counter() - start
         self.programs.append(made)
         return made
 
@@ -229,7 +233,7 @@ class Traced:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool = False
     ) -> Any:
         """Record one run, and finish this call from the recording, unless it is `inside`."""
-        start = time.perf_counter()
+        start, prepared = time.perf_counter(), self._prepared
         recorded = self.recorder_class(args, kwargs)
         watch = recorded.watch
         watch.sets_aside = self._sets_aside
@@ -237,7 +241,7 @@ class Traced:
         ending: Ending | None = None
         trouble: list[str] = []
         try:
-            with recording(recorded):
+            with capturing(), recording(recorded):
                 result = watch.run(self.function, args, kwargs)
                 ending = recorded.finish(result)
                 if watch.aside is not None:
@@ -261,7 +265,10 @@ class Traced:
                 path[0].straight = straight(path[0], self._name(), self._prepare)
         seconds = time.perf_counter() - start
         outcome = f"not kept: {trouble[0]}" if trouble else f"{len(recorded.graph.nodes)} ops"
-        self.recordings.append(Recording(len(self.recordings), miss.reason, seconds, outcome))
+        prepared = self._prepared - prepared
+        self.recordings.append(
+            Recording(len(self.recordings), miss.reason, seconds, outcome, watch.notes, prepared)
+        )
         if trouble:
             self._uncacheable += 1
             if self._uncacheable == 1:
@@ -315,7 +322,7 @@ class Traced:
 
     def cache_info(self) -> CacheInfo:
         """How often calls were replayed and recorded, and how much of the cache is used."""
-        paths = sum(segment.ending is not None for segment in self._segments())
+        paths = sum(segment.ending is not None for segment in self.segments())
         return CacheInfo(self._hits, len(self.recordings), paths, self.limit)
 
     def tree(self) -> str:
@@ -352,11 +359,12 @@ class Traced:
 
     def splits(self) -> list[Split]:
         """For each path with a backward: what is saved for it, and what is run once more."""
-        endings = [segment.ending for segment in self._segments() if segment.ending is not None]
+        endings = [segment.ending for segment in self.segments() if segment.ending is not None]
         found = [split_of(ending) for ending in endings]
         return [split for split in found if split is not None]
 
-    def _segments(self) -> Iterator[Segment]:
+    def segments(self) -> Iterator[Segment]:
+        """The stretches of all recorded paths."""
         stack = list(self._roots)
         while stack:
             segment = stack.pop()
@@ -366,4 +374,4 @@ class Traced:
 
     def guards(self) -> list[str]:
         """All guards of all recordings, as text."""
-        return [guard.description for part in self._segments() for guard in part.guards]
+        return [guard.description for part in self.segments() for guard in part.guards]

@@ -70,7 +70,7 @@ def _call_partial(hooks: Hooks, bound: Any, args: Any, kwargs: Any) -> Any:
     function = hooks.attr(bound, "func")
     first = tuple(hooks.iter(hooks.attr(bound, "args")))
     named = hooks.mapping(hooks.attr(bound, "keywords"))
-    return call(hooks, function, (*first, *args), {**named, **kwargs})
+    return hooks.call(function, *first, *args, **{**named, **kwargs})
 
 
 def call_function(
@@ -109,6 +109,7 @@ def call_function(
     if made is function:  # it has no source, and the reason is noted
         hooks.deep_all(args, kwargs, function.__qualname__, calls=False)
         return function(*args, **kwargs)
+    hooks.watch.notes.follow(code)
     return made(*args, **kwargs)
 
 

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.source import user_location
+from weft.base.source import user_frame
+from weft.capture.notes import CaptureNotes
 from weft.capture.watch import origin as origins
 from weft.capture.watch.aside import Aside
 from weft.capture.watch.effects import Effect, Unstorable
@@ -75,6 +76,7 @@ class Watch:
 
     def __init__(self, hooks_for_tensors: TensorWatcher | None = None) -> None:
         self.tensors = hooks_for_tensors
+        self.notes = CaptureNotes()  # what was done on the way, to tell of it
         self.uncacheable: list[str] = []
         self.active = False
         self.inside_classes: dict[int, type] = {}
@@ -432,5 +434,5 @@ def is_counted(obj: Any) -> bool:
 
 def here() -> str:
     """The user's line that is running, as `file:line`."""
-    location = user_location()
-    return "" if location is None else f"{location.file}:{location.line}"
+    frame = user_frame()
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -297,11 +297,13 @@ class _Backward:
         f, pitch = w.f, self.pitch * w.width
         line, slope = (address(f, room, times(f, r, pitch)) for room in (self.weights, self.slopes))
         place = plus(f, times(f, self.stack, spec.queries), query)
-        lse = w.spread(w.read_one(self.lse, place))
-        delta = w.spread(w.read_one(self.deltas, r))
+        one = w.read_one(self.lse, place)
+        lse, delta = w.spread(one), w.spread(w.read_one(self.deltas, r))
         own = self.count
         if spec.causal:
             own = least(f, minus(f, plus(f, query, "1"), self.start), own)
+        if spec.blank:  # it looked nowhere: nothing comes back, whatever the values are
+            own = f(f"select i1 {one.equals(float('inf'))}, i64 0, i64 {own}")
         mask = w.mask_row(self.mask, self.batch, query, self.start)
         with f.loop("0", self.count, str(w.lanes)) as column:
             at, at_slope = w.element(line, column), w.element(slope, column)

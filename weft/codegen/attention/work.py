@@ -200,8 +200,8 @@ class Work:
         )
         return Vec(f, "i1", lanes, f(f"icmp slt <{lanes} x i32> {steps}, {all_}"))
 
-    def masked(self, score: Vec, mask: str, column: str, valid: Vec) -> Vec:
-        """A score after a mask; `mask` is where the mask's row begins."""
+    def _masked(self, score: Vec, mask: str, column: str, valid: Vec) -> tuple[Vec, Vec]:
+        """A score after a mask, and where it counts; `mask` is where the mask's row begins."""
         f, spec = self.f, self.spec
         dtype = spec.mask_dtype
         assert spec.mask is not None
@@ -213,8 +213,8 @@ class Work:
             at = f(f"getelementptr {kind}, ptr {mask}, i64 {column}")
             value = load(f, dtype, at, self.lanes, valid.name)
         if dtype.kind == "bool":
-            return Vec(f, "i1", self.lanes, value).pick(score, float("-inf"))
-        return score + self.vec(value)
+            return score, Vec(f, "i1", self.lanes, value) & valid
+        return score + self.vec(value), valid
 
     def mask_row(self, pointer: str, batch: Sequence[str], row: str, column: str) -> str:
         """Where a row of the mask begins, from a column on."""
@@ -228,11 +228,12 @@ class Work:
         return f(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {at}")
 
     def score(self, at: str, column: str, limit: str, mask: str) -> tuple[Vec, Vec]:
-        """A vector of scores, scaled and masked: -inf from a limit on; and where it is not."""
+        """A vector of scores, scaled and masked: -inf from a limit on, or where a mask says that it
+        does not count; and where it does."""
         valid = self.valid(column, limit)
         score = self.read(at) * self.spec.scale
         if self.spec.mask is not None:
-            score = self.masked(score, mask, column, valid)
+            score, valid = self._masked(score, mask, column, valid)
         return valid.pick(score, float("-inf")), valid
 
     # --- results --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from weft.codegen.control.stacks import (
     size_of_type,
 )
 from weft.codegen.text import Function
-from weft.ir.graph import Node, Value
+from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType, TensorType
 
 __all__ = ["Frame", "emit_control", "scratch_of"]
@@ -35,6 +35,7 @@ class Frame:
     arena             memory for them, `inner` bytes, then the node's own: see `scratch_of`
     check             end the run where a status is not 0
     poll              end the run where the user asked to
+    body              of a loop that goes through a part of its rows: the graph of the part
     """
 
     f: Function
@@ -46,6 +47,7 @@ class Frame:
     inner: int
     check: Callable[[str], None]
     poll: Callable[[], None]
+    body: Graph | None = None
 
     def table(self, size: int) -> str:
         return self.f.var(f"[{max(1, size)} x ptr]", align=16)
@@ -66,20 +68,22 @@ def _room(kind: Any) -> int:
     return -(-size_of_type(kind) // 64) * 64 or 64
 
 
-def _carried(node: Node) -> list[Value]:
+def _carried(node: Node, body: Graph | None) -> list[Value]:
+    """What a loop carries, as inputs of its body."""
     consts = node.attrs["consts"]
+    inputs = (body or node.graphs[-1]).inputs
     if node.op.name == "while":
-        return list(node.inputs[consts:])
-    return list(node.inputs[consts : consts + node.attrs["carries"]])
+        return list(inputs[consts:])
+    return list(inputs[consts : consts + node.attrs["carries"]])
 
 
-def scratch_of(node: Node) -> int:
+def scratch_of(node: Node, body: Graph | None = None) -> int:
     """Bytes that a control node needs beside those of its nested graphs."""
     if node.op.name not in ("while", "scan"):
         return 0
     # The second buffer of each carry, the predicate, and slots for stacks.
     slots = 64 * (len(node.inputs) + len(node.outputs) + 2)
-    return sum(_room(value.type) for value in _carried(node)) + slots
+    return sum(_room(value.type) for value in _carried(node, body)) + slots
 
 
 def emit_control(frame: Frame) -> None:
@@ -143,7 +147,7 @@ class _Carries:
 
     def __init__(self, frame: Frame, first: int, results: Sequence[str]) -> None:
         self.frame = frame
-        self.values = _carried(frame.node)
+        self.values = _carried(frame.node, frame.body)
         self.results = list(results)
         f = frame.f
         given = frame.inputs[first : first + len(self.values)]

@@ -12,9 +12,10 @@ from weft.codegen.conv.plan import STACK, CorePlan, Problem, plan_core
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.scalar.forms import memory_type
 from weft.codegen.scalar.vec import vector_type
+from weft.codegen.target import Target
 from weft.codegen.text import Function, Module
 
-__all__ = ["Places", "emit_core"]
+__all__ = ["Places", "core_stack", "emit_core"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def emit_core(
 ) -> Kernel | None:
     """None where windows reach so far that a tile does not fit the stack."""
     plan = plan_core(problem, element, module.target)
-    if (plan.panel_room + plan.sums_room(problem)) * element.width > STACK:
+    if core_stack(problem, element, module.target) > STACK:
         return None
     f = module.function(name, "i32", PARAMS)
     _Core(f, problem, plan, element, places, store).write()
@@ -39,6 +40,12 @@ def emit_core(
     taps = math.prod(axis.kernel for axis in problem.axes)
     done = plan.room * plan.results * problem.sources * taps / element.lanes
     return Kernel(name, items, done / 3 + 200)
+
+
+def core_stack(problem: Problem, element: Element, target: Target) -> int:
+    """How many bytes of the stack a kernel takes."""
+    plan = plan_core(problem, element, target)
+    return (plan.panel_room + plan.sums_room(problem)) * element.width
 
 
 class _Core:

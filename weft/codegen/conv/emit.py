@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.base.shapes import Shape
-from weft.codegen.conv.core import Places, emit_core
+from weft.codegen.conv.core import Places, core_stack, emit_core
 from weft.codegen.conv.element import Element, PlainStore, element_of
 from weft.codegen.conv.geometry import backward_axis, forward_axis, merged
 from weft.codegen.conv.loops import at
@@ -18,7 +18,7 @@ from weft.codegen.text import Module
 from weft.ir.graph import Node
 from weft.ops.windows import Window, windows_of
 
-__all__ = ["emit_conv", "emit_conv_input", "emit_conv_weight"]
+__all__ = ["emit_conv", "emit_conv_input", "emit_conv_weight", "stack_of"]
 
 
 def _element(module: Module, node: Node) -> Element | None:
@@ -41,15 +41,28 @@ def emit_conv(
     element = _element(module, node)
     if element is None:
         return None
+    # To an epilogue, lanes do not go on from one row to the next.
+    problem = _forward(node, merge=store is None)
+    bias = 2 if len(node.inputs) == 3 else None
+    return _core(module, name, node, problem, element, bias, store)
+
+
+def stack_of(module: Module, node: Node) -> int:
+    """How many bytes of the stack a convolution with an epilogue takes; 0 if there is none."""
+    element = _element(module, node)
+    return 0 if element is None else core_stack(_forward(node, merge=False), element, module.target)
+
+
+def _forward(node: Node, *, merge: bool) -> Problem:
     x, weight = (value.tensor_type.shape for value in node.inputs[:2])
     groups = node.attrs["groups"]
     outputs, channels, *kernel = weight
     axes = [forward_axis(w) for w in _windows(node, x[2:], tuple(kernel))]
-    if store is None:  # to an epilogue, lanes do not go on from one row to the next
+    if merge:
         axes = merged(axes)
     taps = math.prod(kernel)
     results = outputs // groups
-    problem = Problem(
+    return Problem(
         x[0],
         groups,
         channels,
@@ -57,8 +70,6 @@ def emit_conv(
         tuple(axes),
         (results * channels * taps, channels * taps, taps),
     )
-    bias = 2 if len(node.inputs) == 3 else None
-    return _core(module, name, node, problem, element, bias, store)
 
 
 def emit_conv_input(

@@ -36,6 +36,7 @@ from weft.codegen.indexing.plan import Part, dense_steps, indexed, merged
 from weft.codegen.indexing.read import check_tensors
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import supported
+from weft.codegen.stop import LONG, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ops.index_shape import TENSOR
@@ -77,7 +78,8 @@ def setitem(module: Module, name: str, node: Node) -> list[Kernel] | None:
     kernels = check_tensors(module, name, part, list(kinds), first=2)
     kernels.append(copy_kernel(module, f"{name}.copy", 0, out, x.nbytes))
     steps = dense_steps(value.shape, part.shape)
-    kernels += _written(module, name, Writing(part, steps, x.dtype, False, out, 1, 2, kinds))
+    writing = Writing(part, steps, x.dtype, False, out, 1, 2, kinds)
+    kernels += _written(module, name, writing, out + 2)
     return kernels
 
 
@@ -120,7 +122,7 @@ def _sums(
     writing = Writing(
         part, steps, value.dtype, bool(tensors), target, 0, 1, kinds, skipped, scratch
     )
-    kernels += _written(module, name, writing)
+    kernels += _written(module, name, writing, place + 2)
     if narrow:
         kernels.append(
             round_kernel(module, f"{name}.round", target, place, value.dtype, out.size, scratch)
@@ -133,7 +135,8 @@ def _sums(
 _COLUMNS = 128  # bytes of a block that are one item
 
 
-def _written(module: Module, name: str, w: Writing) -> list[Kernel]:
+def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]:
+    """`run_at`: the place of the run among the arguments, where an item takes long."""
     part = w.part
     if not math.prod(part.shape):
         return []
@@ -155,6 +158,8 @@ def _written(module: Module, name: str, w: Writing) -> list[Kernel]:
     f = module.function(name, "i32", PARAMS)
     target, values = argument(f, w.target), argument(f, w.values)
     pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
+    each = math.prod(sizes[axis] for axis in turns)
+    run = argument(f, run_at) if each > LONG / 2 else None
     with ExitStack() as stack:
         at: dict[int, str] = {}
         if free:
@@ -168,7 +173,8 @@ def _written(module: Module, name: str, w: Writing) -> list[Kernel]:
             last = least(f, f(f"mul i64 %end, {columns}"), str(block))
             count = str(block) if items == 1 else f(f"sub i64 {last}, {first}")
         for axis in turns:
-            at[axis] = stack.enter_context(f.loop("0", str(sizes[axis])))
+            asks = run if axis == turns[-1] else None
+            at[axis] = stack.enter_context(long_loop(f, asks, "0", str(sizes[axis])))
         place = offset(f, str(part.start), [(at[axis], steps[axis]) for axis in axes])
         place = offset(f, place, [(first, 1)])
         value = offset(f, "0", [(at[axis], own[axis]) for axis in axes])
@@ -187,9 +193,8 @@ def _written(module: Module, name: str, w: Writing) -> list[Kernel]:
             f, w, element(f, target, place, room), element(f, values, value, size), count, fills
         )
     f.do("ret i32 0")
-    each = math.prod(sizes[axis] for axis in turns)
     cost = each * (0.4 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 30)
-    return [Kernel(name, items, cost, w.scratch)]
+    return [Kernel(name, items, cost, w.scratch, stops=run is not None)]
 
 
 def _write_block(f: Function, w: Writing, target: str, value: str, count: str, fills: bool) -> None:

@@ -18,84 +18,56 @@ from contextlib import ExitStack, contextmanager
 from weft.base.dtypes import DType
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.loops.abreast import abreast, emit_abreast
 from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
-from weft.codegen.loops.pieces import combine_columns, combine_totals, fill
-from weft.codegen.loops.plan import BLOCK, COSTS, cost_of, levels, plan
+from weft.codegen.loops.columns import Columns, in_registers
+from weft.codegen.loops.pieces import combine_columns, combine_totals
+from weft.codegen.loops.plan import BLOCK, Plan, cost_of, plan
 from weft.codegen.loops.point import Point, mask_literal
 from weft.codegen.loops.reduce import Reduction, across
+from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
 
 __all__ = ["emit_loops"]
 
-#: Elements of a row that are kept between stages, at most, and the cost from which that pays.
-KEEP = 16384
-COSTLY = 6.0
-
 
 def emit_loops(
     module: Module, name: str, group: Group, places: Mapping[Value, int]
 ) -> list[Kernel]:
     """The kernels of a loop group; `places` says where in `%args` the buffers stand."""
-    return _Loops(module, name, group, places).kernels()
+    made = plan(group, module.target)
+    if abreast(group, made, module.target):
+        return emit_abreast(module, name, group, places, made)
+    return _Loops(module, name, group, places, made).kernels()
 
 
 class _Loops:
     def __init__(
-        self, module: Module, name: str, group: Group, places: Mapping[Value, int]
+        self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: Plan
     ) -> None:
         self.module = module
         self.name = name
         self.group = group
         self.places = places
-        self.plan = plan(group, module.target)
+        self.plan = made
         self.levels = levels(group)
-        self.row_axes = set(group.row or ())
         self.reductions = {
             node: Reduction(node) for node in group.nodes if node.op.name in REDUCTIONS
         }
         self.f = module.function(name, "i32", PARAMS)
         self.pointers: dict[Value, str] = {}
-        self.kept = self._kept()
+        self.kept = kept(group, self.plan, self.levels)
         # Sums in pieces: where each stands in the scratch memory, in bytes.
         self.scratch_at: dict[Node, int] = {}
         self.scratch = 0
-
-    # --- what is kept between stages ------------------------------------------------------------
-
-    def _kept(self) -> dict[Value, int]:
-        """Costly values of one stage that a later one uses, each with its stage."""
-        if self.plan.row_size > KEEP or not self.plan.row_sums:
-            return {}
-        cost: dict[Value, float] = {}
-        found: dict[Value, int] = {}
-        for node in self.group.nodes:
-            value = node.outputs[0]
-            level = self.levels[value]
-            uses = [op for op in self.group.operands[node] if isinstance(op, Value)]
-            where = (
-                level - 1 if node in self.reductions and value not in self.group.after else level
-            )
-            for operand in uses:
-                late = self.levels[operand] < where and not self._outer(value)
-                if late and not self._outer(operand) and cost.get(operand, 0) >= COSTLY:
-                    found[operand] = self.levels[operand]
-            inner = [op for op in uses if self.levels[op] == level and not self._outer(op)]
-            cost[value] = COSTS.get(node.op.name, 1.0) + sum(cost[op] for op in inner)
-        return found
-
-    def _outer(self, value: Value) -> bool:
-        """Whether a value is the same for a whole row."""
-        if not self.row_axes or value in self.group.after:
-            return False
-        return not any(axis in self.row_axes for part in self.group.maps[value] for axis in part)
 
     # --- the kernel -----------------------------------------------------------------------------
 
     def kernels(self) -> list[Kernel]:
         f, made = self.f, self.plan
-        for root in {access.root for access in made.accesses}:
+        for root in dict.fromkeys(access.root for access in made.accesses):
             self.pointers[root] = argument(f, self.places[root])
         self._lay_out_scratch()
         base = argument(f, len(self.places)) if self.scratch else ""
@@ -164,11 +136,15 @@ class _Loops:
         with ExitStack() as inside:
             for loop in made.outer[made.prefix :]:
                 index[loop.axis] = inside.enter_context(f.loop("0", str(loop.size)))
-            sums = self._column_places(index, piece, scratch)
-            for node, column in sums.items():
-                fill(f, self.reductions[node], column, self._columns_here(node))
-            self._summed_loops(inside, index, piece)
-            self._row(index, block, sums, totals)
+            places = {
+                node: self._column_place(node, index, piece, scratch) for node in made.column_sums
+            }
+            columns = Columns(f, self.group, made, self.reductions, places)
+            columns.begin()
+            with ExitStack() as summing:
+                self._summed_loops(summing, index, piece)
+                self._row(index, block, columns, totals)
+            columns.end()
         for node, var in totals.items():
             reduction = self.reductions[node]
             whole = across(f, reduction, f.get(reduction.kind(made.lanes), var), made.lanes)
@@ -177,29 +153,19 @@ class _Loops:
             part = f(f"getelementptr {kind}, ptr {parts}, i64 {item}")
             store(f, reduction.dtype, part, whole, 1)
 
-    def _columns_here(self, node: Node) -> int:
-        """How many elements of a sum over columns one item fills."""
-        return math.prod(_shape(node.outputs[0])) // math.prod(
-            loop.size for loop in self.plan.outer
-        )
-
-    def _column_places(self, index: Mapping[int, str], piece: str, scratch: str) -> dict[Node, str]:
-        """Where sums over columns are added up."""
+    def _column_place(self, node: Node, index: Mapping[int, str], piece: str, scratch: str) -> str:
+        """Where a sum over columns begins."""
         f = self.f
-        found: dict[Node, str] = {}
-        for node in self.plan.column_sums:
-            reduction = self.reductions[node]
-            kind = memory_type(reduction.dtype)
-            access = result_access(self.group, node.outputs[0])
-            if node in self.scratch_at:
-                place = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
-                size = math.prod(_shape(node.outputs[0]))
-                skip = f(f"mul i64 {piece}, {size}")
-                place = f(f"getelementptr {kind}, ptr {place}, i64 {skip}")
-            else:
-                place = self.pointers[access.root]
-            found[node] = self._moved(place, access, index, kind)
-        return found
+        kind = memory_type(self.reductions[node].dtype)
+        access = result_access(self.group, node.outputs[0])
+        if node in self.scratch_at:
+            place = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
+            size = math.prod(_shape(node.outputs[0]))
+            skip = f(f"mul i64 {piece}, {size}")
+            place = f(f"getelementptr {kind}, ptr {place}, i64 {skip}")
+        else:
+            place = self.pointers[access.root]
+        return self._moved(place, access, index, kind)
 
     def _moved(self, place: str, access: Access, index: Mapping[int, str], kind: str) -> str:
         f = self.f
@@ -235,7 +201,7 @@ class _Loops:
         self,
         outer: Mapping[int, str],
         block: str,
-        sums: Mapping[Node, str],
+        sums: Columns,
         totals: Mapping[Node, str],
     ) -> None:
         f, made, group = self.f, self.plan, self.group
@@ -264,7 +230,7 @@ class _Loops:
         for stage in range(max(self.levels.values(), default=0) + 1):
             for node in group.nodes:  # what is the same for the row, as far as it is there
                 value = node.outputs[0]
-                ready = self._outer(value) and self.levels[value] == stage
+                ready = same_for_row(group, value) and self.levels[value] == stage
                 if ready and value not in known:
                     known[value] = once.value(value)
                     if value in group.outputs:
@@ -287,19 +253,21 @@ class _Loops:
         scalars: Mapping[Access, str],
         known: Mapping[Value, str],
         kept: dict[Value, str],
-        sums: Mapping[Node, str],
+        sums: Columns,
         totals: Mapping[Node, str],
     ) -> dict[Node, str]:
         """Run through the row once; gives the reductions that are done after it."""
         f, made, group, levels = self.f, self.plan, self.group, self.levels
-        operand = {node: self._level_before(node) for node in self.reductions}
+        operand = {node: level_before(group, levels, node) for node in self.reductions}
         reduced = [node for node in made.row_sums if operand[node] == stage]
         columns = [node for node in made.column_sums if operand[node] == stage]
         whole = [node for node in made.totals if operand[node] == stage]
         stored = [
             value
             for value in group.outputs
-            if value not in group.after and levels[value] == stage and not self._outer(value)
+            if value not in group.after
+            and levels[value] == stage
+            and not same_for_row(group, value)
         ]
         keeping = [value for value, at in self.kept.items() if at == stage]
         if not (reduced or columns or whole or stored or keeping):
@@ -349,6 +317,7 @@ class _Loops:
             for value, name in zip(stored, made_here, strict=True):
                 point.store(result_access(group, value), name)
             for node in (*reduced, *whole):
+                f.here(node.location)
                 reduction = self.reductions[node]
                 given = point.operand(node, group.operands[node][0])
                 given = reduction.taken(f, given, lanes, bits if lanes > 1 else None)
@@ -356,34 +325,19 @@ class _Loops:
                 kind = reduction.kind(lanes)
                 f.set(kind, var, reduction.joined(f, f.get(kind, var), given, lanes))
             for node in columns:
-                reduction = self.reductions[node]
+                f.here(node.location)
                 given = point.operand(node, group.operands[node][0])
-                given = reduction.taken(f, given, lanes, None)
-                place = sums[node]
-                access = result_access(group, node.outputs[0])
-                for a, step in access.steps:
-                    if a in index:
-                        by = f(f"mul i64 {index[a]}, {step}")
-                        kind = memory_type(reduction.dtype)
-                        place = f(f"getelementptr {kind}, ptr {place}, i64 {by}")
-                only = bits if lanes > 1 else None
-                before = load(f, reduction.dtype, place, lanes, only)
-                after = reduction.joined(f, before, given, lanes)
-                store(f, reduction.dtype, place, after, lanes, only)
+                sums.add(node, given, index, position, bits if lanes > 1 else None)
 
         self._run(work, block)
         found: dict[Node, str] = {}
         for node in reduced:
+            f.here(node.location)
             reduction = self.reductions[node]
             kind = reduction.kind(lanes)
             number = across(f, reduction, f.get(kind, vars_[node]), lanes)
             found[node] = reduction.finished(f, number)
         return found
-
-    def _level_before(self, node: Node) -> int:
-        """The level of what a reduction reduces."""
-        operand = self.group.operands[node][0]
-        return self.levels[operand] if isinstance(operand, Value) else 0
 
     def _reader(self, value: Value, room: str) -> Callable[[str], Callable[[Point], str]]:
         dtype = dtype_of(value)
@@ -413,7 +367,10 @@ class _Loops:
                 stop = _least(f, f(f"add i64 {start}, {BLOCK}"), str(whole))
             else:
                 start, stop = "0", str(whole)
-            if whole:
+            if in_registers(self.group, made):
+                for first in range(0, whole, made.lanes):
+                    work({last.axis: str(first)}, str(first), made.lanes)
+            elif whole:
                 with f.loop(start, stop, str(made.lanes)) as i:
                     position = f(f"add i64 {before}, {i}") if before != "0" else i
                     work({**index, last.axis: i}, position, made.lanes)
@@ -422,7 +379,7 @@ class _Loops:
                     if made.blocks > 1:
                         is_last = f(f"icmp eq i64 {block}, {made.blocks - 1}")
                         only_last.enter_context(f.when(is_last))
-                    position = f(f"add i64 {before}, {whole}")
+                    position = f(f"add i64 {before}, {whole}") if before != "0" else str(whole)
                     work({**index, last.axis: str(whole)}, position, left)
 
     @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.base.dtypes import NARROW_FLOATS
 from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
 from weft.codegen.target import Target
-from weft.ir.graph import Node, Value
+from weft.ir.graph import Node
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
 
 __all__ = ["Plan", "plan"]
@@ -78,7 +78,7 @@ def all_accesses(group: Group) -> list[Access]:
         for operand in group.operands[node]:
             if isinstance(operand, Leaf):
                 found[access_of(group, operand, group.places[node])] = None
-    for value in group.outputs:
+    for value in group.written:
         found[result_access(group, value)] = None
     return list(found)
 
@@ -133,6 +133,16 @@ def plan(group: Group, target: Target) -> Plan:
 
 
 def _lanes(group: Group, row: list[Loop], target: Target) -> int:
+    lanes = most_lanes(group, target)
+    length = row[-1].size if row else 1
+    least = 1
+    while least < length:
+        least *= 2
+    return min(lanes, least)
+
+
+def most_lanes(group: Group, target: Target) -> int:
+    """How many of the narrowest elements that a group computes with stand in a vector."""
     sizes = []
     for node in group.nodes:
         for value in (*node.inputs, *node.outputs):
@@ -141,12 +151,7 @@ def _lanes(group: Group, row: list[Loop], target: Target) -> int:
                 sizes.append(4 if dtype in NARROW_FLOATS else dtype.itemsize)
     if not sizes:
         sizes = [max(1, *(dtype_of(v).itemsize for n in group.nodes for v in n.outputs), 1)]
-    lanes = target.lanes(max(2, min(sizes)))
-    length = row[-1].size if row else 1
-    least = 1
-    while least < length:
-        least *= 2
-    return min(lanes, least)
+    return target.lanes(max(2, min(sizes)))
 
 
 def cost_of(group: Group, made: Plan) -> float:
@@ -155,14 +160,3 @@ def cost_of(group: Group, made: Plan) -> float:
     cycles += sum(COSTS.get(node.op.name, 1.0) for node in group.nodes)
     vectors = -(-made.elements // made.lanes) if made.lanes else 1
     return vectors * cycles / 3.0 / max(1, made.items)
-
-
-def levels(group: Group) -> dict[Value, int]:
-    """How many reductions over the row must be done before each value of the loops is there."""
-    found: dict[Value, int] = {}
-    for node in group.nodes:
-        before = [found.get(op, 0) for op in group.operands[node] if isinstance(op, Value)]
-        level = max(before, default=0)
-        value = node.outputs[0]
-        found[value] = level + (node.op.name in REDUCTIONS and value not in group.after)
-    return found

@@ -8,6 +8,7 @@ from typing import Any
 from weft.base.dtypes import DType
 from weft.codegen.elementwise import emit, literal, load, memory_type, splat, store
 from weft.codegen.loops.access import Access, access_of, dtype_of
+from weft.codegen.matmul.arith import plus, times
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group, Leaf, Operand, Scalar
@@ -54,6 +55,7 @@ class Point:
         self._scalars = scalars or {}
         self._saved = saved or {}
         self._values: dict[Any, str] = {}
+        self._offsets: dict[tuple[tuple[int, int], ...], str] = {}  # in elements, of equal steps
 
     # --- values -------------------------------------------------------------------------------
 
@@ -69,9 +71,21 @@ class Point:
             self._values[value] = found
         return found
 
-    def give(self, value: Value, name: str) -> None:
-        """What a value is here, from whoever computed it."""
+    def give(self, value: Value | Access, name: str) -> None:
+        """What a value (or what is read) is here, from whoever computed it."""
         self._values[value] = name
+
+    def moved(self, index: Mapping[int, str]) -> Point:
+        """Another point, at these indices of other axes."""
+        return Point(
+            self.f,
+            self.group,
+            self._pointer,
+            {**self.index, **index},
+            axis=self.axis,
+            lanes=self.lanes,
+            mask=self.mask,
+        )
 
     def _computed(self, value: Value) -> str:
         # Not by recursion: a chain of a thousand ops would be too deep.
@@ -99,6 +113,7 @@ class Point:
         return self._values[value]
 
     def _emitted(self, node: Node) -> str:
+        self.f.here(node.location)
         given = [
             (dtype_of(value), self.operand(node, operand))
             for value, operand in zip(node.inputs, self.group.operands[node], strict=True)
@@ -167,16 +182,17 @@ class Point:
 
     def at(self, access: Access) -> str:
         """The address of the first lane."""
-        f = self.f
         place = self._pointer(access)
-        for axis, step in access.steps:
-            if axis not in self.index:
-                continue
-            by = self.index[axis]
-            if step != 1:
-                by = f(f"mul i64 {by}, {step}")
-            place = f(f"getelementptr {memory_type(access.dtype)}, ptr {place}, i64 {by}")
-        return place
+        offset = self._offsets.get(access.steps)
+        if offset is None:
+            offset = "0"
+            for axis, step in access.steps:
+                if axis in self.index:
+                    offset = plus(self.f, offset, times(self.f, self.index[axis], step))
+            self._offsets[access.steps] = offset
+        if offset == "0":
+            return place
+        return self.f(f"getelementptr {memory_type(access.dtype)}, ptr {place}, i64 {offset}")
 
 
 def _scalar_dtype(node: Node, operand: Scalar, group: Group) -> DType:

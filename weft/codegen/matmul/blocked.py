@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, turn
-from weft.codegen.matmul.plan import FEW, Plan, up
+from weft.codegen.matmul.plan import FEW, NEAR, Plan, up
 from weft.codegen.matmul.product import Operand, Product
-from weft.codegen.matmul.tile import tile
+from weft.codegen.matmul.tile import Walk, terms, tile
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
 __all__ = ["blocked"]
 
+#: Tiles of at most so many terms, where there are at least so many, are written together with the
+#: ops on their sums, up to so many: for each element anew. To put the sums in memory and read them
+#: again takes a tenth of the time of such tiles.
+SHORT, MANY, WRITTEN_OUT = 64, 8, 80
 _GAP = 16  # elements between rows of a copy: no power of two apart, so they share the cache well
 
 
@@ -27,9 +32,16 @@ def blocked(
     plan: Plan,
     places: tuple[int, int, int | None],
     store: Store,
+    prologue: Source | None = None,
+    *,
+    ops: int,
 ) -> list[Kernel]:
-    """The kernels of a product that has at least one term and one element."""
-    writer = _Writer(module, product, number, plan, store)
+    """The kernels of a product that has at least one term and one element.
+
+    `ops`: about how many ops the store takes for an element.
+    """
+    writer = _Writer(module, product, number, plan, store, ops)
+    writer.prologue = prologue
     kernels = []
     if writer.scratch:
         kernels.append(writer.write_copies(f"{name}.copy", places))
@@ -37,13 +49,31 @@ def blocked(
     return kernels
 
 
+class Source(Protocol):
+    """Computes the elements of b that are packed, as it lies or turned: see
+    `weft.codegen.prologue`."""
+
+    @property
+    def panel(self) -> Callable[..., None]: ...
+
+    @property
+    def turned(self) -> Callable[..., None]: ...
+
+
 class _Writer:
     """What is known of a product that is cut by a plan, and the function that is written."""
 
     f: Function
+    prologue: Source | None = None
 
     def __init__(
-        self, module: Module, product: Product, number: Number, plan: Plan, store: Store
+        self,
+        module: Module,
+        product: Product,
+        number: Number,
+        plan: Plan,
+        store: Store,
+        ops: int,
     ) -> None:
         self.module = module
         self.product = product
@@ -57,6 +87,17 @@ class _Writer:
         self.blocks = -(-product.k // plan.terms)
         self.down = -(-self.tiles // plan.tiles)  # items below each other
         self.side = -(-self.panels // plan.panels)
+        # Whether sums go to the store from registers: not where tiles overlap, or are cut.
+        whole = product.n % self.panel == 0 or self.panels == 1
+        many = self.tiles * self.panels * product.stacks >= MANY
+        short = plan.rows * plan.vectors * ops <= WRITTEN_OUT
+        self.direct = self.blocks == 1 and product.k <= SHORT and many and short
+        self.direct = self.direct and whole and product.m % plan.rows == 0
+        # Whether a panel of b is copied when the one before is done with: where all of a stays in
+        # the first cache meanwhile, so shall the panel.
+        rows = plan.rows * plan.tiles
+        near = self.blocks == 1 and rows * product.k * number.size <= NEAR // 2
+        self.one_by_one = near and plan.a == "place" and plan.b == "own" and plan.panels > 1
         self.along = product.a.column == 1
         self.straight = product.b.column == 1
         # Bytes from one line of an operand, as it lies, to the next.
@@ -70,9 +111,10 @@ class _Writer:
         lines, length = (plan.rows, plan.terms)[:: 1 if self.along else -1]
         self.a_pitch = (up(length, self.lanes) + _GAP) * width
         self.a_own = lines * self.a_pitch
-        if plan.a == "shared":  # a panel for each tile, as of b
-            self.a_pitch = up(plan.rows, self.lanes) * width
-        self.a_tile = product.k * self.a_pitch
+        if plan.a == "shared":  # a panel for each tile, as of b, but without gaps between terms
+            self.a_pitch = plan.rows * width
+        # Terms are written as whole vectors: what is too much is the next term's, or room.
+        self.a_tile = up(product.k * self.a_pitch, 64) + self.lanes * width
         self.a_all = self.tiles * self.a_tile
         self.b_all = self.panels * self.b_panel  # of one matrix
         self.b_stacks = product.stacks if any(product.b.batch) else 1
@@ -112,7 +154,7 @@ class _Writer:
                     )
                     dst = address(f, dst, times(f, p, self.b_panel))
                     src = self._start(argument(f, places[1]), product.b, batch)
-                    self._copy_panel(src, dst, p, str(product.k))
+                    self._copy_panel(src, dst, p, ("0", str(product.k)), batch)
         f.do("ret i32 0")
         cost = product.k * self.panel * 0.1
         return Kernel(name, items, cost, self.scratch)
@@ -129,7 +171,8 @@ class _Writer:
         waiting = plan.tiles * plan.panels if self.blocks > 1 else 1
         self.sums = self._room(plan.rows * self.panel * self.number.width * waiting)
         self.a_room = self._room(self.a_own) if plan.a == "own" else ""
-        self.b_room = self._room(self.b_panel * plan.panels) if plan.b == "own" else ""
+        copies = 1 if self.one_by_one else plan.panels
+        self.b_room = self._room(self.b_panel * copies) if plan.b == "own" else ""
         with f.loop("%begin", "%end") as item:
             stack, rest = divided(f, item, self.down * self.side)
             side, down = divided(f, rest, self.down)
@@ -167,6 +210,10 @@ class _Writer:
         tiles = first, least(f, plus(f, first, str(plan.tiles)), str(self.tiles))
         left = times(f, side, plan.panels)
         panels = left, least(f, plus(f, left, str(plan.panels)), str(self.panels))
+        if self.one_by_one:
+            with f.loop(*panels) as p:
+                self._block(a, b, "0", str(k), tiles, (p, plus(f, p, "1")), batch)
+            return
         if self.blocks == 1:
             self._block(a, b, "0", str(k), tiles, panels, batch)
             return
@@ -196,8 +243,8 @@ class _Writer:
         if plan.b == "own":
             with f.loop(*panels) as p:
                 near = minus(f, p, panels[0])
-                self._copy_panel(b, address(f, self.b_room, times(f, near, self.b_panel)), p, count)
-        whole = product.n // self.panel  # panels that are
+                room = address(f, self.b_room, times(f, near, self.b_panel))
+                self._copy_panel(b, room, p, (start, count), batch)
         more, done = "false", None
         if self.blocks > 1:
             more = f(f"icmp ne i64 {start}, 0")
@@ -223,29 +270,72 @@ class _Writer:
                     at_b = address(f, b, times(f, p, self.b_panel))
                 else:
                     at_b = address(f, b, times(f, p, self.panel * number.size))
-                sums = self.sums
-                if self.blocks > 1:
-                    near = plus(f, times(f, minus(f, t, tiles[0]), plan.panels), near)
-                    sums = address(f, sums, times(f, near, plan.rows * self.panel * width))
-                given = (
-                    f"(ptr {at_a}, i64 {a_step}, ptr {at_b}, i64 {b_step}, i64 {count}, "
-                    f"ptr {sums}, i64 {self.panel * width}, i1 {more})"
-                )
-                if plan.b != "place" or product.n % self.panel == 0:
-                    f.do(f"call void @{self._tile(self.panel)}{given}")
-                elif whole == 0:
-                    f.do(f"call void @{self._tile(product.n)}{given}")
-                else:  # where b lies there is nothing behind its last column
-                    inner = f(f"icmp slt i64 {p}, {whole}")
-                    with f.when(inner):
-                        f.do(f"call void @{self._tile(self.panel)}{given}")
-                    with f.when(f(f"xor i1 {inner}, true")):
-                        f.do(f"call void @{self._tile(product.n % self.panel)}{given}")
-                if done is None:
-                    self._put(sums, t, row, p, batch)
+                walk = Walk(at_a, str(a_step), at_b, str(b_step), count)
+                if self.direct:
+                    self._at_once(walk, row, p, batch)
                 else:
-                    with f.when(done):
+                    near = plus(f, times(f, minus(f, t, tiles[0]), plan.panels), near)
+                    sums = self._summed(walk, near, p, more)
+                    if done is None:
                         self._put(sums, t, row, p, batch)
+                    else:
+                        with f.when(done):
+                            self._put(sums, t, row, p, batch)
+
+    def _summed(self, walk: Walk, near: str, p: str, more: str) -> str:
+        """Where the sums of a tile lie, the terms of a block added."""
+        f, plan, n, width = self.f, self.plan, self.product.n, self.number.width
+        sums = self.sums
+        if self.blocks > 1:
+            sums = address(f, sums, times(f, near, plan.rows * self.panel * width))
+        given = (
+            f"(ptr {walk.a}, i64 {walk.a_step}, ptr {walk.b}, i64 {walk.b_step}, i64 {walk.k}, "
+            f"ptr {sums}, i64 {self.panel * width}, i1 {more})"
+        )
+        whole = n // self.panel  # panels that are
+        if plan.b != "place" or n % self.panel == 0:
+            f.do(f"call void @{self._tile(self.panel)}{given}")
+        elif whole == 0:
+            f.do(f"call void @{self._tile(n)}{given}")
+        else:  # where b lies there is nothing behind its last column
+            inner = f(f"icmp slt i64 {p}, {whole}")
+            with f.when(inner):
+                f.do(f"call void @{self._tile(self.panel)}{given}")
+            with f.when(f(f"xor i1 {inner}, true")):
+                f.do(f"call void @{self._tile(n % self.panel)}{given}")
+        return sums
+
+    def _at_once(self, walk: Walk, row: str, p: str, batch: list[str]) -> None:
+        """A tile whose sums go from registers to the store."""
+        f, plan, number, lanes, n = self.f, self.plan, self.number, self.lanes, self.product.n
+        tail = n % lanes
+        made = terms(
+            f,
+            number if plan.a == "place" else number.packed,
+            number if plan.b == "place" else number.packed,
+            walk,
+            plan.rows,
+            plan.vectors,
+            ["zeroinitializer"] * (plan.rows * plan.vectors),
+            across=not self.along,
+            last=tail if plan.b == "place" else 0,
+        )
+        left = times(f, p, self.panel)
+        for r in range(plan.rows):
+            for v in range(plan.vectors):
+                index = [*batch, plus(f, row, str(r)), plus(f, left, str(v * lanes))]
+                some = tail if v == plan.vectors - 1 else 0
+                self._give(made[r * plan.vectors + v], index, some)
+
+    def _give(self, value: str, index: list[str], some: int = 0) -> None:
+        """Give a vector of sums to the store; where `some` is not 0 only so many lanes count."""
+        f, number, lanes = self.f, self.number, self.lanes
+        if some == 1:  # a mask of one lane: LLVM's X86 gets truncating stores of it wrong
+            one = f(f"extractelement {vector_type(number.kind, lanes)} {value}, i64 0")
+            self.store.put(f, number.narrowed(f, one, 1), 1, index)
+        else:
+            value = number.narrowed(f, value, lanes)
+            self.store.put(f, value, lanes, index, ones(some, lanes) if some else None)
 
     def _tile(self, columns: int) -> str:
         """The function for a tile of so many columns."""
@@ -266,9 +356,17 @@ class _Writer:
         row = times(f, t, rows)
         return row if m % rows == 0 else least(f, row, str(m - rows))
 
-    def _copy_panel(self, b: str, dst: str, p: str, count: str) -> None:
-        """Copy `count` terms of a panel of b."""
+    def _copy_panel(
+        self, b: str, dst: str, p: str, terms: tuple[str, str], batch: Sequence[str]
+    ) -> None:
+        """Copy some terms (the first, which `b` is at, and how many) of a panel of b."""
         f, product, number = self.f, self.product, self.number
+        if self.prologue is not None:
+            left = times(f, p, self.panel)
+            write = self.prologue.panel if self.straight else self.prologue.turned
+            write(f, number, dst, batch, terms, left, self.plan.vectors, product.n)
+            return
+        count = terms[1]
         src = address(f, b, times(f, p, self.panel * product.b.column * number.size))
         cols = least(f, minus(f, str(product.n), times(f, p, self.panel)), str(self.panel))
         step = self.panel * number.width
@@ -311,13 +409,7 @@ class _Writer:
             def give(v: str, some: int = 0) -> None:
                 at = f(f"getelementptr {kind}, ptr {line}, i64 {v}")
                 value = f(f"load {kind}, ptr {at}, align {self.number.width}")
-                place = [*index, plus(f, left, times(f, v, lanes))]
-                if some == 1:  # a mask of one lane: LLVM's X86 gets truncating stores of it wrong
-                    one = f(f"extractelement {kind} {value}, i64 0")
-                    self.store.put(f, self.number.narrowed(f, one, 1), 1, place)
-                else:
-                    value = self.number.narrowed(f, value, lanes)
-                    self.store.put(f, value, lanes, place, ones(some, lanes) if some else None)
+                self._give(value, [*index, plus(f, left, times(f, v, lanes))], some)
 
             if vectors != "0":
                 with f.loop("0", vectors) as v:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.codegen.kernel import Kernel, Store
-from weft.codegen.matmul.blocked import blocked
+from weft.codegen.matmul.blocked import Source, blocked
 from weft.codegen.matmul.dots import dots
 from weft.codegen.matmul.empty import empty
 from weft.codegen.matmul.flip import flipped, flipped_store
@@ -11,9 +13,10 @@ from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.plan import choose
 from weft.codegen.matmul.product import Product
 from weft.codegen.matmul.tile import Tiles
+from weft.codegen.target import Target
 from weft.codegen.text import Module
 
-__all__ = ["emit"]
+__all__ = ["emit", "packs_once"]
 
 
 def emit(
@@ -24,11 +27,17 @@ def emit(
     b: int,
     store: Store,
     scratch: int | None = None,
+    prologue: Source | None = None,
+    *,
+    ops: int = 1,
 ) -> list[Kernel] | None:
     """The kernels that compute a product, run one after the other.
 
     `a`, `b` and `scratch` are places in `%args`. What a kernel writes to scratch the next one
-    reads. Without a place for it there is none: large products are then slower.
+    reads. Without a place for it there is none: large products are then slower. `ops` says about
+    how many ops the store takes for an element.
+
+    `prologue` computes the elements of b where they are packed, see `packs_once`: they lie nowhere.
 
     None where there is no kernel: of complex numbers, or for operands in which neither rows nor
     columns lie side by side (a copy does).
@@ -50,4 +59,20 @@ def emit(
         return dots(module, name, product, number, (a, b), store)
     known = Tiles(module, number, across=product.a.column != 1)
     plan = choose(product, number, module.target, scratch is not None, known)
-    return blocked(module, name, product, number, plan, (a, b, scratch), store)
+    if prologue is not None and plan.b == "place":
+        plan = replace(plan, b="own")
+    return blocked(module, name, product, number, plan, (a, b, scratch), store, prologue, ops=ops)
+
+
+def packs_once(product: Product, target: Target) -> bool:
+    """Whether a product with memory for copies makes exactly one of its right operand."""
+    number = number_of(product.dtype)
+    product = product.settled()
+    if number is None or not product.k or min(product.m, product.n) < 2:
+        return False
+    plan = choose(product, number, target, True, ())
+    tiles = -(-product.m // plan.rows)
+    copies = -(-tiles // plan.tiles)  # by items below each other
+    if not all(product.b.batch):
+        copies *= product.stacks
+    return plan.b == "shared" or (plan.b == "own" and copies == 1)

@@ -5,11 +5,14 @@ A copy is of the type that is computed in, so narrow elements are widened once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from weft.codegen.matmul.arith import address
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["copy", "fold", "panel", "turn"]
+__all__ = ["copy", "exchange", "fold", "panel", "turn"]
 
 _PARAMS = [
     ("ptr noalias", "src"),
@@ -84,7 +87,6 @@ def turn(module: Module, number: Number, columns: int) -> str:
         final = f("sub i64 %rows, 1")
         rows = f(f"and i64 {f(f'add i64 %rows, {lanes - 1}')}, {-lanes}")
         edge = f(f"sub i64 %cols, {side}")
-        mask = _below(f, "%cols", side, 0) if short else None
         with f.loop("0", rows, str(side)) as i:
             lines = [
                 _at(f, "%src", "%src_step", _least(f, f"add i64 {i}, {t}", final))
@@ -93,29 +95,64 @@ def turn(module: Module, number: Number, columns: int) -> str:
             out = f(f"getelementptr {number.kind}, ptr %dst, i64 {i}")
             with f.loop("0", "%cols", str(side)) as j:
                 at = "0" if short else _least(f, f"add i64 {j}, 0", edge)
-                block = []
-                for line in lines:
-                    place = f(f"getelementptr {number.memory}, ptr {line}, i64 {at}")
-                    block.append(number.load(f, place, side, mask))
-                for t, row in enumerate(_exchange(f, block, kind)):
-                    place = _at(f, out, "%dst_step", f(f"add i64 {at}, {t}"))
+                starts = [
+                    f(f"getelementptr {number.memory}, ptr {line}, i64 {at}") for line in lines
+                ]
+
+                def part(t: int, first: int, count: int, starts: list[str] = starts) -> str:
+                    mask = _below(f, "%cols", count, first) if short else None
+                    place = address(f, starts[t], str(first * number.size))
+                    return number.load(f, place, count, mask)
+
+                place = _at(f, out, "%dst_step", at)
+                for row in exchange(f, number, side, part):
                     f.do(f"store {kind} {row}, ptr {place}, align {number.width}")
+                    place = f(f"getelementptr i8, ptr {place}, i64 %dst_step")
         f.do("ret void")
 
     return module.once(name, make)
 
 
-def _exchange(f: Function, block: list[str], kind: str) -> list[str]:
-    """A square block with rows and columns exchanged, half by half, quarter by quarter…"""
-    step = len(block) // 2
-    while step:
-        for i in range(len(block)):
-            if not i & step:
-                block[i], block[i + step] = _halves(
-                    f, block[i], block[i + step], kind, len(block), step
-                )
-        step //= 2
-    return block
+def exchange(
+    f: Function, number: Number, side: int, part: Callable[[int, int, int], str]
+) -> list[str]:
+    """A square block with rows and columns exchanged; it is one or two times 16 bytes wide.
+
+    `part` reads some elements of a row: which row, the first of them, how many. Halves of vectors
+    are put together where they are read, which is free; within halves elements are interleaved,
+    which is the cheapest way to move them.
+    """
+    short = min(side, 16 // number.width)
+    kind, half = vector_type(number.kind, side), vector_type(number.kind, short)
+    made: list[str] = []
+    for first in range(0, side, short):
+        block = [part(t, first, short) for t in range(side)]
+        if side > short:
+            order = _numbers(list(range(side)))
+            block = [
+                f(f"shufflevector {half} {x}, {half} {y}, <{side} x i32> {order}")
+                for x, y in zip(block[:short], block[short:], strict=True)
+            ]
+        for _ in range(short.bit_length() - 1):
+            pairs = zip(block[: short // 2], block[short // 2 :], strict=True)
+            block = [row for x, y in pairs for row in _interleaved(f, x, y, kind, side, short)]
+        made += block
+    return made
+
+
+def _interleaved(f: Function, x: str, y: str, kind: str, lanes: int, short: int) -> tuple[str, str]:
+    """The elements of two vectors in turn: of the lower halves of each 16 bytes, of the upper."""
+    low = [
+        start + i // 2 + (lanes if i % 2 else 0)
+        for start in range(0, lanes, short)
+        for i in range(short)
+    ]
+    high = [lane + short // 2 for lane in low]
+    first, second = (
+        f(f"shufflevector {kind} {x}, {kind} {y}, <{lanes} x i32> {_numbers(order)}")
+        for order in (low, high)
+    )
+    return first, second
 
 
 def fold(f: Function, rows: list[str], kind: str, add: str) -> str:

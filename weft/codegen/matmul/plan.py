@@ -11,7 +11,7 @@ from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.product import Product
 from weft.codegen.target import Target
 
-__all__ = ["FEW", "Plan", "choose", "even", "up"]
+__all__ = ["FEW", "NEAR", "Plan", "choose", "even", "up"]
 
 #: Where a tile reads an operand: where it lies, in a copy made by its thread, or in one that all
 #: threads share.
@@ -71,7 +71,10 @@ def choose(
     most = 14
     if product.a.column == 1 and a == "place":
         most = _together(product.a.row * number.size)
-    rows, vectors = _tile(m, n, lanes, target, most, made)
+    # Terms that lie a page apart meet in the cache, and each needs the page's address: they are
+    # copied, and a copy for tiles of few rows takes long.
+    far = product.a.column != 1 and math.gcd(product.a.column * number.size, 4096) >= 2048
+    rows, vectors = _tile(m, n, lanes, target, most, () if far else made)
     panel = vectors * lanes
     panels, tiles = -(-n // panel), -(-m // rows)
 
@@ -99,10 +102,8 @@ def choose(
             down = count
         elif panels * product.stacks < 8:
             down = max(count, -(-128 // rows))
-    if b == "shared" and product.a.column != 1 and panels > 2 and k >= 128:
-        # Terms that lie a page apart meet in the cache, and each needs the page's address.
-        far = math.gcd(product.a.column * number.size, 4096) >= 2048
-        a = "shared" if far else a
+    if far and b == "shared" and panels > 2 and k >= 128:
+        a = "shared"
     if terms < k:
         down = min(down, max(1, SUMS // (rows * line * side)))
         if b == "own" and sharing and down < tiles:

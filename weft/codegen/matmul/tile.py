@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
+from weft.codegen.matmul.arith import address, times
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["Tiles", "tile"]
+__all__ = ["Tiles", "Walk", "terms", "tile"]
 
 
 def tile(
@@ -62,10 +64,6 @@ class Tiles:
         return self._has(_name(number, number, rows, vectors, self._across, 0))
 
 
-#: Rows of `a` that one pointer reaches: base, base + step, base + 2 * step.
-_REACH = 3
-
-
 def _write(
     f: Function, a: Number, b: Number, rows: int, vectors: int, across: bool, last: int
 ) -> None:
@@ -81,62 +79,88 @@ def _write(
             for v in range(vectors):
                 yield f(f"getelementptr i8, ptr {line}, i64 {v * width}")
 
-    bases = ["%a"]
-    if not across:
-        for row in range(_REACH, rows, _REACH):
-            skip = f(f"mul i64 %a_step, {row}")
-            bases.append(f(f"getelementptr i8, ptr %a, i64 {skip}"))
-        double = f("shl i64 %a_step, 1")
-
-    start, again, head, end = (f.fresh(w) for w in ("start", "again", "terms", "end"))
+    start, again, begin = (f.fresh(w) for w in ("start", "again", "begin"))
     f.jump(start)
     f.block(start)
-    f.branch("%more", again, head)
+    f.branch("%more", again, begin)
     f.block(again)
-    before = [f(f"load {kind}, ptr {place}, align {a.width}") for place in places()]
-    f.jump(head)
+    old = [f(f"load {kind}, ptr {place}, align {a.width}") for place in places()]
+    f.jump(begin)
+    f.block(begin)
+    before = [f(f"phi {kind} [ zeroinitializer, %{start} ], [ {o}, %{again} ]") for o in old]
+    walk = Walk("%a", "%a_step", "%b", "%b_step", "%k")
+    made = terms(f, a, b, walk, rows, vectors, before, across=across, last=last)
+    for value, at in zip(made, places(), strict=True):
+        f.do(f"store {kind} {value}, ptr {at}, align {a.width}")
+    f.do("ret void")
 
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Where the operands of a tile begin, the bytes to their next lines, and how many terms."""
+
+    a: str
+    a_step: str
+    b: str
+    b_step: str
+    k: str
+
+
+#: Rows of `a` that one pointer reaches: base, base + step, base + 2 * step.
+_REACH = 3
+
+
+def terms(
+    f: Function,
+    a: Number,
+    b: Number,
+    walk: Walk,
+    rows: int,
+    vectors: int,
+    before: Sequence[str],
+    *,
+    across: bool,
+    last: int = 0,
+) -> list[str]:
+    """The loop over the terms of a tile: its sums, row after row, which start from `before`."""
+    lanes = f.module.target.lanes(a.width)
+    kind = vector_type(a.kind, lanes)
+    known = walk.a_step.isdigit()
+    reach = rows if across or known else _REACH
+    far = ["0", *[times(f, walk.a_step, row) for row in range(1, rows)]]
+    bases = [address(f, walk.a, skip) for skip in far[::reach]]
+    start, head, end = f.at, f.fresh("terms"), f.fresh("end")
+    f.jump(head)
     f.block(head)
     left, right = f"%{f.fresh('left')}", f"%{f.fresh('rest')}"
-    f.do(f"{left} = phi i64 [ %k, %{start} ], [ %k, %{again} ], [ {right}, %{head} ]")
+    f.do(f"{left} = phi i64 [ {walk.k}, %{start} ], [ {right}, %{head} ]")
 
-    def carried(kind: str, first: str, second: str) -> tuple[str, str]:
+    def carried(kind: str, first: str) -> tuple[str, str]:
         """A value that changes with each term: its name, and the name of the one that follows."""
         now, then = f"%{f.fresh('now')}", f"%{f.fresh('then')}"
-        f.do(
-            f"{now} = phi {kind} [ {first}, %{start} ], [ {second}, %{again} ], [ {then}, %{head} ]"
-        )
+        f.do(f"{now} = phi {kind} [ {first}, %{start} ], [ {then}, %{head} ]")
         return now, then
 
-    walks = [carried("ptr", base, base) for base in bases]
-    b_now, b_then = carried("ptr", "%b", "%b")
-    sums = [carried(kind, "zeroinitializer", old) for old in before]
+    walks = [carried("ptr", base) for base in bases]
+    b_now, b_then = carried("ptr", walk.b)
+    sums = [carried(kind, old) for old in before]
 
     columns = []
     for v in range(vectors):
-        at = f(f"getelementptr i8, ptr {b_now}, i64 {v * lanes * b.size}") if v else b_now
         mask = ones(last, lanes) if last and v == vectors - 1 else None
-        columns.append(b.load(f, at, lanes, mask))
+        columns.append(b.load(f, address(f, b_now, str(v * lanes * b.size)), lanes, mask))
     for row in range(rows):
-        if across:
-            at = f(f"getelementptr i8, ptr {walks[0][0]}, i64 {row * a.size}") if row else (
-                walks[0][0]
-            )  # fmt: skip
-        else:
-            at, step = walks[row // _REACH][0], row % _REACH
-            if step:
-                at = f(f"getelementptr i8, ptr {at}, i64 {'%a_step' if step == 1 else double}")
+        at = walks[row // reach][0]
+        at = address(f, at, str(row * a.size) if across else far[row % reach])
         value = a.spread(f, a.load(f, at, 1), lanes)
         for v in range(vectors):
             now, then = sums[row * vectors + v]
             f.do(f"{then} = {a.madd(f, lanes, value, columns[v], now)}")
 
     for now, then in walks:
-        f.do(f"{then} = getelementptr i8, ptr {now}, i64 {'%a_step' if across else a.size}")
-    f.do(f"{b_then} = getelementptr i8, ptr {b_now}, i64 %b_step")
+        f.do(f"{then} = getelementptr i8, ptr {now}, i64 {walk.a_step if across else a.size}")
+    f.do(f"{b_then} = getelementptr i8, ptr {b_now}, i64 {walk.b_step}")
     f.do(f"{right} = add nsw i64 {left}, -1")
     f.branch(f(f"icmp sgt i64 {left}, 1"), head, end)
     f.block(end)
-    for (_, then), at in zip(sums, places(), strict=True):
-        f.do(f"store {kind} {then}, ptr {at}, align {a.width}")
-    f.do("ret void")
+    return [then for _, then in sums]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from weft.base import dtypes
-from weft.codegen.conv.element import Element, PlainStore, element_of
+from weft.codegen.conv.element import PlainStore, element_of
 from weft.codegen.kernel import Kernel, Store
-from weft.codegen.pool.forward import LARGEST, SUM, Fold, emit_fold
+from weft.codegen.pool.forward import LARGEST, SUM, emit_fold
 from weft.codegen.pool.problem import Pooling, merged_windows
 from weft.codegen.pool.spread import emit_spread
 from weft.codegen.pool.winners import emit_indices, emit_pick
@@ -46,65 +48,42 @@ def _problem(
     return Pooling(math.prod(before[:-1]), channels, windows, element)
 
 
-def _store(node: Node, problem: Pooling, element: Element, positions: int) -> Store:
-    sizes = (problem.batch, problem.channels, positions)
-    return PlainStore(element, len(node.inputs), sizes)
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """
+    make       the kernels, from the problem and the store
+    of_result  whether the result has the elements that windows lie over: in derivatives; else the
+               result has one for each window
+    numbers    whether the result is places, as int64
+    """
 
+    make: Callable[[Module, str, Pooling, Store], list[Kernel]]
+    of_result: bool = False
+    numbers: bool = False
 
-def _fold(fold: Fold) -> Emitter:
-    def emit(
-        module: Module, name: str, node: Node, store: Store | None = None
+    def __call__(
+        self, module: Module, name: str, node: Node, store: Store | None = None
     ) -> list[Kernel] | None:
-        problem = _problem(module, node, node.inputs[0].tensor_type, store)
+        values = node.outputs if self.of_result else node.inputs
+        problem = _problem(module, node, values[0].tensor_type, store)
         if problem is None:
             return None
-        result = store or _store(node, problem, problem.element, problem.out)
-        return [emit_fold(module, name, problem, fold, result)]
-
-    return emit
-
-
-def _spread(largest: bool) -> Emitter:
-    def emit(
-        module: Module, name: str, node: Node, store: Store | None = None
-    ) -> list[Kernel] | None:
-        problem = _problem(module, node, node.outputs[0].tensor_type, store)
-        if problem is None:
+        element = element_of(dtypes.int64, module.target) if self.numbers else problem.element
+        if element is None:
             return None
-        result = store or _store(node, problem, problem.element, problem.size)
-        return emit_spread(module, name, problem, largest, result)
-
-    return emit
-
-
-def _emit_pick(
-    module: Module, name: str, node: Node, store: Store | None = None
-) -> list[Kernel] | None:
-    problem = _problem(module, node, node.inputs[0].tensor_type, store)
-    if problem is None:
-        return None
-    result = store or _store(node, problem, problem.element, problem.out)
-    return [emit_pick(module, name, problem, result)]
-
-
-def _emit_indices(
-    module: Module, name: str, node: Node, store: Store | None = None
-) -> list[Kernel] | None:
-    problem = _problem(module, node, node.inputs[0].tensor_type, store)
-    numbers = element_of(dtypes.int64, module.target)
-    if problem is None or numbers is None:
-        return None
-    result = store or _store(node, problem, numbers, problem.out)
-    return [emit_indices(module, name, problem, result)]
+        sizes = (problem.batch, problem.channels, problem.size if self.of_result else problem.out)
+        return self.make(
+            module, name, problem, store or PlainStore(element, len(node.inputs), sizes)
+        )
 
 
 #: For each card: `emit(module, name, node, store=None)`, its kernels, or None. A store is given the
 #: index (all axes before the channels as one, channel, position among all spatial ones).
 EMITTERS: dict[str, Emitter] = {
-    "max_pool": _fold(LARGEST),
-    "max_pool_indices": _emit_indices,
-    "max_pool_input": _spread(True),
-    "max_pool_pick": _emit_pick,
-    "sum_pool": _fold(SUM),
-    "sum_pool_input": _spread(False),
+    "max_pool": _Card(partial(emit_fold, fold=LARGEST)),
+    "max_pool_indices": _Card(emit_indices, numbers=True),
+    "max_pool_input": _Card(partial(emit_spread, largest=True), of_result=True),
+    "max_pool_pick": _Card(emit_pick),
+    "sum_pool": _Card(partial(emit_fold, fold=SUM)),
+    "sum_pool_input": _Card(partial(emit_spread, largest=False), of_result=True),
 }

@@ -45,7 +45,9 @@ class Fold:
 LARGEST, SUM = Fold(True), Fold(False)
 
 
-def emit_fold(module: Module, name: str, problem: Pooling, fold: Fold, store: Store) -> Kernel:
+def emit_fold(
+    module: Module, name: str, problem: Pooling, store: Store, *, fold: Fold
+) -> list[Kernel]:
     """One item is some rows of windows of a plane. The elements lie at place 0."""
     f = module.function(name, "i32", PARAMS)
     element, windows = problem.element, problem.windows
@@ -73,7 +75,7 @@ def emit_fold(module: Module, name: str, problem: Pooling, fold: Fold, store: St
     f.do("ret i32 0")
     lanes = element.lanes if problem.along else lanes_of(problem)
     work = problem.out * problem.taps / parts / max(lanes / 2, 1)
-    return Kernel(name, problem.planes * parts, work + 20)
+    return [Kernel(name, problem.planes * parts, work + 20)]
 
 
 def _across(

@@ -41,7 +41,7 @@ WRITTEN = 8
 
 
 def emit_spread(
-    module: Module, name: str, problem: Pooling, largest: bool, result: Store
+    module: Module, name: str, problem: Pooling, result: Store, *, largest: bool
 ) -> list[Kernel]:
     """g is at place 0; for the largest x and out at 1 and 2; then the result, then scratch."""
     rows = problem.windows[0].size if len(problem.windows) > 1 else 1

@@ -96,7 +96,7 @@ def _cost(problem: Pooling, parts: int) -> float:
     return problem.out * problem.taps / parts / max(lanes_of(problem) / 4, 1) + 20
 
 
-def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> Kernel:
+def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list[Kernel]:
     """max_pool_pick(v, x, out): of each window the element of v where x is the largest."""
     f = module.function(name, "i32", PARAMS)
     element = problem.element
@@ -123,10 +123,10 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> Kern
         missing = "0.0" if element.real and lanes_of(problem) == 1 else "zeroinitializer"
         find_winners(f, problem, elements, results, rows, (element.kind, given), give, missing)
     f.do("ret i32 0")
-    return Kernel(name, problem.planes * parts, _cost(problem, parts))
+    return [Kernel(name, problem.planes * parts, _cost(problem, parts))]
 
 
-def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> Kernel:
+def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> list[Kernel]:
     """max_pool_indices(x, out): where the largest element of each window lies in its plane."""
     f = module.function(name, "i32", PARAMS)
     memory = memory_type(problem.element.dtype)
@@ -148,4 +148,4 @@ def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> K
         results = at(f, memory, out, mul(f, plane, problem.out))
         find_winners(f, problem, elements, results, rows, ("i64", given), give)
     f.do("ret i32 0")
-    return Kernel(name, problem.planes * parts, _cost(problem, parts))
+    return [Kernel(name, problem.planes * parts, _cost(problem, parts))]

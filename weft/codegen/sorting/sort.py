@@ -12,6 +12,7 @@ from weft.codegen.indexing.access import element, words
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of
+from weft.codegen.stop import LONG, end_where_asked, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -42,6 +43,8 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
     room = -(-axis.length * pair_size // 64) * 64
     f = module.function(name, "i32", PARAMS)
     source, out, scratch = (argument(f, i) for i in range(3))
+    per_element = 6.0 if axis.length <= _SHORT else 3.0 + 2.5 * size
+    run = argument(f, 3) if axis.length * per_element > LONG else None
     with f.loop("%begin", "%end") as item:
         pairs = element(f, scratch, f(f"mul i64 {item}, {2 * room}"), 1)
         spare = element(f, pairs, str(room), 1)
@@ -49,7 +52,7 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
         after = f(f"mul i64 {f(f'add i64 {item}, 1')}, {rows}")
         with f.loop(first, f(f"udiv i64 {after}, {max(items, 1)}")) as row:
             start = axis.row_start(f, row)
-            with f.loop("0", str(axis.length)) as k:
+            with long_loop(f, run, "0", str(axis.length)) as k:
                 place = _at(f, start, k, axis)
                 key = load_key(f, dtype, source, place, node.attrs["descending"])
                 key ^= -(1 << (8 * size - 1))  # unsigned, in the same order
@@ -63,10 +66,14 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
                 module.once(f"weft.insertion.{pair}", lambda m: _add_insertion(m, pair))
                 f.do(f"call void @weft.insertion.{pair}(ptr {pairs}, i64 {axis.length})")
             else:
-                module.once(f"weft.radix.{pair}", lambda m: _add_radix(m, pair))
+                radix = f"weft.radix.{pair}{'.long' if run else ''}"
+                module.once(radix, lambda m: _add_radix(m, radix, pair))
                 given = f"ptr {pairs}, ptr {spare}, i64 {axis.length}, i64 {size}"
-                ordered = f(f"call ptr @weft.radix.{pair}({given})")
-            with f.loop("0", str(axis.length)) as k:
+                ordered = f(f"call ptr @{radix}({given}, ptr {run or 'null'})")
+                if run is not None:
+                    with f.when(f(f"icmp eq ptr {ordered}, null")):
+                        end_where_asked(f, run)
+            with long_loop(f, run, "0", str(axis.length)) as k:
                 low = f(f"load {words(pair_size // 2)}, ptr {element(f, ordered, k, pair_size)}")
                 at = low if pair == "i128" else f(f"zext i32 {low} to i64")
                 if positions:
@@ -78,9 +85,8 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
                     to = element(f, out, _at(f, start, k, axis), size)
                     f.do(f"store {words(size)} {value}, ptr {to}, align {size}")
     f.do("ret i32 0")
-    per_element = 6.0 if axis.length <= _SHORT else 3.0 + 2.5 * size
     cost = axis.length * per_element * rows / max(items, 1)
-    return [Kernel(name, items, cost, items * 2 * room)]
+    return [Kernel(name, items, cost, items * 2 * room, stops=run is not None)]
 
 
 def _at(f: Function, start: str, k: str, axis: Axis) -> str:
@@ -118,10 +124,12 @@ def _add_insertion(module: Module, pair: str) -> None:
     f.do("ret void")
 
 
-def _add_radix(module: Module, pair: str) -> None:
-    """Sorts by the upper halves of pairs, from their lowest byte up; gives where they then are."""
-    params = [("ptr", "pairs"), ("ptr", "spare"), ("i64", "n"), ("i64", "bytes")]
-    f = module.function(f"weft.radix.{pair}", "ptr", params, "nounwind noinline")
+def _add_radix(module: Module, name: str, pair: str) -> None:
+    """Sorts by the upper halves of pairs, from their lowest byte up; gives where they then are, or
+    null where the run shall end."""
+    params = [("ptr", "pairs"), ("ptr", "spare"), ("i64", "n"), ("i64", "bytes"), ("ptr", "run")]
+    f = module.function(name, "ptr", params, "nounwind noinline")
+    run = "%run" if name.endswith(".long") else None
     size = 16 if pair == "i128" else 8
     counts = f.var("i64", count=256, align=64)
     source, target = f.var("ptr", "%pairs"), f.var("ptr", "%spare")
@@ -135,7 +143,7 @@ def _add_radix(module: Module, pair: str) -> None:
         digits = element(f, given, f(f"add i64 {byte}, {size // 2}"), 1)
         with f.loop("0", "256") as i:
             f.do(f"store i64 0, ptr {count_of(i)}")
-        with f.loop("0", "%n") as i:
+        with long_loop(f, run, "0", "%n", result="ptr null") as i:
             digit = f(f"load i8, ptr {element(f, digits, i, size)}")
             place = count_of(f(f"zext i8 {digit} to i64"))
             old = f(f"load i64, ptr {place}")
@@ -152,7 +160,7 @@ def _add_radix(module: Module, pair: str) -> None:
             f.set("i64", most, f(f"select i1 {larger}, i64 {here}, i64 {old}"))
         # Where all have the same byte, they are in order of it.
         with f.when(f(f"icmp ult i64 {f.get('i64', most)}, %n")):
-            with f.loop("0", "%n") as i:
+            with long_loop(f, run, "0", "%n", result="ptr null") as i:
                 digit = f(f"load i8, ptr {element(f, digits, i, size)}")
                 value = f(f"load {pair}, ptr {element(f, given, i, size)}, align 8")
                 place = count_of(f(f"zext i8 {digit} to i64"))

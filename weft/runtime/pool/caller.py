@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from weft.codegen.text import Function, Module
 from weft.runtime.pool.layout import COUNT, OPEN, PARALLEL, WAITING, fetch, field, put, slot
+from weft.runtime.pool.poll import POLL_NS
 from weft.runtime.pool.system import Host, pause
+from weft.runtime.pool.work import end_where_asked
 
 __all__ = ["define_finish", "define_parallel"]
 
@@ -13,7 +15,8 @@ WAIT_NS, WAIT_ALONE_NS = 200_000, 5_000
 
 
 def define_finish(module: Module, host: Host) -> None:
-    """@finish(pool): close the job, and wait until all workers are out of it."""
+    """@finish(pool): close the job, and wait until all workers are out of it. Who waits long polls:
+    a worker may be at an item that takes long, and looks at `stop` meanwhile."""
     f = module.function("finish", "void", [("ptr", "pool")])
     word = field(f, "state")
     before = f(f"atomicrmw and ptr {word}, i32 {~OPEN} acq_rel")
@@ -39,7 +42,12 @@ def define_finish(module: Module, host: Host) -> None:
     state = fetch(f, "i32", "state", "acquire")
     f.branch(f(f"icmp eq i32 {f(f'and i32 {state}, {COUNT}')}, 0"), "out", "sleep")
     f.block("sleep")
-    f.do(f"call void @sleep(ptr %pool, ptr {word}, i32 {state})")
+    stop = f(f"load ptr, ptr {field(f, 'stop')}")
+    ends = f(f"icmp ne ptr {stop}, null")
+    most = f(f"select i1 {ends}, i64 {POLL_NS}, i64 0")
+    f.do(f"call void @sleep(ptr %pool, ptr {word}, i32 {state}, i64 {most})")
+    with f.when(ends):
+        end_where_asked(f)
     f.jump("bed")
     f.block("out")
     f.do("ret void")
@@ -66,7 +74,7 @@ def define_parallel(module: Module, *, threads: bool) -> None:
     else:
         f.jump("alone")
     f.block("alone")
-    items = f"ptr %pool, ptr %fn, ptr %args, i64 %items, i64 {grain}"
+    items = f"ptr %pool, ptr %fn, ptr %args, i64 %items, i64 {grain}, ptr %stop"
     f.do(f"ret i32 {f(f'call i32 @alone({items})')}")
 
 
@@ -95,6 +103,7 @@ def _together(f: Function, chunks: str, grain: str) -> None:
         ("i64", "items", "%items"),
         ("i64", "grain", grain),
         ("i64", "parts", parts),
+        ("ptr", "stop", "%stop"),
     ):
         f.do(f"store {kind} {value}, ptr {field(f, name)}")
     put(f, "i32", "status", "0")
@@ -113,7 +122,7 @@ def _together(f: Function, chunks: str, grain: str) -> None:
     with f.when(f(f"icmp ne i32 {fetch(f, 'i32', 'sleepers', 'seq_cst')}, 0")):
         count = f(f"trunc i64 {f(f'add i64 {parts}, -1')} to i32")
         f.do(f"call void @wake(ptr %pool, ptr {field(f, 'bell')}, i32 {count})")
-    f.do("call void @work(ptr %pool, i64 0, i1 true)")
+    f.do(f"call void @work(ptr %pool, i64 0, i1 {f('icmp ne ptr %stop, null')})")
     f.do("call void @finish(ptr %pool)")
     status = fetch(f, "i32", "status")
     f.do(f"store atomic i32 0, ptr {busy} release, align 4")

@@ -1,6 +1,6 @@
 """The thread pool's code, as LLVM IR: one function that runs a kernel's items on several threads.
 
-    i32 weft_parallel(ptr pool, ptr fn, ptr args, i64 items, i64 grain)
+    i32 weft_parallel(ptr pool, ptr fn, ptr args, i64 items, i64 grain, ptr stop)
 
 calls `i32 fn(ptr args, i64 begin, i64 end)` on ranges of (mostly) `grain` items that cover
 0 … items, and gives 0, or the first status that was not. How it goes:
@@ -14,6 +14,9 @@ calls `i32 fn(ptr args, i64 begin, i64 end)` on ranges of (mostly) `grain` items
   the caller leaves when the job is closed and the count is 0.
 - A worker that has nothing to do looks at the bell for some microseconds, then lets others run,
   then sleeps on the bell; it starts when the bell changes.
+- Between chunks the caller polls (below), and also while it waits for the others. Where the run
+  shall end, no more chunks are begun, and `stop`, an i32 of the run's, says so to those that take
+  long. A null for it says that the job must not be ended: it writes where inputs lie.
 - Another number of threads is a new generation of workers: the old ones end when they wake.
 
     i32 weft_poll(ptr pool)

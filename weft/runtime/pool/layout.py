@@ -24,6 +24,7 @@ FIELDS = {
     "items": 400,
     "grain": 408,
     "parts": 416,  # i64: how many slots are filled
+    "stop": 424,  # where to say that the run shall end; null where it must not
     "status": 512,  # i32: the first that was not 0
     "next_look": 640,  # i64: the counter's value from which on a poll looks at the clock
     "next_ask": 648,  # i64: the time from which on it asks Python
@@ -39,6 +40,7 @@ POOL_BYTES = FIELDS["slots"] + 128 * MOST_THREADS
 OPEN, WAITING, COUNT = 1 << 16, 1 << 17, (1 << 16) - 1
 
 PARALLEL = [("ptr", "pool"), ("ptr", "fn"), ("ptr", "args"), ("i64", "items"), ("i64", "grain")]
+PARALLEL += [("ptr", "stop")]
 
 _SIZE = {"i32": 4, "i64": 8, "ptr": 8}
 

@@ -10,6 +10,7 @@ from weft.runtime.pool.layout import field
 __all__ = ["Host", "declare", "define_now", "define_sleep", "host_of", "pause"]
 
 PRIVATE_WAIT, PRIVATE_WAKE = 128, 129
+_SLEEP = [("ptr", "pool"), ("ptr", "word"), ("i32", "value"), ("i64", "most")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,19 @@ def define_now(module: Module, host: Host) -> None:
 
 
 def define_sleep(module: Module, host: Host) -> None:
-    """@sleep(pool, word, value): until the word is another; @wake(pool, word, count)."""
+    """@sleep(pool, word, value, most): until the word is another or, where `most` is not 0, so many
+    nanoseconds (below a second) have passed; @wake(pool, word, count)."""
     (_sleep_by_futex if host.futex else _sleep_by_condition)(module, host)
 
 
 def _sleep_by_futex(module: Module, host: Host) -> None:
     module.declare("i64", "syscall", "i64, ...")
     call = f"call i64 (i64, ...) @syscall(i64 {host.futex}, ptr %word"
-    f = module.function("sleep", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "value")])
-    f.do(f"{call}, i32 {PRIVATE_WAIT}, i32 %value, ptr null, ptr null, i32 0)")
+    f = module.function("sleep", "void", _SLEEP)
+    time = f.var("i64", "0", count=2)
+    f.do(f"store i64 %most, ptr {f(f'getelementptr i64, ptr {time}, i64 1')}")
+    limit = f(f"select i1 {f('icmp eq i64 %most, 0')}, ptr null, ptr {time}")
+    f.do(f"{call}, i32 {PRIVATE_WAIT}, i32 %value, ptr {limit}, ptr null, i32 0)")
     f.do("ret void")
     f = module.function("wake", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "count")])
     f.do(f"{call}, i32 {PRIVATE_WAKE}, i32 %count, ptr null, ptr null, i32 0)")
@@ -113,15 +118,27 @@ def _sleep_by_condition(module: Module, _host: Host) -> None:
         ("pthread_mutex_lock", "ptr"),
         ("pthread_mutex_unlock", "ptr"),
         ("pthread_cond_wait", "ptr, ptr"),
+        ("pthread_cond_timedwait", "ptr, ptr, ptr"),
         ("pthread_cond_broadcast", "ptr"),
     ):
         module.declare("i32", name, params)
-    f = module.function("sleep", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "value")])
+    f = module.function("sleep", "void", _SLEEP)
+    time = f.var("i64", count=2)
     mutex, condition = field(f, "mutex"), field(f, "condition")
     f.do(f"call i32 @pthread_mutex_lock(ptr {mutex})")
     seen = f("load atomic i32, ptr %word seq_cst, align 4")
     with f.when(f(f"icmp eq i32 {seen}, %value")):
-        f.do(f"call i32 @pthread_cond_wait(ptr {condition}, ptr {mutex})")
+        for_long = f("icmp eq i64 %most, 0")
+        with f.when(for_long):
+            f.do(f"call i32 @pthread_cond_wait(ptr {condition}, ptr {mutex})")
+        with f.when(f(f"xor i1 {for_long}, true")):
+            f.do(f"call i32 @clock_gettime(i32 0, ptr {time})")  # conditions go by the day's time
+            rest_at = f(f"getelementptr i64, ptr {time}, i64 1")
+            rest = f(f"add i64 {f.get('i64', rest_at)}, %most")
+            whole = f(f"udiv i64 {rest}, 1000000000")
+            f.set("i64", time, f(f"add i64 {f.get('i64', time)}, {whole}"))
+            f.set("i64", rest_at, f(f"urem i64 {rest}, 1000000000"))
+            f.do(f"call i32 @pthread_cond_timedwait(ptr {condition}, ptr {mutex}, ptr {time})")
     f.do(f"call i32 @pthread_mutex_unlock(ptr {mutex})")
     f.do("ret void")
     f = module.function("wake", "void", [("ptr", "pool"), ("ptr", "word"), ("i32", "count")])

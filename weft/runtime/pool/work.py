@@ -5,15 +5,25 @@ from __future__ import annotations
 from weft.codegen.text import Function, Module
 from weft.runtime.pool.layout import PARALLEL, fetch, field, put, slot
 
-__all__ = ["define_alone", "define_work"]
+__all__ = ["define_alone", "define_work", "end_where_asked"]
 
-#: A range that one thread does alone is cut into so many parts, to poll between them.
-POLLS_ALONE = 64
+#: A range that one thread does alone is cut into so many parts, to poll between them; where that
+#: makes long parts, into parts of so many chunks.
+POLLS_ALONE, CHUNKS_ALONE = 64, 4096
 
 
 def _fail(f: Function, status: str) -> None:
     """The first status that is not 0 is the job's."""
     f.do(f"cmpxchg ptr {field(f, 'status')}, i32 0, i32 {status} monotonic monotonic")
+
+
+def end_where_asked(f: Function) -> None:
+    """Poll; where the run shall end, that is the job's status, and those inside of it are told."""
+    asked = f("call i32 @weft_poll(ptr %pool)")
+    with f.when(f(f"icmp ne i32 {asked}, 0")):
+        put(f, "i32", "status", asked)  # whatever else has failed: an exception waits
+        stop = f(f"load ptr, ptr {field(f, 'stop')}")
+        f.do(f"store atomic i32 {asked}, ptr {stop} monotonic, align 4")
 
 
 def define_work(module: Module) -> None:
@@ -52,9 +62,7 @@ def define_work(module: Module) -> None:
         with f.when(f(f"icmp ne i32 {status}, 0")):
             _fail(f, status)
         with f.when("%polls"):
-            asked = f("call i32 @weft_poll(ptr %pool)")
-            with f.when(f(f"icmp ne i32 {asked}, 0")):
-                put(f, "i32", "status", asked)  # whatever else has failed: an exception waits
+            end_where_asked(f)
         f.jump(more)
         f.block(done)
     f.do("ret void")
@@ -62,10 +70,12 @@ def define_work(module: Module) -> None:
 
 
 def define_alone(module: Module) -> None:
-    """i32 @alone(pool, fn, args, items, grain): all of it on this thread."""
+    """i32 @alone(pool, fn, args, items, grain, stop): all of it on this thread."""
     f = module.function("alone", "i32", PARALLEL)
+    polls = f("icmp ne ptr %stop, null")
     others = f(f"udiv i64 {f('add i64 %items, -1')}, %grain")  # chunks but for the first
-    at_once = f(f"add i64 {f(f'udiv i64 {others}, {POLLS_ALONE}')}, 1")
+    part = f(f"add i64 {f(f'udiv i64 {others}, {POLLS_ALONE}')}, 1")
+    at_once = f(f"call i64 @llvm.smin.i64(i64 {part}, i64 {CHUNKS_ALONE})")
     step = f(f"mul i64 {at_once}, %grain")
     with f.loop("0", "%items", step) as begin:
         left = f(f"sub i64 %items, {begin}")
@@ -74,9 +84,10 @@ def define_alone(module: Module) -> None:
         with f.when(f(f"icmp ne i32 {status}, 0")):
             f.do(f"ret i32 {status}")
             f.block(f.fresh("never"))
-        asked = f("call i32 @weft_poll(ptr %pool)")
-        with f.when(f(f"icmp ne i32 {asked}, 0")):
-            f.do(f"ret i32 {asked}")
-            f.block(f.fresh("never"))
+        with f.when(polls):
+            asked = f("call i32 @weft_poll(ptr %pool)")
+            with f.when(f(f"icmp ne i32 {asked}, 0")):
+                f.do(f"ret i32 {asked}")
+                f.block(f.fresh("never"))
     f.do("ret i32 0")
     module.declare("i64", "llvm.smin.i64", "i64, i64")

@@ -49,7 +49,7 @@ def define_worker(module: Module, host: Host) -> None:
     f.block("bed")
     f.branch(_rung(f, seen), "up", "sleep")
     f.block("sleep")
-    f.do(f"call void @sleep(ptr %pool, ptr {field(f, 'bell')}, i32 {f.get('i32', seen)})")
+    f.do(f"call void @sleep(ptr %pool, ptr {field(f, 'bell')}, i32 {f.get('i32', seen)}, i64 0)")
     f.jump("bed")
     f.block("up")
     f.do(f"atomicrmw sub ptr {field(f, 'sleepers')}, i32 1 seq_cst")

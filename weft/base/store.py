@@ -5,6 +5,10 @@ beside its place and then renamed, so any number of processes can write and read
 cut short or damaged counts as none. Where nothing can be written, nothing is kept, and nobody is
 bothered.
 
+Machine code is kept so (`weft.codegen.cache`) and the rewritten code of functions
+(`weft.capture.convert.kept`). Their names are digests of all that they depend on: nothing is ever
+looked up that could be out of date.
+
 WEFT_CACHE_DIR   the folder (default: `weft` in the user's cache folder)
 WEFT_CACHE_SIZE  how much to keep, such as "500 MB" (default 1 GiB): what was not used longest goes
 WEFT_CACHE=0     nothing is kept
@@ -12,7 +16,9 @@ WEFT_CACHE=0     nothing is kept
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -26,23 +32,37 @@ from typing import Any
 
 from weft.base.config import cache_dir
 from weft.base.errors import RangeError
+from weft.base.source import PACKAGE
 
-__all__ = ["clear", "files", "folder", "info", "name_of", "read", "write"]
+__all__ = ["clear", "files", "folder", "info", "name_of", "read", "sources", "write"]
 
 DEFAULT_SIZE = 1 << 30
-MAGIC = b"weft object\n"
+MAGIC = b"weft entry\n"
 DIGEST_BYTES = 20
-SUFFIX, UNFINISHED = ".o", ".part"
+SUFFIX, UNFINISHED = ".weft", ".part"
+#: What a process may write before it looks how much there is: this part of what may be kept.
+SMALL_PART = 64
 #: How old a file must be that some process began to write before it counts as left behind.
 ABANDONED_S = 3600.0
 
 
 def folder() -> Path | None:
     """Where entries are; None where nothing is kept."""
-    if os.environ.get("WEFT_CACHE", "").strip().lower() in ("0", "off", "no", "false"):
+    asked = os.environ.get
+    said = asked("WEFT_CACHE"), asked("WEFT_CACHE_DIR"), asked("XDG_CACHE_HOME"), asked("HOME")
+    if said not in _folders:
+        _folders[said] = _folder(said[0] or "")
+    return _folders[said]
+
+
+_folders: dict[tuple[str | None, ...], Path | None] = {}
+
+
+def _folder(switch: str) -> Path | None:
+    if switch.strip().lower() in ("0", "off", "no", "false"):
         return None
     try:
-        return cache_dir() / "native"
+        return cache_dir() / "entries"
     except RuntimeError:  # nobody's home
         return None
 
@@ -72,6 +92,34 @@ def files(place: Path | str, suffix: str) -> Iterator[tuple[str, os.stat_result]
         return
 
 
+_LOADED = time.time()
+
+
+@functools.cache
+def sources(*folders: str) -> bytes:
+    """Which Weft this is: size and time of each file in folders of the package.
+
+    What depends on them is named by it, so nobody who changes them has to remember to change a
+    number.
+    """
+    lines: list[str] = []
+    newest = 0
+    waiting = [os.path.join(PACKAGE, name) for name in folders]
+    while waiting:  # hundreds of files, before the first result: as little as can be for each
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(".py"):
+                    found = entry.stat()
+                    lines.append(f"{entry.path} {found.st_size} {found.st_mtime_ns}")
+                    newest = max(newest, found.st_mtime_ns)
+                elif "." not in name and name != "__pycache__" and entry.is_dir():
+                    waiting.append(entry.path)
+    if newest > _LOADED * 1e9:
+        lines.append(os.urandom(16).hex())  # not the files that this process runs: shared with none
+    return name_of("\n".join(sorted(lines)).encode()).encode()
+
+
 # --- entries -------------------------------------------------------------------------------------
 
 
@@ -80,9 +128,10 @@ def read(name: str) -> tuple[Any, list[bytes]] | None:
     place = folder()
     if place is None:
         return None
-    path = place / f"{name}{SUFFIX}"
+    path = f"{place}{os.sep}{name}{SUFFIX}"
     try:
-        data = path.read_bytes()
+        with open(path, "rb", 0) as file:
+            data = file.read()
     except OSError:
         return None
     head = len(MAGIC) + DIGEST_BYTES
@@ -135,19 +184,33 @@ def write(name: str, said: Any, blocks: Sequence[bytes] = ()) -> None:
 
 @dataclass(slots=True)
 class _Room:
-    """How much may be written until it is time to look at all the files again."""
+    """How much may be written until it is time to look at all the files.
+
+    That takes as long as there are many: a process that writes a little looks when it ends.
+    """
 
     left: dict[Path, int] = field(default_factory=dict)
+    due: dict[Path, int] = field(default_factory=dict)  # where it has not looked yet
 
     def spend(self, place: Path, size: int, most: int) -> None:
-        left = self.left.get(place, -1) - size
-        if left < 0:
-            # Others write too, each up to half of what was free when they looked.
-            left = (most - _trim(place, most)) // 2
-        self.left[place] = left
+        if place not in self.left:
+            self.left[place], self.due[place] = most // SMALL_PART, most
+        self.left[place] -= size
+        if self.left[place] < 0:
+            self.look(place, most)
+
+    def look(self, place: Path, most: int) -> None:
+        self.due.pop(place, None)
+        # Others write too, each up to half of what was free when they looked.
+        self.left[place] = (most - _trim(place, most)) // 2
+
+    def look_at_rest(self) -> None:
+        for place, most in list(self.due.items()):
+            self.look(place, most)
 
 
 _room = _Room()
+atexit.register(_room.look_at_rest)
 
 
 def _trim(place: Path, most: int) -> int:
@@ -191,7 +254,7 @@ def _most() -> int:
     if found is None:
         raise RangeError(
             f"WEFT_CACHE_SIZE is {text!r}",
-            op="the cache of native code",
+            op="the cache on disk",
             hint='a number of bytes, or such as "500 MB" or "2 GiB"',
         )
     return int(float(found[1]) * _UNITS[found[2]])

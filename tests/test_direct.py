@@ -1,0 +1,228 @@
+"""The call of a program in machine code beside the same in Python: results, places, references."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.tensor import Tensor, wrap
+from weft.runtime import direct as room
+from weft.runtime.delivery import Delivery
+from weft.runtime.executable import instrumented
+from weft.runtime.native import NativeProgram
+
+
+def program(function: Any, *examples: Any, written: dict[int, int] | None = None) -> NativeProgram:
+    return NativeProgram(weft.make_graph(function, *examples), written)
+
+
+def tensor(*shape: int, dtype: Any = np.float32, start: int = 0) -> Tensor:
+    size = int(np.prod(shape))
+    return wrap(np.arange(start, start + size).astype(dtype).reshape(shape))
+
+
+def step(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    g = x * 2
+    return w - g, g, weft.sum(w * x)
+
+
+SHAPES = [(), (0,), (1,), (3, 4), (2, 0, 3), (1, 1, 1, 5)]
+DTYPES = [np.float32, np.float64, np.int8, np.uint64, np.bool_, weft.bfloat16.numpy]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_outputs_are_those_of_python(shape: tuple[int, ...], dtype: Any) -> None:
+    x = tensor(*shape, dtype=dtype)
+    made = program(lambda x: (weft.where(x == x, x, x), weft.concat([x.reshape(-1)] * 2)), x)
+    assert type(made.call).__name__ == "builtin_function_or_method"
+    for got, want in zip(made.call([x]), made._in_python()([x]), strict=True):
+        assert got.__class__ is Tensor
+        assert got._node is None
+        assert got.grad is None
+        assert got._data.dtype == want._data.dtype
+        assert got.shape == want.shape
+        assert got.numpy().tobytes() == want.numpy().tobytes()
+        assert got._data.flags.owndata
+        assert got._data.flags.writeable
+
+
+@pytest.mark.parametrize("delivery", [Delivery(), Delivery({0: 0}), Delivery({0: 0}, {1: 0})])
+def test_outputs_go_where_they_belong(delivery: Delivery) -> None:
+    w, x = tensor(3, start=5), tensor(3)
+    old = w._data.copy()
+    made = program(step, w, x, written={0: 0})
+    call = made.delivering(delivery)
+    assert call is not None
+    rest = call([w, x])
+    assert len(rest) == 3 - len(delivery.values) - len(delivery.gradients)
+    new = w if delivery.values else rest.pop(0)
+    grad = w.grad if delivery.gradients else rest.pop(0)
+    assert grad is not None
+    np.testing.assert_array_equal(new.numpy(), old - 2 * x.numpy())
+    np.testing.assert_array_equal(grad.numpy(), 2 * x.numpy())
+    np.testing.assert_array_equal(rest[0].numpy(), (old * x.numpy()).sum())
+
+
+def test_an_array_that_nobody_else_has_is_written() -> None:
+    w, x = tensor(8), tensor(8)
+    call = program(step, w, x, written={0: 0}).delivering(Delivery({0: 0}, {1: 0}))
+    assert call is not None
+    at = w._data.ctypes.data
+    call([w, x])
+    assert w._data.ctypes.data == at
+    held = w._data  # a view, a copy of the name, another tensor
+    before = held.copy()
+    call([w, x])
+    assert w._data.ctypes.data != at
+    np.testing.assert_array_equal(held, before)
+
+
+def test_an_array_that_may_not_be_written_is_not() -> None:
+    w, x = tensor(8), tensor(8)
+    w._data.flags.writeable = False
+    call = program(step, w, x, written={0: 0}).delivering(Delivery({0: 0}))
+    assert call is not None
+    call([w, x])
+    np.testing.assert_array_equal(w.numpy(), -np.arange(8))
+    assert w._data.flags.writeable
+
+
+def test_one_tensor_that_is_two_inputs_is_not_written_while_it_is_read() -> None:
+    w = tensor(4)
+    call = program(step, w, w, written={0: 0}).delivering(Delivery({0: 0}))
+    assert call is not None
+    other = wrap(w._data)
+    call([w, other])
+    np.testing.assert_array_equal(w.numpy(), -np.arange(4))
+    np.testing.assert_array_equal(other.numpy(), np.arange(4))
+
+
+def test_references_are_counted() -> None:
+    w, x = tensor(4), tensor(4)
+    call = program(step, w, x, written={0: 0}).delivering(Delivery({0: 0}, {1: 0}))
+    assert call is not None
+    call([w, x])
+    things = [None, Tensor, w, x, x._data, np.dtype(np.float32)]
+    gc.collect()
+    blocks = sys.getallocatedblocks()
+    counts = [sys.getrefcount(thing) for thing in things]
+    for _ in range(1000):
+        call([w, x])
+    assert abs(sys.getallocatedblocks() - blocks) < 50
+    for thing, count in zip(things, counts, strict=True):
+        assert abs(sys.getrefcount(thing) - count) < 50, thing
+    count = sys.getrefcount(w._data)  # its tensor, and the argument
+    assert count == 2
+
+
+def test_inputs_in_another_order_are_made_dense() -> None:
+    x = wrap(np.arange(12, dtype=np.float32).reshape(3, 4).T)
+    made = program(lambda x: x * 2, tensor(4, 3))
+    np.testing.assert_array_equal(made.call([x])[0].numpy(), x.numpy() * 2)
+    np.testing.assert_array_equal(made.call([x[::-1]])[0].numpy(), x.numpy()[::-1] * 2)
+
+
+def test_a_call_inside_of_a_call_and_one_after_an_error() -> None:
+    inner: list[Any] = []
+
+    def look(x: Tensor) -> Tensor:
+        if float(x[0]) == 1:
+            inner.append(made.call([tensor(2, start=5)]))
+        if float(x[0]) == 2:
+            raise ValueError("two")
+        return x
+
+    made = program(lambda x: weft.py_call(look, weft.spec(2), x) + 1, tensor(2))
+    np.testing.assert_array_equal(made.call([tensor(2, start=1)])[0].numpy(), [2, 3])
+    np.testing.assert_array_equal(inner[0][0].numpy(), [6, 7])
+    with pytest.raises(ValueError, match="two"):
+        made.call([tensor(2, start=2)])
+    np.testing.assert_array_equal(made.call([tensor(2, start=3)])[0].numpy(), [4, 5])
+
+
+def test_many_threads() -> None:
+    made = program(lambda x: weft.cumulative_sum(x * 2), tensor(1000))
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x = tensor(1000, start=number)
+        want = np.cumsum(x.numpy() * 2)
+        found = [made.call([x])[0].numpy() for _ in range(50)]
+        wrong.extend(number for y in found if not np.allclose(y, want))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_no_memory_is_an_error_and_nothing_is_lost() -> None:
+    """The array of the second output cannot be had: the first is let go of."""
+    made = program(lambda x: (x + 1, weft.broadcast_to(x[0] * 1.0, (4,))), tensor(4))
+    kinds = made._outputs.kinds
+    kinds[1] = ((1 << 44,), np.float64)
+    call = made.delivering(Delivery())
+    assert call is not None
+    first = np.dtype(np.float32)
+    gc.collect()
+    before = sys.getrefcount(first)
+    for _ in range(100):
+        with pytest.raises(MemoryError):
+            call([tensor(4)])
+    gc.collect()
+    assert sys.getrefcount(first) - before < 20
+
+
+def test_without_it_the_same_is_done_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "places", lambda: None)
+    room._ready.cache_clear()
+    try:
+        w, x = tensor(3), tensor(3)
+        assert program(step, w, x).delivering(Delivery()) is None
+        assert [y.shape for y in program(step, w, x).call([w, x])] == [(3,), (3,), ()]
+    finally:
+        room._ready.cache_clear()
+
+
+def test_an_instrument_sees_all_outputs_and_they_arrive() -> None:
+    model = weft.nn.Linear(3, 2)
+    sgd = weft.optim.SGD(model.parameters(), lr=0.5)
+
+    @weft.compile(backend="native")
+    def train(x: Tensor) -> Tensor:
+        sgd.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        sgd.step()
+        return loss
+
+    x = tensor(4, 3)
+    train(x)
+    train(x)
+    before = model.weight.numpy().copy()
+    seen: list[tuple[str, int]] = []
+
+    def instrument(executable: Any, inputs: Any, proceed: Any) -> Any:
+        outputs = proceed(inputs)
+        seen.append((executable.name, len(outputs)))
+        return outputs
+
+    with instrumented(instrument):
+        loss = train(x)
+    assert seen == [("train", 5)]
+    assert loss.shape == ()
+    assert model.weight.grad is not None
+    want = before - 0.5 * model.weight.grad.numpy()
+    np.testing.assert_array_equal(model.weight.numpy(), want)
+    train(x)
+    assert len(seen) == 1
+    assert len(train.recordings) == 1

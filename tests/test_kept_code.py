@@ -1,0 +1,298 @@
+"""Rewritten code that is kept on disk is what rewriting gives, whatever happens to it."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import marshal
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import weft.nn.functional
+import weft.optim
+from weft.base import store
+from weft.capture.convert import convert as conversion
+from weft.capture.convert import kept as keeping
+from weft.capture.convert.convert import NoSource, convert
+from weft.capture.convert.statements import Statements
+from weft.capture.convert.structured import Structured
+
+MODULE = '''
+"""A user's file."""
+
+import weft
+
+OFFSET = 10.0
+
+
+def scaled(by):
+    def scale(x, *, shift=1.0):
+        return x * by + shift
+
+    return scale
+
+
+class Model:
+    __rate = 0.5
+
+    def step(self, x):
+        if x.sum() > 0:
+            y = x * self.__rate
+        else:
+            y = x - OFFSET
+        total = y
+        for i in range(3):
+            total = total + scaled(i)(y)
+        while abs(total).sum() < 100:
+            total = total * 2
+        return total, [part for part in (lambda: (x, y))()]
+
+
+def fails(x):
+    y = x * 2
+    return y.reshape(5, 5)
+'''
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.delenv("WEFT_CACHE", raising=False)
+    monkeypatch.setattr(keeping, "_texts", {})
+    return tmp_path / "kept" / "entries"
+
+
+@pytest.fixture
+def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions that are rewritten, in order."""
+    names: list[str] = []
+    really = conversion.transformed
+
+    def noted(function: types.FunctionType, transformer: type[Statements]) -> Any:
+        names.append(function.__name__)
+        return really(function, transformer)
+
+    monkeypatch.setattr(conversion, "transformed", noted)
+    return names
+
+
+def afresh(function: types.FunctionType, transformer: type[Statements] = Structured) -> Any:
+    """As a new process would do it."""
+    conversion._converted.clear()
+    conversion._originals.clear()
+    return convert(function, transformer)
+
+
+def imported(path: Path, text: str = MODULE) -> Any:
+    path.write_text(text)
+    linecache.checkcache(str(path))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def exact(code: types.CodeType) -> bytes:
+    """All that is in code: instructions, constants, names, lines and columns."""
+    return marshal.dumps(code, 2)
+
+
+def functions(module: Any) -> list[types.FunctionType]:
+    found = [*vars(module).values()]
+    for cls in [part for part in found if isinstance(part, type)]:
+        found += vars(cls).values()
+    return [
+        part
+        for part in found
+        if isinstance(part, types.FunctionType) and os.path.isfile(part.__code__.co_filename)
+    ]
+
+
+MODULES = (weft.nn.module, weft.nn.functional, weft.optim)
+OWN = {part.__code__: part for module in MODULES for part in functions(module)[:60]}
+
+
+@pytest.mark.parametrize("transformer", [Statements, Structured])
+def test_what_is_kept_is_what_rewriting_gives(
+    transformer: type[Statements], tmp_path: Path, rewritten: list[str]
+) -> None:
+    known = [*OWN.values(), *functions(imported(tmp_path / "user.py"))]
+    first = [exact(afresh(function, transformer)) for function in known]
+    assert len(rewritten) == len(known) > 90
+    assert [exact(afresh(function, transformer)) for function in known] == first
+    assert len(rewritten) == len(known)
+
+
+def test_functions_are_told_apart(tmp_path: Path, rewritten: list[str]) -> None:
+    same = "def f(x):\n    return x + 1\n"
+    here, there = imported(tmp_path / "a.py", same), imported(tmp_path / "b.py", same)
+    lower = imported(tmp_path / "c.py", f"\n{same}")
+    for module in (here, there, lower, here):
+        assert afresh(module.f).co_filename == module.__file__
+    assert len(rewritten) == 3
+    afresh(here.f, Statements)
+    assert len(rewritten) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setattr(store, "sources", lambda *_: b"another Weft"),
+        lambda patch: patch.setattr(sys, "version", "another Python"),
+    ],
+)
+def test_other_versions_rewrite_anew(
+    change: Callable[[pytest.MonkeyPatch], None],
+    tmp_path: Path,
+    rewritten: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = imported(tmp_path / "user.py")
+    for _ in range(2):
+        afresh(module.fails)
+    change(monkeypatch)
+    afresh(module.fails)
+    assert rewritten == ["fails"] * 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: data + b"x",
+        lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:],
+    ],
+)
+def test_a_damaged_entry_is_made_anew(
+    damage: Callable[[bytes], bytes], tmp_path: Path, place: Path, rewritten: list[str]
+) -> None:
+    module = imported(tmp_path / "user.py")
+    first = exact(afresh(module.fails))
+    (path,) = place.glob("*.weft")
+    good = path.read_bytes()
+    path.write_bytes(damage(good))
+    assert exact(afresh(module.fails)) == first
+    assert (len(rewritten), path.read_bytes()) == (2, good)
+
+
+@pytest.mark.parametrize("blocks", [[], [b""], [b"nonsense"], [marshal.dumps("no code")]])
+def test_an_entry_that_is_no_code_is_made_anew(
+    blocks: list[bytes], tmp_path: Path, place: Path, rewritten: list[str]
+) -> None:
+    module = imported(tmp_path / "user.py")
+    first = exact(afresh(module.fails))
+    (path,) = place.glob("*.weft")
+    store.write(path.stem, "fails", blocks)
+    assert exact(afresh(module.fails)) == first
+    assert len(rewritten) == 2
+
+
+def test_an_edited_file_is_read_anew(tmp_path: Path, rewritten: list[str]) -> None:
+    path = tmp_path / "user.py"
+    old = imported(path)
+    afresh(old.fails)
+    before = path.stat()
+    new = imported(path, MODULE.replace("x * 2", "x * 3"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # nothing but the text says it
+    assert 3 in afresh(new.fails).co_consts
+    assert len(rewritten) == 2
+    with pytest.raises(NoSource, match="has changed since"):
+        afresh(old.fails)
+
+
+def test_what_is_typed_is_not_kept(place: Path) -> None:
+    file = "<a cell>"
+    text = "def f(x):\n    return x\n"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    space: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), space)
+    afresh(space["f"])
+    assert not place.exists()
+
+
+def test_it_can_be_turned_off(
+    tmp_path: Path, place: Path, rewritten: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_CACHE", "0")
+    module = imported(tmp_path / "user.py")
+    assert exact(afresh(module.fails)) == exact(afresh(module.fails))
+    assert len(rewritten) == 2
+    assert not place.exists()
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys, traceback
+import user, weft
+from weft.capture.convert import convert
+from weft.passes import pipeline
+
+rewritten, optimized = [], []
+really, passes = convert.transformed, pipeline._run_all
+convert.transformed = lambda f, t: rewritten.append(f.__name__) or really(f, t)
+pipeline._run_all = lambda *args: optimized.append(args[1].name) or passes(*args)
+
+step = weft.compile(user.Model().step, backend="native")
+for x in (weft.tensor([1.0, 2.0]), weft.tensor([-3.0, 2.0])):
+    total, pair = step(x)
+    print(total.numpy().tolist(), [part.numpy().tolist() for part in pair])
+try:
+    weft.compile(user.fails, backend="native")(weft.ones(4))
+except weft.errors.WeftError as error:
+    print(type(error).__name__, error)
+    print([frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+           if frame.filename == user.__file__])
+print(len(step.recordings), file=sys.stderr)
+print(len(rewritten), len(optimized), file=sys.stderr)
+"""
+
+
+def started(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
+    (tmp_path / "main.py").write_text(PROGRAM)
+    root = Path(weft.__file__).parents[1]
+    return subprocess.Popen(
+        [sys.executable, "main.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[str, list[int]]:
+    """What a process says, and how much it rewrote and optimized."""
+    try:
+        said, noted = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, noted
+    return said, [int(word) for word in noted.split()[-2:]]
+
+
+def test_processes_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(MODULE)
+    plain, made = finished(started(tmp_path, WEFT_CACHE="0"))
+    assert not (tmp_path / "kept").exists()
+    assert "user.py:34 in fails" in plain
+    assert min(made) > 1
+    at_once = [started(tmp_path) for _ in range(2)]
+    assert [finished(process)[0] for process in at_once] == [plain] * 2
+    assert not list((tmp_path / "kept" / "entries").glob("*.part"))
+    assert finished(started(tmp_path)) == (plain, [0, 0])
+    (tmp_path / "user.py").write_text(MODULE.replace("x - OFFSET", "x + OFFSET"))
+    edited, made_anew = finished(started(tmp_path))
+    assert edited != plain
+    assert made_anew[0] == made[0]
+    assert finished(started(tmp_path, WEFT_CACHE="0"))[0] == edited

@@ -1,0 +1,105 @@
+"""Rewritten code on disk: a function that is as it was is not read and rewritten again.
+
+What rewriting makes of a function depends on its code (the names, lines and columns in it too), on
+the text it is read from, on the transformer, and on which Python and which Weft do it: all of that
+is the name of its entry. So an entry that is found is what rewriting would give, and one that is
+damaged is made anew (see `weft/base/store.py`).
+"""
+
+from __future__ import annotations
+
+import linecache
+import marshal
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+from weft.base import store
+from weft.base.source import PACKAGE
+
+#: Folders of the package that have a say in what a function is rewritten to.
+SOURCES = (os.path.join("capture", "convert"),)
+#: A form of `marshal` that writes equal code the same way, whoever else holds its parts.
+REPEATABLE = 2
+
+MOST_FILES = 256
+
+_LOADED = time.time()
+
+
+def is_untouched(file: str) -> bool:
+    """Whether a file of Weft itself has not been written since this process loaded it."""
+    return bool(_own_file(file))
+
+
+def kept(function: FunctionType, transformer: type, make: Callable[[], CodeType]) -> CodeType:
+    """The code that `make` rewrites a function to: from disk, where it is there already."""
+    name = _name(function, transformer) if store.folder() is not None else None
+    if name is None:
+        return make()
+    found = store.read(name)
+    if found is not None:
+        code = _loaded(found[1])
+        if code is not None:
+            return code
+    made = make()
+    try:
+        block = marshal.dumps(made)
+    except ValueError:  # constants that only this process has
+        return made
+    store.write(name, function.__qualname__, [block])
+    return made
+
+
+def _loaded(blocks: list[bytes]) -> CodeType | None:
+    """The code of an entry, whose checksum is right: this Python wrote it, or one just like it."""
+    try:
+        code = marshal.loads(blocks[0])
+    except (IndexError, ValueError, TypeError, EOFError):
+        return None
+    return code if isinstance(code, CodeType) else None
+
+
+def _name(function: FunctionType, transformer: type) -> str | None:
+    """What an entry is called; None where a function has nothing that tells it from others."""
+    code = function.__code__
+    text = _own_file(code.co_filename) or _text(code.co_filename, function.__globals__)
+    if not text or not transformer.__module__.startswith("weft.capture.convert."):
+        return None
+    try:
+        exact = marshal.dumps(code, REPEATABLE)
+    except ValueError:
+        return None
+    python = f"{sys.version} {sys.flags.optimize} {transformer.__qualname__}"
+    return store.name_of(b"converted 1", python.encode(), store.sources(*SOURCES), text, exact)
+
+
+def _own_file(file: str) -> bytes:
+    """Which text a file of Weft's own has, without reading it: nothing, where it is not sure."""
+    if not file.startswith(PACKAGE):
+        return b""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return b""
+    if found.st_mtime >= _LOADED - 60:
+        return b""
+    return f"{found.st_size} {found.st_mtime_ns}".encode()
+
+
+_texts: dict[str, tuple[list[str], bytes]] = {}
+
+
+def _text(file: str, module: dict[str, Any]) -> bytes:
+    """The text of a user's file, in short; nothing, where what is typed or generated is in none."""
+    lines = linecache.getlines(file, module)
+    known = _texts.get(file)
+    if known is None or known[0] is not lines:
+        text = "".join(lines).encode("utf-8", "surrogatepass") if os.path.isfile(file) else b""
+        if len(_texts) >= MOST_FILES:
+            _texts.clear()
+        known = _texts[file] = lines, store.name_of(text).encode() if text else b""
+    return known[1]

@@ -1,0 +1,116 @@
+"""Scans whose rows do not see each other: each thread goes through the loop with its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.codegen.control.flow import Frame, emit_control, scratch_of
+from weft.codegen.control.stacks import size_of_type
+from weft.codegen.emitters import emits, special
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.stop import end_where_asked
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Graph, Node
+from weft.ir.op import Trait
+from weft.schedule.groups import REDUCTIONS
+from weft.schedule.nodes import is_view
+from weft.schedule.scan_rows import RowScan, row_scan
+
+__all__ = ["emit_rows", "in_rows"]
+
+#: Loops of less than this are not worth threads; an iteration of more is, by itself. In ns.
+LEAST, MOST = 40_000.0, 150_000.0
+#: Bytes of constants, which each part reads in each iteration: they have to stay in its cache.
+MOST_CONSTANTS = 512 << 10
+FLOPS_PER_NS = 60.0
+NS_PER_ELEMENT = 0.25  # of one elementwise op, about: some take ten times as long as others
+
+
+def in_rows(node: Node) -> RowScan | None:
+    """How a scan is cut into parts for threads, where that pays and is allowed."""
+    if node.op.name != "scan" or not all(map(_is_generated, node.graphs[0].nodes)):
+        return None
+    constants = node.inputs[: node.attrs["consts"]]
+    if sum(size_of_type(value.type) for value in constants) > MOST_CONSTANTS:
+        return None
+    once = _nanoseconds(node.graphs[0])
+    if once > MOST or once * node.attrs["length"] < LEAST:
+        return None
+    return row_scan(node)
+
+
+def _is_generated(node: Node) -> bool:
+    """Whether a node is machine code of one kernel or none: no loop inside, no call into Python."""
+    if node.graphs:
+        return False
+    if is_view(node) or Trait.CREATION in node.op.traits or node.op.name == "constant":
+        return True
+    if node.op.elementwise or node.op.name in REDUCTIONS:
+        return emits(node)
+    return special(node) != ""
+
+
+def _nanoseconds(body: Graph) -> float:
+    total = 0.0
+    for node in body.nodes:
+        if not is_view(node):
+            given = tuple(value.tensor_type for value in node.inputs)
+            made = tuple(value.tensor_type for value in node.outputs)
+            flops = node.op.estimate(given, made, **node.attrs).flops
+            pace = 1 / FLOPS_PER_NS if node.op.name == "matmul" else NS_PER_ELEMENT
+            total += flops * pace
+    return total
+
+
+def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, inner: int) -> Kernel:
+    """The kernel of a scan in parts; `body` is the function of one, which uses `inner` bytes.
+
+    Its `%args` are the operands and results of the scan, memory, and the run.
+    """
+    inner = -(-inner // 64) * 64
+    room = -(-(inner + scratch_of(node, cut.body)) // 64) * 64
+    values = [*node.inputs, *node.outputs]
+    part = module.function(
+        f"{name}.part", "i32", [("ptr", "args"), ("i64", "part"), ("ptr", "run")]
+    )
+    addresses = []
+    for place, (value, is_cut) in enumerate(zip(values, cut.rows, strict=True)):
+        start = argument(part, place)
+        if is_cut:
+            once = size_of_type(value.type)
+            if place >= node.attrs["consts"] and not _is_carried(node, place):
+                once //= node.attrs["length"]
+            step = part(f"mul i64 %part, {once // cut.parts}")
+            start = part(f"getelementptr i8, ptr {start}, i64 {step}")
+        addresses.append(start)
+    own = part(f"mul i64 %part, {room}")
+    arena = part(f"getelementptr i8, ptr {argument(part, len(values))}, i64 {own}")
+    count = len(node.inputs)
+    given, out = addresses[:count], addresses[count:]
+    poll: Callable[[], None] = lambda: end_where_asked(part, "%run")  # noqa: E731
+    emit_control(Frame(part, node, given, out, [body], arena, inner, _check(part), poll, cut.body))
+    part.do("ret i32 0")
+    f = module.function(name, "i32", PARAMS)
+    run = argument(f, len(values) + 1)
+    with f.loop("%begin", "%end") as item:
+        _check(f)(f(f"call i32 @{name}.part(ptr %args, i64 {item}, ptr {run})"))
+    f.do("ret i32 0")
+    cost = _nanoseconds(cut.body) * node.attrs["length"]
+    return Kernel(name, cut.parts, cost, room * cut.parts, stops=True)
+
+
+def _is_carried(node: Node, place: int) -> bool:
+    """Whether an operand or result is carried: it has no axis of the iterations."""
+    consts: int = node.attrs["consts"]
+    carries: int = node.attrs["carries"]
+    count = len(node.inputs)
+    return consts <= place < consts + carries or count <= place < count + carries
+
+
+def _check(f: Function) -> Callable[[str], None]:
+    def check(status: str) -> None:
+        with f.when(f(f"icmp ne i32 {status}, 0")):
+            f.do(f"ret i32 {status}")
+            f.block(f.fresh("never"))
+
+    return check

@@ -1,0 +1,233 @@
+"""Short rows, many of them: lanes run from row to row, so what is reduced stays in its lane.
+
+    for each item (as many rows as there are lanes):
+        rows that lie one after the other are turned: columns lie side by side in a small buffer
+        for each stage: the columns are run through once, each a vector with an element of each row
+        results are turned back
+
+A row of 10 elements would leave 6 of 16 lanes empty, and to join the others takes as long as exp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.base.dtypes import float32, float64
+from weft.codegen.elementwise import load, memory_type, store
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.loops.access import Access, dtype_of, result_access
+from weft.codegen.loops.plan import COSTS, Plan, most_lanes
+from weft.codegen.loops.point import Point
+from weft.codegen.loops.reduce import Reduction
+from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
+from weft.codegen.loops.turned import turn_back
+from weft.codegen.matmul.arith import address, least, minus, times
+from weft.codegen.matmul.numbers import number_of
+from weft.codegen.matmul.pack import turn
+from weft.codegen.target import Target
+from weft.codegen.text import Module
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import Group
+
+__all__ = ["abreast", "emit_abreast"]
+
+#: Elements of a row, at most.
+LONGEST = 16
+
+
+def abreast(group: Group, made: Plan, target: Target) -> bool:
+    """Whether the rows of a group are short and many, and lie so that lanes can run across them."""
+    if len(made.row) != 1 or len(made.outer) != 1 or made.column_sums or made.totals:
+        return False
+    if not 1 < made.row_size <= LONGEST or made.outer[0].size < most_lanes(group, target):
+        return False
+    return bool(made.row_sums) and all(
+        access.step(made.outer[0].axis) in (0, 1) or _turned(access, made)
+        for access in made.accesses
+    )
+
+
+def _turned(access: Access, made: Plan) -> bool:
+    """Whether rows lie one after the other, of numbers that can be turned."""
+    apart = access.step(made.outer[0].axis)
+    numbers = access.dtype in (float32, float64)
+    return numbers and apart >= made.row_size and access.step(made.row[0].axis) == 1
+
+
+def emit_abreast(
+    module: Module, name: str, group: Group, places: Mapping[Value, int], made: Plan
+) -> list[Kernel]:
+    """The kernel of a group for which `abreast` holds."""
+    return [_Abreast(module, name, group, places, made).kernel()]
+
+
+class _Abreast:
+    def __init__(
+        self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: Plan
+    ) -> None:
+        self.group = group
+        self.made = made
+        self.name = name
+        self.lanes = most_lanes(group, module.target)
+        self.columns, self.rows = made.row[0].size, made.outer[0].size
+        self.levels = levels(group)
+        self.kept = kept(group, made, self.levels)
+        self.reductions = {node: Reduction(node) for node in made.row_sums}
+        f = self.f = module.function(name, "i32", PARAMS)
+        roots = dict.fromkeys(access.root for access in made.accesses)
+        self.pointers = {root: argument(f, places[root]) for root in roots}
+        self.rooms = {
+            access: self._room(memory_type(access.dtype))
+            for access in made.accesses
+            if access.step(made.outer[0].axis) not in (0, 1)
+        }
+        self.kept_in = {value: self._room(memory_type(dtype_of(value))) for value in self.kept}
+        self.written = {result_access(group, value) for value in group.outputs}
+
+    def _room(self, kind: str) -> str:
+        """Memory for columns: at least as many as a vector has lanes, as `turn` wants it."""
+        return self.f.var(kind, count=max(self.columns, self.lanes) * self.lanes, align=64)
+
+    def kernel(self) -> Kernel:
+        f, lanes = self.f, self.lanes
+        items = -(-self.rows // lanes)
+        with f.loop("%begin", "%end") as item:
+            first = f(f"mul i64 {item}, {lanes}")
+            count, mask = str(lanes), None
+            if self.rows % lanes:
+                count = least(f, minus(f, str(self.rows), first), str(lanes))
+                mask = (self._below(count), count)
+            self._turn_in(first, count)
+            self._stages(first, mask)
+            self._turn_out(first, count)
+        f.do("ret i32 0")
+        cycles = len(self.made.accesses) + sum(
+            COSTS.get(node.op.name, 1.0) for node in self.group.nodes
+        )
+        return Kernel(self.name, items, self.columns * cycles / 3.0)
+
+    def _below(self, count: str) -> str:
+        """The mask of the rows that are there."""
+        f, lanes = self.f, self.lanes
+        steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        short = f(f"trunc i64 {count} to i32")
+        one = f(f"insertelement <{lanes} x i32> poison, i32 {short}, i64 0")
+        all_ = f(
+            f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, "
+            f"<{lanes} x i32> zeroinitializer"
+        )
+        return f(f"icmp slt <{lanes} x i32> <{steps}>, {all_}")
+
+    # --- turning --------------------------------------------------------------------------------
+
+    def _turn_in(self, first: str, count: str) -> None:
+        f = self.f
+        for access, room in self.rooms.items():
+            if access in self.written:
+                continue
+            number = number_of(access.dtype)
+            assert number is not None
+            size = access.dtype.itemsize
+            step = access.step(self.made.outer[0].axis) * size
+            src = address(f, self._start(access), times(f, first, step))
+            f.do(
+                f"call void @{turn(f.module, number, self.columns)}(ptr {src}, i64 {step}, "
+                f"ptr {room}, i64 {self.lanes * size}, i64 {count}, i64 {self.columns})"
+            )
+
+    def _turn_out(self, first: str, count: str) -> None:
+        f = self.f
+        for access, room in self.rooms.items():
+            if access not in self.written:
+                continue
+            number = number_of(access.dtype)
+            assert number is not None
+            name = turn_back(f.module, number, self.columns, self.lanes)
+            skip = times(f, first, self.columns * access.dtype.itemsize)
+            dst = address(f, self._start(access), skip)
+            f.do(f"call void @{name}(ptr {room}, ptr {dst}, i64 {count})")
+
+    def _start(self, access: Access) -> str:
+        offset = str(access.offset * access.dtype.itemsize)
+        return address(self.f, self.pointers[access.root], offset)
+
+    # --- stages ---------------------------------------------------------------------------------
+
+    def _stages(self, first: str, mask: tuple[str, str] | None) -> None:
+        f, group, made, lanes = self.f, self.group, self.made, self.lanes
+        rows, columns = made.outer[0].axis, made.row[0].axis
+        once = Point(f, group, self._start, {rows: first}, axis=rows, lanes=lanes, mask=mask)
+        known: dict[Value | Access, str] = {
+            access: once.load(access)
+            for access in made.accesses
+            if access not in self.written and not access.step(columns)
+        }
+        for stage in range(max(self.levels.values()) + 1):
+            for node in group.nodes:  # what is the same for a row, as far as it is there
+                value = node.outputs[0]
+                if same_for_row(group, value) and self.levels[value] == stage:
+                    known[value] = once.value(value)
+                    if value in group.outputs:
+                        once.store(result_access(group, value), known[value])
+            for node, found in self._stage(stage, once, known).items():
+                once.give(node.outputs[0], found)
+
+    def _stage(
+        self, stage: int, once: Point, known: Mapping[Value | Access, str]
+    ) -> dict[Node, str]:
+        """Run through the columns once; gives the reductions that are done after it."""
+        f, group, lanes = self.f, self.group, self.lanes
+        reduced = {
+            node: f.var(reduction.kind(lanes), reduction.begin(lanes))
+            for node, reduction in self.reductions.items()
+            if level_before(group, self.levels, node) == stage
+        }
+        stored = [
+            value
+            for value in group.outputs
+            if self.levels[value] == stage and not same_for_row(group, value)
+        ]
+        keeping = [value for value, at in self.kept.items() if at == stage]
+        if not (reduced or stored or keeping):
+            return {}
+        with f.loop("0", str(self.columns)) as column:
+            at = f(f"mul i64 {column}, {lanes}")
+            point = once.moved({self.made.row[0].axis: column})
+            for what, name in known.items():
+                point.give(what, name)
+            for access, room in self.rooms.items():
+                if access not in self.written:
+                    place = f(f"getelementptr {memory_type(access.dtype)}, ptr {room}, i64 {at}")
+                    point.give(access, load(f, access.dtype, place, lanes))
+            for value, before in self.kept.items():
+                if before < stage:
+                    dtype = dtype_of(value)
+                    place = f(
+                        f"getelementptr {memory_type(dtype)}, ptr {self.kept_in[value]}, i64 {at}"
+                    )
+                    point.give(value, load(f, dtype, place, lanes))
+            for value in keeping:
+                self._put(value, self.kept_in[value], at, point.value(value))
+            for value in stored:
+                access = result_access(group, value)
+                if access in self.rooms:
+                    self._put(value, self.rooms[access], at, point.value(value))
+                else:
+                    point.store(access, point.value(value))
+            for node, var in reduced.items():
+                reduction = self.reductions[node]
+                given = point.operand(node, group.operands[node][0])
+                given = reduction.taken(f, given, lanes, None)
+                kind = reduction.kind(lanes)
+                f.set(kind, var, reduction.joined(f, f.get(kind, var), given, lanes))
+        return {
+            node: self.reductions[node].finished(
+                f, f.get(self.reductions[node].kind(lanes), var), lanes
+            )
+            for node, var in reduced.items()
+        }
+
+    def _put(self, value: Value, room: str, at: str, made: str) -> None:
+        dtype = dtype_of(value)
+        place = self.f(f"getelementptr {memory_type(dtype)}, ptr {room}, i64 {at}")
+        store(self.f, dtype, place, made, self.lanes)

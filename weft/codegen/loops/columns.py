@@ -1,0 +1,99 @@
+"""Sums over columns, while the rows are run through: in registers, or where they are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from weft.codegen.elementwise import load, memory_type, store
+from weft.codegen.loops.access import Access, result_access
+from weft.codegen.loops.pieces import fill
+from weft.codegen.loops.plan import Plan
+from weft.codegen.loops.point import mask_literal
+from weft.codegen.loops.reduce import Reduction
+from weft.codegen.text import Function
+from weft.ir.graph import Node
+from weft.schedule.groups import Group
+
+__all__ = ["Columns", "in_registers"]
+
+#: Vectors of sums that stay in registers, and nodes that are written out for them, at most.
+HELD = 4
+WRITTEN_OUT = 24
+
+
+def in_registers(group: Group, made: Plan) -> bool:
+    """Whether rows are so short that they are written out, and all their sums stay in registers.
+
+    To add to memory, a row has to wait until the sums of the one before are there.
+    """
+    if not made.column_sums or made.blocks > 1 or len(made.row) > 1:
+        return False
+    vectors = -(-made.row_size // made.lanes)
+    return vectors * len(made.column_sums) <= HELD and vectors * len(group.nodes) <= WRITTEN_OUT
+
+
+class Columns:
+    """The sums of one item; `places` says where those of each node begin."""
+
+    def __init__(
+        self,
+        f: Function,
+        group: Group,
+        made: Plan,
+        reductions: Mapping[Node, Reduction],
+        places: Mapping[Node, str],
+    ) -> None:
+        self.f = f
+        self.made = made
+        self.reductions = reductions
+        self.access: dict[Node, Access] = {
+            node: result_access(group, node.outputs[0]) for node in made.column_sums
+        }
+        self.places = places
+        self.held = in_registers(group, made)
+        self._cells: dict[Node, list[str]] = {}
+
+    def begin(self) -> None:
+        f, lanes = self.f, self.made.lanes
+        for node, place in self.places.items():
+            reduction = self.reductions[node]
+            if self.held:
+                vectors = -(-self.made.row_size // lanes)
+                start = reduction.begin(lanes)
+                self._cells[node] = [f.var(reduction.kind(lanes), start) for _ in range(vectors)]
+                continue
+            size = math.prod(node.outputs[0].type.shape)  # type: ignore[union-attr]
+            fill(f, reduction, place, size // math.prod(loop.size for loop in self.made.outer))
+
+    def add(
+        self, node: Node, given: str, index: Mapping[int, str], position: str, mask: str | None
+    ) -> None:
+        """Add a vector of a row, which begins at `position`; lanes that do not count are masked."""
+        f, lanes, reduction = self.f, self.made.lanes, self.reductions[node]
+        given = reduction.taken(f, given, lanes, None)
+        if self.held:
+            kind = reduction.kind(lanes)
+            cell = self._cells[node][int(position) // lanes]
+            f.set(kind, cell, reduction.joined(f, f.get(kind, cell), given, lanes))
+            return
+        place = self.places[node]
+        for axis, step in self.access[node].steps:
+            if axis in index:
+                by = f(f"mul i64 {index[axis]}, {step}")
+                place = f(f"getelementptr {memory_type(reduction.dtype)}, ptr {place}, i64 {by}")
+        before = load(f, reduction.dtype, place, lanes, mask)
+        store(f, reduction.dtype, place, reduction.joined(f, before, given, lanes), lanes, mask)
+
+    def end(self) -> None:
+        """Write what is in registers."""
+        f, lanes = self.f, self.made.lanes
+        for node, cells in self._cells.items():
+            reduction = self.reductions[node]
+            for number, cell in enumerate(cells):
+                kind = memory_type(reduction.dtype)
+                first = number * lanes
+                place = f(f"getelementptr {kind}, ptr {self.places[node]}, i64 {first}")
+                count = min(lanes, self.made.row_size - first)
+                mask = mask_literal(lanes, count) if count < lanes else None
+                store(f, reduction.dtype, place, f.get(reduction.kind(lanes), cell), lanes, mask)

@@ -1,0 +1,61 @@
+"""What the stages of a row share: values that are the same for all of it, or kept for later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.codegen.loops.plan import COSTS, Plan
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import REDUCTIONS, Group
+
+__all__ = ["kept", "level_before", "levels", "same_for_row"]
+
+#: Elements of a row that are kept between stages, at most, and the cost from which that pays.
+KEEP = 16384
+COSTLY = 6.0
+
+
+def levels(group: Group) -> dict[Value, int]:
+    """How many reductions over the row must be done before each value of the loops is there."""
+    found: dict[Value, int] = {}
+    for node in group.nodes:
+        before = [found.get(op, 0) for op in group.operands[node] if isinstance(op, Value)]
+        level = max(before, default=0)
+        value = node.outputs[0]
+        found[value] = level + (node.op.name in REDUCTIONS and value not in group.after)
+    return found
+
+
+def level_before(group: Group, levels: Mapping[Value, int], node: Node) -> int:
+    """The level of what a reduction reduces."""
+    operand = group.operands[node][0]
+    return levels[operand] if isinstance(operand, Value) else 0
+
+
+def same_for_row(group: Group, value: Value) -> bool:
+    """Whether a value is the same for a whole row."""
+    if not group.row or value in group.after:
+        return False
+    return not any(axis in group.row for part in group.maps[value] for axis in part)
+
+
+def kept(group: Group, made: Plan, levels: Mapping[Value, int]) -> dict[Value, int]:
+    """Costly values of one stage that a later one uses, each with its stage."""
+    if made.row_size > KEEP or not made.row_sums:
+        return {}
+    cost: dict[Value, float] = {}
+    found: dict[Value, int] = {}
+    for node in group.nodes:
+        value = node.outputs[0]
+        level = levels[value]
+        uses = [op for op in group.operands[node] if isinstance(op, Value)]
+        reduces = node.op.name in REDUCTIONS and value not in group.after
+        where = level - 1 if reduces else level
+        for operand in uses:
+            late = levels[operand] < where and not same_for_row(group, value)
+            costly = cost.get(operand, 0) >= COSTLY
+            if late and costly and not same_for_row(group, operand):
+                found[operand] = levels[operand]
+        inner = [op for op in uses if levels[op] == level and not same_for_row(group, op)]
+        cost[value] = COSTS.get(node.op.name, 1.0) + sum(cost[op] for op in inner)
+    return found

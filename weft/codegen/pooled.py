@@ -1,0 +1,76 @@
+"""A convolution and the pooling of its result as one kernel: image by image, in the cache.
+
+Both kernels stay what they are. One around them has room on the stack for the result of one image;
+it calls the first for the items of an image, with an address for its results so that they fall
+there, and then the second. What is between the two is never written to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.codegen import pool
+from weft.codegen.conv.emit import stack_of
+from weft.codegen.conv.plan import STACK
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.text import Module
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import Group
+
+__all__ = ["emit_pooled", "pools"]
+
+#: Images are the items of work: there must be so many, else threads have nothing to do.
+IMAGES = 8
+
+
+def pools(module: Module, conv: Node, node: Node) -> bool:
+    """Whether a pooling of a convolution's result may be done with it."""
+    if conv.op.name not in ("conv", "conv_bias") or node.op.name not in ("max_pool", "sum_pool"):
+        return False
+    image, own = _image(node), stack_of(module, conv)
+    if not 0 < own <= STACK - image or node.inputs[0].tensor_type.shape[0] < IMAGES:
+        return False
+    return node.inputs[0].tensor_type.ndim == len(node.attrs["kernel"]) + 2
+
+
+def _image(node: Node) -> int:
+    """Bytes of one image that is pooled."""
+    kind = node.inputs[0].tensor_type
+    return int(kind.nbytes) // int(kind.shape[0])
+
+
+def emit_pooled(
+    module: Module, name: str, group: Group, places: Mapping[Value, int], kernels: list[Kernel]
+) -> list[Kernel] | None:
+    """The kernels of a convolution with those of the group's tail in the last one."""
+    node = group.tail
+    assert node is not None
+    whole, result = node.inputs[0], node.outputs[0]
+    found = pool.EMITTERS[node.op.name](module, f"{name}.pool", node, None)
+    if found is None:
+        return None
+    *before, first = kernels
+    (second,) = found
+    images, size = whole.tensor_type.shape[0], _image(node)
+    count = max(places.values()) + 1
+    f = module.function(f"{name}.pooled", "i32", PARAMS)
+    room = f.var("i8", count=size, align=64)
+    given = f.var(f"[{count} x ptr]", align=16)
+    pooled = f.var("[2 x ptr]", align=16)
+    f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
+    f.do(f"store ptr {argument(f, places[result])}, "
+         f"ptr {f(f'getelementptr ptr, ptr {pooled}, i64 1')}")  # fmt: skip
+    slot = f(f"getelementptr ptr, ptr {given}, i64 {places[whole]}")
+    with f.loop("%begin", "%end") as image:
+        # From here the image's results would begin, if this were the whole of them.
+        start = f(f"getelementptr i8, ptr {room}, i64 {f(f'mul i64 {image}, {-size}')}")
+        f.do(f"store ptr {start}, ptr {slot}")
+        f.do(f"store ptr {start}, ptr {pooled}")
+        following = f(f"add i64 {image}, 1")
+        for kernel, args in ((first, given), (second, pooled)):
+            each = kernel.items // images
+            begin, end = (f(f"mul i64 {i}, {each}") for i in (image, following))
+            f.do(f"call i32 @{kernel.name}(ptr {args}, i64 {begin}, i64 {end})")
+    f.do("ret i32 0")
+    cost = (first.items * first.cost + second.items * second.cost) / images
+    return [*before, Kernel(f.name, images, cost, first.scratch)]

@@ -1,0 +1,93 @@
+"""Totals of what a product gives in registers: a sum of squares, say, without reading it again.
+
+The product's kernel stays what it is. One around it calls it item by item, with room on the stack
+for what the item's elements come to (see `Epilogue`), and writes that down for each item; one more
+kernel joins these parts, in order. So the result depends on how the work is cut into items, and not
+on who does them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.codegen.elementwise import load, memory_type, store
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.loops.pieces import combine_totals
+from weft.codegen.loops.reduce import Reduction, across
+from weft.codegen.text import Function, Module
+from weft.ir.graph import Value
+from weft.schedule.groups import Group
+
+__all__ = ["add_to_total", "emit_totals"]
+
+#: Totals of an item are so many, side by side: a vector of elements has no more lanes than that.
+LANES = 32
+#: And so many of these vectors: neighbouring rows need not wait for each other, and each sum has
+#: fewer terms.
+WAYS = 4
+
+
+def add_to_total(
+    f: Function,
+    reduction: Reduction,
+    room: str,
+    value: str,
+    lanes: int,
+    index: Sequence[str],
+    mask: str | None,
+) -> None:
+    """Join elements at an index to the totals of the item at hand."""
+    assert lanes <= LANES
+    if len(index) > 1:
+        way = f(f"and i64 {index[-2]}, {WAYS - 1}")
+        kind = memory_type(reduction.dtype)
+        room = f(f"getelementptr [{LANES} x {kind}], ptr {room}, i64 {way}")
+    new = reduction.taken(f, value, lanes, mask)
+    old = load(f, reduction.dtype, room, lanes)
+    store(f, reduction.dtype, room, reduction.joined(f, old, new, lanes), lanes)
+
+
+def emit_totals(
+    module: Module,
+    name: str,
+    group: Group,
+    places: Mapping[Value, int],
+    scratch: int,
+    kernels: list[Kernel],
+) -> list[Kernel]:
+    """The kernels of a product with those of the group's totals; its memory is at `scratch`."""
+    *before, main = kernels
+    reductions = {node.outputs[0]: Reduction(node) for node in group.totals}
+    at, end = {}, -(-max(kernel.scratch for kernel in kernels) // 64) * 64
+    for value, reduction in reductions.items():
+        at[value] = end
+        end += -(-main.items * reduction.dtype.itemsize // 64) * 64
+    count = max(scratch, *places.values()) + 1
+    f = module.function(f"{name}.totals", "i32", PARAMS)
+    given = f.var(f"[{count} x ptr]", align=16)
+    f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
+    parts = argument(f, scratch)
+    rooms = {}
+    for value, reduction in reductions.items():
+        rooms[value] = f.var("i8", count=WAYS * LANES * reduction.dtype.itemsize, align=64)
+        slot = f(f"getelementptr ptr, ptr {given}, i64 {places[value]}")
+        f.do(f"store ptr {rooms[value]}, ptr {slot}")
+    with f.loop("%begin", "%end") as item:
+        for value, reduction in reductions.items():
+            store(f, reduction.dtype, rooms[value], reduction.begin(WAYS * LANES), WAYS * LANES)
+        following = f(f"add i64 {item}, 1")
+        f.do(f"call i32 @{main.name}(ptr {given}, i64 {item}, i64 {following})")
+        for value, reduction in reductions.items():
+            all_ = load(f, reduction.dtype, rooms[value], WAYS * LANES)
+            whole = across(f, reduction, all_, WAYS * LANES)
+            own = f(f"getelementptr i8, ptr {parts}, i64 {at[value]}")
+            kind = memory_type(reduction.dtype)
+            part = f(f"getelementptr {kind}, ptr {own}, i64 {item}")
+            store(f, reduction.dtype, part, whole, 1)
+    f.do("ret i32 0")
+    made = [*before, Kernel(f.name, main.items, main.cost + 20, end)]
+    for number, (value, reduction) in enumerate(reductions.items()):
+        last = f"{name}.total{number}"
+        out = places[value]
+        made.append(combine_totals(module, last, reduction, out, scratch, at[value], main.items))
+    return made

@@ -1,0 +1,44 @@
+"""Methods for compiled and traced functions that tell of themselves.
+
+As `weft.ops` gives methods to tensors: the capture, which makes these functions, knows nothing of
+tools that look at them. The tools are loaded when one is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from weft.capture.trace.traced import Traced
+
+__all__ = ["METHODS"]
+
+#: The name of each method, the function in `weft.inspect.methods` that it is, and what it tells.
+METHODS = {
+    "explain": (
+        "explain",
+        "What became of the function: see `weft.explain`. With arguments, it is called once.",
+    ),
+    "kernels": (
+        "kernels",
+        "The kernels of one of its programs (the latest), with their LLVM IR and assembly.",
+    ),
+    "diff": (
+        "diff_stages",
+        "What is different between two stages of one of its graphs: see `weft.inspect.diff`.",
+    ),
+}
+
+
+def _method(name: str, doc: str) -> Callable[..., Any]:
+    def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
+        tools = importlib.import_module("weft.inspect.methods")
+        return getattr(tools, name)(self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = name, doc
+    return method
+
+
+for _name, (_function, _doc) in METHODS.items():
+    setattr(Traced, _name, _method(_function, _doc))

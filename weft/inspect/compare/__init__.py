@@ -1,0 +1,1 @@
+"""Running a function in all modes, and finding where they part."""

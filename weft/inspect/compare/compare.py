@@ -1,0 +1,244 @@
+"""`weft.compare`: a function in every mode, on the same state, and the first op that differs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import RangeError, WeftError
+from weft.base.pytree import tree_flatten
+from weft.capture.from_source.compiled import Compiled
+from weft.capture.trace.traced import Traced
+from weft.compile import BACKENDS
+from weft.core.tensor import Tensor
+from weft.inspect.compare.close import Tolerance, distance
+from weft.inspect.compare.eager import Stream, forward_finding, gradient_finding
+from weft.inspect.compare.locate import Finding, in_code, in_passes
+from weft.inspect.compare.report import Comparison, Row
+from weft.inspect.compare.runs import GraphRun, noted_runs, replayed
+from weft.inspect.compare.state import State, arrays_of
+from weft.inspect.step.names import Names, caller
+from weft.runtime.executable import Executable
+from weft.runtime.interpreted import InterpretedProgram
+
+__all__ = ["compare"]
+
+Function = Callable[..., Any]
+
+
+def _as_captured(graph: Any, *delivery: Any) -> Executable:
+    """A graph that no pass has seen, run op by op."""
+    return Executable(
+        graph, lambda same: same, lambda made, *_: InterpretedProgram(made), *delivery
+    )
+
+
+#: How a function is made to run in each mode.
+MODES: dict[str, Callable[[Function], Function]] = {
+    "eager": lambda function: function,
+    "trace": lambda function: Traced(function, BACKENDS["interpret"]),
+    "source": lambda function: Compiled(function, _as_captured),
+    "interpret": lambda function: Compiled(function, BACKENDS["interpret"]),
+    "native": lambda function: Compiled(function, BACKENDS["native"]),
+}
+
+
+def compare(
+    function: Function,
+    *args: Any,
+    backends: Sequence[str] = tuple(MODES),
+    rtol: float | None = None,
+    atol: float | None = None,
+    **kwargs: Any,
+) -> Comparison:
+    """Run a function in several modes, and name the first op where they differ, with its line.
+
+    Each mode starts from the same state: arguments, parameters, optimizers, random numbers and all
+    else that the function reaches is put back after each. Compared are the results and that state.
+
+    eager       as plain Python
+    trace       `weft.trace`, run by the interpreter
+    source      `weft.compile`: the graph as it was captured, by the interpreter
+    interpret   the same after all passes
+    native      the same as machine code
+
+    >>> def f(x):
+    ...     while x.sum() < 10:
+    ...         x = x * 2
+    ...     return x.exp()
+    >>> report = weft.compare(f, weft.asarray([0.5, 1.0]))
+    >>> report.same
+    True
+    >>> [row.mode for row in report.rows]
+    ['eager', 'trace', 'source', 'interpret', 'native']
+
+    backends    the modes; the first is what the others are held against
+    rtol, atol  how far apart numbers may be; by default as far as roundings of their dtype are
+
+    `print` shows a table. The result is true where all agree: `assert weft.compare(f, x)`.
+    """
+    unknown = [name for name in backends if name not in MODES]
+    if unknown or len(backends) < 2:
+        known = ", ".join(f'"{name}"' for name in MODES)
+        raise RangeError(f"no two modes: {unknown or backends}", op="compare", hint=known)
+    plain = function.function if isinstance(function, Traced) else function
+    return _Comparing(plain, args, kwargs, Tolerance(rtol, atol)).run(backends)
+
+
+class _Outcome:
+    """What a run left behind."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.error: Exception | None = None
+        self.runs: list[GraphRun] = []
+        self.seconds = 0.0
+
+
+class _Comparing:
+    """One comparison."""
+
+    def __init__(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], close: Tolerance
+    ) -> None:
+        self.function = function
+        self.args, self.kwargs = args, kwargs
+        self.close = close
+        self.roots = {"args": args, "kwargs": kwargs, _name(function): function}
+        self.state = State(self.roots)
+        self.stream: Stream | None = None
+
+    def run(self, modes: Sequence[str]) -> Comparison:
+        report = Comparison(_name(self.function))
+        reference = self._outcome(modes[0])
+        report.rows.append(Row(modes[0], "reference", reference.seconds, error=reference.error))
+        for mode in modes[1:]:
+            found = self._outcome(mode)
+            row = self._row(mode, reference, found)
+            if row.status == "differs":
+                row.finding = self._located(mode, found, "eager" in modes)
+            report.rows.append(row)
+        self.state.restore()
+        return report
+
+    def _outcome(self, mode: str) -> _Outcome:
+        """Run in a mode; the state is as before when it begins."""
+        self.state.restore()
+        made = MODES[mode](self.function)
+        outcome = _Outcome()
+        start = time.perf_counter()
+        try:
+            with noted_runs() as outcome.runs:
+                result = made(*self.args, **self.kwargs)
+            outcome.seconds = time.perf_counter() - start
+            outcome.values = _values(result)
+        except Exception as error:
+            outcome.seconds = time.perf_counter() - start
+            outcome.error = error
+        outcome.values.update(arrays_of(self.roots))
+        return outcome
+
+    def _row(self, mode: str, reference: _Outcome, found: _Outcome) -> Row:
+        if found.error is not None or reference.error is not None:
+            same = type(found.error) is type(reference.error)
+            row = Row(mode, "same" if same else "error", found.seconds)
+            if not same:
+                row.error = found.error or reference.error
+                row.finding = _of_error(row.error)
+            return row
+        row = Row(mode, "same", found.seconds)
+        for place in [*reference.values, *found.values]:
+            if place not in reference.values or place not in found.values:
+                there = mode if place in found.values else "the reference"
+                return Row(mode, "differs", found.seconds, place, np.inf, f"only {there} has it")
+            one, two = reference.values[place], found.values[place]
+            difference = self._difference(one, two)
+            if difference is not None and row.status == "same":
+                row = Row(mode, "differs", found.seconds, place, difference[0], difference[1])
+            elif row.status == "same":
+                row.size = max(row.size, distance(one, two))
+        return row
+
+    def _difference(self, a: Any, b: Any) -> tuple[float, str] | None:
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            found = self.close.difference(a, b)
+            return None if found is None else (found.size, found.text)
+        if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+            return np.inf, f"{a!r:.60} and {b!r:.60}"
+        numbers = isinstance(a, (int, float)) and isinstance(b, (int, float))
+        if numbers and type(a) is type(b):
+            return self._difference(np.asarray(a), np.asarray(b))
+        return None if a is b or a == b else (np.inf, f"{a!r:.60} and {b!r:.60}")
+
+    # --- where --------------------------------------------------------------------------------
+
+    def _located(self, mode: str, found: _Outcome, with_eager: bool) -> Finding | None:
+        """The first op, by layers from the last to the first: what differs there needs no more."""
+        for run in found.runs:
+            if mode == "native":
+                inside = in_code(run, self.close)
+                if inside is not None:
+                    return inside
+            if mode in ("trace", "interpret", "native"):
+                inside = in_passes(run, self.close)
+                if inside is not None:
+                    return inside
+        return self._in_capture(found) if with_eager else None
+
+    def _in_capture(self, found: _Outcome) -> Finding | None:
+        if self.stream is None:
+            self.stream = Stream()
+            self.state.restore()
+            with self.stream.noting():
+                self.function(*self.args, **self.kwargs)
+        events = [
+            event
+            for run in found.runs
+            for event in replayed(run.executable.captured, run.inputs)[1]
+        ]
+        return forward_finding(self.stream, events, self.close) or self._in_gradients()
+
+    def _in_gradients(self) -> Finding | None:
+        """Record once more with names: they say which value is the gradient of which."""
+        assert self.stream is not None
+        names = Names(caller())
+        made = Compiled(self.function, _as_captured)
+        make: Any = made.recorder_class
+        made.recorder_class = lambda *given: names.begin(make(*given))  # type: ignore[assignment]
+        self.state.restore()
+        with noted_runs() as runs, names.noting():
+            made(*self.args, **self.kwargs)
+        values: dict[str, Any] = {}
+        for run in runs:
+            graph = run.executable.captured
+            for value, number in zip(graph.inputs, run.inputs, strict=True):
+                values.setdefault(value.name, number)
+            for event in replayed(graph, run.inputs)[1]:
+                for value, number in zip(event.node.outputs, event.outputs, strict=True):
+                    values.setdefault(value.name, number)
+        values.pop("", None)
+        return gradient_finding(self.stream, names, values, self.close)
+
+
+def _of_error(error: BaseException | None) -> Finding | None:
+    if not isinstance(error, WeftError) or error.location is None:
+        return None
+    return Finding("capture", error.op or "error", error.location, error.operands, error.message)
+
+
+def _values(result: Any) -> dict[str, Any]:
+    """The parts of a result by their path: numbers as arrays."""
+    leaves, structure = tree_flatten(result)
+    paths = structure.paths()
+    return {
+        f"result{path}": leaf.numpy().copy() if isinstance(leaf, Tensor) else leaf
+        for path, leaf in zip(paths, leaves, strict=True)
+    }
+
+
+def _name(function: Any) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return "lambda" if name == "<lambda>" else str(name)

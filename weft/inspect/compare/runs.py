@@ -1,0 +1,112 @@
+"""Graphs that were run in a mode, with what they were given and gave; and run once more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.core.bind import bind
+from weft.core.grad_mode import no_grad
+from weft.core.tensor import Tensor, wrap
+from weft.inspect.frames import Frame, Frames
+from weft.ir.graph import Graph, Node
+from weft.ir.interpret import Program
+from weft.ops.effects import muted
+from weft.runtime.executable import Executable, instrumented
+
+__all__ = ["Event", "GraphRun", "copied", "noted_runs", "replayed", "silently"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One node that was run: in a body, once for each iteration.
+
+    inner   the nested graphs that it ran, in order: each with what it was given
+    """
+
+    node: Node
+    inputs: list[Any]
+    outputs: list[Any]
+    loops: list[tuple[Node, int]]
+    depth: int
+    inner: list[tuple[Graph, list[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRun:
+    """A call of an executable."""
+
+    executable: Executable
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+def copied(value: Any) -> Any:
+    """A tensor of its own; what is no tensor (a stack) is kept as it is."""
+    if isinstance(value, Tensor) and isinstance(value._data, np.ndarray):
+        return wrap(value._data.copy())
+    return value
+
+
+@contextlib.contextmanager
+def noted_runs() -> Iterator[list[GraphRun]]:
+    """Note each call of an executable, with copies of what goes in and comes out."""
+    runs: list[GraphRun] = []
+
+    def note(executable: Executable, inputs: list[Tensor], proceed: Any) -> list[Tensor]:
+        given = [copied(x) for x in inputs]
+        found: list[Tensor] = proceed(inputs)
+        runs.append(GraphRun(executable, given, [copied(x) for x in found]))
+        return found
+
+    with instrumented(note):
+        yield runs
+
+
+class _Events(Frames):
+    """Notes what each node gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self.inner: list[list[tuple[Graph, list[Any]]]] = []
+
+    def begin(self, program: Program, slots: list[Any]) -> None:
+        if self.inner:
+            self.inner[-1].append((program.graph, list(slots)))
+        super().begin(program, slots)
+
+    def before(self, node: Node, slots: list[Any]) -> None:
+        super().before(node, slots)
+        self.inner.append([])
+
+    def after(self, node: Node, slots: list[Any]) -> None:
+        super().after(node, slots)
+        frame: Frame = self.frames[-1]
+        outputs = slots[len(slots) - len(node.outputs) :]
+        ran = self.inner.pop()
+        depth = len(self.frames) - 1
+        self.events.append(Event(node, frame.given(node), outputs, self.loops(), depth, ran))
+
+
+def replayed(graph: Graph, inputs: list[Any]) -> tuple[list[Any], list[Event]]:
+    """The outputs of a graph by the interpreter, and what each node gave; nothing is printed."""
+    program = Program(graph)
+    watch = _Events()
+    with silently(), no_grad():
+        slots = program.run([copied(x) for x in inputs], bind, watch=watch)
+    return [slots[i] for i in program.outputs], watch.events
+
+
+@contextlib.contextmanager
+def silently() -> Iterator[None]:
+    """Let the effects of graphs show nothing."""
+    before, muted.on = muted.on, True
+    try:
+        yield
+    finally:
+        muted.on = before

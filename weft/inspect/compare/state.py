@@ -1,0 +1,208 @@
+"""What a function can reach and change: tensors, containers, attributes, random numbers.
+
+Each mode is to start from the same state. So what the function reaches (arguments, closures, the
+globals that it names, attributes of objects) is noted before the first run, and put back after
+each.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.capture.trace.traced import Traced
+from weft.capture.watch.follow import FOLLOW, is_own, policy
+from weft.core.structure import changed
+from weft.core.tensor import Tensor
+from weft.ops.generator import default_generator
+
+__all__ = ["State", "arrays_of"]
+
+#: Objects that hold nothing of the user's.
+_OPAQUE = (
+    type,
+    types.ModuleType,
+    types.CodeType,
+    types.BuiltinFunctionType,
+    np.ndarray,
+    str,
+    bytes,
+)
+_MOST = 200_000
+
+
+class _Walk:
+    """Goes through all that can be reached, and tells of what it finds, each thing once."""
+
+    def __init__(
+        self, tensor: Callable[[str, Tensor], None], holder: Callable[[Any], None]
+    ) -> None:
+        self.tensor = tensor
+        self.holder = holder
+        self.seen: dict[int, Any] = {}
+
+    def run(self, root: Any, path: str) -> None:
+        stack = [(path, root)]
+        while stack and len(self.seen) < _MOST:
+            where, value = stack.pop()
+            if id(value) in self.seen or isinstance(value, (int, float, complex, type(None))):
+                continue
+            self.seen[id(value)] = value
+            stack += reversed(list(self._parts(where, value)))
+
+    def _parts(self, path: str, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            self.tensor(path, value)
+        elif isinstance(value, (dict, list, set)):
+            self.holder(value)
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            words = [f"{path}[{_word(key, number)}]" for number, (key, _) in enumerate(pairs)]
+            parts = value.values() if isinstance(value, dict) else value
+            yield from zip(words, list(parts), strict=True)
+        elif isinstance(value, (tuple, frozenset)):
+            yield from [(f"{path}[{i}]", part) for i, part in enumerate(value)]
+        elif isinstance(value, types.MethodType):
+            yield from [(f"{path}.__self__", value.__self__), (path, value.__func__)]
+        elif isinstance(value, functools.partial):
+            yield from [(path, value.func), (path, value.args), (path, value.keywords)]
+        elif isinstance(value, Traced):
+            yield path, value.function
+        elif isinstance(value, types.FunctionType):
+            yield from self._function(path, value)
+        elif not isinstance(value, _OPAQUE) and hasattr(value, "__dict__"):
+            self.holder(value.__dict__)
+            yield from [(f"{path}.{key}", part) for key, part in vars(value).items()]
+
+    def _function(self, path: str, function: types.FunctionType) -> Any:
+        code = function.__code__
+        if is_own(code.co_filename) or policy(code.co_filename) != FOLLOW:
+            return
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            self.holder(cell)
+            try:
+                yield name, cell.cell_contents
+            except ValueError:  # it has no value yet
+                continue
+        yield f"{path}.__defaults__", function.__defaults__
+        names = {name for each in _codes(code) for name in each.co_names}
+        found = {n: function.__globals__[n] for n in sorted(names) if n in function.__globals__}
+        self.holder((function.__globals__, found))
+        yield from found.items()
+
+
+def _word(key: Any, number: int) -> str:
+    """A key in a path: tensors, which are no names, by their number."""
+    return f"{key!r}" if isinstance(key, (str, int, float, bool, tuple)) else f"#{number}"
+
+
+def _codes(code: types.CodeType) -> Any:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+class State:
+    """What can be reached from some roots, as it is now."""
+
+    def __init__(self, roots: dict[str, Any]) -> None:
+        self._roots = roots
+        self._tensors: list[tuple[Tensor, Any, Any, Any, Any]] = []
+        self._holders: list[tuple[Any, Any]] = []
+        walk = _Walk(self._keep_tensor, self._keep_holder)
+        for path, root in roots.items():
+            walk.run(root, path)
+        self._random = default_generator.state._data.copy()
+        self._python, self._numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+
+    def _keep_tensor(self, _path: str, x: Tensor) -> None:
+        grad = getattr(x, "_grad", None)
+        slope = None if grad is None else _copied(grad._data)
+        self._tensors.append((x, _copied(x._data), x._node, grad, slope))
+
+    def _keep_holder(self, holder: Any) -> None:
+        if isinstance(holder, types.CellType):
+            kept: Any = holder.cell_contents if _is_set(holder) else _EMPTY
+        elif isinstance(holder, tuple):
+            kept = None  # the globals of a function, and those that it names
+        else:
+            kept = holder.copy()
+        self._holders.append((holder, kept))
+
+    def restore(self) -> None:
+        """Make everything be what it was."""
+        for holder, kept in self._holders:
+            _put_back(holder, kept)
+        for x, data, node, grad, slope in self._tensors:
+            x._data, x._node = _copied(data), node
+            if grad is not None:
+                grad._data = _copied(slope)
+            if grad is not None or hasattr(x, "_grad"):
+                x._grad = grad
+        state = default_generator.state
+        state._data = self._random.copy()
+        default_generator.state = state
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        changed()
+
+
+_EMPTY = object()
+
+
+def _is_set(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _put_back(holder: Any, kept: Any) -> None:
+    if isinstance(holder, types.CellType):
+        if kept is _EMPTY:
+            if _is_set(holder):
+                del holder.cell_contents
+        elif not _is_set(holder) or holder.cell_contents is not kept:
+            holder.cell_contents = kept
+    elif isinstance(holder, tuple):
+        names, found = holder
+        names.update(found)
+    elif isinstance(holder, list):
+        if len(holder) != len(kept) or any(a is not b for a, b in zip(holder, kept, strict=True)):
+            holder[:] = kept
+    elif isinstance(holder, dict):
+        same = holder.keys() == kept.keys() and all(holder[k] is kept[k] for k in kept)
+        if not same:
+            holder.clear()
+            holder.update(kept)
+    elif holder != kept:
+        holder.clear()
+        holder.update(kept)
+
+
+def _copied(data: Any) -> Any:
+    return data.copy() if isinstance(data, np.ndarray) else data
+
+
+def arrays_of(roots: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of all tensors that can be reached, and of their gradients, by their path."""
+    found: dict[str, Any] = {}
+
+    def note(path: str, x: Tensor) -> None:
+        if isinstance(x._data, np.ndarray):
+            found.setdefault(path, x._data.copy())
+        grad = getattr(x, "_grad", None)
+        if grad is not None and isinstance(grad._data, np.ndarray):
+            found.setdefault(f"{path}.grad", grad._data.copy())
+
+    walk = _Walk(note, lambda _: None)
+    for path, root in roots.items():
+        walk.run(root, path)
+    found["the random state"] = default_generator.state._data.copy()
+    return found

@@ -1,0 +1,95 @@
+"""What a report is made of: sections of tables, which `text.py` and `html.py` show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "Bar",
+    "Block",
+    "Cell",
+    "Code",
+    "Dim",
+    "Line",
+    "Name",
+    "Place",
+    "Row",
+    "Section",
+    "Table",
+]
+
+
+class Place:
+    """A line of the user's code: shown as model.py:12."""
+
+    def __init__(self, where: dict[str, Any] | None) -> None:
+        self.where = where
+
+
+class Styled:
+    """Text that is shown in a way of its own."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Code(Styled):
+    """Source text."""
+
+
+class Name(Styled):
+    """A path to a value: where it is too long, its middle is left out."""
+
+
+class Dim(Styled):
+    """What may be overlooked."""
+
+
+class Bar:
+    """A share of 1, drawn."""
+
+    def __init__(self, share: float, width: int = 20) -> None:
+        self.share = share
+        self.width = width
+
+
+Cell = str | Place | Code | Name | Dim | Bar
+Row = Sequence[Cell]
+
+
+@dataclass
+class Line:
+    """A sentence."""
+
+    cells: Row
+
+
+@dataclass
+class Table:
+    """
+    head      names of the columns, or nothing
+    rows      text shows the first `most`; a page all of them
+    yielding  the columns that become narrower first where a line is full; else the widest
+    """
+
+    rows: list[Row]
+    head: Sequence[str] = ()
+    most: int = 40
+    yielding: Sequence[int] = ()
+
+
+Block = Line | Table
+
+
+@dataclass
+class Section:
+    """A title, what there is to say in short, and the blocks."""
+
+    title: str
+    brief: str = ""
+    blocks: list[Block] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.brief or self.blocks)

@@ -1,0 +1,114 @@
+"""`weft.explain`: what became of a function, in one report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.base.errors import CaptureError
+from weft.capture.trace.traced import Traced
+from weft.compile import compile as compiled_of
+from weft.inspect.explain import captured
+from weft.inspect.explain.kernels import native_of
+from weft.inspect.explain.measure import Inputs, kernel_seconds, seconds_of
+from weft.inspect.explain.places import place
+from weft.inspect.explain.programs import described
+from weft.inspect.explain.report import Report
+from weft.runtime.executable import Executable, instrumented
+from weft.runtime.peak import Peak, machine_peak
+from weft.runtime.threads import get_num_threads
+
+__all__ = ["explain", "explain_traced"]
+
+#: Programs that LLVM worked on for longer have their kernels not measured one by one.
+MOST_LLVM_S = 2.0
+
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
+    """What became of a function: how it was captured, what it is guarded by, what the passes did,
+    which kernels there are and why, where values lie, what it costs, and how long all that took.
+
+    A plain function or a module is compiled first. It is called once with the arguments, as any
+    call would be, so that what it writes is written once; without arguments, a function that has
+    been called before is only looked at. Programs are then run some more times on the same inputs,
+    to measure them, where they do nothing but compute.
+
+    The report prints as text, `report.as_dict()` gives plain data, and `report.html()` a page.
+    """
+    traced = function if isinstance(function, Traced) else compiled_of(function)
+    return explain_traced(traced, *args, **kwargs)
+
+
+def explain_traced(traced: Traced, *args: Any, **kwargs: Any) -> Report:
+    """The same of a function that is compiled or traced already: `compiled.explain(...)`."""
+    inputs = Inputs()
+    if args or kwargs or not traced.recordings:
+        with instrumented(inputs):
+            traced(*args, **kwargs)
+    if not traced.recordings:
+        raise CaptureError(
+            f"{traced!r} has not been recorded: there is nothing to explain",
+            op="explain",
+            hint="weft.explain(fn, *args), with arguments of the kind that it is for",
+        )
+    peak = machine_peak(get_num_threads())
+    programs = [
+        _program(executable, inputs, peak)
+        for executable in traced.programs
+        if isinstance(executable, Executable)
+    ]
+    return Report(
+        {
+            "name": traced._name(),
+            "place": _place(traced.function),
+            "capture_by": "source" if traced.strict else "trace",
+            "recordings": captured.recordings(traced),
+            "calls": traced.cache_info()._asdict(),
+            "capture": captured.captured(traced),
+            "guards": captured.guards(traced),
+            "state": captured.state(traced),
+            "programs": programs,
+            "recomputation": captured.recomputed(traced),
+            "compile": _stages(traced, programs),
+            "machine": peak.as_dict(),
+        }
+    )
+
+
+def _program(executable: Executable, inputs: Inputs, peak: Peak) -> dict[str, Any]:
+    given = inputs.of.get(executable)
+    measured = None if given is None else seconds_of(executable, given)
+    program = native_of(executable)
+    times: dict[str, float] = {}
+    quick = program is not None and program.seconds["llvm"] < MOST_LLVM_S
+    if given is not None and measured is not None and program is not None and quick:
+        times = kernel_seconds(program, given)  # it is compiled once more, to be timed
+    return {**described(executable, peak, measured, times), "ran": given is not None}
+
+
+def _place(function: Any) -> dict[str, Any] | None:
+    code = getattr(function, "__code__", None)
+    if code is None:  # a module: its forward; or any object that can be called
+        method = getattr(type(function), "forward", None) or type(function).__call__
+        code = getattr(method, "__code__", None)
+    return None if code is None else place(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _stages(traced: Traced, programs: list[dict[str, Any]]) -> dict[str, float]:
+    """Seconds by stage, of all recordings and programs so far."""
+    stages = {
+        "record": sum(max(0.0, r.seconds - r.prepared) for r in traced.recordings),
+        "passes": 0.0,
+        "schedule and write": 0.0,
+        "LLVM": 0.0,
+        "load": 0.0,
+        "the rest": 0.0,
+    }
+    words = {"text": "schedule and write", "llvm": "LLVM", "other": "the rest"}
+    for program in programs:
+        for name, seconds in program["seconds"].items():
+            if name != "code":
+                stages[words.get(name, name)] += seconds
+        if program["backend"] != "native":
+            stages["the rest"] += program["seconds"]["code"]
+    return stages

@@ -1,0 +1,295 @@
+"""The sections of a report, from its data: a short summary first, then how it came about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from weft.inspect.explain.blocks import (
+    Bar,
+    Block,
+    Cell,
+    Code,
+    Dim,
+    Line,
+    Name,
+    Place,
+    Row,
+    Section,
+    Table,
+)
+from weft.inspect.explain.program_sections import program_sections
+from weft.inspect.explain.style import shown_bytes, shown_flops, shown_seconds
+
+__all__ = ["sections_of"]
+
+Data = dict[str, Any]
+
+
+def sections_of(data: Data, *, all_programs: bool = True) -> list[Section]:
+    """`all_programs`: also those that the call did not run, if it ran any."""
+    found = [make(data) for make in SECTIONS]
+    at = SECTIONS.index(_recomputation)
+    programs = data["programs"]
+    ran = [program["ran"] for program in programs]
+    made: list[Section] = []
+    for number, program in enumerate(programs):
+        several = len(programs) > 1
+        if all_programs or program["ran"] or not any(ran):
+            made += program_sections(program, number if several else None)
+        else:
+            made.append(_other(program, number))
+    return [*found[:at], *made, *found[at:]]
+
+
+def _other(program: Data, number: int) -> Section:
+    brief = (
+        f"{program['captured']} → {program['optimized']} ops, {len(program['kernels'])} kernels; "
+        "not run by this call"
+    )
+    return Section(f"Program {number}, {program['name']}", brief)
+
+
+def code_at(where: Data | None) -> Code:
+    return Code("" if where is None else where["text"])
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+# --- what all of it comes to ---------------------------------------------------------------------
+
+
+def _summary(data: Data) -> Section:
+    programs = data["programs"]
+    where = data["place"]
+    by = "compiled from its source" if data["capture_by"] == "source" else "traced"
+    native = sum(program["backend"] == "native" for program in programs)
+    runs = (
+        "native code"
+        if native == len(programs)
+        else "the interpreter"
+        if not native
+        else (f"native code ({native} of {len(programs)})")
+    )
+    lines: list[Block] = [
+        Line([Place(where), Dim(f"· {by}, run by {runs if programs else 'Python'}")]),
+    ]
+    if programs:
+        lines.append(Line([_ops(programs)]))
+        lines.append(Line([_costs(programs)]))
+    lines += [Line([text]) for text in _speed(programs)]
+    lost = [row["outcome"] for row in data["recordings"] if row["outcome"].startswith("not kept")]
+    lines += [Line([f"calls run as plain Python: {text}"]) for text in lost[:1]]
+    total = sum(data["compile"].values())
+    lines.append(
+        Line(
+            [
+                f"{plural(len(data['recordings']), 'recording')} in {shown_seconds(total)}, "
+                f"{plural(len(data['guards']), 'guard')}, "
+                f"{plural(data['calls']['hits'], 'call')} replayed"
+            ]
+        )
+    )
+    return Section(data["name"], "", lines)
+
+
+def _ops(programs: list[Data]) -> str:
+    captured, optimized = (sum(p[k] for p in programs) for k in ("captured", "optimized"))
+    text = f"{captured} ops recorded → {optimized} after the passes"
+    kernels = [k for p in programs for k in p["kernels"] if k["kind"] != "control"]
+    if not kernels:
+        return text
+    calls = sum(kernel["kind"] == "call" for kernel in kernels)
+    text += f" → {plural(len(kernels) - calls, 'kernel')}"
+    return text + (f", {plural(calls, 'call')} into Python" if calls else "")
+
+
+def _costs(programs: list[Data]) -> str:
+    memory = max(p["memory"]["peak"] for p in programs)
+    least = max(p["memory"]["lower_bound"] for p in programs)
+    flops, moved = (sum(p["work"][k] for p in programs) for k in ("flops", "bytes"))
+    more = " in each round" if any(p["work"]["open"] for p in programs) else ""
+    return (
+        f"{shown_bytes(memory)} of memory while it runs ({shown_bytes(least)} at least), "
+        f"{shown_flops(flops)} and {shown_bytes(moved)} moved{more}"
+    )
+
+
+def _speed(programs: list[Data]) -> list[str]:
+    known = [p for p in programs if p["measured"] and p["work"].get("share")]
+    if not known:
+        return []
+    took = sum(p["measured"] for p in known)
+    least = sum(p["work"]["roofline"] for p in known)
+    bound = Counter(p["work"]["bound"] for p in known).most_common(1)[0][0]
+    return [
+        f"runs in {shown_seconds(took)}: {least / took:.0%} of what the machine could do at best "
+        f"({shown_seconds(least)}, bound by {bound})"
+    ]
+
+
+# --- how it was captured -------------------------------------------------------------------------
+
+
+def _capture(data: Data) -> Section:
+    capture = data["capture"]
+    rows: list[Row] = []
+    for row in capture["branches"]:
+        sides = ", ".join(f"{name} {plural(size, 'op')}" for name, size in row["sides"].items())
+        rows.append(
+            ["branch", Place(row["place"]), code_at(row["place"]), f"in the graph: {sides}"]
+        )
+    for row in capture["loops"]:
+        rounds = f"{row['rounds']} rounds" if row["rounds"] is not None else "as long as it holds"
+        said = f"in the graph: {rounds}, {plural(row['ops'], 'op')} each"
+        rows.append(["loop", Place(row["place"]), code_at(row["place"]), said])
+    for row in capture["unrolled"]:
+        said = f"unrolled, {plural(row['rounds'], 'round')}: {row['why']}"
+        rows.append(["loop", Place(row["place"]), code_at(row["place"]), said])
+    for row in capture["decided"]:
+        answers = " and ".join(str(answer) for answer in row["answers"])
+        rows.append(
+            ["if", Place(row["place"]), code_at(row["place"]), f"Python decided: {answers}"]
+        )
+    for row in capture["questions"]:
+        said = (
+            f"{row['what']} of {row['type']} asked: a path for each of {', '.join(row['answers'])}"
+        )
+        rows.append(["question", Place(row["place"]), code_at(row["place"]), said])
+    rows += [
+        ["Python", Place(row["place"]), code_at(row["place"]), row["what"]]
+        for row in capture["python"]
+    ]
+    for row in capture["followed"]:
+        if not row["weft"] and not row["itself"]:
+            times = f", {row['times']} times" if row["times"] > 1 else ""
+            said = f"{row['function']} followed{times}"
+            rows.append(["call", Place(row["place"]), code_at(row["place"]), said])
+    own = sum(row["weft"] for row in capture["followed"])
+    if own:
+        rows.append(
+            ["call", "", "", f"{plural(own, 'function')} of weft.nn and weft.optim followed"]
+        )
+    paths = plural(len(capture["paths"]), "path")
+    return Section("Captured", f"{paths} of {_sizes(capture['paths'])}", _table(rows))
+
+
+def _sizes(sizes: list[int]) -> str:
+    if not sizes:
+        return "nothing"
+    low, high = min(sizes), max(sizes)
+    return f"{low} ops" if low == high else f"{low} to {high} ops"
+
+
+def _table(rows: list[Row], head: tuple[str, ...] = (), most: int = 40) -> list[Block]:
+    return [Table(rows, head, most)] if rows else []
+
+
+def _guards(data: Data) -> Section:
+    """Each fact once, whichever recordings rely on it."""
+    facts = {row["holds"]: row for row in reversed(data["guards"])}
+    rows: list[Row] = [
+        [row["holds"], Place(row["place"])] for row in reversed(facts.values()) if not row["once"]
+    ]
+    once = len(facts) - len(rows)
+    brief = f"{plural(len(rows), 'fact')} checked in each call"
+    if once:
+        brief += f", {once} more only after a module or optimizer has changed"
+    return Section("Guards", brief, _table(rows, most=16))
+
+
+def _state(data: Data) -> Section:
+    state = data["state"]
+    place = {row["name"]: True for p in data["programs"] for row in p["in_place"]}
+    rows: list[Row] = []
+    outside = [row for row in state["read"] if not row["argument"]]
+    written = {row["what"]: row for row in state["written"]}
+    rows += [
+        ["read", Name(row["what"]), row["type"], ""]
+        for row in outside
+        if row["what"] not in written
+    ]
+    kinds = {row["what"]: row["type"] for row in state["read"]}
+    for row in state["written"]:
+        kind = row["type"] or kinds.get(row["what"], "")
+        rows.append(["written", Name(row["what"]), kind, " and ".join(row["written"])])
+    rows += [["done again", row["what"], "", Place(row["place"])] for row in state["effects"]]
+    arguments = len(state["read"]) - len(outside)
+    brief = f"{plural(arguments, 'argument')}, {len(outside)} read, {len(written)} written"
+    if place:
+        brief += f", {len(place)} of them in place"
+    return Section("State", brief, _table(rows, most=24))
+
+
+# --- what it took --------------------------------------------------------------------------------
+
+
+def _recomputation(data: Data) -> Section:
+    rows: list[Row] = []
+    blocks: list[Block] = []
+    for split in data["recomputation"]:
+        text = (
+            f"{plural(split['saved'], 'value')} saved for the backward, "
+            f"{shown_bytes(split['bytes_saved'])} instead of {shown_bytes(split['bytes_used'])}; "
+            f"{plural(split['again'], 'op')} run once more ({shown_flops(split['flops'])}); "
+            f"peak {shown_bytes(split['peak'])} instead of {shown_bytes(split['peak_used'])}"
+        )
+        if split["budget"] is not None:
+            text += f"; budget {split['budget']:g} {'' if split['reached'] else 'not '}reached"
+        blocks.append(Line([text]))
+        rows += [
+            [" ".join(row["ops"]), Place(row["place"]), code_at(row["place"])]
+            for row in split["lines"]
+        ]
+    return Section("Computed once more", "", [*blocks, *_table(rows, most=16)])
+
+
+def _compile(data: Data) -> Section:
+    stages = data["compile"]
+    total = sum(stages.values()) or 1.0
+    rows: list[Row] = [
+        [name, shown_seconds(seconds), f"{seconds / total:.0%}", Bar(seconds / total)]
+        for name, seconds in stages.items()
+        if seconds
+    ]
+    found = sum(program["from_disk"] for program in data["programs"])
+    brief = shown_seconds(total)
+    if found:
+        brief += f"; the code of {plural(found, 'program')} was found on disk"
+    return Section("Time to compile", brief, _table(rows))
+
+
+def _recordings(data: Data) -> Section:
+    rows: list[Row] = [
+        [str(row["number"]), shown_seconds(row["seconds"]), row["outcome"], row["reason"]]
+        for row in data["recordings"]
+    ]
+    again = len(rows) - 1
+    brief = f"{plural(again, 'time')} anew" if again else "once"
+    return Section("Recorded", brief, _table(rows, ("", "took", "gave", "because")))
+
+
+def _machine(data: Data) -> Section:
+    machine = data["machine"]
+    cells: list[Cell] = [
+        f"{plural(int(machine['threads']), 'thread')}: {shown_flops(machine['flops32'])}/s in "
+        f"float32, {shown_flops(machine['flops64'])}/s in float64, "
+        f"{shown_bytes(machine['bytes'])}/s from memory, "
+        f"{shown_bytes(machine['cached'])}/s from caches"
+    ]
+    return Section("Machine", "measured", [Line(cells)])
+
+
+SECTIONS: list[Callable[[Data], Section]] = [
+    _summary,
+    _capture,
+    _guards,
+    _state,
+    _recomputation,
+    _compile,
+    _recordings,
+    _machine,
+]

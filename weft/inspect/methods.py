@@ -1,0 +1,39 @@
+"""What compiled and traced functions can tell of themselves; `attach` makes methods of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.base.errors import CaptureError
+from weft.capture.trace.traced import Traced
+from weft.inspect.differences import Diff, diff
+from weft.inspect.explain.explain import explain_traced
+from weft.inspect.explain.kernels import KernelView, kernels_of, native_of
+
+__all__ = ["diff_stages", "explain", "kernels"]
+
+
+def explain(self: Traced, *args: Any, **kwargs: Any) -> Any:
+    """What became of the function: see `weft.explain`. With arguments, it is called once."""
+    return explain_traced(self, *args, **kwargs)
+
+
+def kernels(self: Traced, program: int = -1) -> list[KernelView]:
+    """The kernels of one of its programs (the latest), with their LLVM IR and assembly."""
+    self.graph("captured", program)  # says what is wrong where there is none
+    found = native_of(self.programs[program])
+    if found is not None:
+        return kernels_of(found)
+    reason = getattr(getattr(self.programs[program], "program", None), "reason", "")
+    raise CaptureError(
+        f"{self!r} is run op by op, without kernels{f': {reason}' if reason else ''}",
+        op="kernels",
+        hint='weft.compile(fn, backend="native") makes some',
+    )
+
+
+def diff_stages(
+    self: Traced, first: str = "captured", second: str = "optimized", program: int = -1
+) -> Diff:
+    """What is different between two stages of one of its graphs: see `weft.inspect.diff`."""
+    return diff(self.graph(first, program), self.graph(second, program))

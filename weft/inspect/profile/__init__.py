@@ -1,0 +1,1 @@
+"""Profiles: where time and memory go, eagerly and in compiled functions."""

@@ -1,0 +1,212 @@
+"""Runs of compiled functions as events: kernel by kernel, or op by op where there are none."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from weft.base.source import SourceLocation
+from weft.codegen.steps import GraphCode, Step, work_of
+from weft.codegen.timing import Site
+from weft.core.bind import bind
+from weft.core.tensor import Tensor
+from weft.inspect.profile.eager import Eager, now
+from weft.inspect.profile.events import Event, MemoryChange
+from weft.ir.graph import Node
+from weft.ir.interpret import Program, Watch
+from weft.ir.types import TensorType
+from weft.runtime.delivery import Call
+from weft.runtime.executable import Executable
+from weft.runtime.interpreted import InterpretedProgram
+from weft.runtime.native import NativeProgram
+from weft.runtime.timed import Ran, TimedProgram, noted, totals
+
+__all__ = ["Programs"]
+
+#: Events of a loop's body beyond so many per run are summed up, one for each kernel.
+MOST = 20_000
+
+
+#: What has been compiled to be profiled, for all profiles.
+_timed: WeakKeyDictionary[NativeProgram, TimedProgram] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class Programs:
+    """An instrument (`weft.runtime.executable`) that notes what runs."""
+
+    def __init__(self, eager: Eager) -> None:
+        self.found: list[Event] = []
+        self.memory: list[MemoryChange] = []
+        self._eager = eager
+        self._kept: list[Any] = []
+
+    def __call__(self, executable: Executable, inputs: list[Tensor], proceed: Call) -> list[Tensor]:
+        program: Any = executable.program
+        if isinstance(program, NativeProgram):
+            return self._native(executable, program, inputs)
+        if isinstance(program, InterpretedProgram):
+            return self._interpreted(executable, inputs)
+        start = now()
+        outputs = proceed(inputs)
+        self._run(executable, start)
+        return outputs
+
+    def _run(self, executable: Executable, start: int) -> None:
+        thread = threading.get_ident()
+        self.found.append(Event(executable.name, "run", start, now(), thread, executable.name))
+
+    # --- machine code -------------------------------------------------------------------------
+
+    def _native(
+        self, executable: Executable, program: NativeProgram, inputs: list[Tensor]
+    ) -> list[Tensor]:
+        with _lock:
+            timed = _timed.get(program)
+            if timed is None:
+                begin = now()
+                timed = TimedProgram(program.graph, dict(program.in_place))
+                _timed[program] = timed
+                thread = threading.get_ident()
+                self.found.append(
+                    Event("to profile it", "compile", begin, now(), thread, executable.name)
+                )
+        start = now()
+        outputs, *kept = timed.profiled(inputs)
+        self._kept.append((timed, executable.name, start, now(), threading.get_ident(), *kept))
+        return outputs
+
+    def finish(self) -> None:
+        """Work out what the runs kept: while they run there is no time for it."""
+        for timed, name, start, stop, thread, events, sums in self._kept:
+            self.found.append(Event(name, "run", start, stop, thread, name))
+            ran = noted(events)
+            self.found += _kernel_events(timed, name, ran, totals(sums))
+            self.memory += _memory(timed.code, timed.sites, ran)
+        self._kept.clear()
+
+    # --- the interpreter ----------------------------------------------------------------------
+
+    def _interpreted(self, executable: Executable, inputs: list[Tensor]) -> list[Tensor]:
+        start = now()
+        watch = _Nodes(executable.name)
+        program = Program(executable.optimized)
+        with self._eager.resting():  # its op calls are those of the nodes
+            slots = program.run(inputs, bind, watch=watch)
+        self._run(executable, start)
+        self.found += watch.events
+        return [slots[i] for i in program.outputs]
+
+
+class _Nodes(Watch):
+    """Notes each node of an interpreted run."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.events: list[Event] = []
+        self._starts: list[int] = []
+
+    def before(self, node: Node, slots: list[Any]) -> None:
+        self._starts.append(now())
+
+    def after(self, node: Node, slots: list[Any]) -> None:
+        start, stop = self._starts.pop(), now()
+        kind = "control" if node.graphs else "op"
+        thread = threading.get_ident()
+        work = work_of(node)
+        self.events.append(
+            Event(
+                *(node.op.name, kind, start, stop, thread, self.program),
+                *(_places([node]), work.flops, work.bytes),
+                itemsize=_itemsize([node]),
+            )
+        )
+
+    def failed(self, node: Node, error: Exception) -> None:
+        self._starts.pop()
+
+
+# --- what kernels are ----------------------------------------------------------------------------
+
+
+def _kernel_events(
+    timed: TimedProgram, name: str, ran: list[Ran], sums: list[tuple[int, int]]
+) -> list[Event]:
+    """An event for each time that a kernel ran, with the parts of its threads."""
+    steps = {id(step.group): step for _, code in timed.code.walk() for step in code.steps}
+    sites = timed.sites
+    found: list[Event] = []
+    kept = [0] * len(sites)
+    starts: dict[str, tuple[list[int], list[Event]]] = {}  # of each kernel
+    whole = [one for one in ran if not sites[one.site].part][:MOST]
+    for one in sorted(whole, key=lambda one: one.start):
+        site = sites[one.site]
+        made = _event(site, steps.get(id(site.group)), name, one.start, one.stop, one.thread)
+        kept[one.site] += 1
+        found.append(made)
+        times, events = starts.setdefault(site.kernel, ([], []))
+        times.append(one.start)
+        events.append(made)
+    for one in ran:
+        site = sites[one.site]
+        times, events = starts.get(site.kernel, ([], []))
+        at = bisect.bisect(times, one.start) - 1
+        if site.part and at >= 0 and one.stop <= events[at].stop:
+            events[at].parts.append((one.thread, one.start, one.stop))
+    for site, seen, (count, took) in zip(sites, kept, sums, strict=True):
+        if not site.part and count > seen:  # they had no room: only their sum is known
+            share = took * (count - seen) // count
+            end = ran[-1].stop if ran else now()
+            rest = _event(site, steps.get(id(site.group)), name, end - share, end, 0)
+            rest.count = count - seen
+            found.append(rest)
+    return found
+
+
+def _event(
+    site: Site, step: Step | None, program: str, start: int, stop: int, thread: int
+) -> Event:
+    nodes = site.group.nodes
+    kinds = {"call": "call", "control": "control"}
+    kind = "control" if site.inner else kinds.get(site.group.kind, "kernel")
+    ops = list(dict.fromkeys(node.op.name for node in nodes))
+    label = " ".join(ops[:4]) + (f" … {len(ops) - 4} more" if len(ops) > 4 else "")
+    work = step.work() if step is not None and kind == "kernel" else None
+    return Event(
+        *(label, kind, start, stop, thread, program, _places(nodes)),
+        *((work.flops, work.bytes) if work is not None else (0, 0)),
+        itemsize=_itemsize(nodes),
+    )
+
+
+def _places(nodes: list[Node]) -> tuple[SourceLocation, ...]:
+    return tuple(dict.fromkeys(node.location for node in nodes if node.location is not None))
+
+
+def _itemsize(nodes: list[Node]) -> int:
+    sizes = [
+        value.type.dtype.itemsize
+        for node in nodes
+        for value in node.outputs
+        if isinstance(value.type, TensorType)
+    ]
+    return max(sizes, default=4)
+
+
+def _memory(code: GraphCode, sites: list[Site], ran: list[Ran]) -> list[MemoryChange]:
+    """What is in use of the arena at each step of the outermost graph."""
+    number = {id(step.group): i for i, step in enumerate(code.steps)}
+    timeline = code.memory.timeline(len(code.steps))
+    changes: list[MemoryChange] = []
+    used, last = 0, 0
+    for one in sorted(ran, key=lambda one: one.start):
+        step = number.get(id(sites[one.site].group))
+        if step is not None and timeline[step] != used:
+            changes.append(MemoryChange(one.start, timeline[step] - used))
+            used = timeline[step]
+        last = max(last, one.stop)
+    if used:
+        changes.append(MemoryChange(last, -used))
+    return changes

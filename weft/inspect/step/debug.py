@@ -1,0 +1,51 @@
+"""`weft debug script.py`: a script, whose compiled functions are run step by step."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+
+from weft.base.source import PACKAGE
+from weft.inspect.step.prompt import INTRO, add_break
+from weft.inspect.step.stepper import step
+from weft.inspect.step.worker import Quit
+
+__all__ = ["debug"]
+
+
+def debug(script: str, arguments: Sequence[str], stage: str, breaks: Sequence[str]) -> int:
+    """Run a script; its first compiled call opens the prompt, or the first breakpoint does."""
+    before, sys.argv = sys.argv, [script, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    stepper = step(stage=stage)
+    try:
+        with stepper:
+            for text in breaks:
+                add_break(stepper, text)
+            if not breaks:
+                print(INTRO, flush=True)
+                stepper.set_mode("op")
+            runpy.run_path(script, run_name="__main__")
+    except Quit:
+        return 0
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException as error:
+        shown = traceback.TracebackException.from_exception(error)
+        _without_own(shown)
+        print("".join(shown.format()), file=sys.stderr, end="")
+        return 1
+    finally:
+        sys.argv = before
+        sys.path.pop(0)
+    return 0
+
+
+def _without_own(shown: traceback.TracebackException) -> None:
+    """Leave the debugger's own frames out of a traceback."""
+    own = (PACKAGE, "<frozen runpy>")
+    kept = [frame for frame in shown.stack if not frame.filename.startswith(own)]
+    shown.stack = traceback.StackSummary.from_list(kept)

@@ -1,0 +1,74 @@
+"""Calls of compiled functions, taken over by a debugger while it is on.
+
+A call is recorded anew, with the names of the user's variables, by a function of its own beside the
+compiled one: that one is left as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from weft.capture.from_source.compiled import Compiled
+from weft.capture.trace.traced import Traced
+from weft.compile import BACKENDS
+from weft.core.bind import recorder
+from weft.inspect.step.names import Names, caller
+from weft.runtime.executable import Executable
+
+__all__ = ["intercepted", "names_of"]
+
+_plain_call = Traced.__call__
+_lock = threading.Lock()
+_wanted: list[Callable[[Traced], bool]] = []
+_names: WeakKeyDictionary[Executable, Names] = WeakKeyDictionary()
+
+
+def names_of(executable: Executable) -> Names | None:
+    """What was noted when the graph of an executable was recorded; None: nobody wanted to know."""
+    return _names.get(executable)
+
+
+@contextlib.contextmanager
+def intercepted(wanted: Callable[[Traced], bool]) -> Iterator[None]:
+    """Let calls of those functions that are `wanted` be recorded with names."""
+    with _lock:
+        _wanted.append(wanted)
+        Traced.__call__ = _call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        with _lock:
+            _wanted.remove(wanted)
+            if not _wanted:
+                Traced.__call__ = _plain_call  # type: ignore[method-assign]
+
+
+def _call(self: Traced, *args: Any, **kwargs: Any) -> Any:
+    if recorder() is not None or not any(asks(self) for asks in _wanted):
+        return _plain_call(self, *args, **kwargs)
+    names = Names(caller())
+    with names.noting():
+        return _plain_call(_beside(self, names), *args, **kwargs)
+
+
+def _beside(function: Traced, names: Names) -> Traced:
+    """A function that records anew what another one has recorded."""
+
+    def prepare(graph: Any, *delivery: Any) -> Executable:
+        made = BACKENDS["interpret"](graph, *delivery)
+        _names[made] = names
+        return made
+
+    shared = (function.function, prepare, function.limit)
+    made: Traced
+    if isinstance(function, Compiled):
+        made = Compiled(*shared, function.fallback, function._budget)
+    else:
+        made = Traced(*shared, function._budget)
+    make: Any = made.recorder_class
+    made.recorder_class = lambda *given: names.begin(make(*given))  # type: ignore[assignment]
+    return made

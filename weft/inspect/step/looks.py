@@ -1,0 +1,86 @@
+"""What a stepper tells of the place where its run stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.base.errors import RangeError
+from weft.inspect.step.place import Place
+from weft.ir.graph import Graph, Node
+
+__all__ = ["Looks"]
+
+
+class Looks:
+    """`s["x"]`, `s.names()`, `s.where()` and so on, of `place`."""
+
+    place: Place | None
+
+    def _here(self) -> Place:
+        if self.place is None:
+            raise RangeError("the run does not stand anywhere", op="step", hint="s.start(*args)")
+        return self.place
+
+    def __getitem__(self, name: str) -> Any:
+        return self._here().named(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._here().assign(name, value)
+
+    def names(self) -> list[str]:
+        """The variables that can be seen where the run stands."""
+        return list(self._here().variables())
+
+    def gradient(self, name: str) -> Any:
+        """The gradient of a variable, once the backward has come to what made it."""
+        return self._here().gradient(name)
+
+    def eval(self, expression: str) -> Any:
+        """A Python expression of the variables, as they are where the run stands."""
+        return self._here().evaluate(expression)
+
+    @property
+    def node(self) -> Node | None:
+        """The node before (or after) which the run stands; None at the end."""
+        return self._here().node
+
+    @property
+    def op(self) -> str:
+        """The name of its op."""
+        node = self.node
+        return "" if node is None else node.op.name
+
+    @property
+    def location(self) -> Any:
+        """The user's line of it."""
+        return self._here().location
+
+    @property
+    def iteration(self) -> int | None:
+        """The iteration of the innermost loop, from 0."""
+        return self._here().iteration
+
+    @property
+    def inputs(self) -> list[Any]:
+        """What the node is given."""
+        return self._here().inputs()
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the node made, where the run stands right after it."""
+        return self._here().outputs()
+
+    def graph(self) -> Graph:
+        """The graph that is being run, the innermost one."""
+        return self._here().frames[-1].program.graph
+
+    def where(self) -> str:
+        """The calls of the user's functions, the loops, and the op, as text."""
+        return self._here().where()
+
+    def listing(self, around: int = 5) -> str:
+        """The nodes around, with an arrow at the one the run stands at."""
+        return self._here().graph_text(around)
+
+    def __repr__(self) -> str:
+        return f"<stepper: {self.place.title() if self.place else 'nothing is running'}>"

@@ -1,0 +1,189 @@
+"""The debugger's prompt on the terminal."""
+
+from __future__ import annotations
+
+import cmd
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from weft.base.errors import WeftError
+from weft.inspect.step.breaks import Break
+from weft.inspect.step.worker import Quit
+
+if TYPE_CHECKING:
+    from weft.inspect.step.stepper import Stepper
+
+__all__ = ["Prompt", "add_break", "open_prompt"]
+
+INTRO = "A compiled function stands still. `help` lists the commands."
+_NORM = re.compile(r"norm\s*>\s*([-+.\deE]+)")
+
+
+class Prompt(cmd.Cmd):
+    """Reads commands while a run stands still."""
+
+    prompt = "(weft) "
+    use_rawinput = True
+
+    def __init__(self, stepper: Stepper) -> None:
+        super().__init__()
+        self.stepper = stepper
+        if not sys.stdin.isatty():  # what is read is not seen: it is echoed
+            self.use_rawinput = False
+
+    def preloop(self) -> None:
+        stepper = self.stepper
+        if stepper.reason is not None:
+            self._say(f"breakpoint: {stepper.reason}")
+        if stepper.error is not None:
+            self._say(f"error: {type(stepper.error).__name__}: {stepper.error}")
+        self._say(stepper.place)
+
+    def precmd(self, line: str) -> str:
+        if not self.use_rawinput and line != "EOF":
+            self._say(line.rstrip())
+        return line
+
+    def _say(self, what: Any) -> None:
+        print(what, file=self.stdout, flush=True)
+
+    # --- moving -------------------------------------------------------------------------------
+
+    def do_next(self, _line: str) -> bool:
+        """n(ext): on to the next op, into branches and bodies"""
+        self.stepper.next()
+        return True
+
+    def do_over(self, _line: str) -> bool:
+        """o(ver): on to the next op of this graph, branches and bodies in one go"""
+        self.stepper.over()
+        return True
+
+    def do_line(self, _line: str) -> bool:
+        """l(ine): on to the next line of the program"""
+        self.stepper.line()
+        return True
+
+    def do_out(self, _line: str) -> bool:
+        """out: on to the end of this branch or body"""
+        self.stepper.out()
+        return True
+
+    def do_continue(self, _line: str) -> bool:
+        """c(ontinue): on to the next breakpoint"""
+        self.stepper.run()
+        return True
+
+    def do_quit(self, _line: str) -> bool:
+        """q(uit): end the program"""
+        raise Quit
+
+    # --- breakpoints --------------------------------------------------------------------------
+
+    def do_break(self, line: str) -> None:
+        """b(reak) FILE:LINE [ITERATION] | op:NAME | nan | inf | norm>NUMBER; alone: list them"""
+        if line.strip():
+            self._say(f"stops at {add_break(self.stepper, line.strip())}")
+            return
+        for number, found in enumerate(self.stepper.breaks):
+            self._say(f"{number}  {found}  (met {found.hits} times)")
+
+    def do_clear(self, line: str) -> None:
+        """clear [NUMBER]: take away a breakpoint, or all"""
+        breaks = self.stepper.breaks
+        if line.strip().isdigit() and int(line) < len(breaks):
+            del breaks[int(line)]
+        elif not line.strip():
+            breaks.clear()
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def do_print(self, line: str) -> None:
+        """p(rint) EXPRESSION: of the variables, as they are here"""
+        self._say(repr(self.stepper.eval(line)))
+
+    def do_names(self, _line: str) -> None:
+        """names: the variables that can be seen here"""
+        self._say(", ".join(self.stepper.names()))
+
+    def do_gradient(self, line: str) -> None:
+        """gradient NAME: the gradient of a variable, in backward"""
+        self._say(repr(self.stepper.gradient(line.strip())))
+
+    def do_inputs(self, _line: str) -> None:
+        """inputs: what the op is given"""
+        for value in self.stepper.inputs:
+            self._say(repr(value))
+
+    def do_outputs(self, _line: str) -> None:
+        """outputs: what the op made, where the run stands after it"""
+        for value in self.stepper.outputs:
+            self._say(repr(value))
+
+    def do_where(self, _line: str) -> None:
+        """w(here): the calls of functions, the loops, and the op"""
+        self._say(self.stepper.where())
+
+    def do_graph(self, line: str) -> None:
+        """g(raph) [N]: N nodes before and after, with an arrow at the one it stands at"""
+        self._say(self.stepper.listing(int(line) if line.strip().isdigit() else 5))
+
+    def do_set(self, line: str) -> None:
+        """set NAME EXPRESSION: give a variable another value, from here on"""
+        name, _, expression = line.strip().partition(" ")
+        self.stepper[name] = self.stepper.eval(expression)
+
+    def default(self, line: str) -> None:
+        if line == "EOF":
+            raise Quit
+        self._say(f"no command {line.split()[0]!r}; `help` lists them")
+
+    def emptyline(self) -> bool:
+        return False
+
+    def onecmd(self, line: str) -> bool:
+        """A mistake in a command is shown, and the next one read."""
+        word, space, rest = line.partition(" ")
+        try:
+            return bool(super().onecmd(SHORT.get(word, word) + space + rest))
+        except WeftError as error:  # the line that it names is one of the prompt's
+            self._say(f"{error.message}; {error.hint}" if error.hint else error.message)
+        except Exception as error:
+            self._say(f"{type(error).__name__}: {error}")
+        return False
+
+
+SHORT = {
+    "n": "next",
+    "o": "over",
+    "l": "line",
+    "c": "continue",
+    "q": "quit",
+    "b": "break",
+    "p": "print",
+    "w": "where",
+    "g": "graph",
+    "grad": "gradient",
+}
+
+
+def add_break(stepper: Stepper, text: str) -> Break:
+    """A breakpoint as it is written at the prompt, and behind `weft debug -b`."""
+    word, _, rest = text.partition(" ")
+    norm = _NORM.fullmatch(text)
+    if word in ("nan", "inf"):
+        return stepper.break_when(nan=word == "nan", inf=word == "inf")
+    if norm:
+        return stepper.break_when(norm_above=float(norm[1]))
+    if word.startswith("op:"):
+        return stepper.break_on(word[3:])
+    iteration = int(rest) if rest.strip().isdigit() else None
+    if word.isdigit() and stepper.place is not None and stepper.location is not None:
+        word = f"{stepper.location.file}:{word}"
+    return stepper.break_at(word, iteration=iteration, backward=None)
+
+
+def open_prompt(stepper: Stepper) -> None:
+    """Read commands until one of them moves the run on."""
+    Prompt(stepper).cmdloop()

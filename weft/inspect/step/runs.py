@@ -1,0 +1,74 @@
+"""One graph run step by step: asks a stepper before and after each node whether to stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.base.source import SourceLocation
+from weft.inspect.frames import Frames, line_of
+from weft.inspect.step.names import Names
+from weft.inspect.step.place import Place
+from weft.ir.graph import Node
+from weft.ir.interpret import Program
+
+if TYPE_CHECKING:
+    from weft.inspect.step.stepper import Stepper
+
+__all__ = ["Run", "line_key"]
+
+#: Nodes that compute nothing: a run goes by them.
+SILENT = ("constant", "token", "stop_gradient", "fence")
+
+
+def line_key(location: SourceLocation | None) -> tuple[str, int, str] | None:
+    """The user's line that a node is of; backward steps are of the forward line."""
+    about = line_of(location)
+    if location is None or about is None:
+        return None
+    return about.file, about.line, location.role
+
+
+class Run(Frames):
+    """Watches one run of a graph for a stepper."""
+
+    def __init__(self, stepper: Stepper, names: Names, is_last: bool) -> None:
+        super().__init__()
+        self.is_last = is_last  # does the function end with this graph?
+        self.stepper = stepper
+        self.names = names
+        self.line: tuple[str, int, str] | None = None  # of the node before
+        self.entered = True  # has a graph begun since?
+
+    def place(self, node: Node | None, is_after: bool = False) -> Place:
+        captured = self.stepper.stage == "captured"
+        return Place(self.names, list(self.frames), self.loops(), node, is_after, captured)
+
+    def begin(self, program: Program, slots: list[Any]) -> None:
+        super().begin(program, slots)
+        self.entered = True
+
+    def before(self, node: Node, slots: list[Any]) -> None:
+        super().before(node, slots)
+        if node.op.name in SILENT:
+            return
+        line = line_key(node.location)
+        arrives = line is not None and (self.entered or line != self.line)
+        if line is not None:
+            self.line, self.entered = line, False
+        if self.stepper.stops_before(self, node, arrives):
+            self.stepper.stop(self.place(node))
+
+    def after(self, node: Node, slots: list[Any]) -> None:
+        super().after(node, slots)
+        if self.stepper.stops_after(self, node, slots[len(slots) - len(node.outputs) :]):
+            self.stepper.stop(self.place(node, is_after=True))
+
+    def end(self, program: Program, slots: list[Any]) -> None:
+        if len(self.frames) == 1 and self.is_last and self.stepper.stops_at_end():
+            self.stepper.stop(self.place(None))
+        if len(self.frames) == 1:
+            self.names.finished.append(self.frames[0])
+        super().end(program, slots)
+
+    def failed(self, node: Node, error: Exception) -> None:
+        self.stepper.failed(self.place(node), error)

@@ -1,0 +1,248 @@
+"""What can be folded together: nested graphs, modules, functions, lines, kernels.
+
+A folding is a forest over the items of a drawing. Items of one module are one fold for each role,
+so that a folded model is three boxes: forward, backward and update. Where many things lie side by
+side, they are put together by source line, then by their order, so that no fold has more children
+than can be looked at: 5,000 ops open as some dozen boxes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from weft.inspect.view.crowds import Fold, split_crowds
+from weft.inspect.view.drawing import Drawing, Item, Scope
+
+__all__ = ["Folding", "folded_by"]
+
+MOST_RESULTS = 8  # of a graph that are drawn one by one; more are folded, but for the first
+FIRST_VIEW = 30  # boxes that are drawn at first
+
+
+@dataclass(eq=False)
+class Folding:
+    """
+    folds   (kind, label, role, parent, head); the parent of the outermost is -1
+    of      the fold of each item, or -1
+    open    the folds that are open at first
+    """
+
+    name: str
+    folds: list[dict[str, Any]]
+    of: list[int]
+    open: list[int]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "folds": self.folds, "of": self.of, "open": self.open}
+
+
+#: One step of a path to a fold: its kind, label and role, and what those in it have in common.
+Step = tuple[str, str, str, Any]
+#: Kinds of folds that are not worth having around one or two items.
+LOOSE = frozenset({"module", "update", "kernel", "derivative", "chain"})
+#: Kinds that are opened only by hand.
+CLOSED = frozenset({"derivative", "chain", "results", "kernel"})
+
+
+def folded_by(drawing: Drawing, name: str) -> Folding:
+    """The folding of this name: "modules" or "kernels"."""
+    root = _Forest(drawing, name).root
+    _tidy(root, drawing)
+    split_crowds(root, drawing)
+    return _numbered(name, root, drawing)
+
+
+class _Forest:
+    """Puts items and scopes into folds, by the paths that a rule gives them."""
+
+    def __init__(self, drawing: Drawing, name: str) -> None:
+        self.drawing = drawing
+        self.root = Fold("root", drawing.name)
+        self.scopes = [self.root]
+        self._rule = _RULES[name]
+        self._places: dict[Any, Fold] = {}
+        self._prefixes = _prefixes(drawing)
+        self._roles = _kernel_roles(drawing)
+        for number, scope in enumerate(drawing.scopes[1:], 1):
+            self._add_scope(number, scope)
+        homes = _homes(drawing)
+        results = [i for i, x in enumerate(drawing.items) if x.kind == "result" and not x.scope]
+        folded = set(results[1:]) if len(results) > MOST_RESULTS else set()
+        for i, item in enumerate(drawing.items):
+            if i in folded:
+                fold = self._place(0, [("results", "results", item.role, "")])
+            elif item.kind == "control":
+                fold = self.scopes[item.scope]
+            else:
+                fold = self._place(item.scope, self._path(drawing.items[homes[i]], item.scope))
+            fold.items.append(i)
+
+    def _add_scope(self, number: int, scope: Scope) -> None:
+        """Ops of control flow stand among other ops, so they go into the same folds."""
+        parent = self.scopes[scope.parent]
+        fold = Fold("graph", scope.label, parent.role)
+        if scope.head is not None:
+            head = self.drawing.items[scope.head]
+            parent = self._place(scope.parent, self._path(head, scope.parent))
+            fold = Fold("control", scope.label, head.role, scope.head)
+        self.scopes.append(fold)
+        parent.folds.append(fold)
+
+    def _path(self, item: Item, scope: int) -> list[Step]:
+        return self._rule(item, self._prefixes[scope], self._roles if scope == 0 else {})
+
+    def _place(self, scope: int, path: list[Step]) -> Fold:
+        """The fold that a path leads to; those on the way are made."""
+        fold = self.scopes[scope]
+        at: tuple[Any, ...] = (scope,)
+        for kind, label, role, same in path:
+            at = (*at, kind, role, same)
+            found = self._places.get(at)
+            if found is None:
+                found = self._places[at] = Fold(kind, label, role)
+                fold.folds.append(found)
+            fold = found
+        return fold
+
+
+# --- what an item is folded by -----------------------------------------------------------------
+
+
+def _by_module(item: Item, prefix: tuple[str, ...], _roles: dict[str, str]) -> list[Step]:
+    path = item.path
+    if path[: len(prefix)] == prefix:
+        path = path[len(prefix) :]
+    found: list[Step] = [("module", part, item.role, part) for part in path]
+    where = item.location
+    if where is not None and item.kind in ("op", "constant"):
+        if item.role == "update" and not found:
+            text = where.text or f"line {where.line}"
+            found.append(("update", text, item.role, where.line))
+        elif item.role == "backward" and where.of:
+            label = "to .grad" if where.of == "AccumulateGrad" else f"∂ {where.of}"
+            found.append(("derivative", label, item.role, (where.of, where.forward)))
+    return found
+
+
+def _by_kernel(item: Item, _prefix: tuple[str, ...], roles: dict[str, str]) -> list[Step]:
+    role = roles.get(item.kernel, item.role)
+    found: list[Step] = [("role", role, role, "")] if roles else []
+    if item.kernel:
+        found.append(("kernel", item.kernel, role, item.kernel))
+    return found
+
+
+_RULES = {"modules": _by_module, "kernels": _by_kernel}
+
+
+def _kernel_roles(drawing: Drawing) -> dict[str, str]:
+    """The role that most ops of each kernel have."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for item in drawing.items:
+        if item.kernel and item.kind == "op":
+            counts[item.kernel][item.role] += 1
+    return {kernel: roles.most_common(1)[0][0] for kernel, roles in counts.items()}
+
+
+def _prefixes(drawing: Drawing) -> list[tuple[str, ...]]:
+    """The module that each scope lies in: what is in it need not say it again."""
+    found: list[tuple[str, ...]] = [()]
+    for scope in drawing.scopes[1:]:
+        head = None if scope.head is None else drawing.items[scope.head]
+        found.append(found[scope.parent] if head is None or not head.path else head.path)
+    return found
+
+
+def _homes(drawing: Drawing) -> list[int]:
+    """The item whose place each item shares: parameters stand with the first that uses them.
+
+    The arguments of the function stay outside, where they are seen.
+    """
+    users = drawing.users()
+    named = any(_is_argument(item) for item in drawing.items if item.scope == 0)
+    homes = list(range(len(drawing.items)))
+    for i, item in enumerate(drawing.items):
+        if item.kind not in ("input", "leaf") or not users[i]:
+            continue
+        first = _in_scope(drawing, min(users[i]), item.scope)
+        updated = any(drawing.items[user].role == "update" for user in users[i])
+        stays = item.scope != 0 or _is_argument(item) or not (named or updated)
+        if item.kind == "leaf" or not stays:
+            homes[i] = first
+    return homes
+
+
+def _in_scope(drawing: Drawing, item: int, scope: int) -> int:
+    """The item itself, or the head of the control flow of this scope that it lies in."""
+    head = item
+    for around in drawing.enclosing(drawing.items[item].scope):
+        if around == scope:
+            break
+        head = drawing.scopes[around].head or head
+    return head
+
+
+def _is_argument(item: Item) -> bool:
+    return item.kind == "input" and item.title.startswith(("args_", "kwargs_"))
+
+
+# --- the shape of the forest -------------------------------------------------------------------
+
+
+def _tidy(fold: Fold, drawing: Drawing) -> None:
+    """Take away folds around a single thing, and join those that have nothing but one fold."""
+    for inner in fold.folds:
+        _tidy(inner, drawing)
+    kept: list[Fold] = []
+    for inner in fold.folds:
+        if inner.kind == "module":
+            while len(inner.folds) == 1 and not inner.items and inner.folds[0].kind == "module":
+                only = inner.folds[0]
+                label = _joined(inner.label, only.label)
+                inner = Fold("module", label, only.role, None, only.folds, only.items)
+            if fold.kind == "module" or fold.kind == "root":
+                inner.label = _joined(fold.label, inner.label, only_number=True)
+        ops = [i for i in inner.items if drawing.items[i].kind in ("op", "control")]
+        free = inner.kind in LOOSE and not inner.folds
+        if free and len(ops) < 2 and len(inner.items) < 4:
+            fold.items += inner.items
+        else:
+            kept.append(inner)
+    fold.folds = kept
+    fold.items.sort()
+
+
+def _joined(outer: str, inner: str, only_number: bool = False) -> str:
+    """blocks and 0: blocks[0]"""
+    if inner.isdecimal():
+        return f"{outer.rsplit('.', 1)[-1] if only_number else outer}[{inner}]"
+    return inner if only_number else f"{outer}.{inner}"
+
+
+def _numbered(name: str, root: Fold, drawing: Drawing) -> Folding:
+    found = Folding(name, [], [-1] * len(drawing.items), [])
+    order: list[tuple[Fold, int]] = [(fold, -1) for fold in root.folds]
+    for fold, parent in order:  # grows meanwhile: breadth first
+        fold.number = len(found.folds)
+        found.folds.append(
+            {"kind": fold.kind, "label": fold.label, "role": fold.role, "parent": parent}
+            | ({} if fold.item is None else {"item": fold.item})
+        )
+        for i in fold.items:
+            found.of[i] = fold.number
+        order += [(inner, fold.number) for inner in fold.folds]
+    seen = _children(root, drawing)
+    for fold, parent in order:
+        more = _children(fold, drawing) - 1
+        if fold.kind in CLOSED or (fold.role == "update" and len(fold.folds) > 4):
+            continue
+        if (parent < 0 or parent in found.open) and seen + more <= FIRST_VIEW:
+            found.open.append(fold.number)
+            seen += more
+    return found
+
+
+def _children(fold: Fold, drawing: Drawing) -> int:
+    return len(fold.folds) + sum(not drawing.items[i].hidden for i in fold.items)

@@ -1,0 +1,153 @@
+"""One HTML page with all in it: data, style, code. It loads nothing from anywhere."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from weft.autodiff.node import weft_namespace
+from weft.inspect.view.drawing import Drawing, as_json
+from weft.inspect.view.folding import folded_by
+from weft.inspect.view.sources import Sources
+from weft.inspect.view.svg import svg_of
+
+__all__ = ["Page", "Panel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A tab of the page beside that of the graph. `html` is shown as it is."""
+
+    title: str
+    html: str
+
+
+class Page:
+    """What `weft.view` gives: drawings, and panels of other tools.
+
+    Shown by itself in a notebook; `save` writes it, `html` is its text, `data` what it shows:
+
+        title       of the page
+        graphs      for each: name, kind, stage, recording, notes; items; edges, as (from, to,
+                    number of the result); and foldings: for each, its name, the folds (kind,
+                    label, role, parent), the fold `of` each item, and those that are open at first
+        locations   (number of the file, line, function, module)
+        files       name, path, and parts: (first line, lines)
+        docs        what the ops do, by their name
+        panels      title and html
+    """
+
+    def __init__(
+        self, graphs: Sequence[Drawing], panels: Sequence[Panel] = (), *, title: str = ""
+    ) -> None:
+        self.graphs = list(graphs)
+        self.panels = list(panels)
+        self.title = title or (self.graphs[0].name if self.graphs else "weft")
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What the page shows, ready for JSON."""
+        sources = Sources()
+        for drawing in self.graphs:
+            for item in drawing.items:
+                sources.add(item.location)
+        graphs = [_graph_json(drawing, sources) for drawing in self.graphs]
+        locations, listed = sources.as_json()
+        ops = {i.title for d in self.graphs for i in d.items if i.kind in ("op", "control")}
+        return {
+            "format": "weft-view",
+            "version": 1,
+            "title": self.title,
+            "graphs": graphs,
+            "locations": locations,
+            "files": listed,
+            "docs": {name: text for name in sorted(ops) if (text := _doc(name))},
+            "panels": [{"title": panel.title, "html": panel.html} for panel in self.panels],
+        }
+
+    @property
+    def html(self) -> str:
+        """The page."""
+        data = json.dumps(self.data, separators=(",", ":"), ensure_ascii=False)
+        # "</script>" in a string would end the element that holds the data.
+        for sign in "<\u2028\u2029":
+            data = data.replace(sign, f"\\u{ord(sign):04x}")
+        parts = {
+            "TITLE": html.escape(self.title),
+            "STYLE": _asset("view.css"),
+            "DAGRE": _asset("dagre.min.js"),
+            "DATA": data,
+            "SCRIPT": _asset("view.js"),
+        }
+        text = _asset("view.html")
+        for name, part in parts.items():
+            before, after = text.split(f"<!--{name}-->", 1)
+            text = f"{before}{part}{after}"
+        return text
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, or, where its name ends in .svg, the picture."""
+        target = Path(path)
+        picture = target.suffix.lower() == ".svg"
+        target.write_text(self.svg() if picture else self.html, encoding="utf-8")
+        return target
+
+    def svg(self, graph: int = 0) -> str:
+        """The picture of one of the graphs, folded as the page is when it opens."""
+        drawing = self.graphs[graph]
+        return svg_of(drawing, folded_by(drawing, _folds(drawing)[0]))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a frame, so that neither page changes the look of the other."""
+        style = "width:100%;height:640px;border:1px solid #8884;border-radius:8px"
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="{style}"></iframe>'
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(drawing.kind for drawing in self.graphs))
+        items = sum(len(drawing.items) for drawing in self.graphs)
+        several = f" in {len(self.graphs)} drawings" if len(self.graphs) > 1 else ""
+        return f"<page {self.title}: {kinds}, {items} items{several}>"
+
+
+def _graph_json(drawing: Drawing, sources: Sources) -> dict[str, Any]:
+    return {
+        "name": drawing.name,
+        "kind": drawing.kind,
+        "stage": drawing.stage,
+        "recording": drawing.recording,
+        "notes": drawing.notes,
+        "items": [as_json(item, sources.numbers) for item in drawing.items],
+        "edges": [list(edge) for edge in drawing.edges],
+        "foldings": [folded_by(drawing, name).as_json() for name in _folds(drawing)],
+    }
+
+
+def _folds(drawing: Drawing) -> list[str]:
+    """How a drawing can be folded; the first is how it is shown at first."""
+    return ["kernels", "modules"] if any(i.kernel for i in drawing.items) else ["modules"]
+
+
+def _doc(op: str) -> str:
+    """What an op does, in a line, where there is a function of its name."""
+    found = getattr(weft_namespace(), op, None) or getattr(weft_namespace().nn.functional, op, None)
+    text = (getattr(found, "__doc__", None) or _CONTROL.get(op, "")).strip()
+    return text.split("\n\n")[0].replace("\n", " ").strip()
+
+
+_CONTROL = {
+    "if": "Runs one of two graphs: `then` where the condition holds, else `else`.",
+    "while": "Runs its body again and again, as long as its condition holds.",
+    "scan": "Runs its body once for each element, from the first to the last.",
+    "switch": "Runs one of several graphs: the one of the given number.",
+}
+
+
+@cache
+def _asset(name: str) -> str:
+    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")

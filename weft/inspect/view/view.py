@@ -1,0 +1,162 @@
+"""What `weft.view` takes, and what it draws of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import DTypeError, GraphError
+from weft.capture.trace.traced import Traced
+from weft.core.tensor import Tensor
+from weft.inspect.explain.explain import explain_traced
+from weft.inspect.view.drawing import Drawing
+from weft.inspect.view.dynamic import drawn_tensor
+from weft.inspect.view.kernels import kernels_of
+from weft.inspect.view.page import Page, Panel
+from weft.inspect.view.static import drawn
+from weft.ir.graph import Graph
+from weft.ir.literal import Literal
+from weft.ir.parse import parse_graph
+from weft.runtime.executable import Executable
+
+__all__ = ["drawings_of", "view"]
+
+MOST_ITEMS = 60_000  # of a page: recordings beyond are left out
+STAGES = ("captured", "optimized", "scheduled")
+
+
+def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "") -> Page:
+    """A page that shows a graph: in a notebook by itself, else `page.save("graph.html")`.
+
+    >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
+    >>> page = weft.view((x * x).sum())
+    >>> page
+    <page tensor: dynamic graph, 4 items>
+    >>> page.save("graph.html")                         # doctest: +SKIP
+
+    obj     a tensor with a history, a graph, a compiled or traced function that was called, or a
+            file that holds the text of a graph
+    path    where to write the page, too
+
+    The page is one file that needs no network. `page.data` is what it shows, as a dict;
+    `page.svg()` is the picture alone.
+    """
+    named = title or (obj._name() if isinstance(obj, Traced) else "")
+    page = obj if isinstance(obj, Page) else Page(drawings_of(obj), _panels(obj), title=named)
+    if path is not None:
+        page.save(path)
+    return page
+
+
+def _panels(obj: Any) -> list[Panel]:
+    """What else there is to tell of a function: what became of it."""
+    if not isinstance(obj, Traced):
+        return []
+    return [Panel("Explained", explain_traced(obj).html_fragment())]
+
+
+def drawings_of(obj: Any) -> list[Drawing]:
+    """The drawings of what can be looked at; several for a function."""
+    if isinstance(obj, Tensor):
+        return [drawn_tensor(obj)]
+    if isinstance(obj, Graph):
+        return [drawn(obj)]
+    if isinstance(obj, (str, os.PathLike)):
+        return [drawn(_from_file(Path(obj)))]
+    if isinstance(obj, Traced):
+        return _of_function(obj)
+    if isinstance(obj, Executable):
+        return _of_executable(obj, "")
+    hint = "a tensor, a graph, a compiled function that was called, or a file"
+    if callable(obj):
+        hint = "f = weft.compile(f); f(…); weft.view(f); or weft.view of the result, a tensor"
+    raise DTypeError(f"a {type(obj).__name__} is no graph", op="view", hint=hint)
+
+
+def _of_function(function: Traced) -> list[Drawing]:
+    programs: list[Any] = list(function.programs)
+    if not programs:
+        raise GraphError(
+            f"{function._name()} has no graph yet",
+            op="view",
+            hint="call it once: it is recorded when it is first called",
+        )
+    found: list[Drawing] = []
+    # The latest first, and backwards behind what they are of.
+    order = sorted(range(len(programs)), key=lambda i: (programs[i].name.endswith("_backward"), -i))
+    for place, number in enumerate(order):
+        found += _of_executable(programs[number], f"{number}: {programs[number].name}")
+        left = len(order) - place - 1
+        if left and sum(len(drawing.items) for drawing in found) > MOST_ITEMS:
+            found[0].notes.append(f"{left} more recordings are left out of this page")
+            break
+    return found
+
+
+def _of_executable(executable: Executable, recording: str) -> list[Drawing]:
+    found = []
+    for stage in STAGES:
+        graph = executable.graph(stage)
+        drawing = drawn(graph, stage=stage, recording=recording)
+        if stage == "scheduled":
+            _name_kernels(drawing, graph)
+        found.append(drawing)
+    return found
+
+
+def _name_kernels(drawing: Drawing, graph: Graph) -> None:
+    """Items of nodes are in the order in which the nodes were met."""
+    kernels = kernels_of(graph)
+    drawn_items = (item for item in drawing.items if item.kind not in ("input", "result"))
+    for item, node in zip(drawn_items, _in_order(graph), strict=True):
+        item.kernel = kernels.get(node, "")
+
+
+def _in_order(graph: Graph) -> list[Any]:
+    found: list[Any] = []
+    for node in graph.nodes:
+        found.append(node)
+        for nested in node.graphs:
+            found += _in_order(nested)
+    return found
+
+
+class _AnyConstant(Mapping[str, Any]):
+    """Stands for the table of large constants: a drawing does not show their numbers."""
+
+    def __getitem__(self, digest: str) -> Literal:
+        unseen = Literal(np.zeros(1000))  # large, as those that are not in the text are
+        unseen._digest = digest
+        return unseen
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __contains__(self, digest: object) -> bool:
+        return True
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def _from_file(path: Path) -> Graph:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise GraphError(
+            f"{path} cannot be read: {error.strerror}",
+            op="view",
+            hint="give a file with the text of a graph, as graph.text() gives it",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise GraphError(
+            f"{path} is no text", op="view", hint="give a file with the text of a graph"
+        ) from error
+    return parse_graph(text, _AnyConstant())

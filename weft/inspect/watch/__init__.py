@@ -1,0 +1,1 @@
+"""Looking on while code runs: the birth of a NaN, breakpoints, activations."""

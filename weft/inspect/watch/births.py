@@ -1,0 +1,79 @@
+"""Whether a call made a NaN or an inf out of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.tensor import Tensor
+
+__all__ = ["born", "count_text", "summary"]
+
+A = {"NaN": "a NaN", "inf": "an inf"}
+
+
+def array_of(value: Any) -> np.ndarray[Any, Any] | None:
+    """The array of a floating tensor with numbers; None for all else."""
+    if not isinstance(value, Tensor):
+        return None
+    array = value._data
+    if isinstance(array, np.ndarray) and array.dtype.kind in "fcV":
+        return array
+    return None
+
+
+def worst(values: Sequence[Any]) -> str:
+    """ "NaN" where there is one among some tensors, else "inf", else nothing."""
+    found = ""
+    for value in values:
+        array = array_of(value)
+        if array is not None and not np.isfinite(array).all():
+            if np.isnan(array).any():
+                return "NaN"
+            found = "inf"
+    return found
+
+
+def born(inputs: Sequence[Any], outputs: Sequence[Any], inf: bool) -> str:
+    """What a call made that was not there before: "NaN", "inf", or nothing.
+
+    A NaN is born where none came in, an inf where all that came in was finite. What has no inputs
+    is a constant: whoever writes weft.inf means it.
+    """
+    made = worst(outputs)
+    if not made or not inputs:
+        return ""
+    came = worst(inputs)
+    if made == "NaN":
+        return "" if came == "NaN" else made
+    return made if inf and not came else ""
+
+
+def count_text(outputs: Sequence[Any], what: str) -> str:
+    """2 of 6 elements"""
+    asks = np.isnan if what == "NaN" else np.isinf
+    for value in outputs:
+        array = array_of(value)
+        if array is not None and asks(array).any():
+            return f"{int(asks(array).sum())} of {array.size} elements"
+    return ""
+
+
+def summary(value: Any) -> str:
+    """A tensor's type and range: f32[2,3] in [-1, 0.5]"""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    array = value._data
+    if not isinstance(array, np.ndarray) or not array.size or array.dtype.kind == "c":
+        return str(value.type)
+    if array.size == 1:
+        return f"{value.type} = {array.reshape(-1)[0]!s}"
+    wide = array.astype(np.float64) if array.dtype.kind in "fV" else array
+    known = wide[np.isfinite(wide)] if wide.dtype.kind == "f" else wide
+    text = f"in [{known.min():.6g}, {known.max():.6g}]" if known.size else "without a number"
+    zeros = int((known == 0).sum())
+    notes = [f"{zeros} zeros"] if zeros else []
+    notes += [f"{known.size} of {array.size} finite"] if known.size < array.size else []
+    return f"{value.type} {text}" + (f" ({', '.join(notes)})" if notes else "")

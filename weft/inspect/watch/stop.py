@@ -1,0 +1,94 @@
+"""`weft.breakpoint`: Python's own debugger, at a line of a compiled function.
+
+In a graph it is an effect: each time the run comes there, the debugger opens on a frame that is
+made for it, at the user's line, with the values of the run under the user's names.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pdb
+import sys
+from types import FrameType
+from typing import Any
+
+from weft.base.source import PACKAGE, SourceLocation, user_frame
+from weft.capture.control.nested import graph_recorder
+from weft.capture.from_source.builtin_calls import looks_on
+from weft.capture.from_source.tokens import effect, templated
+from weft.core.tensor import Tensor
+from weft.ops.effects import SHOW, Shown
+
+__all__ = ["breakpoint"]
+
+
+def breakpoint() -> None:
+    """Python's `breakpoint()`; in a graph, each time the graph comes there.
+
+    It opens what Python's opens (`sys.breakpointhook`, PYTHONBREAKPOINT). In a compiled function
+    the variables of the function are there under their names, with the values of this run. Python's
+    own `breakpoint()` does the same there.
+
+    >>> @weft.compile
+    ... def f(x):
+    ...     h = x * 2
+    ...     weft.breakpoint()
+    ...     return h + 1
+    >>> import sys
+    >>> sys.breakpointhook = lambda: print("h is", sys._getframe(1).f_locals["h"])
+    >>> f(weft.asarray([1.0, 2.0]))
+    h is tensor([2., 4.])
+    tensor([3., 5.])
+    >>> sys.breakpointhook = sys.__breakpointhook__
+    """
+    frame = user_frame()
+    if graph_recorder() is None or frame is None:
+        _open_here(frame)
+        return
+    tensors: list[Tensor] = []
+    variables = templated(_variables(frame), tensors)
+    where = SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    scope = frame.f_globals
+    opened = Shown(_open, lambda values: (where, scope, variables(values)), {})
+    effect(SHOW, tensors, {"show": opened})
+
+
+def _open_here(frame: FrameType | None) -> None:
+    plain = os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace")
+    if sys.breakpointhook is sys.__breakpointhook__ and plain and frame is not None:
+        pdb.Pdb().set_trace(frame)  # the user's frame, not that of `breakpoint`
+    else:
+        sys.breakpointhook()
+
+
+def _open(where: SourceLocation, scope: dict[str, Any], variables: dict[str, Any]) -> None:
+    """Open the debugger on a frame at the user's line, which holds these variables."""
+    code = compile("\n" * (where.line - 1) + "__weft_stop__()\npass", where.file, "exec")
+    code = code.replace(co_name=where.function, co_qualname=where.function)
+    exec(code, scope, {**variables, "__weft_stop__": sys.breakpointhook})
+
+
+def _variables(frame: FrameType | None) -> dict[str, Any]:
+    """The variables of the function that runs: those of functions generated in it, too.
+
+    A Python value that the caller gave is left out: no guard may hold it, so that it could be
+    another one in a later call.
+    """
+    found: dict[str, Any] = {}
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE):
+            given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            for name, value in frame.f_locals.items():
+                known = isinstance(value, Tensor) or name not in given
+                if known and not name.startswith(("__weft", "@", ".")):
+                    found.setdefault(name, value)
+            if "__weft" not in code.co_qualname:
+                break
+        frame = frame.f_back
+    return found
+
+
+looks_on(breakpoint)
+looks_on(breakpoint, instead_of=builtins.breakpoint)

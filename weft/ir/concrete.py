@@ -1,0 +1,79 @@
+"""A graph with symbolic sizes, for certain ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.base.dims import dims_in, substitute
+from weft.base.errors import WeftError
+from weft.ir.graph import Graph, Node
+from weft.ir.infer import infer_types
+from weft.ir.interpret import located
+from weft.ir.types import StackType, TensorType, Type
+
+__all__ = ["concrete", "names_in", "names_of_inputs"]
+
+
+def names_in(graph: Graph) -> set[str]:
+    """The names of all sizes in a graph, nested ones included."""
+    found: set[str] = set()
+    for part in graph.walk():
+        for value in part.values():
+            kind = value.type.innermost if isinstance(value.type, StackType) else value.type
+            if isinstance(kind, TensorType):
+                found.update(name for size in dims_in(kind.shape) for name in size.names)
+        for node in part.nodes:
+            found.update(name for size in dims_in(node.attrs) for name in size.names)
+    return found
+
+
+def names_of_inputs(graph: Graph) -> set[str]:
+    """Those that what is given to the graph says the sizes of."""
+    return {
+        name
+        for value in graph.inputs
+        if isinstance(value.type, TensorType)
+        for size in dims_in(value.type.shape)
+        for name in size.names
+    }
+
+
+def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph for these sizes, which must be all there are in it: types by the type rules anew.
+
+    >>> graph = weft.make_graph(lambda x: weft.sum(x * x, axis=0), weft.spec(("B", 4)))
+    >>> print(weft.ir.concrete.concrete(graph, {"B": 3}).inputs[0].type)
+    f32[3,4]
+    """
+    made = Graph(graph.name)
+    made.history, made.interface = graph.history, graph.interface
+    made.set_inputs(
+        [_sized(value.type, sizes) for value in graph.inputs],
+        [value.name for value in graph.inputs],
+    )
+    known = dict(zip(graph.inputs, made.inputs, strict=True))
+    for node in graph.nodes:
+        inputs = [known[value] for value in node.inputs]
+        attrs = substitute(node.attrs, sizes)
+        graphs = [concrete(nested, sizes) for nested in node.graphs]
+        try:
+            types = infer_types(node.op, inputs, attrs, graphs)
+        except WeftError as error:
+            raise located(error, node) from error.__cause__
+        new = Node(node.op, inputs, attrs, types, graphs, node.location)
+        for old, value in zip(node.outputs, new.outputs, strict=True):
+            value.name = old.name
+        made.nodes.append(new)
+        known.update(zip(node.outputs, new.outputs, strict=True))
+    made.outputs = tuple([known[value] for value in graph.outputs])
+    return made
+
+
+def _sized(kind: Type, sizes: Mapping[str, int]) -> Type:
+    if isinstance(kind, TensorType):
+        return kind.like(shape=substitute(kind.shape, sizes))
+    if isinstance(kind, StackType):
+        element = _sized(kind.element, sizes)
+        assert isinstance(element, (TensorType, StackType))
+        return StackType(element)
+    return kind

@@ -1,0 +1,46 @@
+"""Runs graphs op by op, where machine code is not asked for or cannot be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.core.bind import bind
+from weft.core.grad_mode import no_grad
+from weft.core.tensor import Tensor, wrap
+from weft.ir.graph import Graph
+from weft.ir.interpret import Program
+from weft.runtime.delivery import Call, Delivery
+
+__all__ = ["InterpretedProgram", "interpreted"]
+
+
+class InterpretedProgram:
+    """A graph run op by op, and why it is not machine code."""
+
+    def __init__(self, graph: Graph, reason: str = "it was asked for") -> None:
+        self.graph = graph
+        self.reason = reason
+        self.call = self.__call__
+        self._program = Program(graph)
+
+    def delivering(self, _delivery: Delivery) -> Call | None:
+        return None
+
+    def scheduled(self) -> Graph:
+        """The graph as it is: its ops are what runs."""
+        return self.graph
+
+    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        handed = [inputs]
+        del inputs  # the run lets go of each input after its last use: nobody else may hold them
+        return interpreted(self._program, handed.pop())
+
+
+def interpreted(program: Program, inputs: list[Any]) -> list[Any]:
+    """What the interpreter makes of inputs: tensors of the run's own, that nobody else has."""
+    handed = [inputs]
+    del inputs  # the run lets go of each input after its last use: nobody else may hold them
+    with no_grad():
+        slots = program.run(handed.pop(), bind)
+    found = [slots[i] for i in program.outputs]
+    return [wrap(x._data) if isinstance(x, Tensor) else x for x in found]

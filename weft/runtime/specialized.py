@@ -1,0 +1,108 @@
+"""Graphs whose sizes the inputs say: machine code for each set of sizes, made when it is needed.
+
+>>> graph = weft.make_graph(lambda x: x * 2, weft.spec(("B", 4)))
+>>> program = weft.runtime.native.native(graph)
+>>> program([weft.ones((3, 4))])[0].shape
+(3, 4)
+>>> program.sizes
+[{'B': 3}]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from weft.base.dims import has_dims
+from weft.base.errors import GraphError
+from weft.core.tensor import Tensor
+from weft.ir.concrete import concrete, names_in, names_of_inputs
+from weft.ir.graph import Graph
+from weft.ir.interpret import sizes_of
+from weft.ir.types import TensorType
+from weft.passes.pipeline import optimize
+from weft.runtime.delivery import Call, Delivery
+from weft.runtime.executable import Runs
+
+__all__ = ["SpecializedProgram", "may_specialize"]
+
+#: How many sets of sizes have a program at a time; then the one that was not used for longest goes.
+MOST = 16
+
+
+def may_specialize(graph: Graph) -> bool:
+    """Whether a graph has symbolic sizes, and its inputs say all of them."""
+    given = names_of_inputs(graph)
+    return bool(given) and names_in(graph) <= given
+
+
+class SpecializedProgram:
+    """A graph with symbolic sizes; a call runs the program of the sizes of its inputs."""
+
+    def __init__(self, graph: Graph, build: Callable[[Graph], Runs]) -> None:
+        self.graph = graph
+        self.call: Call = self._call
+        self._build = build
+        self._symbolic = [
+            i
+            for i, value in enumerate(graph.inputs)
+            if isinstance(value.type, TensorType) and has_dims(value.type.shape)
+        ]
+        self._programs: OrderedDict[object, tuple[Mapping[str, int], Runs]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def sizes(self) -> list[Mapping[str, int]]:
+        """For which sizes there are programs, the last used last."""
+        with self._lock:
+            return [sizes for sizes, _ in self._programs.values()]
+
+    @property
+    def programs(self) -> list[Runs]:
+        """They themselves, in the same order."""
+        with self._lock:
+            return [program for _, program in self._programs.values()]
+
+    def delivering(self, _delivery: Delivery) -> Call | None:
+        return None
+
+    def scheduled(self) -> Graph:
+        """That of the sizes that were used last; before there are any, the graph as it is."""
+        programs = self.programs
+        return programs[-1].scheduled() if programs else self.graph
+
+    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        """`call`, which trusts its caller, for those who may be wrong."""
+        wanted = [value.type for value in self.graph.inputs]
+        fits = len(inputs) == len(wanted) and all(
+            not isinstance(kind, TensorType)
+            or (x.dtype is kind.dtype and x.ndim == kind.ndim and x.device == kind.device)
+            for x, kind in zip(inputs, wanted, strict=True)
+        )
+        if not fits:
+            raise GraphError(f"graph @{self.graph.name} takes {', '.join(map(str, wanted))}")
+        return self._call(inputs)
+
+    def _call(self, inputs: list[Tensor]) -> list[Tensor]:
+        key = tuple([inputs[i]._data.shape for i in self._symbolic])
+        with self._lock:
+            found = self._programs.get(key)
+            if found is not None:
+                self._programs.move_to_end(key)
+        if found is None:
+            found = self._made(key, inputs)
+        handed = [inputs]
+        del inputs  # who runs them may write where nobody else looks
+        return found[1].call(handed.pop())
+
+    def _made(self, key: object, inputs: list[Tensor]) -> tuple[Mapping[str, int], Runs]:
+        sizes = sizes_of(self.graph, inputs)
+        with self._lock:
+            found = self._programs.get(key)
+            if found is None:
+                found = sizes, self._build(optimize(concrete(self.graph, sizes)))
+                self._programs[key] = found
+                if len(self._programs) > MOST:
+                    self._programs.popitem(last=False)
+            return found

@@ -1,0 +1,160 @@
+"""Attention as two cards that only the schedule makes, out of the nodes of a graph.
+
+    attention       q, k, v[, mask]                  → result, lse
+    attention_grad  q, k, v, result, g, lse[, mask]  → gradients of q, k and v
+
+q is (…, queries, features), k (…, keys, features), v (…, keys, values); k and v may be shared along
+axes before those. lse is, for each query, the logarithm of the sum of exp(score): what the backward
+needs to make the weights again. Attributes:
+
+    scale   what scores are multiplied by
+    causal  a query looks only at keys no later than itself
+    blank   a query that may look nowhere gets 0, and has the lse infinity
+    axes    in which order the axes of a result lie: result = permute_dims(natural, axes)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.ir.op import Cost, Op
+from weft.ir.types import TensorType
+
+__all__ = ["ATTENTION", "ATTENTION_GRAD", "turned_back"]
+
+Axes = tuple[int, ...]
+
+
+def turned_back(axes: Axes) -> Axes:
+    """The permutation that undoes another."""
+    return tuple(int(i) for i in np.argsort(axes))
+
+
+def _ordered(kind: TensorType, shape: Any, axes: Axes) -> TensorType:
+    return kind.like(shape=tuple(shape[i] for i in axes))
+
+
+def _type(
+    q: TensorType,
+    k: TensorType,
+    v: TensorType,
+    *mask: TensorType,
+    scale: float,
+    causal: bool,
+    blank: bool,
+    axes: Axes,
+) -> tuple[TensorType, TensorType]:
+    rows = q.shape[:-1]
+    return _ordered(q, (*rows, v.shape[-1]), axes), q.like(shape=rows)
+
+
+def _grad_type(
+    q: TensorType,
+    k: TensorType,
+    v: TensorType,
+    out: TensorType,
+    g: TensorType,
+    lse: TensorType,
+    *mask: TensorType,
+    scale: float,
+    causal: bool,
+    blank: bool,
+    axes: tuple[Axes, Axes, Axes],
+) -> tuple[TensorType, TensorType, TensorType]:
+    batch = q.shape[:-2]
+    shapes = (q.shape, (*batch, *k.shape[-2:]), (*batch, *v.shape[-2:]))
+    dq, dk, dv = (_ordered(q, shape, order) for shape, order in zip(shapes, axes, strict=True))
+    return dq, dk, dv
+
+
+def _turned(xp: Any, x: Any) -> Any:
+    return xp.permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def _scores(
+    xp: Any, q: Any, k: Any, mask: tuple[Any, ...], scale: float, causal: bool
+) -> tuple[Any, Any]:
+    """All scores, and where they count."""
+    scores = xp.matmul(q, _turned(xp, k)) * scale
+    counts = np.tri(*scores.shape[-2:], dtype=np.bool) if causal else np.ones(1, bool)
+    counts = xp.asarray(counts)
+    for given in mask:
+        if given.dtype == xp.bool:
+            counts = counts & given
+        else:
+            scores = scores + given
+    return xp.where(counts, scores, -xp.inf), counts
+
+
+def _values(
+    xp: Any, q: Any, k: Any, v: Any, *mask: Any, scale: float, causal: bool, blank: bool, axes: Axes
+) -> Any:
+    scores, _ = _scores(xp, q, k, mask, scale, causal)
+    top = xp.max(scores, axis=-1, keepdims=True)
+    nowhere = top == -xp.inf
+    top = xp.where(nowhere, 0.0, top) if blank else top
+    powers = xp.exp(scores - top)
+    total = xp.sum(powers, axis=-1, keepdims=True)
+    lse = top + xp.log(total)
+    if blank:
+        lse, total = xp.where(nowhere, xp.inf, lse), xp.where(nowhere, 1.0, total)
+    out = xp.matmul(powers / total, v)
+    return xp.permute_dims(out, axes), xp.reshape(lse, lse.shape[:-1])
+
+
+def _grad_values(
+    xp: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    g: Any,
+    lse: Any,
+    *mask: Any,
+    scale: float,
+    causal: bool,
+    blank: bool,
+    axes: tuple[Axes, Axes, Axes],
+) -> Any:
+    scores, counts = _scores(xp, q, k, mask, scale, causal)
+    lse = xp.reshape(lse, (*lse.shape, 1))
+    weights = xp.exp(scores - lse)
+    slopes = xp.matmul(g, _turned(xp, v)) - xp.sum(g * out, axis=-1, keepdims=True)
+    if blank:
+        counts = counts & (lse != xp.inf)
+    slopes = xp.where(counts, weights * slopes * scale, 0.0)
+    made = (
+        xp.matmul(slopes, k),
+        xp.matmul(_turned(xp, slopes), q),
+        xp.matmul(_turned(xp, weights), g),
+    )
+    return tuple(xp.permute_dims(x, order) for x, order in zip(made, axes, strict=True))
+
+
+def _pairs(q: TensorType, k: TensorType, causal: bool) -> int:
+    """How many scores there are, and of causal ones about how many count."""
+    found = q.size // max(q.shape[-1], 1) * k.shape[-2]
+    return int(found) // 2 if causal else int(found)
+
+
+def _cost(inputs: Any, outputs: Any, *, causal: bool, **_: Any) -> Cost:
+    """Two products, and about five operations on each score."""
+    q, k, v = inputs[:3]
+    flops = _pairs(q, k, causal) * (2 * q.shape[-1] + 2 * v.shape[-1] + 5)
+    return Cost(flops, sum(kind.nbytes for kind in (*inputs, *outputs)))
+
+
+def _grad_cost(inputs: Any, outputs: Any, *, causal: bool, **_: Any) -> Cost:
+    """Five products, and about ten operations on each score."""
+    q, k, v = inputs[:3]
+    flops = _pairs(q, k, causal) * (6 * q.shape[-1] + 4 * v.shape[-1] + 10)
+    return Cost(flops, sum(kind.nbytes for kind in (*inputs, *outputs)))
+
+
+_OPTIONS: Any = {"kinds": "real floating", "listed": False}
+ATTENTION = Op("attention", _type, _values, outputs=2, cost=_cost, **_OPTIONS)
+ATTENTION_GRAD = Op(
+    "attention_grad", _grad_type, _grad_values, outputs=3, cost=_grad_cost, **_OPTIONS
+)

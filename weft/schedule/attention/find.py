@@ -1,0 +1,246 @@
+"""Attention found in a graph: softmax(q kᵀ · scale + mask) v, and its gradients where they are.
+
+The nodes become one node, or two: `attention` and `attention_grad`, whose kernels never write the
+scores. Where anybody else looks at scores or weights, all is computed as the graph says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.graph import Builder, Graph, Node, Value
+from weft.ir.op import OPS
+from weft.schedule.attention.backward import Backward, gradients
+from weft.schedule.attention.cards import ATTENTION, ATTENTION_GRAD, Axes, turned_back
+from weft.schedule.attention.parts import Forward, Uses, is_number, made_by, number_of, swapped
+
+__all__ = ["Fusion", "attentions"]
+
+#: Columns of q, k and v at most: of wider ones a block does not fit a kernel's stack.
+WIDEST, WIDEST_BACK = 1024, 512
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """An attention that becomes one node, or with its backward two."""
+
+    forward: Forward
+    backward: Backward | None
+    inner: frozenset[Node]  # that are left out, without the ends
+
+    def replace(self, builder: Builder, end: Node, known: dict[Fusion, Value]) -> None:
+        """Put the card in the place of an end; `known` keeps what the backward needs."""
+        if end is self.forward.end:
+            self._begin(builder, known)
+        elif end.outputs[0] not in builder.map:  # the first of the gradients
+            self._back(builder, known)
+
+    def _operands(self, builder: Builder) -> tuple[list[Value], list[Value], dict[str, Any]]:
+        at = self.forward
+        k = builder.add(OPS["permute_dims"], builder[at.k_turned], axes=swapped(at.k_turned))
+        mask = [builder[at.mask]] if at.mask is not None else []
+        attrs = {"scale": at.scale, "causal": at.causal, "blank": at.blank}
+        return [builder[at.q], k, builder[at.v]], mask, attrs
+
+    def _begin(self, builder: Builder, known: dict[Fusion, Value]) -> None:
+        at = self.forward
+        given, mask, attrs = self._operands(builder)
+        node = builder.graph.add(
+            ATTENTION, *given, *mask, location=at.end.location, axes=at.axes, **attrs
+        )
+        result, known[self] = node.outputs
+        builder.forward(at.end.outputs, [_natural(builder, result, at.axes)])
+
+    def _back(self, builder: Builder, known: dict[Fusion, Value]) -> None:
+        at, back = self.forward, self.backward
+        assert back is not None
+        given, mask, attrs = self._operands(builder)
+        more = [builder[at.end.outputs[0]], builder[back.grad], known[self]]
+        axes = tuple(end.axes for end in back.ends)
+        first = next(end.node for end in back.ends if end.node is not None)
+        node = builder.graph.add(
+            ATTENTION_GRAD, *given, *more, *mask, location=first.location, axes=axes, **attrs
+        )
+        for end, made in zip(back.ends, node.outputs, strict=True):
+            if end.node is not None:
+                value = _natural(builder, made, end.axes)
+                if end.turned:
+                    value = builder.add(OPS["permute_dims"], value, axes=swapped(value))
+                builder.forward(end.node.outputs, [value])
+
+
+def _natural(builder: Builder, value: Value, axes: Axes) -> Value:
+    if axes == tuple(range(len(axes))):
+        return value
+    return builder.add(OPS["permute_dims"], value, axes=turned_back(axes))
+
+
+def attentions(graph: Graph) -> dict[Node, Fusion]:
+    """For each node in whose place a card goes, what it is part of."""
+    softmaxes = [node for node in graph.nodes if node.op.name == "softmax"]
+    if not softmaxes:
+        return {}
+    uses = Uses(graph)
+    found: dict[Node, Fusion] = {}
+    for softmax in softmaxes:
+        forward = _matched(softmax, uses)
+        if forward is None:
+            continue
+        fusion = _fusion(forward, uses)
+        if fusion is not None:
+            found[forward.end] = fusion
+            if fusion.backward is not None:
+                found.update((end, fusion) for end in fusion.backward.nodes)
+    return found
+
+
+def _fusion(forward: Forward, uses: Uses) -> Fusion | None:
+    """A forward and its backward, if nobody but them looks at what is between."""
+    backward = gradients(forward, uses)
+    inner = frozenset(forward.inner if backward is None else (*forward.inner, *backward.inner))
+    ends = {forward.end} if backward is None else {forward.end, *backward.nodes}
+    if not all(uses.only_by(node, inner | ends) for node in inner):
+        return None
+    if backward is not None:
+        widest = max(forward.q.tensor_type.shape[-1], forward.v.tensor_type.shape[-1])
+        place = uses.place
+        if widest > WIDEST_BACK or any(place[node] < place[forward.end] for node in backward.nodes):
+            return None
+    return Fusion(forward, backward, inner)
+
+
+# --- the forward --------------------------------------------------------------------------------
+
+
+def _matched(softmax: Node, uses: Uses) -> Forward | None:
+    """The attention around a softmax: who reads it is not looked at yet."""
+    weights = softmax.outputs[0]
+    last = weights.tensor_type.ndim - 1
+    if softmax.attrs["axis"] != last:
+        return None
+    inner = [softmax]
+    scores, nowhere = softmax.inputs[0], None
+    found = _hidden(scores, last)
+    if found is not None:  # where(nowhere, 0, softmax(where(nowhere, 0, scores)))
+        choice, every, equal = found
+        looked = uses.find(weights, "where", lambda node: node.inputs[0] is choice.inputs[0])
+        if looked is None or not is_number(looked.inputs[1], 0.0):
+            return None
+        inner += [choice, every, equal, looked]
+        scores, nowhere, weights = choice.inputs[2], choice.inputs[0], looked.outputs[0]
+    end = uses.find(weights, "matmul", lambda node: node.inputs[0] is weights)
+    mask, product, scaling, more = _masked(scores)
+    if product is None or end is None:
+        return None
+    if scaling is not None:
+        more.append(scaling)
+    q, k_turned = product.inputs
+    if not _fits(q, k_turned, end.inputs[1], mask, end):
+        return None
+    causal = mask is not None and _is_causal(mask)
+    return Forward(
+        end,
+        softmax,
+        q,
+        k_turned,
+        end.inputs[1],
+        None if causal else mask,
+        mask,
+        causal,
+        nowhere,
+        scaling,
+        weights,
+        (*inner, *more, product),
+        uses.order(end.outputs[0]),
+    )
+
+
+def _hidden(chosen: Value, last: int) -> tuple[Node, Node, Node] | None:
+    """The nodes of where(all(scores == -inf), 0, scores)."""
+    choice = made_by(chosen, "where")
+    every = None if choice is None else made_by(choice.inputs[0], "all")
+    equal = None if every is None else made_by(every.inputs[0], "equal")
+    if choice is None or every is None or equal is None:
+        return None
+    if not every.attrs["keepdims"] or tuple(every.attrs["axis"]) != (last,):
+        return None
+    if not is_number(choice.inputs[1], 0.0) or equal.inputs[0] is not choice.inputs[2]:
+        return None
+    return (choice, every, equal) if is_number(equal.inputs[1], -np.inf) else None
+
+
+def _masked(scores: Value) -> tuple[Value | None, Node | None, Node | None, list[Node]]:
+    """The mask on scores, the product they come from, what scales it, and the nodes between."""
+    product, scaling = _scaled(scores)
+    if product is not None:
+        return None, product, scaling, []
+    choice = made_by(scores, "where")
+    if choice is not None and is_number(choice.inputs[2], -np.inf):
+        product, scaling = _scaled(choice.inputs[1])
+        return choice.inputs[0], product, scaling, [choice]
+    added = made_by(scores, "add")
+    if added is not None:
+        for mask, other in (added.inputs, reversed(added.inputs)):
+            product, scaling = _scaled(other)
+            if product is not None:
+                return mask, product, scaling, [added]
+    return None, None, None, []
+
+
+def _scaled(value: Value) -> tuple[Node | None, Node | None]:
+    """A product, and the node that multiplies it by a number or divides it by one, or None."""
+    scaling = made_by(value, "multiply") or made_by(value, "divide")
+    if scaling is None:
+        return made_by(value, "matmul"), None
+    if number_of(scaling) is None:
+        return None, None
+    return made_by(scaling.inputs[0], "matmul"), scaling  # constants stand on the right
+
+
+def _is_causal(mask: Value) -> bool:
+    """Whether a mask is known, and lets a query look at keys no later than itself."""
+    kind = mask.tensor_type
+    if kind.dtype is not dtypes.bool or kind.ndim != 2:
+        return False
+    queries, keys = kind.shape
+    compared = made_by(mask, "less_equal")
+    if compared is not None:
+        one, two = (_counted(value) for value in compared.inputs)
+        return one in ((keys,), (1, keys)) and two == (queries, 1)
+    known = made_by(mask, "constant")
+    if known is None:
+        return False
+    return bool((known.attrs["value"].array == np.tri(queries, keys, dtype=np.bool)).all())
+
+
+def _counted(value: Value) -> tuple[int, ...] | None:
+    """The shape of a value that holds 0, 1, 2…"""
+    node, shape = value.node, value.tensor_type.shape
+    if node is not None and node.op.name == "reshape":
+        node = node.inputs[0].node
+    if node is None:
+        return None
+    if node.op.name == "arange":
+        return shape if (node.attrs["start"], node.attrs["step"]) == (0, 1) else None
+    if node.op.name != "constant":
+        return None
+    array = node.attrs["value"].array
+    return shape if (array.reshape(-1) == np.arange(array.size)).all() else None
+
+
+def _fits(q: Value, k_turned: Value, v: Value, mask: Value | None, end: Node) -> bool:
+    kinds = [value.tensor_type for value in (q, k_turned, v)]
+    out = end.outputs[0].tensor_type
+    if kinds[0].dtype not in (dtypes.float32, dtypes.float64) or kinds[0].ndim < 2:
+        return False
+    if any(kind.ndim != out.ndim or kind.dtype is not out.dtype for kind in kinds):
+        return False
+    if any(kind.size == 0 for kind in kinds) or kinds[0].shape[:-2] != out.shape[:-2]:
+        return False
+    if max(kinds[0].shape[-1], kinds[2].shape[-1]) > WIDEST:
+        return False
+    return mask is None or mask.tensor_type.dtype in (dtypes.bool, out.dtype)

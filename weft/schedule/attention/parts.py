@@ -1,0 +1,135 @@
+"""Pieces of the search for attention in a graph: who uses what, and what nodes look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from weft.ir.graph import Graph, Node, Value
+from weft.schedule.attention.cards import Axes
+
+__all__ = ["Forward", "Uses", "is_number", "is_turned", "made_by", "number_of", "swapped"]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """
+    end       the last product, weights · v
+    q, k_turned, v   of shapes (…, queries, features), (…, features, keys), (…, keys, values)
+    mask      True where a query may look, or numbers to add; None too where it is `causal`
+    masked_by what the graph masks scores with, or None
+    nowhere   of each query, whether it may look nowhere and gets 0; or None
+    scaling   what multiplies scores by a number, or divides them by one; or None
+    weights   what `end` multiplies: softmax's result, or that with zeros
+    inner     the nodes that are done by the kernel, beside `end`
+    axes      the order in which its result is best written
+    """
+
+    end: Node
+    softmax: Node
+    q: Value
+    k_turned: Value
+    v: Value
+    mask: Value | None
+    masked_by: Value | None
+    causal: bool
+    nowhere: Value | None
+    scaling: Node | None
+    weights: Value
+    inner: tuple[Node, ...]
+    axes: Axes
+
+    @property
+    def blank(self) -> bool:
+        return self.nowhere is not None
+
+    @property
+    def scale(self) -> float:
+        number = None if self.scaling is None else number_of(self.scaling)
+        if self.scaling is None or number is None:
+            return 1.0
+        return number if self.scaling.op.name == "multiply" else 1.0 / number
+
+
+class Uses:
+    """Who uses the values of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._users = graph.users()
+        self._given = set(graph.outputs)
+        self.place = {node: i for i, node in enumerate(graph.nodes)}
+
+    def of(self, value: Value) -> list[Node]:
+        return self._users[value]
+
+    def find(
+        self, value: Value, op: str, fits: Callable[[Node], bool] = lambda node: True
+    ) -> Node | None:
+        """The first user that is a call of `op`, and fits."""
+        return next(
+            (node for node in self._users[value] if node.op.name == op and fits(node)), None
+        )
+
+    def only_by(self, node: Node, members: Collection[Node]) -> bool:
+        """Whether nobody else uses what a node gives."""
+        return not any(
+            value in self._given or any(user not in members for user in self._users[value])
+            for value in node.outputs
+        )
+
+    def order(self, value: Value, turned: bool = False) -> Axes:
+        """The order of axes in which a value is wanted if its only user permutes it, columns last;
+        of a value that is `turned`, the order of the one that it is turned from."""
+        natural = tuple(range(value.tensor_type.ndim))
+        users = self._users[value]
+        if len(users) != 1 or users[0].op.name != "permute_dims" or value in self._given:
+            return natural
+        axes = tuple(users[0].attrs["axes"])
+        if turned:
+            axes = tuple(swapped(value)[i] for i in axes)
+        return axes if axes[-1] == natural[-1] else natural
+
+
+def made_by(value: Value, op: str) -> Node | None:
+    node = value.node
+    return node if node is not None and node.op.name == op else None
+
+
+def is_number(value: Value, number: float) -> bool:
+    node = value.node
+    if node is None or value.tensor_type.size != 1:
+        return False
+    if node.op.name == "full":
+        return bool(node.attrs["value"] == number)
+    return node.op.name == "constant" and bool((node.attrs["value"].array == number).all())
+
+
+def number_of(node: Node) -> float | None:
+    """The number that stands on the right of a call."""
+    made = made_by(node.inputs[1], "constant")
+    if made is None or node.inputs[1].tensor_type.ndim:
+        return None
+    return float(made.attrs["value"].array) or None
+
+
+def swapped(value: Value) -> Axes:
+    """The axes of a value, the last two exchanged."""
+    ndim = value.tensor_type.ndim
+    return (*range(ndim - 2), ndim - 1, ndim - 2)
+
+
+def is_turned(one: Value, other: Value) -> bool:
+    """Whether a value is another with its last two axes exchanged."""
+    (root, axes), (same, others) = _seen(one), _seen(other)
+    return root is same and axes == tuple(others[i] for i in swapped(other))
+
+
+def _seen(value: Value) -> tuple[Value, Axes]:
+    """What a value is a permutation of, and which."""
+    axes: Axes = tuple(range(value.tensor_type.ndim))
+    node = made_by(value, "permute_dims")
+    while node is not None:
+        axes = tuple(node.attrs["axes"][i] for i in axes)
+        value = node.inputs[0]
+        node = made_by(value, "permute_dims")
+    return value, axes

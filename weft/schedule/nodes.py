@@ -1,0 +1,71 @@
+"""What single nodes and values are to a schedule: views, known numbers, small things first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import DType
+from weft.base.shapes import size_of
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Trait
+from weft.ir.types import TensorType
+from weft.schedule.groups import is_small
+from weft.schedule.views import VIEW_OPS
+
+__all__ = ["early_first", "is_view", "literal_of", "tensor_type"]
+
+
+def tensor_type(value: Value) -> TensorType:
+    kind = value.type
+    assert isinstance(kind, TensorType)
+    return kind
+
+
+def is_view(node: Node) -> bool:
+    if node.op.name not in VIEW_OPS:
+        return False
+    if node.op.name == "getitem":
+        return _plain_index(node.attrs["index"])
+    return isinstance(node.outputs[0].type, TensorType)
+
+
+def _plain_index(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(
+        part is None
+        or part is Ellipsis
+        or isinstance(part, slice)
+        or (hasattr(part, "__index__") and not isinstance(part, (bool, np.bool_)))
+        for part in parts
+    )
+
+
+def literal_of(value: Value) -> Any:
+    """The number that all elements of a value are, where it is known: as a NumPy scalar."""
+    node = value.node
+    if node is None or not isinstance(value.type, TensorType):
+        return None
+    dtype: DType = value.type.dtype
+    if node.op.name == "full":
+        return np.asarray(node.attrs["value"]).astype(dtype.numpy)[()]
+    if node.op.name == "constant" and size_of(value.type.shape) == 1:
+        return node.attrs["value"].array.reshape(())[()]
+    return None
+
+
+def early_first(graph: Graph) -> list[Node]:
+    """The nodes, small ones that depend on nothing but inputs first: rates, counts, masks."""
+    early: set[Value] = set(graph.inputs)
+    first: list[Node] = []
+    rest: list[Node] = []
+    for node in graph.nodes:
+        simple = node.op.elementwise or is_view(node) or Trait.CREATION in node.op.traits
+        small = all(isinstance(v.type, TensorType) and is_small(v) for v in node.outputs)
+        if simple and small and all(value in early for value in node.inputs):
+            early.update(node.outputs)
+            first.append(node)
+        else:
+            rest.append(node)
+    return first + rest

@@ -1,0 +1,61 @@
+"""Why a node is in the kernel it is in, in words.
+
+`Grouping.why` keeps for each node a key of `REASONS` and the group that it did not join, if any.
+"""
+
+from __future__ import annotations
+
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import MOST_BUFFERS, MOST_NODES, Group
+
+__all__ = ["AGAIN", "BEGINS", "COPIED", "FLOATS", "JOINED", "Why", "said"]
+
+Why = tuple[str, Group | None]
+
+JOINED: Why = ("joined", None)
+BEGINS: Why = ("begins", None)
+FLOATS: Why = ("floats", None)
+COPIED: Why = ("copied", None)
+AGAIN: Why = ("again", None)
+
+REASONS = {
+    "joined": "the same loops compute it",
+    "beside": "the loops before it go over the same elements",
+    "begins": "all that it reads lies in memory",
+    "floats": "cheap, and of inputs only: computed wherever it is used",
+    "follows": "it pools what the convolution made of an image, while that is in the cache",
+    "packed": "computed while the product that uses it packs its operand, and never written",
+    "unpacked": "written to memory: the product that uses it reads it more than once",
+    "again": "computed once more, which costs less than to write it and read it again",
+    "copied": "what uses it needs its elements side by side",
+    "product": "a product has a kernel of its own, which elementwise ops on its result may join",
+    "attention": "attention is one kernel, which elementwise ops on its result may join",
+    "attention_grad": "the backward of attention is kernels of its own",
+    "kernel": "it has code of its own",
+    "control": "control flow: its graphs have kernels of their own",
+    "stack": "it works on a stack of the run, in place",
+    "call": "there is no machine code for it: Python is called",
+    # Why it did not join the group that computes what it reads:
+    "no loops": "that is code of its own, which takes nothing else in",
+    "full": f"that has {MOST_NODES} ops already",
+    "empty": "that computes nothing",
+    "total": "it needs a total, which is there only after those loops",
+    "view": "those loops cannot follow the view between them",
+    "shape": "it goes over other elements",
+    "buffers": f"that would read more than {MOST_BUFFERS} buffers",
+    "twice": "what it reads is there along other axes",
+    "copy": "what it reads has to be put in order first",
+    "axes": "those loops cannot reduce these axes",
+    "registers": "its elements come in tiles, which are not reduced there",
+}
+
+
+def said(node: Node, group: Group, why: Why | None, prefix: str = "") -> str:
+    """Why a node is in a group; `prefix` is what the numbers of groups of this graph begin with."""
+    key, other = why or (("joined", None) if group.nodes[0] is not node else (group.kind, None))
+    if key == "joined" and not any(isinstance(op, Value) for op in group.operands.get(node, ())):
+        key = "beside"
+    text = REASONS.get(key, key)
+    if other is None:
+        return text
+    return f"not in kernel {prefix}{other.position} ({other.nodes[0].op.name}): {text}"

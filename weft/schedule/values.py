@@ -1,0 +1,260 @@
+"""Where values are found: in a group's loops, in memory, or nowhere yet.
+
+Views belong to no group: they say how the value they look at is read. Where strides cannot say it,
+or who reads it needs its elements side by side, it is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from weft.base.shapes import size_of
+from weft.ir.graph import Node, Value
+from weft.ir.literal import Literal
+from weft.ir.op import OPS
+from weft.ir.types import TensorType
+from weft.schedule.again import bytes_written, recipes, roots_of
+from weft.schedule.axes import Map
+from weft.schedule.floating import CHEAP, Floating
+from weft.schedule.floating import MOST as MOST_FLOATING
+from weft.schedule.floating import size_of as size_of_floating
+from weft.schedule.groups import IN_REGISTERS, Group, Leaf, Operand, Scalar
+from weft.schedule.nodes import is_view, literal_of, tensor_type
+from weft.schedule.reasons import BEGINS, COPIED, FLOATS, Why
+from weft.schedule.views import dense, viewed
+
+__all__ = ["Values"]
+
+
+class Values:
+    """The groups so far, and where they leave what they compute."""
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.constants: dict[Value, Literal] = {}
+        self.why: dict[Node, Why] = {}  # why each node is where it is: see `weft.schedule.reasons`
+        self._last_loop: Group | None = None
+        self._home: dict[Value, Group] = {}  # the group that computes a value
+        self._copies: dict[Value, Value] = {}  # views that had to be copied
+        self._floating: dict[Value, Floating] = {}  # without a group
+        self._recipes: dict[Value, Floating] = {}  # those, and what was written to memory after all
+        self._only_packed: frozenset[Node] = frozenset()  # these float, too
+        self._wanted: dict[Value, None] = {}  # what must lie in memory
+        self._kept: Collection[Value] = ()  # what will lie there in any case
+        self._users: Mapping[Value, Sequence[Node]] = {}
+
+    def _new(self, kind: str) -> Group:
+        group = Group(kind)
+        group.position = len(self.groups)
+        self.groups.append(group)
+        if kind == "loop":
+            self._last_loop = group
+        return group
+
+    def root(self, value: Value) -> tuple[Value, list[Node]]:
+        """The value that a view looks at, and the views from there to it."""
+        chain: list[Node] = []
+        while value.node is not None and is_view(value.node):
+            chain.append(value.node)
+            value = value.node.inputs[0]
+        return value, chain[::-1]
+
+    def leaf(self, value: Value) -> Leaf | Scalar:
+        """How a value is read from memory; a view that strides cannot say is copied first."""
+        root, chain = self.root(value)
+        number = literal_of(root)
+        if number is not None:
+            return Scalar(number)
+        if root in self._floating:
+            self._sink(root)
+        root = self._in_memory(root)
+        view = dense(tensor_type(root).shape)
+        for node in chain:
+            shape = tensor_type(node.outputs[0]).shape
+            found = viewed(view, node.op.name, node.attrs, shape)
+            if found is None:
+                before = node.inputs[0]
+                if before not in self._copies:
+                    self._copies[before] = self._copied(before, Leaf(root, view))
+                root = self._copies[before]
+                self._wanted[root] = None
+                found = viewed(dense(view.shape), node.op.name, node.attrs, shape)
+                assert found is not None
+            view = found
+        self._wanted[root] = None
+        return Leaf(root, view)
+
+    def _in_memory(self, root: Value) -> Value:
+        if root.node is not None and root.node.op.name == "constant":
+            self.constants[root] = root.node.attrs["value"]
+        return root
+
+    def _copied(self, value: Value, operand: Leaf | Scalar) -> Value:
+        """A value of its own with the elements of another, in C order.
+
+        The group that computes the elements writes them there itself, where it can.
+        """
+        kind = tensor_type(value)
+        node = Node(OPS["identity"], [value], {}, [kind], (), None)
+        root = self.root(value)[0]
+        home = self._home.get(root)
+        place = None if home is None else self._place_in(home, root, value)
+        if home is not None and place is not None:
+            group = home
+            group.add(node, place, [root], place)
+        else:
+            if isinstance(operand, Leaf):
+                self._wanted[operand.root] = None
+            group = self._new("loop")
+            place = group.space.full(kind.shape)
+            group.add(node, place, [operand], place)
+        made = node.outputs[0]
+        self._home[made] = group
+        self.why[node] = COPIED
+        return made
+
+    def _place_in(self, group: Group, root: Value, value: Value) -> Map | None:
+        """Where a view of a value lies in the loops that compute it; None if not in them."""
+        if group.kind not in ("loop", *IN_REGISTERS) or root in group.after:
+            return None
+        self._inside(group, value)  # what a view cuts is cut before it is read
+        found = self._inside(group, value)
+        if found is None:
+            return None
+        if any(not axes and size != 1 for axes, size in zip(*found, strict=True)):
+            return None  # repeated: there are more elements than the loops go through
+        return found[0] if group.fits(found[0]) else None
+
+    def _settled(self, value: Value) -> Value:
+        """A value that lies in memory in C order from its first byte on, equal to this one."""
+        if not isinstance(value.type, TensorType):  # a stack, or a token
+            self._wanted[value] = None
+            return value
+        root = self.root(value)[0]
+        wanted = root in self._wanted
+        found = self.leaf(value)
+        if isinstance(found, Leaf) and found.view.is_dense:
+            whole = size_of(tensor_type(found.root).shape)
+            if size_of(found.view.shape) == whole:
+                return found.root
+        if value not in self._copies:
+            if not wanted and isinstance(found, Leaf) and found.root is root:
+                del self._wanted[root]  # only the copy may be needed, and its group knows
+            self._copies[value] = self._copied(value, found)
+        self._wanted[self._copies[value]] = None
+        return self._copies[value]
+
+    def _side_by_side(self, value: Value) -> Leaf:
+        """How a value is read, the elements of its rows side by side; else a copy is."""
+        found = self.leaf(value)
+        shape = tensor_type(value).shape
+        if isinstance(found, Leaf) and (not shape or shape[-1] == 1 or found.view.strides[-1] == 1):
+            return found
+        return Leaf(self._settled(value), dense(shape))
+
+    def _strided(self, value: Value) -> Leaf:
+        found = self.leaf(value)
+        if isinstance(found, Leaf):
+            inner = [s for n, s in zip(found.view.shape, found.view.strides, strict=True) if n != 1]
+            if not inner or 1 in inner[-2:]:
+                return found
+        root = self._settled(value)
+        return Leaf(root, dense(tensor_type(value).shape))
+
+    # --- cheap nodes of inputs ----------------------------------------------------------------
+
+    def _floats(self, node: Node) -> bool:
+        """Whether a node is left to be computed where it is used; see `weft.schedule.floating`."""
+        if node.op.name not in CHEAP and node not in self._only_packed:
+            return False
+        operands: list[Operand] = []
+        for value in node.inputs:
+            root, chain = self.root(value)
+            if root in self._floating:
+                if chain:
+                    return False
+                operands.append(root)
+            elif root.node is None or literal_of(root) is not None or root in self.constants:
+                operands.append(self.leaf(value))
+            else:
+                return False
+        count = size_of_floating(tuple(operands), self._floating)
+        if count > MOST_FLOATING:
+            return False
+        self.why[node] = FLOATS
+        found = Floating(node, tuple(operands), count)
+        self._floating[node.outputs[0]] = self._recipes[node.outputs[0]] = found
+        return True
+
+    def _sink(self, value: Value) -> None:
+        """Give a floating value a group of its own, which writes it to memory."""
+        found = self._floating[value]
+        if self.why[found.node] is FLOATS:
+            self.why[found.node] = BEGINS
+        group = self._new("loop")
+        place = group.space.full(tensor_type(value).shape)
+        for operand in found.operands:
+            if isinstance(operand, Value):
+                self._pull(group, operand, place)
+        group.add(found.node, place, list(found.operands), place)
+        del self._floating[value]
+        self._home[value] = group
+
+    def _stays(self, value: Value) -> bool:
+        """Whether a value lies in memory, or will."""
+        return value in self._wanted or value in self._kept
+
+    def _again(self, value: Value, group: Group | None) -> bool:
+        """Whether a value that follows a product is computed again in a group: `_recipes` then says
+        how. See `weft.schedule.again`."""
+        home = self._home.get(value)
+        if home is None or home is group or home.kind != "product" or self._stays(value):
+            return False
+        if value is home.nodes[0].outputs[0]:
+            return False
+        found = recipes(value, home, self._stays)
+        if found is None:
+            return False
+        roots = roots_of(found)
+        known = (
+            ()
+            if group is None
+            else {op.root for ops in group.operands.values() for op in ops if isinstance(op, Leaf)}
+        )
+        moved = sum(
+            tensor_type(root).nbytes * (1 if self._stays(root) else 2)
+            for root in roots
+            if root not in known
+        )
+        if moved >= 2 * bytes_written(home, self._users, self._stays):
+            return False
+        self._wanted.update(roots)
+        self._recipes.update(found)
+        return True
+
+    def _pull(self, group: Group, value: Value, place: Map) -> bool:
+        """Compute a floating value in a group, for a node at `place`; False if it is there already,
+        along other axes."""
+        shape = tensor_type(value).shape
+        own = tuple(place[i - len(shape)] if size != 1 else () for i, size in enumerate(shape))
+        if value in group.maps:
+            return group.maps[value] == own
+        found = self._recipes[value]
+        for operand in found.operands:
+            if isinstance(operand, Value) and not self._pull(group, operand, own):
+                return False
+        group.add(found.node, own, list(found.operands), own)
+        return True
+
+    def _inside(self, group: Group, value: Value) -> tuple[Map, Sequence[int]] | None:
+        """Where a value computed in a group's loops lies, seen through views."""
+        root, chain = self.root(value)
+        found = group.maps[root]
+        shape = tensor_type(root).shape
+        for node in chain:
+            new = tensor_type(node.outputs[0]).shape
+            seen = group.space.viewed(found, shape, node.op.name, node.attrs, new)
+            if seen is None:
+                return None
+            found, shape = seen, new
+        return found, shape
