@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,10 @@ from weft.ir.op import OPS
 
 # Tests of capture ask for the same bits as eager gives, op by op; those of machine code say so.
 os.environ.setdefault("WEFT_BACKEND", "interpret")
+
+# Who starts tests in the background may have switched Ctrl-C off, which some of them are about.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")

@@ -278,6 +278,12 @@ user's code (the one below that is marked), and that errors of Weft's own name i
 
 A compiled function does not run the user's lines when it goes wrong in its graph. Its traceback
 goes through them all the same: the function that was compiled, what it called, the line of the op.
+
+```python
+import weft
+from weft import nn
+from weft.nn import functional as F
+```
 """
 
 
