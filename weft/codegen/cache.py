@@ -31,11 +31,15 @@ SOURCES = ("base", "ir", "core", "ops", "optim", "passes", "schedule", "codegen"
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What to build: the module's text, what can be called in it, and what the caller must know."""
+    """What to build: the module's text, what can be called in it, and what the caller must know.
+
+    brief   whether to be compiled soon is worth more than to run fast: code without loops
+    """
 
     text: str
     exports: Sequence[str]
     meta: Any = None
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ def cached(
     others = {_name(about, None, target): described for about, described in beside}
     more = {at: described() for at, described in others.items() if store.read(at) is None}
     times = [time.perf_counter()]
-    images = object_codes([code.text, *(other.text for other in more.values())], target)
+    todo = [code, *more.values()]
+    images = object_codes([one.text for one in todo], target, [one.brief for one in todo])
     times.append(time.perf_counter())
     loaded = _kept(name, code, images[0], target)
     times.append(time.perf_counter())

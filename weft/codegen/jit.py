@@ -24,6 +24,9 @@ __all__ = ["Library", "assembly", "build", "link", "object_code", "object_codes"
 #: How long a part of a text is at least that is compiled in a thread of its own, and how many.
 PART_SIZE, MOST_PARTS = 40_000, 4
 
+#: LLVM's levels of code generation: as good as it gets, and as soon as it can be had.
+GOOD, BRIEF = 2, 0
+
 _numbers = itertools.count()
 #: One thread at a time is in LLVM (and those that work for it), to make, load or unload. A fork
 #: waits for it, so that the child finds LLVM at rest.
@@ -79,14 +82,21 @@ def object_code(text: str, target: Target | None = None) -> list[bytes]:
     return object_codes([text], target)[0]
 
 
-def object_codes(texts: Sequence[str], target: Target | None = None) -> list[list[bytes]]:
-    """The object files of each of some modules, all compiled at the same time."""
+def object_codes(
+    texts: Sequence[str], target: Target | None = None, brief: Sequence[bool] | None = None
+) -> list[list[bytes]]:
+    """The object files of each of some modules, all compiled at the same time.
+
+    `brief` says of which the code need not be good: they are compiled in a third of the time.
+    """
     target = target or host()
     most = min(MOST_PARTS, os.cpu_count() or 1)
     parts = [split(text, min(len(text) // PART_SIZE, most)) for text in texts]
-    flat = [part for group in parts for part in group]
+    levels = [BRIEF if short else GOOD for short in brief or [False] * len(texts)]
+    flat = [(part, level) for group, level in zip(parts, levels, strict=True) for part in group]
     with _lock, short_code_generation(target.triple):
-        made = iter(_at_once([_emitter(part, target, at) for at, part in enumerate(flat)]))
+        todo = [_emitter(part, target, at, level) for at, (part, level) in enumerate(flat)]
+        made = iter(_at_once(todo))
     return [list(itertools.islice(made, len(group))) for group in parts]
 
 
@@ -123,7 +133,7 @@ class _Engine:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._machines: list[Any] = []
+        self._machines: dict[tuple[int, int], Any] = {}
         self._jit: Any = None
 
     @classmethod
@@ -135,20 +145,18 @@ class _Engine:
                 cls._all[target] = cls(target)
             return cls._all[target]
 
-    def machine(self, number: int) -> Any:
+    def machine(self, number: int, level: int = GOOD) -> Any:
         """A machine that makes code: each can serve one thread at a time."""
-        while len(self._machines) <= number:
+        if (number, level) not in self._machines:
             found = llvm.Target.from_triple(self._target.triple)
-            self._machines.append(
-                found.create_target_machine(
-                    cpu=self._target.cpu,
-                    features=self._target.features,
-                    opt=2,
-                    codemodel="jitdefault",
-                    jit=True,
-                )
+            self._machines[number, level] = found.create_target_machine(
+                cpu=self._target.cpu,
+                features=self._target.features,
+                opt=level,
+                codemodel="jitdefault",
+                jit=True,
             )
-        return self._machines[number]
+        return self._machines[number, level]
 
     @property
     def jit(self) -> Any:
@@ -171,8 +179,8 @@ def _passed(text: str, machine: Any) -> Iterator[Any]:
         yield module
 
 
-def _emitter(text: str, target: Target, number: int) -> Callable[[], bytes]:
-    machine = _Engine.of(target).machine(number)
+def _emitter(text: str, target: Target, number: int, level: int) -> Callable[[], bytes]:
+    machine = _Engine.of(target).machine(number, level)
 
     def emitted() -> bytes:
         with _passed(text, machine) as module:

@@ -148,7 +148,7 @@ def _request() -> Request | None:
     found = places()
     if found is None or sys.platform == "win32":
         return None
-    return f"direct {found}".encode(), lambda: Code(_text(found), ["weft_call"])
+    return f"direct {found}".encode(), lambda: Code(_text(found), ["weft_call"], brief=True)
 
 
 @functools.cache

@@ -31,7 +31,7 @@ VARIABLE = "WEFT_NUM_THREADS"
 
 
 #: The pool's code.
-POOL: Request = b"pool", lambda: Code(pool_text(host()), EXPORTS)
+POOL: Request = b"pool", lambda: Code(pool_text(host()), EXPORTS, brief=True)
 
 
 class _Pool:
