@@ -7,6 +7,7 @@ compiled, has a mark.
 from __future__ import annotations
 
 import contextlib
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,9 +215,10 @@ def a_tensor_that_no_memory_holds() -> Program:
 @mistake
 def branches_of_different_types() -> Program:
     def scaled(x: Any) -> Any:
-        if x.sum() > 0:  # noqa: SIM108  # <- here
+        if x.sum() > 0:  # <- here
             y = x * 2
         else:
+            x = -x
             y = x.astype(weft.int32)
         return y
 
@@ -309,7 +311,8 @@ def _source(make: Callable[[], Program]) -> str:
     end = next(i for i, line in enumerate(lines) if line.startswith("    return "))
     kept = [line[4:] for line in lines[:end]]
     text = "\n".join(kept).strip("\n")
-    return text.replace(": Any", "").replace(" -> Any", "").replace(" -> None", "")
+    text = text.replace(": Any", "").replace(" -> Any", "").replace(" -> None", "")
+    return re.sub(r"\n\n(?=def |class )", "\n\n\n", text)  # as ruff would have it
 
 
 def _text(error: Exception | None) -> str:
