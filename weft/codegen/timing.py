@@ -5,8 +5,8 @@ kernel for parts of the work, it does so through a function that notes each part
 thread that did it.
 
     @events        so many rows of four i64: the site, the thread, when it began and ended, in ns
-    @event_count   how many events there were; those beyond the room are only counted
-    @site_totals   for each site two i64: how often it ran, and for how long in all
+    @event_count   how many events there were
+    @site_totals   of those beyond the room, for each site two i64: how many, and for how long in all
 """
 
 from __future__ import annotations
@@ -95,14 +95,16 @@ class Timing:
         params = [("i64", "site"), ("i64", "start")]
         f = self.module.function("profile.note", "void", params, "nounwind noinline")
         stop = f("call i64 @profile.now()")
-        total = f(f"getelementptr i64, ptr @site_totals, i64 {f('mul i64 %site, 2')}")
-        f(f"atomicrmw add ptr {total}, i64 1 monotonic")
-        time = f(f"getelementptr i64, ptr {total}, i64 1")
-        f(f"atomicrmw add ptr {time}, i64 {f(f'sub i64 {stop}, %start')} monotonic")
         at = f("atomicrmw add ptr @event_count, i64 1 monotonic")
-        with f.when(f(f"icmp ult i64 {at}, {ROOM}")):
+        fits = f(f"icmp ult i64 {at}, {ROOM}")
+        with f.when(fits):
             row = f(f"getelementptr i64, ptr @events, i64 {f(f'mul i64 {at}, 4')}")
             thread = f("call i64 @pthread_self()")
             for i, value in enumerate(("%site", thread, "%start", stop)):
                 f.do(f"store i64 {value}, ptr {f(f'getelementptr i64, ptr {row}, i64 {i}')}")
+        with f.when(f(f"xor i1 {fits}, true")):
+            total = f(f"getelementptr i64, ptr @site_totals, i64 {f('mul i64 %site, 2')}")
+            f(f"atomicrmw add ptr {total}, i64 1 monotonic")
+            time = f(f"getelementptr i64, ptr {total}, i64 1")
+            f(f"atomicrmw add ptr {time}, i64 {f(f'sub i64 {stop}, %start')} monotonic")
         f.do("ret void")

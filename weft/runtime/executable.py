@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from weft.base.errors import RangeError
-from weft.core.grad_mode import no_grad
+from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.runtime.delivery import Call, Delivery
@@ -149,8 +149,11 @@ def _once(
 def _through(
     instrument: Instrument, executable: Executable, proceed: Call, inputs: list[Tensor]
 ) -> list[Tensor]:
-    with no_grad():
+    before, mode.enabled = mode.enabled, False
+    try:
         return instrument(executable, inputs, proceed)
+    finally:
+        mode.enabled = before
 
 
 _lock = threading.Lock()

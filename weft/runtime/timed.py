@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weft.codegen.timing import ROOM, Site
@@ -42,13 +42,17 @@ class TimedProgram(NativeProgram):
         self.sites: list[Site] = made.timing.sites
 
     def profiled(self, inputs: list[Tensor]) -> tuple[list[Tensor], bytes, bytes]:
-        """The outputs, and what `noted` and `totals` read."""
+        """The outputs, what `noted` reads, and, where not all had room, what `totals` reads."""
         with self._one_at_a_time:
             self._count.value = 0
-            ctypes.memset(self._totals, 0, 16 * len(self.sites))
             outputs = self.call(inputs)
-            kept = ctypes.string_at(self._events, 32 * min(self._count.value, ROOM))
-            return outputs, kept, ctypes.string_at(self._totals, 16 * len(self.sites))
+            count = self._count.value
+            if count <= ROOM:
+                return outputs, ctypes.string_at(self._events, 32 * count), b""
+            kept = ctypes.string_at(self._events, 32 * ROOM)
+            beyond = ctypes.string_at(self._totals, 16 * len(self.sites))
+            ctypes.memset(self._totals, 0, len(beyond))
+            return outputs, kept, beyond
 
 
 def noted(raw: bytes) -> list[Ran]:
@@ -56,6 +60,10 @@ def noted(raw: bytes) -> list[Ran]:
     return [Ran(*row) for row in struct.iter_unpack("4q", raw)]
 
 
-def totals(raw: bytes) -> list[tuple[int, int]]:
-    """How often each site ran, and how long."""
-    return [(count, took) for count, took in struct.iter_unpack("2q", raw)]
+def totals(sites: int, beyond: bytes, ran: Iterable[Ran] = ()) -> list[tuple[int, int]]:
+    """How often each site ran, and how long: of those that had no room, and of some that had."""
+    sums = [list(pair) for pair in struct.iter_unpack("2q", beyond or bytes(16 * sites))]
+    for one in ran:
+        sums[one.site][0] += 1
+        sums[one.site][1] += one.stop - one.start
+    return [(count, took) for count, took in sums]

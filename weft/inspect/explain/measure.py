@@ -13,7 +13,7 @@ from weft.ir.types import StackType
 from weft.runtime.delivery import Call
 from weft.runtime.executable import Executable
 from weft.runtime.native import NativeProgram
-from weft.runtime.timed import TimedProgram, totals
+from weft.runtime.timed import TimedProgram, noted, totals
 
 __all__ = ["Inputs", "kernel_seconds", "seconds_of"]
 
@@ -61,9 +61,10 @@ def kernel_seconds(program: NativeProgram, inputs: list[Tensor]) -> dict[str, fl
     best: dict[str, float] = {}
     start = time.perf_counter()
     for _ in range(MOST_RUNS):
-        raw = timed.profiled([_same(x) for x in inputs])[2]
+        _, kept, beyond = timed.profiled([_same(x) for x in inputs])
+        spent = totals(len(timed.sites), beyond, noted(kept))
         now: dict[str, float] = {}
-        for site, (_, took) in zip(timed.sites, totals(raw), strict=True):
+        for site, (_, took) in zip(timed.sites, spent, strict=True):
             if not site.part:
                 number = numbers[site.group]
                 now[number] = now.get(number, 0.0) + took * 1e-9

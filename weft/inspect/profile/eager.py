@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from weft.base.dims import has_dims
 from weft.base.source import PACKAGE, SourceLocation, is_module_call, module_path
@@ -28,20 +30,28 @@ def now() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-class _Noted:
-    """What is kept of an op call until the profile ends: all that costs more is done then."""
+#: What is kept of an op call until the profile ends, all that costs more being done then: the op
+#: or the name of a backward step, start, stop, attributes, (shape, dtype) of inputs and of outputs,
+#: the user's code and line, the modules around.
+_Noted = tuple[Any, int, int, Any, Any, Any, CodeType | None, int, tuple[Any, ...]]
 
-    __slots__ = ("attrs", "backward", "code", "line", "modules", "op", "start", "stop", "types")
+_clock, _MONOTONIC = time.clock_gettime_ns, time.CLOCK_MONOTONIC
+#: What the frames of a code object are: the user's, calls of modules, or other code of Weft's.
+_USERS, _MODULE, _OTHER = range(3)
 
-    op: Op
-    start: int
-    stop: int
-    types: tuple[Any, ...]
-    attrs: dict[str, Any]
-    code: CodeType | None
-    line: int
-    modules: list[Any]
-    backward: str
+
+class _Kinds:
+    """By the id of a code object, which is kept: its hash would be that of all that is in it."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, int] = {}
+        self._kept: list[CodeType] = []
+
+    def find(self, code: CodeType) -> int:
+        kind = _OTHER if code.co_filename.startswith(PACKAGE) else _USERS
+        self.by_id[id(code)] = found = _MODULE if is_module_call(code) else kind
+        self._kept.append(code)
+        return found
 
 
 class Eager(Recorder):
@@ -51,7 +61,8 @@ class Eager(Recorder):
 
     def __init__(self) -> None:
         self.noted: list[_Noted] = []
-        self.memory: list[MemoryChange] = []
+        self.changes: list[tuple[int, int]] = []  # of memory: when, how many bytes
+        self._kinds = _Kinds()
         self.thread = threading.get_ident()
         self._alive: dict[int, Any] = {}
         self._rests = False
@@ -68,65 +79,63 @@ class Eager(Recorder):
     # --- while it runs ------------------------------------------------------------------------
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
-        start = now()
+        start = _clock(_MONOTONIC)
         out = bind(op, *inputs, **attrs)
-        stop = now()
+        stop = _clock(_MONOTONIC)
         if not self._rests and recorder() is None:  # else a function is being captured
-            outputs = out if isinstance(out, tuple) else (out,)
-            note = self._note(start, stop)
-            note.op, note.attrs = op, attrs
-            note.types = (
-                [(x._data.shape, x._data.dtype) for x in inputs],
-                [(y._data.shape, y._data.dtype) for y in outputs],
-            )
-            note.backward = ""
+            outputs = out if out.__class__ is tuple else (out,)
+            given = [(x._data.shape, x._data.dtype) for x in inputs]
+            made = [(y._data.shape, y._data.dtype) for y in outputs]
+            self.noted.append((op, start, stop, attrs, given, made, *self._around(2)))
             for y in outputs:
                 self._born(y._data, stop)
         return out
 
     def apply(self, node: Any, g: Any, create: bool, keep: bool, wanted: Any) -> Any:
         """A step of a backward pass."""
-        start = now()
+        start = _clock(_MONOTONIC)
         grads = node.apply(g, create, keep, wanted)
-        stop = now()
+        stop = _clock(_MONOTONIC)
         if node.is_leaf:
             return grads
-        note = self._note(start, stop)
-        note.backward = node.name()
+        self.noted.append((node.name(), start, stop, None, None, None, *self._around(2)))
         for part in grads:
-            if part.__class__ is np.ndarray:
-                self._born(part, stop)
+            self._born(part, stop)
         return grads
 
-    def _note(self, start: int, stop: int) -> _Noted:
-        note = _Noted()
-        note.start, note.stop = start, stop
-        note.code, note.line, note.modules = None, 0, []
-        frame: FrameType | None = sys._getframe(2)
+    def _around(self, depth: int) -> tuple[CodeType | None, int, tuple[Any, ...]]:
+        """The innermost line of the user's, and the modules that are being called."""
+        found: CodeType | None = None
+        line = 0
+        modules: tuple[Any, ...] = ()
+        known = self._kinds.by_id
+        frame: FrameType | None = sys._getframe(depth)
         while frame is not None:
             code = frame.f_code
-            if not code.co_filename.startswith(PACKAGE):
-                if note.code is None:
-                    note.code, note.line = code, frame.f_lineno
-            elif is_module_call(code):
-                note.modules.append(frame.f_locals.get("self"))
+            kind = known.get(id(code))
+            if kind is None:
+                kind = self._kinds.find(code)
+            if kind == _USERS:
+                if found is None:
+                    found, line = code, frame.f_lineno
+            elif kind == _MODULE:
+                modules += (frame.f_locals.get("self"),)
             frame = frame.f_back
-        self.noted.append(note)
-        return note
+        return found, line, modules
 
     def _born(self, array: Any, at: int) -> None:
-        if array.__class__ is not np.ndarray or array.base is not None or not array.nbytes:
+        if array.__class__ is not ndarray or array.base is not None:
             return
-        key, size = id(array), array.nbytes
-        if key in self._alive:
+        key, alive = id(array), self._alive
+        if key in alive:
             return
-        self.memory.append(MemoryChange(at, size))
+        size = array.nbytes
+        self.changes.append((at, size))
+        alive[key] = weakref.ref(array, functools.partial(self._gone, key, size))
 
-        def gone(_ref: Any) -> None:
-            self._alive.pop(key, None)
-            self.memory.append(MemoryChange(now(), -size))
-
-        self._alive[key] = weakref.ref(array, gone)
+    def _gone(self, key: int, size: int, _ref: Any) -> None:
+        self._alive.pop(key, None)
+        self.changes.append((_clock(_MONOTONIC), -size))
 
     # --- afterwards ---------------------------------------------------------------------------
 
@@ -134,22 +143,25 @@ class Eager(Recorder):
         self._alive.clear()
         return [self._event(note) for note in self.noted]
 
+    @property
+    def memory(self) -> list[MemoryChange]:
+        return [MemoryChange(*change) for change in self.changes]
+
     def _event(self, note: _Noted) -> Event:
-        modules = [m for i, m in enumerate(note.modules) if not i or note.modules[i - 1] is not m]
-        path = module_path([m for m in modules if m is not None])
-        role = "backward" if note.backward else ""
+        what, start, stop, attrs, inputs, outputs, code, line, around = note
+        modules = [m for i, m in enumerate(around) if m is not None and m not in around[:i]]
+        path = module_path(modules)
+        backward = isinstance(what, str)
         places: tuple[SourceLocation, ...] = ()
-        if note.code is not None:
-            code = note.code
-            places = (SourceLocation(code.co_filename, note.line, code.co_name, path, role),)
-        if note.backward:
-            return Event(
-                note.backward, "backward", note.start, note.stop, self.thread, places=places
-            )
-        given, results = ([_type(shape, dtype) for shape, dtype in side] for side in note.types)
-        made = Event(note.op.name, "op", note.start, note.stop, self.thread, places=places)
+        if code is not None:
+            role = "backward" if backward else ""
+            places = (SourceLocation(code.co_filename, line, code.co_name, path, role),)
+        if isinstance(what, str):
+            return Event(what, "backward", start, stop, self.thread, places=places)
+        made = Event(what.name, "op", start, stop, self.thread, places=places)
+        given, results = ([_type(*kind) for kind in side] for side in (inputs, outputs))
         if all(kind is not None and not has_dims(kind.shape) for kind in (*given, *results)):
-            cost = note.op.estimate(tuple(given), tuple(results), **note.attrs)
+            cost = what.estimate(tuple(given), tuple(results), **attrs)
             made.flops, made.bytes = int(cost.flops), int(cost.bytes)
             made.itemsize = max((kind.dtype.itemsize for kind in results), default=4)
         return made

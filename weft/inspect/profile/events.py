@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from weft.base.source import SourceLocation
 
@@ -45,8 +46,7 @@ class Event:
         return self.kind in ("run", "control")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
+class MemoryChange(NamedTuple):
     """Bytes that came (or went) at a time, in ns."""
 
     time: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -32,6 +33,7 @@ from weft.runtime.threads import get_num_threads
 __all__ = ["profile"]
 
 WIDTH = 110
+FEW = 100_000  # objects between two collections of garbage
 TITLES = {"op": "Ops and kernels", "line": "Lines", "module": "Modules"}
 
 
@@ -76,6 +78,9 @@ class profile:
         self._eager = Eager()
         self._programs = Programs(self._eager)
         self._main = threading.get_ident()
+        self._open.callback(gc.set_threshold, *gc.get_threshold())
+        # What is noted is kept to the end: to look through it for garbage would be what takes long.
+        gc.set_threshold(max(FEW, gc.get_threshold()[0]), *gc.get_threshold()[1:])
         before = observer.apply
         self._open.callback(setattr, observer, "apply", before)
         observer.apply = self._eager.apply

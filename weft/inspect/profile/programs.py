@@ -42,6 +42,8 @@ class Programs:
         self.memory: list[MemoryChange] = []
         self._eager = eager
         self._kept: list[Any] = []
+        self._known: dict[int, TimedProgram] = {}  # by the id of a program, which is held:
+        self._programs: list[NativeProgram] = []
 
     def __call__(self, executable: Executable, inputs: list[Tensor], proceed: Call) -> list[Tensor]:
         program: Any = executable.program
@@ -63,27 +65,32 @@ class Programs:
     def _native(
         self, executable: Executable, program: NativeProgram, inputs: list[Tensor]
     ) -> list[Tensor]:
-        with _lock:
-            timed = _timed.get(program)
-            if timed is None:
-                begin = now()
-                timed = TimedProgram(program.graph, dict(program.in_place))
-                _timed[program] = timed
-                thread = threading.get_ident()
-                self.found.append(
-                    Event("to profile it", "compile", begin, now(), thread, executable.name)
-                )
+        timed = self._known.get(id(program)) or self._made(executable, program)
         start = now()
         outputs, *kept = timed.profiled(inputs)
         self._kept.append((timed, executable.name, start, now(), threading.get_ident(), *kept))
         return outputs
 
+    def _made(self, executable: Executable, program: NativeProgram) -> TimedProgram:
+        with _lock:
+            timed = _timed.get(program)
+            if timed is None:
+                begin = now()
+                timed = _timed[program] = TimedProgram(program.graph, dict(program.in_place))
+                thread = threading.get_ident()
+                self.found.append(
+                    Event("to profile it", "compile", begin, now(), thread, executable.name)
+                )
+        self._programs.append(program)
+        self._known[id(program)] = timed
+        return timed
+
     def finish(self) -> None:
         """Work out what the runs kept: while they run there is no time for it."""
-        for timed, name, start, stop, thread, events, sums in self._kept:
+        for timed, name, start, stop, thread, events, beyond in self._kept:
             self.found.append(Event(name, "run", start, stop, thread, name))
             ran = noted(events)
-            self.found += _kernel_events(timed, name, ran, totals(sums))
+            self.found += _kernel_events(timed, name, ran, beyond)
             self.memory += _memory(timed.code, timed.sites, ran)
         self._kept.clear()
 
@@ -131,20 +138,16 @@ class _Nodes(Watch):
 # --- what kernels are ----------------------------------------------------------------------------
 
 
-def _kernel_events(
-    timed: TimedProgram, name: str, ran: list[Ran], sums: list[tuple[int, int]]
-) -> list[Event]:
+def _kernel_events(timed: TimedProgram, name: str, ran: list[Ran], beyond: bytes) -> list[Event]:
     """An event for each time that a kernel ran, with the parts of its threads."""
     steps = {id(step.group): step for _, code in timed.code.walk() for step in code.steps}
     sites = timed.sites
     found: list[Event] = []
-    kept = [0] * len(sites)
     starts: dict[str, tuple[list[int], list[Event]]] = {}  # of each kernel
-    whole = [one for one in ran if not sites[one.site].part][:MOST]
-    for one in sorted(whole, key=lambda one: one.start):
+    whole = sorted([one for one in ran if not sites[one.site].part], key=lambda one: one.start)
+    for one in whole[:MOST]:
         site = sites[one.site]
         made = _event(site, steps.get(id(site.group)), name, one.start, one.stop, one.thread)
-        kept[one.site] += 1
         found.append(made)
         times, events = starts.setdefault(site.kernel, ([], []))
         times.append(one.start)
@@ -155,12 +158,11 @@ def _kernel_events(
         at = bisect.bisect(times, one.start) - 1
         if site.part and at >= 0 and one.stop <= events[at].stop:
             events[at].parts.append((one.thread, one.start, one.stop))
-    for site, seen, (count, took) in zip(sites, kept, sums, strict=True):
-        if not site.part and count > seen:  # they had no room: only their sum is known
-            share = took * (count - seen) // count
-            end = ran[-1].stop if ran else now()
-            rest = _event(site, steps.get(id(site.group)), name, end - share, end, 0)
-            rest.count = count - seen
+    for site, (count, took) in zip(sites, totals(len(sites), beyond, whole[MOST:]), strict=True):
+        if not site.part and count:  # of these only the sum is kept
+            end = ran[-1].stop
+            rest = _event(site, steps.get(id(site.group)), name, end - took, end, 0)
+            rest.count = count
             found.append(rest)
     return found
 
