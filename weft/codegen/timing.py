@@ -6,7 +6,7 @@ thread that did it.
 
     @events        so many rows of four i64: the site, the thread, when it began and ended, in ns
     @event_count   how many events there were
-    @site_totals   of those beyond the room, for each site two i64: how many, and for how long in all
+    @site_totals   of those beyond the room, for each site two i64: how many, for how long in all
 """
 
 from __future__ import annotations
