@@ -161,6 +161,50 @@ layer(weft.ones((2, 3)), weft.ones((4, 5)))
         ),
         raises="ShapeError",
     ),
+    Step(
+        "Gradients: of any order, through whatever Python did.",
+        """\
+w = weft.tensor([1.0, 2.0], requires_grad=True)
+loss = (w * w).sum() if w[0] > 0 else w.sum()
+loss.backward()
+w.grad
+weft.grad(weft.grad(weft.sin))(weft.tensor(0.5)), -weft.sin(0.5)
+""",
+        ("w.grad.tolist() == [2, 4]",),
+    ),
+    Step(
+        "weft.compile: the same Python as one graph of machine code, its loop included.",
+        """\
+@weft.compile
+def root(a):
+    x = a
+    while abs(x * x - a) > 1e-6 * a:
+        x = (x + a / x) / 2
+    return x
+
+root(weft.tensor(2.0)), root(weft.tensor(81.0)), len(root.recordings)
+a = weft.tensor(9.0, requires_grad=True)
+root(a).backward()
+a.grad                # through the loop, however long it was: 1 / (2 * 3)
+print(root.graph("captured", 0))
+""",
+        ("abs(a.grad - 1 / 6) < 1e-4", "root(weft.tensor(81.0)) == 9"),
+    ),
+    Step(
+        "Nothing of it is hidden: what was captured, each value in each round, where time goes.",
+        """\
+[(loop["op"], loop["place"]["text"]) for loop in root.explain()["capture"]["loops"]]
+with weft.step(root) as s:
+    stop = s.break_at(5, do=lambda s: print("round", s.iteration, "x =", s["x"]))
+    y = root(weft.tensor(2.0))
+
+with weft.profile(roofline=False) as p:
+    y = root(weft.tensor(2.0))
+
+sorted({event.kind for event in p.events if event.kind != "compile"})
+""",
+        ("abs(y - 2**0.5) < 1e-5", "any(event.kind == 'control' for event in p.events)"),
+    ),
 )
 
 
@@ -184,7 +228,8 @@ def run(step: Step, namespace: dict[str, Any], file: str = "<step>") -> str:
     out: list[str] = []
     raised = ""
     for statement in ast.parse(step.code).body:
-        source = lines[statement.lineno - 1 : statement.end_lineno]
+        above = [part.lineno for part in getattr(statement, "decorator_list", ())]
+        source = lines[min([statement.lineno, *above]) - 1 : statement.end_lineno]
         out += [f"{'... ' if i else '>>> '}{line}" for i, line in enumerate(source)]
         printed, error = _execute(statement, file, namespace)
         out += printed.splitlines()
