@@ -192,7 +192,7 @@ OPS_TESTED_ELSEWHERE = {
     *("sum_pool", "sum_pool_input"),  # test_pool.py
     *("binary_cross_entropy", "cross_entropy", "embedding", "nll"),  # test_nn_cards.py
     *("gru_gates", "linear", "lstm_gates", "row_sums", "softplus", "standardize"),
-    *(name for name in OPS if name.endswith("_update")),  # test_optim.py
+    *(name for name in OPS if name.endswith("_update")),  # test_optim*.py
     *(name for name in OPS if name.startswith("random_")),  # test_random*.py
     *(name for name, op in OPS.items() if op.nested),  # test_control*.py
     *(name for name in OPS if name.startswith(("stack_", "list_"))),  # test_source.py

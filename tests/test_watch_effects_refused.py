@@ -1,0 +1,121 @@
+"""Runs that cannot be done again are refused, and what they changed is put back."""
+
+# ruff: noqa: C416, NPY002
+
+from __future__ import annotations
+
+import datetime
+import io
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from effect_objects import Box
+
+import weft
+from weft.capture.watch.watch import Watch
+
+
+def store_object(b: Any) -> None:
+    b.value = Box(2)
+
+
+def store_function(b: Any) -> None:
+    b.value = lambda: 1
+
+
+def store_in_list(x: Any) -> None:
+    x.append([1, {"k": Box(2)}])
+
+
+def advance(it: Any) -> Any:
+    return next(it)
+
+
+def loop_over(it: Any) -> Any:
+    return [x for x in it]
+
+
+def shuffled(x: Any) -> Any:
+    random.shuffle(x)
+    return x
+
+
+def sourceless(f: Any) -> Any:
+    return f(1)
+
+
+namespace: dict[str, Any] = {}
+exec("def no_source(x):\n    return x", namespace)
+
+REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+    (lambda: time.time(), (), "time.time"),
+    (lambda: time.perf_counter() > 0, (), "time.perf_counter"),
+    (lambda: random.random(), (), "random"),
+    (lambda: np.random.rand(2), (), "random"),
+    (lambda: np.random.default_rng(0).random(), (), "random"),
+    (lambda: os.environ.get("HOME"), (), "environ"),
+    (lambda: os.getenv("HOME"), (), "getenv"),
+    (lambda: os.urandom(2), (), "urandom"),
+    (lambda: open(__file__).close(), (), "open"),
+    (lambda: datetime.datetime.now(), (), "now"),
+    (lambda: datetime.date.today(), (), "today"),
+    (lambda: uuid.uuid4(), (), "uuid"),
+    (lambda: id([]), (), "id()"),
+    (lambda: weft.Generator().state, (), "seed"),
+    (lambda: weft.Generator(0).seed(), (), "seed"),
+    (lambda f: f.write("x"), (io.StringIO(),), "StringIO"),
+    (advance, (iter([1, 2]),), "the iterator args[0] from outside is advanced"),
+    (loop_over, ((x for x in [1]),), "the iterator args[0] from outside is advanced"),
+    (shuffled, ([1, 2, 3],), "random"),
+    (sourceless, (namespace["no_source"],), "no_source cannot be watched"),
+    (store_object, (Box(),), "stores an object of class Box, made during the run"),
+    (store_function, (Box(),), "<lambda>, made during the run"),
+    (store_in_list, ([],), "stores an object of class Box"),
+    (lambda: eval("1"), (), "eval()"),
+    (lambda: globals(), (), "globals()"),
+    (lambda: repr(Box()), (), "the address of a Box"),
+]
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[2].replace(" ", "-"))
+def test_a_run_is_refused(row: Any) -> None:
+    fn, args, reason = row
+    watch = Watch()
+    watch.run(fn, args, {})
+    assert any(reason in text for text in watch.uncacheable)
+    line = fn.__code__.co_firstlineno
+    assert any(f"{__file__}:{line}" in text or __file__ in text for text in watch.uncacheable)
+
+
+def test_what_the_library_changes_is_put_back() -> None:
+    import heapq
+
+    def f(x: list[int]) -> None:
+        heapq.heappush(x, 0)
+
+    data = [1, 2]
+    watch = Watch()
+    watch.run(f, (data,), {})
+    assert any("heappush changes args[0]" in text for text in watch.uncacheable)
+    watch.rollback()
+    assert data == [1, 2]
+
+
+def test_an_error_leaves_effects_that_can_be_undone() -> None:
+    def f(b: Any) -> None:
+        b.value = 5
+        raise ValueError("stop")
+
+    box = Box()
+    watch = Watch()
+    with pytest.raises(ValueError, match="stop"):
+        watch.run(f, (box,), {})
+    assert box.value == 5
+    watch.rollback()
+    assert box.value == 1
