@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import threading
@@ -226,3 +227,15 @@ def test_an_instrument_sees_all_outputs_and_they_arrive() -> None:
     train(x)
     assert len(seen) == 1
     assert len(train.recordings) == 1
+
+
+def test_functions_outlive_what_made_them() -> None:
+    """What a function points to stays: collecting garbage reads it. It was given back once."""
+    made = [program(lambda x, i=i: x * (2.0 + i), tensor(4)) for i in range(3)]  # type: ignore[misc]
+    room._ready.cache_clear()
+    gc.collect()
+    others = [(ctypes.c_ubyte * 32)(*[255] * 32) for _ in range(2000)]  # where it may have been
+    gc.collect()
+    assert made[2].call([tensor(4)])[0].tolist() == [0, 4, 8, 12]
+    del made, others
+    gc.collect()

@@ -102,6 +102,8 @@ class _MethodDef(ctypes.Structure):
 
 
 _FASTCALL = 0x80
+#: Functions point to theirs for as long as they live: none is ever given back.
+_METHODS: list[_MethodDef] = []
 
 
 def direct(plan: Plan) -> Callable[[list[Any]], list[Any]] | None:
@@ -160,6 +162,7 @@ def _ready() -> tuple[_MethodDef, int] | None:
     library = cached(*request).library
     library.keep()
     method = _MethodDef(b"call", library.address("weft_call"), _FASTCALL, b"Run a program.")
+    _METHODS.append(method)
     return method, _numpy_function(_EMPTY)
 
 
