@@ -125,7 +125,7 @@ class Executable:
         call = self.program.call
         for instrument in _instruments:
             call = functools.partial(_through, instrument, self, call)
-        self.call = self._delivering(call)
+        self.call = self._delivering(call) if self.delivery else call
 
     def __repr__(self) -> str:
         return f"<executable {self.name}: {len(self.optimized.nodes)} ops>"

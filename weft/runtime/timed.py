@@ -35,7 +35,8 @@ class TimedProgram(NativeProgram):
         super().__init__(graph, written)
         self._one_at_a_time = threading.Lock()
         address = self.library.address
-        self._events, self._totals = address("events"), address("site_totals")
+        self._totals = address("site_totals")
+        self._rows = memoryview((ctypes.c_char * (32 * ROOM)).from_address(address("events")))
         self._count = ctypes.c_int64.from_address(address("event_count"))
         made, self.code = self.generate()
         assert made.timing is not None
@@ -48,8 +49,8 @@ class TimedProgram(NativeProgram):
             outputs = self.call(inputs)
             count = self._count.value
             if count <= ROOM:
-                return outputs, ctypes.string_at(self._events, 32 * count), b""
-            kept = ctypes.string_at(self._events, 32 * ROOM)
+                return outputs, bytes(self._rows[: 32 * count]), b""
+            kept = bytes(self._rows)
             beyond = ctypes.string_at(self._totals, 16 * len(self.sites))
             ctypes.memset(self._totals, 0, len(beyond))
             return outputs, kept, beyond

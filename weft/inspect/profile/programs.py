@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,7 @@ __all__ = ["Programs"]
 MOST = 20_000
 
 
+_clock, _MONOTONIC, _thread = time.clock_gettime_ns, time.CLOCK_MONOTONIC, threading.get_ident
 #: What has been compiled to be profiled, for all profiles.
 _timed: WeakKeyDictionary[NativeProgram, TimedProgram] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -47,8 +49,15 @@ class Programs:
 
     def __call__(self, executable: Executable, inputs: list[Tensor], proceed: Call) -> list[Tensor]:
         program: Any = executable.program
-        if isinstance(program, NativeProgram):
-            return self._native(executable, program, inputs)
+        timed = self._known.get(id(program))
+        if timed is None and isinstance(program, NativeProgram):
+            timed = self._made(executable, program)
+        if timed is not None:
+            start = _clock(_MONOTONIC)
+            outputs, *kept = timed.profiled(inputs)
+            stop = _clock(_MONOTONIC)
+            self._kept.append((timed, executable.name, start, stop, _thread(), *kept))
+            return outputs
         if isinstance(program, InterpretedProgram):
             return self._interpreted(executable, inputs)
         start = now()
@@ -61,15 +70,6 @@ class Programs:
         self.found.append(Event(executable.name, "run", start, now(), thread, executable.name))
 
     # --- machine code -------------------------------------------------------------------------
-
-    def _native(
-        self, executable: Executable, program: NativeProgram, inputs: list[Tensor]
-    ) -> list[Tensor]:
-        timed = self._known.get(id(program)) or self._made(executable, program)
-        start = now()
-        outputs, *kept = timed.profiled(inputs)
-        self._kept.append((timed, executable.name, start, now(), threading.get_ident(), *kept))
-        return outputs
 
     def _made(self, executable: Executable, program: NativeProgram) -> TimedProgram:
         with _lock:
