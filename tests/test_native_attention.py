@@ -257,6 +257,9 @@ def test_scores_lie_nowhere_in_a_training_step() -> None:
         np.testing.assert_allclose(
             value.numpy(), eager[1][name], rtol=1e-4, atol=1e-6, err_msg=name
         )
+    plan = compiled.programs[-1].program.plan()
+    assert "attention_grad" in plan
+    assert "[2,4,24,24]" not in plan  # the shape of scores and of weights
 
 
 # --- what is computed as written ----------------------------------------------------------------
