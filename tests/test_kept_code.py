@@ -13,16 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft.nn.functional
 import weft.optim
 from weft.base import store
+from weft.base.errors import ShapeError
 from weft.capture.convert import convert as conversion
 from weft.capture.convert import kept as keeping
 from weft.capture.convert.convert import NoSource, convert
 from weft.capture.convert.statements import Statements
 from weft.capture.convert.structured import Structured
+from weft.capture.watch import entry
 
 MODULE = '''
 """A user's file."""
@@ -147,7 +150,7 @@ def test_functions_are_told_apart(tmp_path: Path, rewritten: list[str]) -> None:
     "change",
     [
         lambda patch: patch.setattr(store, "sources", lambda *_: b"another Weft"),
-        lambda patch: patch.setattr(sys, "version", "another Python"),
+        lambda patch: patch.setattr(keeping, "PYTHON", b"another Python"),
     ],
 )
 def test_other_versions_rewrite_anew(
@@ -256,6 +259,32 @@ except weft.errors.WeftError as error:
 print(len(step.recordings), file=sys.stderr)
 print(len(rewritten), len(optimized), file=sys.stderr)
 """
+
+
+def test_guards_are_compiled_once(
+    tmp_path: Path, rewritten: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of guards says which values they compare by name: other values, the same code."""
+    compiled: list[str] = []
+
+    def noted(text: str, *rest: Any) -> Any:
+        compiled.append(text)
+        return compile(text, *rest)
+
+    monkeypatch.setattr(entry, "compile", noted, raising=False)
+    for size in (3, 4):
+        net = weft.nn.Sequential(*[weft.nn.Linear(size, size) for _ in range(8)])
+        traced = weft.trace(net.forward)
+        x = weft.ones((2, size))
+        np.testing.assert_allclose(traced(x).numpy(), net(x).numpy())
+        assert traced(x).shape == (2, size)
+        net[3].bias = weft.nn.Parameter(weft.ones((size,)))
+        np.testing.assert_allclose(traced(x).numpy(), net(x).numpy())
+        with pytest.raises(ShapeError):
+            traced(weft.ones((2, size + 1)))
+    long = [text for text in compiled if len(text) >= entry.LONG]
+    assert len(long) == len(set(long)) > 0
+    assert next(traced.segments()).enter.__doc__ in long
 
 
 def started(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:

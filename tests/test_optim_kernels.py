@@ -13,7 +13,8 @@ import weft.optim
 from weft.core.bind import Recorder, bind, recording
 from weft.core.tensor import type_of
 from weft.ir.op import OPS, Op
-from weft.optim import apply, blas
+from weft.ops import update_rules
+from weft.optim import blas
 
 
 class Watcher(Recorder):
@@ -67,7 +68,7 @@ def three_steps(name: str, options: Options, p: Any, gradients: list[Any]) -> li
 @pytest.mark.parametrize("dtype", [weft.float32, weft.float64], ids=str)
 def test_kernels_give_what_the_cards_say(name: str, case: str, dtype: Any) -> None:
     shape = (70, 1000)  # larger than a chunk, and no multiple of it
-    assert 70_000 > apply.CHUNK > blas.SMALLEST
+    assert 70_000 > update_rules.CHUNK > blas.SMALLEST
     options = CASES[name][case]
     found = three_steps(name, options, *one_parameter(shape, dtype))
     watcher = Watcher()

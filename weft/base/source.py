@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sys
@@ -12,15 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: Frames of this file's `__call__` are calls of modules. Their code may have been converted, so
 #: that the file is all that says it.
 _MODULES = os.path.join(PACKAGE, "nn", "module.py")
-
-
-Line = tuple[str, int, str]  # file, line, function
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,70 +52,119 @@ class SourceLocation:
 
 def user_frame() -> FrameType | None:
     """The innermost frame that is not Weft's own."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    return _first_of_user(sys._getframe(1))
+
+
+def _first_of_user(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and (
+        frame.f_code.co_filename in _own_files or _is_own(frame.f_code.co_filename)
+    ):
         frame = frame.f_back
     return frame
 
 
+def _is_own(file: str) -> bool:
+    if file in _own_files:
+        return True
+    if file.startswith(PACKAGE):
+        _own_files.add(file)
+        return True
+    return False
+
+
+_own_files: set[str] = set()
+
+
 def user_location() -> SourceLocation | None:
     """The line of the user's code that is running now, or None when there is none."""
-    lines: list[Line] = []
-    modules: list[Any] = []
-    innermost: FrameType | None = None
-    frame: FrameType | None = sys._getframe(1)
-    outermost = work.outermost
-    while frame is not None and frame is not outermost:
-        code = frame.f_code
-        if not code.co_filename.startswith(PACKAGE):
-            innermost = innermost or frame
-            lines.append((code.co_filename, frame.f_lineno, code.co_name))
-        elif code.co_name == "__call__" and is_module_call(code):  # asked here: it is most frames
-            module = frame.f_locals.get("self")
-            if module is not None and not (modules and modules[-1] is module):
-                modules.append(module)
-        frame = frame.f_back
-    while innermost is None and frame is not None:  # after the captured function: who called it
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            innermost = frame
-            code = frame.f_code
-            lines.append((code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    if innermost is None:
+    frame, callers, _, path = _around(sys._getframe(1))
+    if frame is None and work.outermost is not None:  # who called the captured function
+        frame = _first_of_user(work.outermost)
+    if frame is None:
         return None
-    first = lines.pop(0)
+    file, function = frame.f_code.co_filename, frame.f_code.co_name
+    while callers is not None and (callers.file, callers.function) == (file, function):
+        callers = callers.caller
     found = SourceLocation(
-        *first,
-        module_path(modules),
-        work.role,
-        work.forward,
-        work.of,
-        _callers(tuple(lines), first) if outermost is not None else None,
+        file, frame.f_lineno, function, path, work.role, work.forward, work.of, callers
     )
     if work.noting is not None:
-        work.noting(innermost, found)
+        work.noting(frame, found)
     return found
 
 
-_known_callers: dict[Any, SourceLocation | None] = {}
+class _Around(NamedTuple):
+    """What is around a frame that runs.
+
+    user     the innermost frame of the user's code, from that one on outwards
+    callers  the lines that called that frame, the innermost first; each caller's is the next
+    module   the innermost nn.Module whose call it is in, and
+    path     its path
+    """
+
+    user: FrameType | None = None
+    callers: SourceLocation | None = None
+    module: Any = None
+    path: str = ""
+
+    def inside(self, frame: FrameType) -> _Around:
+        """What is around that which a frame calls, where this is around the frame."""
+        code = frame.f_code
+        if not _is_own(code.co_filename):
+            user, callers, module, path = self
+            if user is not None and work.outermost is not None:
+                callers = _called_from(user, callers)
+            return _Around(frame, callers, module, path)
+        if is_module_call(code):
+            module = frame.f_locals.get("self")
+            if module is not None and module is not self.module:
+                path = longer_path(self.path, self.module, module)
+                return _Around(self.user, self.callers, module, path)
+        return self
 
 
-def _callers(lines: tuple[Line, ...], called: Line) -> SourceLocation | None:
-    """The lines that called, from the innermost on, as one location whose caller is the next."""
-    key = lines, called
-    if key in _known_callers:
-        return _known_callers[key]
-    found: SourceLocation | None = None
-    for file, line, function in reversed(lines):
-        # The body of a loop is a function of its own while it is captured: one line is enough.
-        if found is None or (found.file, found.function) != (file, function):
-            found = SourceLocation(file, line, function, caller=found)
-    if len(_known_callers) > 10_000:  # code may come and go
-        _known_callers.clear()
-    while found is not None and (found.file, found.function) == (called[0], called[2]):
-        found = found.caller
-    _known_callers[key] = found
-    return found
+def _called_from(frame: FrameType, callers: SourceLocation | None) -> SourceLocation | None:
+    """The line of the user's code that calls now, and those that called it."""
+    file, function = frame.f_code.co_filename, frame.f_code.co_name
+    # The body of a loop is a function of its own while it is captured: one line is enough.
+    if callers is not None and (callers.file, callers.function) == (file, function):
+        return callers
+    return SourceLocation(file, frame.f_lineno, function, caller=callers)
+
+
+def _around(frame: FrameType | None) -> _Around:
+    """What is around that which a frame calls.
+
+    While a function is captured its locations are asked for again and again, from deep inside. A
+    frame that still runs is where it was, and so are all those outside it: they are looked at once.
+    """
+    outermost, known = work.outermost, work.known
+    fresh: list[FrameType] = []
+    while frame is not None and frame is not outermost and frame not in known:
+        fresh.append(frame)
+        frame = frame.f_back
+    if frame in known:
+        while next(reversed(known)) is not frame:
+            known.popitem()
+        around = known[frame]
+    else:
+        known.clear()
+        around = _NOTHING
+    keeps = outermost is not None
+    for inner in reversed(fresh):
+        code = inner.f_code
+        if code.co_name == "__call__" or code.co_filename not in _own_files:  # else it is nothing
+            around = around.inside(inner)
+        if keeps:
+            keeps = not code.co_flags & _PAUSES
+            if keeps:
+                known[inner] = around
+    return around
+
+
+_NOTHING = _Around()
+#: Of code whose frames may be outside first one frame and then another: generators and coroutines.
+_PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class _Work(threading.local):
@@ -133,6 +180,10 @@ class _Work(threading.local):
     #: And of the gradient that arrives at what a forward line made.
     gradient: Callable[[SourceLocation | None, str, Any], None] | None = None
 
+    def __init__(self) -> None:
+        #: While a function is captured: the frames that run in it, the outermost first.
+        self.known: dict[FrameType | None, _Around] = {}
+
 
 work = _Work()
 
@@ -140,11 +191,12 @@ work = _Work()
 @contextmanager
 def capturing() -> Iterator[None]:
     """Inside, a function is captured: locations know which of its lines called."""
-    before, work.outermost = work.outermost, sys._getframe(2)
+    before = work.outermost, work.known
+    work.outermost, work.known = sys._getframe(2), {}
     try:
         yield
     finally:
-        work.outermost = before
+        work.outermost, work.known = before
 
 
 @contextmanager
@@ -163,20 +215,9 @@ def is_module_call(code: CodeType) -> bool:
     return code.co_name == "__call__" and code.co_filename == _MODULES
 
 
-def module_path(called: list[Any]) -> str:
-    """The path of the first of the modules that were called one by the next: Model.blocks.0.
-
-    They are read from the frames of the calls, so that calls of modules cost nothing more.
-    """
-    if not called:
-        return ""
-    outer = called.pop()
-    path = type(outer).__name__
-    while called:
-        inner = called.pop()
-        path = f"{path}.{_name_in(outer, inner)}"
-        outer = inner
-    return path
+def longer_path(path: str, outer: Any, inner: Any) -> str:
+    """The path of a module that is called by another, or by none: Model.blocks.0."""
+    return f"{path}.{_name_in(outer, inner)}" if path else type(inner).__name__
 
 
 def _name_in(outer: Any, inner: Any) -> str:

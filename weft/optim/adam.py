@@ -9,8 +9,9 @@ import numpy as np
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
-from weft.optim.apply import Array, apply, chunks, rate_of, rule
+from weft.ops.update_rules import Array, apply, chunks, rule
 from weft.optim.optimizer import Group, Optimizer, Params
+from weft.optim.rate import rate_of
 
 # --- the rule ----------------------------------------------------------------------------------
 # m, v, peak: the averages of the gradient and of its square, and (amsgrad) the largest v so far.

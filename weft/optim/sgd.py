@@ -6,9 +6,10 @@ from typing import Any
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros_like
-from weft.optim.apply import Array, apply, rate_of, rule
+from weft.ops.update_rules import Array, apply, rule
 from weft.optim.blas import add_scaled, scale
 from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
+from weft.optim.rate import rate_of
 
 # --- p - lr * g --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from weft.base.collection import uncollected
 from weft.base.errors import GraphError
 from weft.ir.graph import Graph, Stage
 from weft.passes.algebra import Algebra
@@ -196,13 +197,8 @@ def _fewer_collections() -> Iterator[Callable[[Graph], None]]:
             gc.collect()
             nodes = 0
 
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         yield made
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _run(step: Pass, graph: Graph, verify: bool) -> Graph:

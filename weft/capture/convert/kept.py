@@ -11,13 +11,13 @@ from __future__ import annotations
 import linecache
 import marshal
 import os
-import sys
 import time
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
 from weft.base import store
+from weft.base.kept_code import PYTHON, kept_code
 from weft.base.source import PACKAGE
 
 #: Folders of the package that have a say in what a function is rewritten to.
@@ -40,27 +40,7 @@ def kept(function: FunctionType, transformer: type, make: Callable[[], CodeType]
     name = _name(function, transformer) if store.folder() is not None else None
     if name is None:
         return make()
-    found = store.read(name)
-    if found is not None:
-        code = _loaded(found[1])
-        if code is not None:
-            return code
-    made = make()
-    try:
-        block = marshal.dumps(made)
-    except ValueError:  # constants that only this process has
-        return made
-    store.write(name, function.__qualname__, [block])
-    return made
-
-
-def _loaded(blocks: list[bytes]) -> CodeType | None:
-    """The code of an entry, whose checksum is right: this Python wrote it, or one just like it."""
-    try:
-        code = marshal.loads(blocks[0])
-    except (IndexError, ValueError, TypeError, EOFError):
-        return None
-    return code if isinstance(code, CodeType) else None
+    return kept_code(name, function.__qualname__, make)
 
 
 def _name(function: FunctionType, transformer: type) -> str | None:
@@ -73,8 +53,8 @@ def _name(function: FunctionType, transformer: type) -> str | None:
         exact = marshal.dumps(code, REPEATABLE)
     except ValueError:
         return None
-    python = f"{sys.version} {sys.flags.optimize} {transformer.__qualname__}"
-    return store.name_of(b"converted 1", python.encode(), store.sources(*SOURCES), text, exact)
+    rewriter = transformer.__qualname__.encode()
+    return store.name_of(b"converted 1", PYTHON, rewriter, store.sources(*SOURCES), text, exact)
 
 
 def _own_file(file: str) -> bytes:

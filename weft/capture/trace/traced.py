@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from weft.autodiff.split import Split
 from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
+from weft.base.collection import uncollected
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
@@ -241,7 +242,7 @@ class Traced:
         ending: Ending | None = None
         trouble: list[str] = []
         try:
-            with capturing(), recording(recorded):
+            with uncollected(), capturing(), recording(recorded):
                 result = watch.run(self.function, args, kwargs)
                 ending = recorded.finish(result)
                 if watch.aside is not None:
@@ -259,10 +260,11 @@ class Traced:
         trouble += [*watch.uncacheable, *recorded.refusals]
         if ending is not None and not trouble:
             roots = self._inner if inside else self._roots
-            path = insert(roots, miss.taken, recorded.segments, ending, self._budget)
+            with uncollected():
+                path = insert(roots, miss.taken, recorded.segments, ending, self._budget)
+                if len(path) == 1 and is_straight(path[0]) and not inside:
+                    path[0].straight = straight(path[0], self._name(), self._prepare)
             self._warn_of_budget(path)
-            if len(path) == 1 and is_straight(path[0]) and not inside:
-                path[0].straight = straight(path[0], self._name(), self._prepare)
         seconds = time.perf_counter() - start
         outcome = f"not kept: {trouble[0]}" if trouble else f"{len(recorded.graph.nodes)} ops"
         prepared = self._prepared - prepared

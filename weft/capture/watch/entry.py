@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from types import CodeType
 from typing import Any
 
+from weft.base import store
+from weft.base.kept_code import PYTHON, kept_code
 from weft.capture.watch.guards import COSTLY, Guard
 from weft.capture.watch.origin import Origin, Pool
 from weft.core.counted import NUMBERS
@@ -94,7 +97,7 @@ class _Code:
 
 
 def _compiled(guards: Sequence[Guard], wanted: Sequence[Wanted] | None) -> tuple[Enter, list[int]]:
-    pool = Pool()
+    pool, functions = Pool(), _Functions()
     numbered = list(enumerate(guards))
     grouped = [(i, g) for i, g in numbered if g.grouped]
     rest = [(i, g) for i, g in numbered if not g.grouped and g.kind != "call"]
@@ -121,10 +124,11 @@ def _compiled(guards: Sequence[Guard], wanted: Sequence[Wanted] | None) -> tuple
         tail.add(f"return [{', '.join(parts)}]", last)
     if grouped:
         inputs = [] if wanted is None else [wanted[i][0] for i in held]
-        _add_group(head, grouped, tail.kept, inputs)
+        _add_group(head, functions, grouped, tail.kept, inputs)
     head.lines += tail.lines
     head.guards += tail.guards
-    return _built(head, pool), order
+    functions.add("check", head)
+    return functions.built(pool), order
 
 
 def _is_fixed(guard: Guard) -> bool:
@@ -135,7 +139,11 @@ def _is_fixed(guard: Guard) -> bool:
 
 
 def _add_group(
-    code: _Code, grouped: list[tuple[int, Guard]], kept: list[Origin], inputs: list[Origin]
+    code: _Code,
+    functions: _Functions,
+    grouped: list[tuple[int, Guard]],
+    kept: list[Origin],
+    inputs: list[Origin],
 ) -> None:
     """Check what modules hold, unless no module has changed since it last held.
 
@@ -148,12 +156,12 @@ def _add_group(
         group.test(guard, number)
     bare = [g.origin for _, g in grouped if g.kind == "bare" and g.origin is not None]
     pool.namespace["structure"] = structure
-    pool.namespace["group"] = _built(group, pool)
+    functions.add("group", group)
     parts = {"bare": bare, "kept": kept, "held": inputs}
     for part, origins in parts.items():
         listed = _Code(pool)
         listed.give(origins, first)
-        pool.namespace[f"find_{part}"] = _built(listed, pool)
+        functions.add(f"find_{part}", listed)
     roots = {id(g.root): g.root for _, g in grouped if g.root is not None}
     # One tuple each, exchanged as a whole: other threads may check at the same time.
     held: list[Any] = [(-1, (), (), (), *[None] * len(roots))]
@@ -186,26 +194,41 @@ def _add_group(
         code.add("    if failed >= 0: return failed", first)
 
 
-_count = 0
+class _Functions:
+    """Functions of guard code, compiled together: they share the constants of one pool."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.guards: list[int] = []  # for each line
+
+    def add(self, name: str, code: _Code) -> None:
+        head = [f"def {name}(args, kwargs):", "    try:"]
+        tail = [
+            "    except Exception as error:",
+            "        return failed_at(error.__traceback__.tb_lineno)",
+            "    return -1",
+        ]
+        self.lines += [*head, *(code.lines or [f"{_INDENT}pass"]), *tail]
+        self.guards += [0, 0, *(code.guards or [0]), 0, 0, 0]
+
+    def built(self, pool: Pool) -> Enter:
+        """The function `check` among them."""
+        text, numbers = "\n".join(self.lines) + "\n", self.guards
+        pool.namespace["failed_at"] = lambda line: numbers[line - 1]
+        exec(_compiled_text(text), pool.namespace)
+        check: Enter = pool.namespace["check"]
+        check.__doc__ = text  # for people who look
+        return check
 
 
-def _built(code: _Code, pool: Pool) -> Enter:
-    global _count
-    head = ["def check(args, kwargs):", "    try:"]
-    body = code.lines or ["        pass"]
-    tail = [
-        "    except Exception as error:",
-        "        return failed_at(error.__traceback__.tb_lineno)",
-        "    return -1",
-    ]
-    numbers = [0, 0, *(code.guards or [0]), 0, 0, 0]
-    text = "\n".join([*head, *body, *tail]) + "\n"
-    _count += 1
-    file = f"<weft guards {_count}>"
-    # For tracebacks and for people who look; the lines go when the check function does.
-    namespace: dict[str, Any] = dict(pool.namespace)
-    namespace["failed_at"] = lambda line: numbers[line - 1]
-    exec(compile(text, file, "exec"), namespace)
-    check: Enter = namespace["check"]
-    check.__doc__ = text
-    return check
+#: Texts from this length on are found on disk sooner than they are compiled.
+LONG = 4000
+
+
+def _compiled_text(text: str) -> CodeType:
+    def compiled() -> CodeType:
+        return compile(text, "<weft guards>", "exec")
+
+    if len(text) < LONG:
+        return compiled()
+    return kept_code(store.name_of(b"guards 1", PYTHON, text.encode()), "guards", compiled)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from weft.base.dims import has_dims
-from weft.base.source import PACKAGE, SourceLocation, is_module_call, module_path
+from weft.base.source import PACKAGE, SourceLocation, is_module_call, longer_path
 from weft.core.bind import Recorder, bind, recorder
 from weft.core.tensor import Tensor, type_of
 from weft.inspect.profile.events import Event, MemoryChange
@@ -149,8 +149,10 @@ class Eager(Recorder):
 
     def _event(self, note: _Noted) -> Event:
         what, start, stop, attrs, inputs, outputs, code, line, around = note
-        modules = [m for i, m in enumerate(around) if m is not None and m not in around[:i]]
-        path = module_path(modules)
+        path, outer = "", None
+        for module in reversed(around):
+            if module is not None and module is not outer:
+                path, outer = longer_path(path, outer, module), module
         backward = isinstance(what, str)
         places: tuple[SourceLocation, ...] = ()
         if code is not None:

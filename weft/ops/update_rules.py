@@ -17,8 +17,7 @@ import numpy as np
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import ShapeError, WeftError
 from weft.core.bind import bind, update
-from weft.core.operands import assign, cast, paired
-from weft.core.outside import number_in
+from weft.core.operands import assign
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
 from weft.ir.types import TensorType
@@ -127,16 +126,6 @@ def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
         op.infer(*types, **attrs)
     except WeftError as error:
         raise error.about(op.name, types) from None
-
-
-def rate_of(p: Tensor, group: dict[str, Any]) -> Tensor:
-    """A learning rate as a 0-d tensor of a parameter's dtype: an operand of the rule."""
-    number = number_in(group, "lr")
-    if isinstance(number, Tensor):
-        return cast(number, p.dtype).to_device(p.device)
-    found = paired(p, number)
-    assert found is not None  # every floating dtype holds Python's floats
-    return found
 
 
 def chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:

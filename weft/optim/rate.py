@@ -1,0 +1,19 @@
+"""The learning rate of a group of parameters, as update rules take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.core.operands import cast, paired
+from weft.core.outside import number_in
+from weft.core.tensor import Tensor
+
+
+def rate_of(p: Tensor, group: dict[str, Any]) -> Tensor:
+    """A learning rate as a 0-d tensor of a parameter's dtype: an operand of the rule."""
+    number = number_in(group, "lr")
+    if isinstance(number, Tensor):
+        return cast(number, p.dtype).to_device(p.device)
+    found = paired(p, number)
+    assert found is not None  # every floating dtype holds Python's floats
+    return found
