@@ -156,6 +156,40 @@ def test_a_warm_start_does_not_load_llvm() -> None:
         assert runs[1].stdout.split() == ["5", "False"]
 
 
+#: Compiles a function of its own, in a process that may be forked before it is called.
+EXPECTED = """
+import os, sys
+import weft
+
+@weft.compile(backend="native")
+def f(x):
+    return x * 2 + {number}
+
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+from weft.codegen import cache
+cache._wait_for_preparation()
+ready = len(cache._waiting)
+assert f(weft.ones(3)).tolist() == [2.0 + {number}] * 3
+if child:
+    print(ready, "llvmlite.binding" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_llvm_is_loaded_while_a_new_function_waits_for_its_call(tmp_path: Path) -> None:
+    def said(number: int) -> str:
+        (tmp_path / "program.py").write_text(EXPECTED.format(number=number))
+        command = [sys.executable, str(tmp_path / "program.py")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.strip()
+
+    assert said(1) == "2 True"  # what all programs need is made before there is one
+    assert said(1) == "0 False"
+    assert said(2) == "0 True"
+
+
 def test_what_is_kept_about_a_machine_is_what_llvm_says(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from weft.passes.pipeline import has_registered, optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
 from weft.runtime.executable import Executable, Runs
 from weft.runtime.interpreted import InterpretedProgram
-from weft.runtime.late import code_maker
+from weft.runtime.late import code_maker, make_ready
 
 __all__ = ["compile", "trace"]
 
@@ -72,7 +72,7 @@ def compile(
         )
     if capture == "trace":
         return trace(function, backend=backend, limit=limit, memory_budget=memory_budget)
-    return Compiled(function, BACKENDS[backend], limit, fallback, memory_budget)
+    return _expected(Compiled(function, BACKENDS[backend], limit, fallback, memory_budget), backend)
 
 
 def trace(
@@ -103,7 +103,15 @@ def trace(
     backend = _checked(memory_budget, backend, "trace")
     if function is None:
         return lambda found: trace(found, backend=backend, limit=limit, memory_budget=memory_budget)
-    return Traced(function, BACKENDS[backend], limit, memory_budget)
+    return _expected(Traced(function, BACKENDS[backend], limit, memory_budget), backend)
+
+
+def _expected(traced: Traced, backend: str) -> Traced:
+    """A function that will be called. If none was like it, LLVM will be needed then: it is loaded
+    meanwhile."""
+    if backend == "native" and not traced.is_kept():
+        make_ready()
+    return traced
 
 
 def _checked(memory_budget: float | None, backend: str | None, op: str) -> str:

@@ -34,7 +34,7 @@ from weft.base.config import cache_dir
 from weft.base.errors import RangeError
 from weft.base.source import PACKAGE
 
-__all__ = ["clear", "files", "folder", "info", "name_of", "read", "sources", "write"]
+__all__ = ["clear", "files", "folder", "has", "info", "name_of", "read", "sources", "write"]
 
 DEFAULT_SIZE = 1 << 30
 MAGIC = b"weft entry\n"
@@ -121,6 +121,12 @@ def sources(*folders: str) -> bytes:
 
 
 # --- entries -------------------------------------------------------------------------------------
+
+
+def has(name: str) -> bool:
+    """Whether there is an entry, good or not."""
+    place = folder()
+    return place is not None and os.path.exists(f"{place}{os.sep}{name}{SUFFIX}")
 
 
 def read(name: str) -> tuple[Any, list[bytes]] | None:

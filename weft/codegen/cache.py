@@ -8,20 +8,22 @@ What is kept where, and how much, is in `weft/base/store.py`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.base import store
 from weft.base.errors import InternalError
 from weft.codegen import llvm
-from weft.codegen.jit import Library, link, object_codes
+from weft.codegen.jit import Library, in_llvm, link, object_codes
 from weft.codegen.target import Target, host
 
-__all__ = ["Code", "Loaded", "Request", "cached"]
+__all__ = ["Code", "Loaded", "Request", "cached", "prepare"]
 
 #: A number for the layout of an entry and for the passes that made the code.
 VERSION = 1
@@ -87,13 +89,16 @@ def cached(
         except InternalError:  # not for this process, for whatever reason
             pass
     if code is None:
-        llvm.preload()
         code = make()
+    _wait_for_preparation()
     others = {_name(about, None, target): described for about, described in beside}
-    more = {at: described() for at, described in others.items() if store.read(at) is None}
+    more = {
+        at: described()
+        for at, described in others.items()
+        if at not in _waiting and store.read(at) is None
+    }
     times = [time.perf_counter()]
-    todo = [code, *more.values()]
-    images = object_codes([one.text for one in todo], target, [one.brief for one in todo])
+    images = _compiled([code, *more.values()], target)
     times.append(time.perf_counter())
     loaded = _kept(name, code, images[0], target)
     times.append(time.perf_counter())
@@ -101,6 +106,40 @@ def cached(
         _waiting[at] = _kept(at, other, image, target)
     seconds = {"llvm": times[1] - times[0], "load": times[2] - times[1]}
     return replace(loaded, seconds=seconds)
+
+
+def prepare(requests: Sequence[Request]) -> None:
+    """Load LLVM, and compile those of some requests that are not on disk, beside what goes on.
+
+    For who knows that code will be asked for soon. It is done once.
+    """
+    global _preparation
+    with _starting:
+        if _preparation is None:
+            _preparation = threading.Thread(target=_prepare, args=(requests,), daemon=True)
+            _preparation.start()
+
+
+_preparation: threading.Thread | None = None
+_starting = threading.Lock()
+
+
+def _prepare(requests: Sequence[Request]) -> None:
+    with contextlib.suppress(Exception), in_llvm():  # who needs the code will be told
+        target = host()
+        missing = {_name(key, None, target): make for key, make in requests}
+        todo = {at: make() for at, make in missing.items() if not store.has(at)}
+        for (at, code), parts in zip(todo.items(), _compiled(todo.values(), target), strict=True):
+            _waiting[at] = _kept(at, code, parts, target)
+
+
+def _wait_for_preparation() -> None:
+    if _preparation is not None and _preparation is not threading.current_thread():
+        _preparation.join()
+
+
+def _compiled(codes: Collection[Code], target: Target) -> list[list[bytes]]:
+    return object_codes([code.text for code in codes], target, [code.brief for code in codes])
 
 
 def _kept(name: str, code: Code, parts: list[bytes], target: Target) -> Loaded:

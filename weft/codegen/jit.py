@@ -37,6 +37,14 @@ if hasattr(os, "register_at_fork"):
     )
 
 
+@contextmanager
+def in_llvm() -> Iterator[None]:
+    """Inside, only this thread (and those that work for it) is in LLVM; forks wait for its end."""
+    with _lock:
+        _Engine.of(host()).machine(0)
+        yield
+
+
 class Library:
     """Machine code in memory; it is there for as long as this object is, or one that holds it."""
 
@@ -239,7 +247,8 @@ def _at_once(makers: Sequence[Callable[[], bytes]]) -> list[bytes]:
     others = [threading.Thread(target=run, args=(place,)) for place in range(1, len(makers))]
     for other in others:
         other.start()
-    run(0)
+    if makers:
+        run(0)
     for other in others:
         other.join()
     if failed:

@@ -9,16 +9,7 @@ Loading LLVM takes some 30 ms, and `import weft` does not need it: this is the o
 from __future__ import annotations
 
 import importlib
-import sys
-import threading
 from typing import Any
-
-
-def preload() -> None:
-    """Begin to load LLVM beside what goes on: it will be needed, but not at once."""
-    if "llvmlite.binding" not in sys.modules:
-        name = "llvmlite.binding"
-        threading.Thread(target=importlib.import_module, args=(name,), daemon=True).start()
 
 
 def version() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from weft.runtime.executable import Runs
 
-__all__ = ["code_maker"]
+__all__ = ["code_maker", "make_ready"]
 
 
 @functools.cache
@@ -19,3 +19,8 @@ def code_maker() -> Callable[..., Runs]:
     """`weft.runtime.native.native`."""
     made: Callable[..., Runs] = importlib.import_module("weft.runtime.native").native
     return made
+
+
+def make_ready() -> None:
+    """`weft.runtime.native.make_ready`."""
+    importlib.import_module("weft.runtime.native").make_ready()

@@ -14,7 +14,7 @@ import numpy as np
 from weft.base.dims import has_dims
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
-from weft.codegen.cache import Code, cached
+from weft.codegen.cache import Code, cached, prepare
 from weft.codegen.control.stacks import OUT_OF_MEMORY
 from weft.codegen.program import RAISED, SMALL_CONSTANT, NotNative, Program
 from weft.codegen.scheduled import scheduled
@@ -49,7 +49,7 @@ from weft.runtime.threads import (
 )
 from weft.schedule.lowered import lowered
 
-__all__ = ["NativeProgram", "native"]
+__all__ = ["NativeProgram", "make_ready", "native"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 _GIVE_BACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
@@ -76,6 +76,11 @@ def native(
         return NativeProgram(graph, written, optimized, passes)
     except NotNative as reason:
         return InterpretedProgram(optimized() if optimized else graph, str(reason))
+
+
+def make_ready() -> None:
+    """Make, beside what goes on, what every program needs: one is going to be compiled."""
+    prepare([*pool_request(), *call_request()])
 
 
 class NativeProgram:

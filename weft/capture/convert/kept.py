@@ -35,6 +35,12 @@ def is_untouched(file: str) -> bool:
     return bool(_own_file(file))
 
 
+def is_kept(function: FunctionType, transformer: type) -> bool:
+    """Whether some process has rewritten the function as it is now."""
+    name = _name(function, transformer) if store.folder() is not None else None
+    return name is not None and store.has(name)
+
+
 def kept(function: FunctionType, transformer: type, make: Callable[[], CodeType]) -> CodeType:
     """The code that `make` rewrites a function to: from disk, where it is there already."""
     name = _name(function, transformer) if store.folder() is not None else None

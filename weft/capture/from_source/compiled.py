@@ -81,6 +81,7 @@ class Compiled(Traced):
 
     captures = True
     strict = True
+    transformer = Structured
 
     def __init__(
         self,
@@ -105,13 +106,9 @@ class Compiled(Traced):
 
     def converted_source(self) -> str:
         """The code that is run to record the function."""
-        function: Any = self.function
-        if isinstance(function, types.MethodType):
-            function = function.__func__
-        if not isinstance(function, types.FunctionType):
-            call = type(function).__call__
-            method = getattr(type(function), "forward", None) or call
-            function = method
+        function = self._plain_function()
+        if function is None:
+            raise CaptureError(f"{self._name()} cannot be converted: it is not written in Python")
         try:
             return ast.unparse(ast.fix_missing_locations(transformed(function, Structured)))
         except (NoSource, Unconvertible) as reason:

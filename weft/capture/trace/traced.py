@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from weft.autodiff.split import Split
@@ -20,6 +21,8 @@ from weft.base.collection import uncollected
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
+from weft.capture.convert.kept import is_kept
+from weft.capture.convert.statements import Statements
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.endings import Execute as Execute
 from weft.capture.trace.endings import Numbers, finish
@@ -82,6 +85,7 @@ class Traced:
     captures = True  # inside of another recording, the function itself is followed
     recorder_class: type[TraceRecorder] = TraceRecorder
     strict = False  # is it an error if the function cannot be recorded?
+    transformer: type[Statements] = Statements  # what rewrites the function to be recorded
 
     def __init__(
         self,
@@ -315,6 +319,21 @@ class Traced:
         segment = candidates[-1]
         failed = segment.check(args, kwargs)
         return str(segment.guards[failed].found(args, kwargs))
+
+    def is_kept(self) -> bool:
+        """Whether some process has captured the function as it is now, and left that on disk."""
+        function = self._plain_function()
+        return function is not None and is_kept(function, self.transformer)
+
+    def _plain_function(self) -> FunctionType | None:
+        """What is recorded first: the function, or the method that a call of a module comes to."""
+        function: Any = self.function
+        if isinstance(function, MethodType):
+            function = function.__func__
+        if not isinstance(function, FunctionType):
+            kind = type(function)
+            function = getattr(kind, "forward", None) or kind.__call__
+        return function if isinstance(function, FunctionType) else None
 
     def _name(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
