@@ -6,6 +6,7 @@ import ctypes
 import gc
 import sys
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -239,3 +240,120 @@ def test_functions_outlive_what_made_them() -> None:
     assert made[2].call([tensor(4)])[0].tolist() == [0, 4, 8, 12]
     del made, others
     gc.collect()
+
+
+# --- results that are used again -----------------------------------------------------------------
+
+
+def _as_is(y: Tensor) -> Any:
+    return y
+
+
+#: How somebody still has a result when its own name is gone.
+HOLDERS = {
+    "the tensor": _as_is,
+    "its array": lambda y: y._data,
+    "a view": lambda y: y.numpy()[1:],
+    "another tensor": lambda y: y.detach(),
+    "dlpack": lambda y: np.from_dlpack(y),
+    "memory": lambda y: memoryview(y.numpy()),
+}
+
+
+@pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
+def test_a_result_that_somebody_has_is_not_written(hold: Any) -> None:
+    made = program(lambda x: x * 2, tensor(4))
+    held: list[Any] = []
+    for i in range(6):
+        held.append(hold(made.call([tensor(4, start=i)])[0]))
+        made.call([tensor(4, start=100)])
+    for i, thing in enumerate(held):
+        want = np.arange(i, i + 4, dtype=np.float32) * 2
+        got = np.asarray(thing.numpy() if isinstance(thing, Tensor) else thing)
+        np.testing.assert_array_equal(got, want[-got.size :])
+
+
+def _taken(y: Tensor) -> Any:
+    old, y._data = y._data, np.zeros(3, np.int8)
+    return old
+
+
+#: What somebody may do to a result before letting go of it.
+CHANGES: dict[str, Any] = {
+    "nothing": lambda y: None,
+    "asks for its gradient": lambda y: y.requires_grad_(),
+    "gives it one": lambda y: setattr(y, "grad", tensor(4)),
+    "gives it numbers": lambda y: setattr(y, "_data", np.zeros(3, np.int8)),
+    "takes its array": _taken,
+    "points to it": lambda y: weakref.ref(y),
+    "adds to it": lambda y: y.__iadd__(1.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_result_that_was_let_go_of_may_be_used_again(change: Any) -> None:
+    made = program(lambda x: (x * 2, weft.sum(x)), tensor(4))
+    kept: list[Any] = []
+    for i in range(8):
+        x = tensor(4, start=i)
+        y, total = made.call([x])
+        assert y.__class__ is Tensor
+        assert (y._node, y.grad, y.dtype) == (None, None, weft.float32)
+        np.testing.assert_array_equal(y.numpy(), x.numpy() * 2)
+        assert total.item() == x.numpy().sum()
+        kept.append(change(y))
+        del y, total
+        gc.collect()
+    for i, old in enumerate(kept):
+        if isinstance(old, np.ndarray):
+            np.testing.assert_array_equal(old, np.arange(i, i + 4) * 2)
+
+
+def test_what_is_used_again_is_what_nobody_has() -> None:
+    made = program(lambda x: x * 2, tensor(4))
+    x = tensor(4)
+    [y] = made.call([x])
+    seen = id(y._data)
+    del y
+    [y] = made.call([x])
+    assert id(y._data) == seen
+    [z] = made.call([x])
+    assert z._data is not y._data
+
+
+def test_gradients_take_turns() -> None:
+    made = program(step, tensor(3), tensor(3))
+    call = made.delivering(Delivery({0: 0}, {1: 0}))
+    assert call is not None
+    w, x = tensor(3, start=5), tensor(3)
+    arrays = []
+    for _ in range(6):
+        call([w, x])
+        assert w.grad is not None
+        np.testing.assert_array_equal(w.grad.numpy(), x.numpy() * 2)
+        arrays.append(id(w.grad._data))
+    assert len(set(arrays)) == 2
+    mine = w.grad
+    assert mine is not None
+    for i in range(1, 4):
+        call([w, tensor(3, start=i)])
+    np.testing.assert_array_equal(mine.numpy(), x.numpy() * 2)
+
+
+def test_large_results_are_not_kept() -> None:
+    made = program(lambda x: x * 2, tensor(room.MOST_AGAIN // 4 + 1))
+    [y] = made.call([tensor(room.MOST_AGAIN // 4 + 1)])
+    gone = weakref.ref(y)
+    del y
+    assert gone() is None
+
+
+def test_what_is_kept_goes_with_the_program() -> None:
+    made = program(lambda x: x * 2, tensor(4))
+    [y] = made.call([tensor(4)])
+    kept = weakref.ref(y)
+    del y
+    assert kept() is not None
+    del made
+    gc.collect()
+    assert kept() is None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,11 +43,17 @@ NO_ROOM = -10
 #: The words of the table that a call reads: one for each of these names.
 FIELDS = (
     *("entry", "run", "arena", "inputs", "outputs", "results", "listed"),
-    *("tensor", "none", "failed", "empty"),
+    *("tensor", "none", "failed", "empty", "spares"),
 )
 #: What is known of a result: the input in whose array it may be written, or -1; its axes, sizes
-#: and dtype; what becomes of it, and the input that it goes to then.
-RESULT = ("in_place", "ndim", "sizes", "dtype", "role", "to")
+#: and dtype; what becomes of it, and the input that it goes to then; whether it is used again.
+RESULT = ("in_place", "ndim", "sizes", "dtype", "role", "to", "again")
+#: Of a result that is used again: the last two that were made, each a tensor and its array. One is
+#: the gradient of a parameter, say, while the next is computed into the other.
+SPARES = 4
+#: Results up to so many bytes are used again once nobody holds them: to make a tensor and an array
+#: and to free them costs as much as a small kernel, and keeping large ones would cost memory.
+MOST_AGAIN = 32_768
 _DENSE = 257  # NumPy's flags: in C order, and aligned
 _WRITEABLE = 1024
 #: The number of `PyArray_Empty` in NumPy's table of functions.
@@ -120,11 +127,15 @@ def direct(plan: Plan) -> Callable[[list[Any]], list[Any]] | None:
         kind = np.dtype(result.dtype)
         kept += [sizes, kind]
         place = (result.in_place, len(result.shape), ctypes.addressof(sizes), id(kind))
-        rows[i * len(RESULT) : (i + 1) * len(RESULT)] = [*place, result.role, result.to]
+        size = math.prod(result.shape) * kind.itemsize
+        again = result.role != VALUE and result.in_place < 0 and size <= MOST_AGAIN
+        rows[i * len(RESULT) : (i + 1) * len(RESULT)] = [*place, result.role, result.to, again]
+    spares: list[Any] = [None] * (SPARES * len(plan.results) + 1)  # of this length for good
+    kept.append(spares)
     listed = sum(result.role == LISTED for result in plan.results)
     table[:] = [
         *(plan.entry, plan.run, 0, plan.inputs, len(plan.results)),
-        *(ctypes.addressof(rows), listed, id(Tensor), id(None), id(plan.failed), empty),
+        *(ctypes.addressof(rows), listed, id(Tensor), id(None), id(plan.failed), empty, id(spares)),
     ]
     table.kept = kept  # type: ignore[attr-defined]  # as long as the function lives, so do they
     new = ctypes.pythonapi.PyCFunction_NewEx
@@ -191,6 +202,7 @@ def _text(at: Places) -> str:
     n_in, n_out = known["inputs"], known["outputs"]
     arrays = f(f"alloca ptr, i64 {f(f'add i64 {n_in}, {n_out}')}, align 16")
     objects = f(f"alloca ptr, i64 {f(f'add i64 {n_in}, {n_out}')}, align 16")
+    tensors = f(f"alloca ptr, i64 {n_out}, align 16")
 
     _else_fail(f, f"icmp ne i64 {known['arena']}, 0", TAKEN, pointer["failed"], given)
     bits = f.var("i32", "-1")
@@ -208,12 +220,17 @@ def _text(at: Places) -> str:
     made = f(f"call ptr @PyList_New(i64 {known['listed']})")
     with f.when(f(f"icmp eq ptr {made}, null")):
         _leave(f, "null")
+    spares = _load(f, "ptr", pointer["spares"], at.items)
     with f.loop("0", n_out) as i:
-        array = _array(f, at, _row(f, pointer["results"], i), pointer["empty"], objects)
+        row = _row(f, pointer["results"], i)
+        f.do(f"store ptr null, ptr {_item(f, tensors, i)}")
+        used = _used_again(f, at, row, _spares_of(f, spares, i), _item(f, tensors, i), pointer)
+        array = _array(f, at, row, pointer["empty"], objects, used)
         f.do(f"store ptr {array}, ptr {_item(f, objects, f(f'add i64 {i}, {n_in}'))}")
         with f.when(f(f"icmp eq ptr {array}, null")):
             with f.loop("0", i) as j:
                 _let_go(f, objects, f(f"add i64 {j}, {n_in}"))
+                _let_go(f, tensors, j)
             f.do(f"call void @Py_DecRef(ptr {made})")
             f.do("call void @PyErr_Clear()")
             _fail(f, str(NO_ROOM), pointer["failed"], given)
@@ -233,14 +250,17 @@ def _text(at: Places) -> str:
     with f.loop("0", n_in) as i:
         _let_go(f, objects, i)
     with f.when(f(f"icmp ne i32 {status}, 0")):
-        with f.loop(n_in, f(f"add i64 {n_in}, {n_out}")) as i:
-            _let_go(f, objects, i)
+        with f.loop("0", n_out) as i:
+            _let_go(f, objects, f(f"add i64 {i}, {n_in}"))
+            _let_go(f, tensors, i)
         f.do(f"call void @Py_DecRef(ptr {made})")
         _fail(f, f(f"sext i32 {status} to i64"), pointer["failed"], given)
     room = f.var("ptr", _load(f, "ptr", made, at.items))
     with f.loop("0", n_out) as i:
         array = f(f"load ptr, ptr {_item(f, objects, f(f'add i64 {i}, {n_in}'))}")
-        _deliver(f, at, _row(f, pointer["results"], i), array, pointer, items, room, made)
+        used = f(f"load ptr, ptr {_item(f, tensors, i)}")
+        row, spare = _row(f, pointer["results"], i), _spares_of(f, spares, i)
+        _deliver(f, at, row, array, used, spare, pointer, items, room, made)
     f.do(f"ret ptr {made}")
     return module.text()
 
@@ -250,10 +270,63 @@ def _row(f: Function, rows: str, i: str) -> dict[str, str]:
     return {name: _load(f, "i64", row, 8 * j) for j, name in enumerate(RESULT)}
 
 
-def _array(f: Function, at: Places, row: dict[str, str], empty: str, objects: str) -> str:
-    """The array that an output is written to: that of an input, or a new one; null: no memory."""
+def _spares_of(f: Function, spares: str, i: str) -> str:
+    return _item(f, spares, f(f"mul i64 {i}, {SPARES}"))
+
+
+def _used_again(
+    f: Function, at: Places, row: dict[str, str], spares: str, slot: str, pointer: dict[str, str]
+) -> str:
+    """The array of an earlier result that nobody has any more, whose tensor is put in a slot; null
+    where there is none. Both are held, as new ones would be."""
     array = f.var("ptr", "null")
     f.set("ptr", array, "null")
+    with f.when(f(f"icmp ne i64 {row['again']}, 0")):
+        for number in range(0, SPARES, 2):
+            missing = f(f"icmp eq ptr {f.get('ptr', array)}, null")
+            tensor = f(f"load ptr, ptr {_item(f, spares, str(number))}")
+            there = f(f"icmp ne ptr {tensor}, {pointer['none']}")
+            with f.when(f(f"and i1 {missing}, {there}")):
+                own = f(f"load ptr, ptr {_item(f, spares, str(number + 1))}")
+                facts = [
+                    f"icmp eq i64 {_load(f, 'i64', tensor, at.count)}, 1",  # of the spares
+                    f"icmp eq i64 {_load(f, 'i64', own, at.count)}, 2",  # and of its tensor
+                    f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_data)}, {own}",
+                    f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_node)}, {pointer['none']}",
+                    f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_grad)}, null",
+                    f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_weak)}, null",
+                ]
+                free = f(facts[0])
+                for fact in facts[1:]:
+                    free = f(f"and i1 {free}, {f(fact)}")
+                with f.when(free):
+                    f.do(f"call void @Py_IncRef(ptr {tensor})")
+                    f.do(f"call void @Py_IncRef(ptr {own})")
+                    f.do(f"store ptr {tensor}, ptr {slot}")
+                    f.set("ptr", array, own)
+    return f.get("ptr", array)
+
+
+def _keep(f: Function, spares: str, tensor: str, array: str) -> None:
+    """A new result becomes the first of the spares; the last of them goes."""
+    gone = []
+    for number, thing in ((0, tensor), (1, array)):
+        first, last = (_item(f, spares, str(at)) for at in (number, number + 2))
+        gone.append(f(f"load ptr, ptr {last}"))
+        f.do(f"store ptr {f(f'load ptr, ptr {first}')}, ptr {last}")
+        f.do(f"call void @Py_IncRef(ptr {thing})")
+        f.do(f"store ptr {thing}, ptr {first}")
+    for thing in gone:
+        f.do(f"call void @Py_DecRef(ptr {thing})")
+
+
+def _array(
+    f: Function, at: Places, row: dict[str, str], empty: str, objects: str, used: str
+) -> str:
+    """The array that an output is written to: one that is used again, that of an input, or a new
+    one; null: no memory."""
+    array = f.var("ptr", "null")
+    f.set("ptr", array, used)
     with f.when(f(f"icmp sge i64 {row['in_place']}, 0")):
         old = f(f"load ptr, ptr {_item(f, objects, row['in_place'])}")
         alone = f(f"icmp eq i64 {_load(f, 'i64', old, at.count)}, 1")  # its tensor has it
@@ -276,6 +349,8 @@ def _deliver(
     at: Places,
     row: dict[str, str],
     array: str,
+    used: str,
+    spares: str,
     pointer: dict[str, str],
     items: str,
     room: str,
@@ -284,7 +359,13 @@ def _deliver(
     """Put an output where it goes."""
     new, slot = f.var("ptr"), f.var("ptr")
     f.set("ptr", new, array)
-    with f.when(f(f"icmp ne i64 {row['role']}, {VALUE}")):
+    is_new = f(f"icmp eq ptr {used}, null")
+    with f.when(f(f"xor i1 {is_new}, true")):
+        f.do(f"call void @Py_DecRef(ptr {array})")  # its tensor has it
+        f.set("ptr", new, used)
+        f.set("ptr", slot, f.get("ptr", room))
+    no_value = f(f"icmp ne i64 {row['role']}, {VALUE}")
+    with f.when(f(f"and i1 {is_new}, {no_value}")):
         tensor = f(f"call ptr @PyType_GenericAlloc(ptr {pointer['tensor']}, i64 0)")
         with f.when(f(f"icmp eq ptr {tensor}, null")):
             f.do(f"call void @Py_DecRef(ptr {made})")
@@ -292,6 +373,8 @@ def _deliver(
         _store(f, array, tensor, at.tensor_data)
         f.do(f"call void @Py_IncRef(ptr {pointer['none']})")
         _store(f, pointer["none"], tensor, at.tensor_node)
+        with f.when(f(f"icmp ne i64 {row['again']}, 0")):
+            _keep(f, spares, tensor, array)
         f.set("ptr", new, tensor)
         f.set("ptr", slot, f.get("ptr", room))
     listed = f(f"icmp eq i64 {row['role']}, {LISTED}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ class Places:
     tensor_data: int
     tensor_node: int
     tensor_grad: int
+    tensor_weak: int
 
 
 @functools.cache
@@ -49,13 +51,14 @@ def places() -> Places | None:
     tensor = Tensor()
     slots: list[Any] = [object(), object(), object()]
     tensor._data, tensor._node, tensor._grad = slots
+    weak = weakref.ref(tensor)
     buffer = (ctypes.c_int64 * 2)()
     held = [object()] * 3
     start = id(held[0])
     counted = [at for at in (0, 8, 16) if ctypes.c_size_t.from_address(start + at).value == 3]
     found = (
         _first(buffer, ctypes.addressof(buffer)),
-        *[_first(tensor, id(slot)) for slot in slots],
+        *[_first(tensor, id(known)) for known in (*slots, weak)],
     )
     if len(counted) != 1 or None in found:
         return None
