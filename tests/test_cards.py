@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.base.parameters import KINDS, parameters_of
 from weft.core.public import PUBLIC
 from weft.ir.op import OPS, Op, Trait
 
@@ -95,3 +97,25 @@ def test_every_exported_function_is_in_the_table() -> None:
         and value.__module__.startswith("weft.ops.")
     }
     assert functions <= set(PUBLIC)
+
+
+def _named(x: Any, /, y: Any, *rest: Any, axis: int = 0, keepdims: bool, **more: Any) -> Any: ...
+
+
+def _said(*args: Any) -> Any: ...
+
+
+_said.__signature__ = inspect.signature(lambda x, *, axis: x)  # type: ignore[attr-defined]
+
+TAKING: list[Any] = [
+    *(_named, _said, lambda: 0, lambda **more: 0, lambda *, axis: 0, lambda *rest: 0),
+    *(functools.partial(_named, 1), functools.wraps(_named)(_said), len, Op.estimate),
+]
+
+
+@pytest.mark.parametrize("function", TAKING, ids=str)
+def test_parameters_are_those_of_the_signature(function: Any) -> None:
+    found = [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
+    assert [(p.name, p.kind) for p in parameters_of(function)] == [
+        (name, KINDS[kind]) for name, kind in found
+    ]

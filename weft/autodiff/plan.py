@@ -7,10 +7,10 @@ nothing (see `Op.vjp`). So a node holds on to no more than what its asked rules 
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.parameters import POSITIONAL, REST, parameters_of
 from weft.ir.op import DerivativeRule, Op
 
 NOTHING, ARRAY, TYPE = 0, 1, 2
@@ -72,14 +72,14 @@ def _need(name: str) -> int:
 
 def _needs(rule: DerivativeRule, count: int, numbered: bool) -> tuple[int, list[int]]:
     """What a rule needs of the result and of each of `count` inputs."""
-    parameters = list(inspect.signature(rule).parameters.values())
+    parameters = parameters_of(rule)
     skip = 3 if numbered else 2  # (number,) xp, g
     out = _need(parameters[skip].name)
     named: list[int] = []
     for parameter in parameters[skip + 1 :]:
-        if parameter.kind is parameter.VAR_POSITIONAL:
+        if parameter.kind == REST:
             named += [_need(parameter.name)] * (count - len(named))
-        elif parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+        elif parameter.kind == POSITIONAL:
             named.append(_need(parameter.name))
     return out, named
 

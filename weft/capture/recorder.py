@@ -23,7 +23,7 @@ from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import UNASKED, Tensor
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.types import StackType
 from weft.ops.identity import FENCE, STOP_GRADIENT
 from weft.ops.stacks import stack_form
@@ -100,7 +100,7 @@ class GraphRecorder(Recorder):
 
     def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
         """Add a node, and give its results as symbolic tensors."""
-        if self._again is not None and Trait.DATA_SHAPE not in op.traits:
+        if self._again is not None and not op.data_shape:
             values = [self._fenced(value) for value in values]
         types = [value.type for value in values]
         self._check_places(op, types)
@@ -109,7 +109,7 @@ class GraphRecorder(Recorder):
         except WeftError as error:
             raise error.about(op.name, types) from None
         results = inferred if isinstance(inferred, tuple) else (inferred,)
-        if Trait.DATA_SHAPE in op.traits:
+        if op.data_shape:
             # An equal call gives the same sizes, and they are to have the same names.
             call = (op.name, tuple(values), attrs_key(attrs))
             known = self._sized.get(call)
@@ -118,7 +118,7 @@ class GraphRecorder(Recorder):
             results = self._named(results)
         node = Node(op, values, attrs, results, (), user_location())
         self.graph.nodes.append(node)
-        if Trait.DATA_SHAPE in op.traits:
+        if op.data_shape:
             self._sized[call] = node
         if self._again is not None:
             self._again.update((value, value) for value in node.outputs)

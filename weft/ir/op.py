@@ -7,7 +7,6 @@ scheduler (`traits`, `cost`), and by the completeness test, which names what a c
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Flag, auto
@@ -15,6 +14,7 @@ from functools import reduce
 from typing import Any
 
 from weft.base.dim_algebra import dim_max
+from weft.base.parameters import NAMED, REST, parameters_of
 from weft.ir.dispatch import Evaluation, KernelTables
 from weft.ir.types import TensorType
 
@@ -100,6 +100,7 @@ class Op:
     inputs: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)  # the last of `inputs` stands for any number
     elementwise: bool = field(init=False)
+    data_shape: bool = field(init=False)
     plans: dict[Any, Any] = field(init=False, repr=False)  # of derivatives, see weft.autodiff.plan
     attrs: tuple[str, ...] = field(init=False)
     nested: bool = field(init=False)  # has it nested graphs?
@@ -108,13 +109,14 @@ class Op:
     def __post_init__(self) -> None:
         if self.name in OPS:
             raise ValueError(f"there is already an op named {self.name!r}")
-        parameters = inspect.signature(self.infer).parameters.values()
-        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        self.inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
-        named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        parameters = parameters_of(self.infer)
+        self.variadic = any(p.kind == REST for p in parameters)
+        self.inputs = tuple([p.name for p in parameters if p.kind != NAMED])
+        named = [p.name for p in parameters if p.kind == NAMED]
         self.nested = "graphs" in named
         self.attrs = tuple(name for name in named if name != "graphs")
         self.elementwise = Trait.ELEMENTWISE in self.traits
+        self.data_shape = Trait.DATA_SHAPE in self.traits
         self.plans = {}
         self.kernels = KernelTables(
             self.name,

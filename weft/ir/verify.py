@@ -125,7 +125,7 @@ class _Check:
             self.fail(f"the type rule refuses: {reason}", node)
         if len(types) != len(node.outputs):
             self.fail(f"{len(node.outputs)} results, and the type rule gives {len(types)}", node)
-        free = Trait.DATA_SHAPE in node.op.traits
+        free = node.op.data_shape
         for value, wanted in zip(node.outputs, types, strict=True):
             if value.type != wanted and not (free and _fits(value.type, wanted)):
                 self.fail(f"{self.name_of(value)} is {wanted} by the type rule", node)

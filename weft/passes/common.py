@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import commutes_exactly, is_bound, is_commutative
@@ -51,7 +51,7 @@ def _stays(op: Op) -> bool:
     """Random draws, effects, control flow, and results whose sizes get names of their own."""
     found = _unmergeable.get(op)
     if found is None:
-        found = _unmergeable[op] = is_bound(op) or Trait.DATA_SHAPE in op.traits
+        found = _unmergeable[op] = is_bound(op) or op.data_shape
     return found
 
 

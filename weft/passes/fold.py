@@ -12,7 +12,7 @@ from weft.base.dim_algebra import Dim
 from weft.core.bind import quietly
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.types import DENSE, TensorType
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import Array, is_bound, is_creation, is_static
@@ -62,7 +62,7 @@ def _is_candidate(node: Node) -> bool:
         if value.node is None or not is_creation(value.node.op):
             return False
     op = node.op
-    if is_bound(op) or op.name in LEFT or Trait.DATA_SHAPE in op.traits:
+    if is_bound(op) or op.name in LEFT or op.data_shape:
         return False
     total = 0
     for value in inputs:

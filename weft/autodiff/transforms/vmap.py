@@ -181,7 +181,7 @@ def rule_of(op: Op) -> BatchRule:
         return rule
     if op.elementwise:
         return elementwise
-    if Trait.DATA_SHAPE in op.traits:
+    if op.data_shape:
         return _varying
     if op.nested or Trait.STACK in op.traits or Trait.EFFECT in op.traits:
         return _unmappable
@@ -209,7 +209,7 @@ def _as_for_one(
 ) -> WeftError:
     """The error as it would be for one element, where there is one for that."""
     types = example_types(mapped, inputs)
-    if Trait.DATA_SHAPE not in op.traits:
+    if not op.data_shape:
         try:
             op.infer(*types, **attrs)
         except WeftError as clear:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft.base.dims import dims_in
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.types import StackType, TensorType, Type
 
 
@@ -109,7 +109,7 @@ def local_sizes(graph: Graph) -> set[str]:
     """The names of sizes that depend on values computed in a graph: nobody outside knows them."""
     found: set[str] = set()
     for node in graph.nodes:
-        if Trait.DATA_SHAPE in node.op.traits:
+        if node.op.data_shape:
             given = size_names(node.inputs)
             found |= size_names(node.outputs) - given
     return found

@@ -43,7 +43,7 @@ from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import CONSTANT, constant_attrs
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops.identity import ASSUME_SHAPE
 
@@ -205,7 +205,7 @@ class TraceRecorder(GraphRecorder):
         self._inputs = []
 
     def settle(self, node: Node) -> tuple[Tensor, ...]:
-        if Trait.DATA_SHAPE not in node.op.traits:
+        if not node.op.data_shape:
             return super().settle(node)
         settled: list[Tensor] = []
         for value in node.outputs:

@@ -7,8 +7,8 @@ made for it, at the user's line, with the values of the run under the user's nam
 from __future__ import annotations
 
 import builtins
+import importlib
 import os
-import pdb
 import sys
 from types import FrameType
 from typing import Any
@@ -57,7 +57,8 @@ def breakpoint() -> None:
 def _open_here(frame: FrameType | None) -> None:
     plain = os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace")
     if sys.breakpointhook is sys.__breakpointhook__ and plain and frame is not None:
-        pdb.Pdb().set_trace(frame)  # the user's frame, not that of `breakpoint`
+        debugger = importlib.import_module("pdb")  # few need it, and it takes long to load
+        debugger.Pdb().set_trace(frame)  # the user's frame, not that of `breakpoint`
     else:
         sys.breakpointhook()
 
