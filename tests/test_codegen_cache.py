@@ -178,16 +178,16 @@ if child:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
-def test_llvm_is_loaded_while_a_new_function_waits_for_its_call(tmp_path: Path) -> None:
+def test_what_a_function_needs_is_loaded_while_it_waits_for_its_call(tmp_path: Path) -> None:
     def said(number: int) -> str:
         (tmp_path / "program.py").write_text(EXPECTED.format(number=number))
         command = [sys.executable, str(tmp_path / "program.py")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         return done.stdout.strip()
 
-    assert said(1) == "2 True"  # what all programs need is made before there is one
-    assert said(1) == "0 False"
-    assert said(2) == "0 True"
+    assert said(1) == "2 True"  # what all programs need is there before there is one
+    assert said(1) == "2 False"
+    assert said(2) == "2 True"
 
 
 def test_what_is_kept_about_a_machine_is_what_llvm_says(

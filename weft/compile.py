@@ -107,10 +107,10 @@ def trace(
 
 
 def _expected(traced: Traced, backend: str) -> Traced:
-    """A function that will be called. If none was like it, LLVM will be needed then: it is loaded
-    meanwhile."""
-    if backend == "native" and not traced.is_kept():
-        make_ready()
+    """A function that will be called: what it takes to run it is made ready meanwhile, and to
+    compile it, if none was like it."""
+    if backend == "native":
+        make_ready(compiles=not traced.is_kept())
     return traced
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from weft.base import store
 from weft.base.errors import InternalError
 from weft.codegen import llvm
-from weft.codegen.jit import Library, in_llvm, link, object_codes
+from weft.codegen.jit import Library, before_forks, link, load_llvm, object_codes
 from weft.codegen.target import Target, host
 
 __all__ = ["Code", "Loaded", "Request", "cached", "prepare"]
@@ -79,15 +79,9 @@ def cached(
     waiting = _waiting.pop(name, None)
     if waiting is not None:
         return waiting
-    start = time.perf_counter()
-    found = store.read(name)
+    found = _from_disk(name, target)
     if found is not None:
-        about, parts = found
-        try:
-            library = link(parts, about["exports"], target)
-            return Loaded(library, about["meta"], {"load": time.perf_counter() - start})
-        except InternalError:  # not for this process, for whatever reason
-            pass
+        return found
     if code is None:
         code = make()
     _wait_for_preparation()
@@ -108,37 +102,61 @@ def cached(
     return replace(loaded, seconds=seconds)
 
 
-def prepare(requests: Sequence[Request]) -> None:
-    """Load LLVM, and compile those of some requests that are not on disk, beside what goes on.
+def _from_disk(name: str, target: Target) -> Loaded | None:
+    start = time.perf_counter()
+    found = store.read(name)
+    if found is None:
+        return None
+    about, parts = found
+    try:
+        library = link(parts, about["exports"], target)
+    except InternalError:  # not for this process, for whatever reason
+        return None
+    return Loaded(library, about["meta"], {"load": time.perf_counter() - start})
 
-    For who knows that code will be asked for soon. It is done once.
-    """
-    global _preparation
+
+def prepare(requests: Sequence[Request], with_llvm: bool) -> None:
+    """Make the code of some requests ready beside what goes on, and LLVM if there will be more to
+    compile: for who knows that it is going to be asked for. Each is done once."""
     with _starting:
-        if _preparation is None:
-            _preparation = threading.Thread(target=_prepare, args=(requests,), daemon=True)
-            _preparation.start()
+        for of_llvm in (False, True):
+            if of_llvm not in _preparations and (with_llvm or not of_llvm):
+                thread = threading.Thread(target=_prepare, args=(requests, of_llvm), daemon=True)
+                _preparations[of_llvm] = thread
+                thread.start()
 
 
-_preparation: threading.Thread | None = None
+_preparations: dict[bool, threading.Thread] = {}
 _starting = threading.Lock()
 
 
-def _prepare(requests: Sequence[Request]) -> None:
-    with contextlib.suppress(Exception), in_llvm():  # who needs the code will be told
+def _prepare(requests: Sequence[Request], with_llvm: bool) -> None:
+    with contextlib.suppress(Exception), before_forks():  # who needs the code will be told
         target = host()
-        missing = {_name(key, None, target): make for key, make in requests}
-        todo = {at: make() for at, make in missing.items() if not store.has(at)}
+        if with_llvm:
+            load_llvm(target)
+            return
+        todo: dict[str, Code] = {}
+        for key, make in requests:
+            at = _name(key, None, target)
+            found = _from_disk(at, target)
+            if found is None:
+                todo[at] = make()
+            else:
+                _waiting[at] = found
         for (at, code), parts in zip(todo.items(), _compiled(todo.values(), target), strict=True):
             _waiting[at] = _kept(at, code, parts, target)
 
 
 def _wait_for_preparation() -> None:
-    if _preparation is not None and _preparation is not threading.current_thread():
-        _preparation.join()
+    for thread in list(_preparations.values()):
+        if thread is not threading.current_thread():
+            thread.join()
 
 
 def _compiled(codes: Collection[Code], target: Target) -> list[list[bytes]]:
+    if not codes:
+        return []  # LLVM need not be there for that
     return object_codes([code.text for code in codes], target, [code.brief for code in codes])
 
 

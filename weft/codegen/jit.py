@@ -38,11 +38,15 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def in_llvm() -> Iterator[None]:
+def before_forks() -> Iterator[None]:
     """Inside, only this thread (and those that work for it) is in LLVM; forks wait for its end."""
     with _lock:
-        _Engine.of(host()).machine(0)
         yield
+
+
+def load_llvm(target: Target) -> None:
+    """Load LLVM, and make what it needs to make code for a target."""
+    _Engine.of(target).machine(0)
 
 
 class Library:
@@ -247,8 +251,7 @@ def _at_once(makers: Sequence[Callable[[], bytes]]) -> list[bytes]:
     others = [threading.Thread(target=run, args=(place,)) for place in range(1, len(makers))]
     for other in others:
         other.start()
-    if makers:
-        run(0)
+    run(0)
     for other in others:
         other.join()
     if failed:

@@ -21,6 +21,6 @@ def code_maker() -> Callable[..., Runs]:
     return made
 
 
-def make_ready() -> None:
+def make_ready(compiles: bool) -> None:
     """`weft.runtime.native.make_ready`."""
-    importlib.import_module("weft.runtime.native").make_ready()
+    importlib.import_module("weft.runtime.native").make_ready(compiles)

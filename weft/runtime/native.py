@@ -78,9 +78,10 @@ def native(
         return InterpretedProgram(optimized() if optimized else graph, str(reason))
 
 
-def make_ready() -> None:
-    """Make, beside what goes on, what every program needs: one is going to be compiled."""
-    prepare([*pool_request(), *call_request()])
+def make_ready(compiles: bool) -> None:
+    """Make, beside what goes on, what every program needs, as one is going to run; and what it
+    needs to be compiled, if it `compiles`."""
+    prepare([*pool_request(), *call_request()], compiles)
 
 
 class NativeProgram:
@@ -304,8 +305,7 @@ class NativeProgram:
 
     def _failed(self, status: int, inputs: list[Tensor], arrays: list[Any]) -> list[Tensor]:
         if status == LAYOUT:
-            dense = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
-            return self.call([wrap(array) for array in dense])
+            return self.call([_dense(x) for x in inputs])
         if status == INTERRUPTED:
             raise_interrupt()
         if status == NO_ROOM:
@@ -342,6 +342,13 @@ class NativeProgram:
             self._errors[threading.get_ident()] = found
             return RAISED
         return 0
+
+
+def _dense(x: Any) -> Any:
+    """A tensor whose elements lie one after the other, as generated code wants them."""
+    if isinstance(x, NativeStack):
+        return x
+    return wrap(np.ascontiguousarray(x._data).reshape(x._data.shape))
 
 
 def _literals(graph: Graph) -> dict[str, Literal]:
