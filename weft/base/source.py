@@ -136,34 +136,32 @@ def _around(frame: FrameType | None) -> _Around:
     """What is around that which a frame calls.
 
     While a function is captured its locations are asked for again and again, from deep inside. A
-    frame that still runs is where it was, and so are all those outside it: they are looked at once.
+    call that has not come back is where it was, and so are all those outside it: of the frames
+    that count, which are few, each is looked at once. Not so generators, which pause.
     """
-    outermost, known = work.outermost, work.known
+    outermost, known, own = work.outermost, work.known, _own_files
     fresh: list[FrameType] = []
-    while frame is not None and frame is not outermost and frame not in known:
-        fresh.append(frame)
+    while frame is not None and frame is not outermost:
+        code = frame.f_code
+        if code.co_filename not in own or code.co_name == "__call__":
+            if frame in known:
+                break
+            fresh.append(frame)
         frame = frame.f_back
-    if frame in known:
-        while next(reversed(known)) is not frame:
-            known.popitem()
-        around = known[frame]
     else:
-        known.clear()
-        around = _NOTHING
-    keeps = outermost is not None
+        frame = None
+    while known and next(reversed(known)) is not frame:
+        known.popitem()
+    around = known[frame] if frame is not None else _NOTHING
     for inner in reversed(fresh):
-        code = inner.f_code
-        if code.co_name == "__call__" or code.co_filename not in _own_files:  # else it is nothing
-            around = around.inside(inner)
-        if keeps:
-            keeps = not code.co_flags & _PAUSES
-            if keeps:
-                known[inner] = around
+        around = around.inside(inner)
+        if outermost is not None and not inner.f_code.co_flags & _PAUSES:
+            known[inner] = around
     return around
 
 
 _NOTHING = _Around()
-#: Of code whose frames may be outside first one frame and then another: generators and coroutines.
+#: Of code whose frames may be inside of first one frame and then another.
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -182,7 +180,7 @@ class _Work(threading.local):
 
     def __init__(self) -> None:
         #: While a function is captured: the frames that run in it, the outermost first.
-        self.known: dict[FrameType | None, _Around] = {}
+        self.known: dict[FrameType, _Around] = {}
 
 
 work = _Work()
