@@ -287,6 +287,57 @@ def test_guards_are_compiled_once(
     assert next(traced.segments()).enter.__doc__ in long
 
 
+def test_a_recording_reads_one_entry(
+    tmp_path: Path, rewritten: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it used the last time comes together; what is new is found by itself, and joins it."""
+    files: list[str] = []
+    really = store._read
+
+    def noted(name: str) -> Any:
+        files.append(name)
+        return really(name)
+
+    monkeypatch.setattr(store, "_read", noted)
+    text = """
+import weft
+
+OPTIMIZERS = [weft.optim.SGD, weft.optim.Adam]
+
+
+def step(net, x, optimizer):
+    net(x).sum().backward()
+    optimizer.step()
+"""
+    module = imported(tmp_path / "user.py", text)
+
+    def recorded(optimizer: Any) -> tuple[int, int]:
+        """How many entries are read, and how many functions rewritten, in a new process."""
+        conversion._converted.clear()
+        conversion._originals.clear()
+        files.clear()
+        rewritten.clear()
+        net = weft.nn.Sequential(weft.nn.Linear(3, 3), weft.nn.Tanh(), weft.nn.Linear(3, 1))
+        compiled = weft.compile(module.step, backend="interpret")
+        compiled(net, weft.ones((2, 3)), optimizer(net.parameters()))
+        assert store.use.used is None
+        return len(files), len(rewritten)
+
+    sgd, adam = module.OPTIMIZERS
+    read, made = recorded(sgd)
+    assert min(read, made) > 8
+    assert recorded(sgd) == (1, 0)
+    read, made = recorded(adam)
+    assert 1 < read < 12
+    assert 0 < made < 8
+    assert recorded(adam) == (1, 0)
+    assert recorded(sgd) == (1, 0)
+    for file in (tmp_path / "kept" / "entries").iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    assert recorded(sgd)[1] > 8
+    assert recorded(sgd) == (1, 0)
+
+
 def started(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
     (tmp_path / "main.py").write_text(PROGRAM)
     root = Path(weft.__file__).parents[1]

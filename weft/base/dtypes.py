@@ -181,6 +181,18 @@ def as_dtype(dtype: Any) -> DType:
         ) from None
 
 
+def check_dtype(dtype: DType, kinds: str, op: str = "") -> None:
+    """An error where a dtype is none of the kinds (see `KINDS`) that an op takes."""
+    if dtype.kind in KINDS[kinds]:
+        return
+    logic = "for bools say & | ^ ~, or cast" if dtype.kind == "bool" else "cast"
+    raise DTypeError(
+        f"{dtype.name} is none of the {kinds} dtypes that it takes",
+        op=op,
+        hint=f"{logic} the operands: x.astype(...)",
+    )
+
+
 PYTHON_KINDS: dict[type, Kind] = {
     builtins.bool: "bool",
     int: "int",

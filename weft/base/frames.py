@@ -20,8 +20,8 @@ class _Marker(Exception):
 
 def through(error: BaseException, location: SourceLocation | None) -> None:
     """For an error that was just caught: its traceback begins with the lines that led to a
-    location, and it, once."""
-    if location is None or getattr(error, "_weft_lines", False):
+    location, and it. Who runs a node asks for that, and nobody who runs a graph around it."""
+    if location is None:
         return
     lines = [location]
     while lines[-1].caller is not None:
@@ -33,7 +33,6 @@ def through(error: BaseException, location: SourceLocation | None) -> None:
     for line in lines:
         end = _entry(line, end)
     error.__traceback__ = end
-    error._weft_lines = True  # type: ignore[attr-defined]
 
 
 def _entry(line: SourceLocation, after: TracebackType | None) -> TracebackType:

@@ -24,8 +24,9 @@ import itertools
 import json
 import os
 import re
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,18 @@ from weft.base.config import cache_dir
 from weft.base.errors import RangeError
 from weft.base.source import PACKAGE
 
-__all__ = ["clear", "files", "folder", "has", "info", "name_of", "read", "sources", "write"]
+__all__ = [
+    "Entry",
+    "clear",
+    "files",
+    "folder",
+    "has",
+    "info",
+    "name_of",
+    "read",
+    "sources",
+    "write",
+]
 
 DEFAULT_SIZE = 1 << 30
 MAGIC = b"weft entry\n"
@@ -129,8 +141,29 @@ def has(name: str) -> bool:
     return place is not None and os.path.exists(f"{place}{os.sep}{name}{SUFFIX}")
 
 
-def read(name: str) -> tuple[Any, list[bytes]] | None:
+#: What an entry says, and its blocks.
+Entry = tuple[Any, list[bytes]]
+
+
+class _Use(threading.local):
+    """Which entries a thread uses, while somebody wants to know: see `weft.base.bundle`."""
+
+    ahead: Mapping[str, Entry] = {}  # some that were read before they are asked for
+    used: dict[str, Entry] | None = None
+
+
+use = _Use()
+
+
+def read(name: str) -> Entry | None:
     """What an entry says, and its blocks; None where there is no good one."""
+    found = use.ahead.get(name) or _read(name)
+    if found is not None and use.used is not None:
+        use.used[name] = found
+    return found
+
+
+def _read(name: str) -> Entry | None:
     place = folder()
     if place is None:
         return None
@@ -164,6 +197,8 @@ def write(name: str, said: Any, blocks: Sequence[bytes] = ()) -> None:
     place = folder()
     if place is None:
         return
+    if use.used is not None:
+        use.used[name] = (said, list(blocks))
     path = place / f"{name}{SUFFIX}"
     head = json.dumps([said, [len(block) for block in blocks]]).encode()
     body = b"".join([len(head).to_bytes(8, "little"), head, *blocks])

@@ -37,13 +37,18 @@ def is_untouched(file: str) -> bool:
 
 def is_kept(function: FunctionType, transformer: type) -> bool:
     """Whether some process has rewritten the function as it is now."""
-    name = _name(function, transformer) if store.folder() is not None else None
+    name = name_of(function, transformer)
     return name is not None and store.has(name)
+
+
+def name_of(function: FunctionType, transformer: type) -> str | None:
+    """What the entry of a function is called; None where it has none."""
+    return _name(function, transformer) if store.folder() is not None else None
 
 
 def kept(function: FunctionType, transformer: type, make: Callable[[], CodeType]) -> CodeType:
     """The code that `make` rewrites a function to: from disk, where it is there already."""
-    name = _name(function, transformer) if store.folder() is not None else None
+    name = name_of(function, transformer)
     if name is None:
         return make()
     return kept_code(name, function.__qualname__, make)

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 from weft.autodiff.split import Split
 from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
+from weft.base import store
+from weft.base.bundle import bundled
 from weft.base.collection import uncollected
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
-from weft.capture.convert.kept import is_kept
+from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.convert.statements import Statements
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.endings import Execute as Execute
@@ -239,36 +241,12 @@ class Traced:
     ) -> Any:
         """Record one run, and finish this call from the recording, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
-        recorded = self.recorder_class(args, kwargs)
+        with uncollected(), bundled(self._bundle()):
+            recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
-        watch.sets_aside = self._sets_aside
-        recorded.differentiated = not inside  # there the tape sees each op
-        ending: Ending | None = None
-        trouble: list[str] = []
-        try:
-            with uncollected(), capturing(), recording(recorded):
-                result = watch.run(self.function, args, kwargs)
-                ending = recorded.finish(result)
-                if watch.aside is not None:
-                    watch.aside.end(recorded)
-        except CaptureError as error:
-            if self.strict:
-                raise
-            trouble.append(str(error))
-        finally:
-            recorded.restore()
-            watch.rollback()
         if watch.aside is not None and watch.aside.clash:
             self._sets_aside = False  # from now on such calls are followed
             return self._record(args, kwargs, miss, inside)
-        trouble += [*watch.uncacheable, *recorded.refusals]
-        if ending is not None and not trouble:
-            roots = self._inner if inside else self._roots
-            with uncollected():
-                path = insert(roots, miss.taken, recorded.segments, ending, self._budget)
-                if len(path) == 1 and is_straight(path[0]) and not inside:
-                    path[0].straight = straight(path[0], self._name(), self._prepare)
-            self._warn_of_budget(path)
         seconds = time.perf_counter() - start
         outcome = f"not kept: {trouble[0]}" if trouble else f"{len(recorded.graph.nodes)} ops"
         prepared = self._prepared - prepared
@@ -299,6 +277,39 @@ class Traced:
             self._run(segment, numbers)
         return finish(path, numbers, args, kwargs, self._name(), self._prepare)
 
+    def _captured(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
+    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
+        """One run, recorded, and put into the tree unless there is trouble; and how it ended."""
+        recorded = self.recorder_class(args, kwargs)
+        watch = recorded.watch
+        watch.sets_aside = self._sets_aside
+        recorded.differentiated = not inside  # there the tape sees each op
+        ending: Ending | None = None
+        trouble: list[str] = []
+        try:
+            with capturing(), recording(recorded):
+                result = watch.run(self.function, args, kwargs)
+                ending = recorded.finish(result)
+                if watch.aside is not None:
+                    watch.aside.end(recorded)
+        except CaptureError as error:
+            if self.strict:
+                raise
+            trouble.append(str(error))
+        finally:
+            recorded.restore()
+            watch.rollback()
+        trouble += [*watch.uncacheable, *recorded.refusals]
+        clashes = watch.aside is not None and watch.aside.clash
+        if ending is not None and not trouble and not clashes:
+            roots = self._inner if inside else self._roots
+            path = insert(roots, miss.taken, recorded.segments, ending, self._budget)
+            if len(path) == 1 and is_straight(path[0]) and not inside:
+                path[0].straight = straight(path[0], self._name(), self._prepare)
+            self._warn_of_budget(path)
+        return recorded, ending, trouble
+
     def _warn_of_budget(self, path: list[Segment]) -> None:
         if self._budget is None or self._told_of_budget:
             return
@@ -324,6 +335,12 @@ class Traced:
         """Whether some process has captured the function as it is now, and left that on disk."""
         function = self._plain_function()
         return function is not None and is_kept(function, self.transformer)
+
+    def _bundle(self) -> str | None:
+        """The name of what recordings of the function find on disk, all in one."""
+        function = self._plain_function()
+        name = None if function is None else name_of(function, self.transformer)
+        return None if name is None else store.name_of(b"recording 1", name.encode())
 
     def _plain_function(self) -> FunctionType | None:
         """What is recorded first: the function, or the method that a call of a module comes to."""
