@@ -121,9 +121,11 @@ def prepare(requests: Sequence[Request], with_llvm: bool) -> None:
     with _starting:
         for of_llvm in (False, True):
             if of_llvm not in _preparations and (with_llvm or not of_llvm):
-                thread = threading.Thread(target=_prepare, args=(requests, of_llvm), daemon=True)
-                _preparations[of_llvm] = thread
-                thread.start()
+                # No daemon: Python waits for its end before LLVM is taken apart.
+                thread = threading.Thread(target=_prepare, args=(requests, of_llvm), daemon=False)
+                with contextlib.suppress(RuntimeError):  # there are too many threads
+                    thread.start()
+                    _preparations[of_llvm] = thread
 
 
 _preparations: dict[bool, threading.Thread] = {}
