@@ -58,9 +58,10 @@ def places() -> Places | None:
     counted = [at for at in (0, 8, 16) if ctypes.c_size_t.from_address(start + at).value == 3]
     found = (
         _first(buffer, ctypes.addressof(buffer)),
-        *[_first(tensor, id(known)) for known in (*slots, weak)],
+        *[_first(tensor, id(slot)) for slot in slots],
+        Tensor.__weakrefoffset__,  # before the beginning, from Python 3.12 on
     )
-    if len(counted) != 1 or None in found:
+    if len(counted) != 1 or None in found or _word(tensor, found[-1] or 0) != id(weak):
         return None
     return Places(items, data, flags, counted[0], *found)  # type: ignore[arg-type]
 
