@@ -94,7 +94,7 @@ def _mangled(found: source.Found, *, copy: bool = True) -> Definition:
 def _copied(tree: Any) -> Any:
     """A syntax tree of its own; `copy.deepcopy` takes five times as long."""
     if isinstance(tree, ast.AST):
-        made = tree.__class__()
+        made = tree.__class__.__new__(tree.__class__)  # fields are given below
         made.__dict__.update({name: _copied(part) for name, part in tree.__dict__.items()})
         return made
     return [_copied(part) for part in tree] if tree.__class__ is list else tree
