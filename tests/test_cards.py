@@ -113,7 +113,7 @@ TAKING: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("function", TAKING, ids=str)
+@pytest.mark.parametrize("function", TAKING, ids=range(len(TAKING)))
 def test_parameters_are_those_of_the_signature(function: Any) -> None:
     found = [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
     assert [(p.name, p.kind) for p in parameters_of(function)] == [

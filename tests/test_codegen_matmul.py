@@ -15,6 +15,8 @@ from weft.base.dtypes import DTYPES, DType
 from weft.codegen.jit import Library, build
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.matmul import Operand, Product, emit, plain_store
+from weft.codegen.matmul.numbers import number_of
+from weft.codegen.matmul.plan import choose
 from weft.codegen.scalar.forms import load, memory_type, store
 from weft.codegen.target import Target, host
 from weft.codegen.text import Function, Module
@@ -375,3 +377,17 @@ def test_products_of_one_module_share_code() -> None:
         product = Product.dense(140, 128, 64 + 8 * i, dtypes.float32)
         emit(module, f"k{i}", product, 0, 1, plain_store(product, 2))
     assert module.text().count("\ndefine ") <= 12 + 3
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "once"), [(1 << 14, 256, True), (256, 256, False), (1 << 14, 2000, False)]
+)
+def test_a_large_left_operand_is_read_once_where_the_right_one_stays_near(
+    m: int, n: int, once: bool
+) -> None:
+    product, number = Product.dense(m, n, 256, dtypes.float32), number_of(dtypes.float32)
+    assert number is not None
+    plan = choose(product, number, host(), True, ())
+    columns = plan.panels * plan.vectors * host().lanes(4)
+    assert (columns >= n) == once
+    assert plan.b == "shared" or not once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,21 +188,11 @@ def test_wrong_code_in_a_backward_names_the_forward_line() -> None:
     assert x.grad is None
 
 
-class Hidden:
-    """State that nobody sees: it is in no attribute dictionary."""
-
-    __slots__ = ("calls",)
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-
 def test_a_function_that_is_not_the_same_twice() -> None:
-    hidden = Hidden()
+    hidden = itertools.count(1)  # its state is in no attribute
 
     def noisy(x: Any) -> Any:
-        hidden.calls += 1
-        return x.numpy() + hidden.calls
+        return x.numpy() + next(hidden)
 
     def f(x: Any) -> Any:
         h = x * 2
@@ -218,7 +209,7 @@ def test_a_function_that_is_not_the_same_twice() -> None:
 
 
 def test_another_gradient_than_eagerly() -> None:
-    hidden = Hidden()
+    hidden = itertools.count(1)
 
     class Noisy(weft.Function):
         @staticmethod
@@ -228,8 +219,7 @@ def test_another_gradient_than_eagerly() -> None:
         @staticmethod
         def backward(ctx: Any, g: Any) -> Any:
             def noisy(g: Any) -> Any:
-                hidden.calls += 1
-                return g.numpy() * hidden.calls
+                return g.numpy() * next(hidden)
 
             return weft.py_call(noisy, weft.spec(2), g)
 
@@ -290,3 +280,60 @@ def test_modes_that_are_not_there() -> None:
 )
 def test_when_arrays_are_the_same(a: Any, b: Any, same: bool) -> None:
     assert (Tolerance().difference(a, b) is None) == same
+
+
+# --- objects with slots ---------------------------------------------------------------------------
+
+
+class Slotted:
+    __slots__ = ("__calls", "held", "later")
+
+    def __init__(self) -> None:
+        self.__calls = 0
+        self.held = [1.0]
+
+    def called(self) -> int:
+        self.__calls += 1
+        return self.__calls
+
+
+class Both(Slotted):
+    """Slots of a base, a slot of its own, and a dictionary."""
+
+    __slots__ = ("__dict__", "own")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = weft.ones(2)
+        self.plain = 3
+
+
+@pytest.mark.parametrize("kind", [Slotted, Both])
+def test_what_is_in_slots_is_put_back(kind: type[Slotted]) -> None:
+    thing: Any = kind()
+
+    def change(x: Any) -> Any:
+        calls = thing.called()
+        thing.held.append(2.0)
+        thing.later = calls
+        if kind is Both:
+            thing.own = thing.own + 1
+            thing.plain += 1
+            del thing.held
+            return x.numpy() * calls + thing.own.numpy() + thing.plain
+        thing.held = [*thing.held, 3.0]
+        return x.numpy() * calls + len(thing.held)
+
+    def f(x: Any) -> Any:
+        return weft.py_call(change, weft.spec(2), x) * 2
+
+    held = thing.held
+    report = weft.compare(f, weft.ones(2), backends=("eager", "source", "native"))
+    assert report, str(report)
+    assert thing.held is held
+    assert held == [1.0]
+    assert not hasattr(thing, "later")
+    assert thing.called() == 1
+    if kind is Both:
+        assert thing.own.tolist() == [1.0, 1.0]
+        assert thing.plain == 3

@@ -440,13 +440,27 @@ def test_a_function_of_ones_own_in_a_loop() -> None:
         same(recorded(gradient(f, order), args)(*args), gradient(f, order)(*args))
 
 
+def test_a_hook_in_a_loop() -> None:
+    def f(x: Any) -> Any:
+        def body(c: Any) -> Any:
+            y = c * x
+            y.register_hook(lambda g: g * g)
+            return y + 1
+
+        return weft.while_loop(lambda c: c.sum() < 9, body, x)
+
+    args = tensors_of(([1.5, 2.0],))
+    for order in (1, 2):
+        same(recorded(gradient(f, order), args)(*args), gradient(f, order)(*args))
+
+
 def test_what_a_graph_does_not_hold_is_refused_in_backward_only() -> None:
     args = tensors_of(([1.5, 2.0],))
 
     def hooked(x: Any) -> Any:
         def body(c: Any) -> Any:
             y = c * x
-            y.register_hook(lambda g: g * 2)
+            y.grad_fn.register_hook(lambda ins, outs: ins)
             return y + 1
 
         return weft.while_loop(lambda c: c.sum() < 9, body, x)

@@ -134,3 +134,40 @@ def test_everything_works_after_an_error() -> None:
         with pytest.raises(ValueError, match="broadcast"):
             F + V
         assert (F + 1).tolist() == [[2, 2, 2], [2, 2, 2]]
+
+
+# --- dtypes that an op does not take, in every mode -----------------------------------------------
+
+BOOLS = weft.asarray([True, False])
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "negative": lambda x: -x,
+    "subtract": lambda x: x - x,
+    "bitwise_and": lambda x: (x * 1.0) & (x * 1.0),
+    "matmul": lambda x: x @ x,
+    "floor": lambda x: weft.floor(x * 1j),
+    "greater": lambda x: x * 1j > 0,
+    "maximum": lambda x: weft.maximum(x * 1j, x * 1j),
+    "sort": lambda x: weft.sort(x * 1j),
+    "max": lambda x: weft.max(x * 1j),
+    "conv": lambda x: weft.nn.functional.conv1d(x[None, None], x[None, None]),
+    "max_pool": lambda x: weft.nn.functional.max_pool1d(x[None, None] * 1j, 2),
+    "softmax": lambda x: weft.softmax(x * 1j),
+}
+
+
+@pytest.mark.parametrize("op", REFUSED)
+def test_a_dtype_that_an_op_does_not_take_is_refused_in_the_same_words(op: str) -> None:
+    def said(run: Callable[[Any], Any]) -> list[str]:
+        with pytest.raises(weft.errors.DTypeError) as caught:
+            run(BOOLS)
+        lines = str(caught.value).splitlines()
+        return [line for line in lines if not line.startswith("  at ")]
+
+    function = REFUSED[op]
+    eager = said(function)
+    assert eager[0].startswith(f"{op}: ")
+    assert any(line.startswith("  to fix: ") for line in eager)
+    assert said(lambda x: weft.make_graph(function, weft.spec(x.shape, x.dtype))) == eager
+    for backend in ("interpret", "native"):
+        assert said(weft.compile(function, backend=backend)) == eager
+        assert said(weft.trace(function, backend=backend)) == eager

@@ -1,4 +1,4 @@
-"""What is computed with a matrix product in one kernel: on its result, and on its right operand."""
+"""What is computed with a matrix product in one kernel: on its result, and on its operands."""
 
 from __future__ import annotations
 
@@ -151,6 +151,51 @@ BEFORE: dict[str, tuple[Callable[..., Any], Shapes, str]] = {
         lambda x, w, s: x @ (w * s), [((70, 130), F32), ((130, 192), F32), ((192,), F32)],
         "multiply matmul",
     ),
+    "left: scale": (lambda x, w, s: (x * s) @ w, [X, W, ((130,), F32)], "multiply matmul"),
+    "left: of rows": (lambda x, w, s: (x * s) @ w, [X, W, ((70, 1), F32)], "multiply matmul"),
+    "left: a gradient": (
+        lambda h, g, w: weft.where(h > 0, g, 0.0) @ w.T, [X, X, ((40, 130), F32)],
+        "greater where matmul",
+    ),
+    "left: a dear activation": (lambda x, w: weft.tanh(x) @ w, [X, W], "tanh matmul"),
+    "left: small integers": (
+        lambda x, w, s: (x.astype(weft.float32) * s) @ w, [(X[0], I8), W, ((130,), F32)],
+        "astype multiply matmul",
+    ),
+    "left: narrow floats": (
+        lambda x, w: (x * 0.5) @ w, [(X[0], BF16), (W[0], BF16)], "multiply matmul",
+    ),
+    "left: float64": (
+        lambda x, w: (x * 2.0) @ w, [(X[0], "float64"), (W[0], "float64")], "multiply matmul",
+    ),
+    "left: few columns": (lambda x, w: (x * 2) @ w, [X, ((130, 2), F32)], "multiply matmul"),
+    "left: few terms": (
+        lambda x, w: (x * 2) @ w, [((600, 2), F32), ((2, 30), F32)], "multiply matmul",
+    ),
+    "left: many terms": (
+        lambda x, w: (x * 0.01) @ w, [((70, 1501), F32), ((1501, 30), F32)], "multiply matmul",
+    ),
+    "left: many rows": (
+        lambda x, w: (x * 2) @ w, [((3000, 64), F32), ((64, 100), F32)], "multiply matmul",
+    ),
+    "left: one matrix for a stack": (
+        lambda x, w, s: (x * s) @ w, [((3, 50, 130), F32), W, ((50, 1), F32)], "multiply matmul",
+    ),
+    "left: stacks": (
+        lambda x, w, s: (x * s) @ w, [((3, 50, 130), F32), ((3, 130, 20), F32), ((130,), F32)],
+        "multiply matmul",
+    ),
+    "left: turned, shared": (
+        lambda x, w, s: (x * s).T @ w, [((256, 1024), F32), ((256, 256), F32), ((1024,), F32)],
+        "multiply matmul",
+    ),
+    "left: turned, shared stacks": (
+        lambda x, w: (x * 2).mT @ w, [((2, 256, 1024), F32), ((2, 256, 256), F32)],
+        "multiply matmul",
+    ),
+    "both": (
+        lambda x, w, s: weft.relu(x) @ (w * s), [X, W, S], "relu multiply matmul",
+    ),
 }  # fmt: skip
 
 
@@ -164,7 +209,18 @@ def test_what_is_packed_once_is_computed_there(name: str) -> None:
 
 NOT: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "read where it lies": (lambda x, w, s: x @ (w * s), [((2, 130), F32), W, S]),
-    "the left operand": (lambda x, w, s: (x * s) @ w, [X, W, ((130,), F32)]),
+    "left, of many panels": (
+        lambda x, w: (x * 2) @ w, [((70, 600), F32), ((600, 300), F32)],
+    ),
+    "left, of more terms": (
+        lambda x, w: (x * 0.01) @ w, [((70, 9001), F32), ((9001, 4), F32)],
+    ),
+    "left, turned": (lambda x, w: (x * 2).T @ w, [((130, 70), F32), W]),
+    "left, for each of a stack": (
+        lambda x, w: (x * 2) @ w, [X, ((3, 130, 20), F32)],
+    ),
+    "left, a vector": (lambda x, w: (x * 2) @ w, [((130,), F32), W]),
+    "left and right": (lambda x: (x * 2) @ (x * 2).T, [((70, 70), F32)]),
     "a vector": (lambda x, w, s: x @ (w * s), [X, ((130,), F32), ((130,), F32)]),
     "dear, and used twice": (
         lambda x, w: (x @ weft.tanh(w), weft.tanh(w).sum()), [X, W],
@@ -190,22 +246,45 @@ def test_nan_and_infinity_come_through() -> None:
     _check(program, [x, weft.asarray(bad), s])
 
 
-def test_an_operand_that_is_updated_is_not_written_while_it_is_packed() -> None:
+@pytest.mark.parametrize("left", [False, True])
+def test_an_operand_that_is_updated_is_not_written_while_it_is_packed(left: bool) -> None:
     w = weft.asarray(np.random.default_rng(0).standard_normal((96, 96), np.float32) / 10)
     x = weft.asarray(np.random.default_rng(1).standard_normal((96, 96), np.float32))
 
     def step(w: Any, x: Any) -> Any:
-        return w - x @ (w * 0.5)
+        return w - ((w * 0.5) @ x if left else x @ (w * 0.5))
 
     program = NativeProgram(weft.make_graph(step, weft.spec(w.shape), weft.spec(x.shape)), {0: 0})
     assert program.in_place == []
     _check(program, [w, x])
 
 
-@pytest.mark.parametrize(("rows", "reason"), [(70, "packed"), (2, "unpacked")])
-def test_the_plan_can_say_why(rows: int, reason: str) -> None:
+@pytest.mark.parametrize("name", ["left: many rows", "left: many terms", "left: turned, shared"])
+def test_left_operands_are_the_same_for_any_number_of_threads(name: str) -> None:
+    program, inputs = _program(*BEFORE[name][:2])
+    before = weft.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 3):
+            weft.set_num_threads(threads)
+            found.append(program(inputs)[0].numpy().tobytes())
+    finally:
+        weft.set_num_threads(before)
+    assert found[0] == found[1]
+
+
+WHY: list[tuple[Callable[..., Any], int, str]] = [
+    (lambda x, w, s: x @ (w * s), 70, "packed"),
+    (lambda x, w, s: x @ (w * s), 2, "unpacked"),
+    (lambda x, w, s: weft.relu(x) @ w, 70, "packed"),
+    (lambda x, w, s: weft.relu(x).T @ w, 130, "unpacked"),
+]
+
+
+@pytest.mark.parametrize(("function", "rows", "reason"), WHY)
+def test_the_plan_can_say_why(function: Callable[..., Any], rows: int, reason: str) -> None:
     specs = [weft.spec((rows, 130)), weft.spec((130, 100)), weft.spec((100,))]
-    graph = weft.make_graph(lambda x, w, s: x @ (w * s), *specs)
+    graph = weft.make_graph(function, *specs)
     ask = functools.partial(packs, host())
     grouping = Grouping(graph, emits, special, ask)
     why = grouping.why[graph.nodes[0]]

@@ -69,3 +69,47 @@ def test_an_error_of_a_backward_step_ends_on_the_forward_line(backend: str) -> N
     assert texts[-1].endswith("# the forward line")
     assert texts[-2].endswith("# the backward line")
     assert "in the backward of sqrt at" in str(caught.value)
+
+
+# --- the same error, again ------------------------------------------------------------------------
+
+SAME = ValueError("there is one of it")
+
+
+def _refuse(_x: Any) -> Any:
+    raise SAME.with_traceback(None)
+
+
+def _called(x: Any) -> Any:
+    return weft.py_call(_refuse, weft.spec((2,)), x * 2)
+
+
+def _names(run: Callable[[], Any]) -> list[str]:
+    """The functions of this file that the traceback of an error goes through."""
+    with pytest.raises(ValueError, match="one of it") as caught:
+        run()
+    entries = traceback.extract_tb(caught.value.__traceback__)
+    return [entry.name for entry in entries if entry.filename == __file__]
+
+
+@pytest.mark.parametrize("backend", mistakes.BACKENDS)
+def test_an_error_that_is_raised_again_has_lines_again(backend: str) -> None:
+    run = weft.compile(_called, backend=backend)
+    for _ in range(3):
+        assert _names(lambda: run(weft.ones(2)))[-2:] == ["_called", "_refuse"]
+
+
+@pytest.mark.parametrize("backend", mistakes.BACKENDS)
+def test_lines_of_a_graph_that_a_graph_calls(backend: str) -> None:
+    inner = weft.compile(_called, backend=backend)
+
+    def passed_on(x: Any) -> Any:
+        return inner(x)
+
+    def outer(x: Any) -> Any:
+        return weft.py_call(passed_on, weft.spec((2,)), x + 1)
+
+    run = weft.compile(outer, backend=backend)
+    for _ in range(2):
+        names = _names(lambda: run(weft.ones(2)))
+        assert names[-4:] == ["outer", "passed_on", "_called", "_refuse"]

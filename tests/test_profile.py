@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from weft.inspect.profile.summary import rows_by
 from weft.nn import functional as F
 from weft.runtime.executable import _instruments
 from weft.runtime.peak import Peak
+from weft.runtime.timed import TimedProgram, noted
 
 BACKENDS = ["interpret", "native"]
 
@@ -262,3 +264,18 @@ def test_pictures_of_nothing() -> None:
     assert "<svg" in flame_svg([])
     assert memory_svg([]) == ""
     assert "at most 1 kB" in memory_svg([MemoryChange(0, 1000), MemoryChange(5, -1000)])
+
+
+@pytest.mark.parametrize("clock", [time.CLOCK_MONOTONIC, time.CLOCK_THREAD_CPUTIME_ID])
+def test_kernels_are_noted_by_the_clock_that_is_asked_for(clock: int) -> None:
+    graph = weft.make_graph(lambda x: weft.sort(x).sum(), weft.spec((1000,)))
+    program = TimedProgram(graph, clock=clock)
+    before = time.clock_gettime_ns(clock)
+    _, raw, beyond = program.profiled([weft.arange(1000) * 1.0])
+    after = time.clock_gettime_ns(clock)
+    times = [at for ran in noted(raw) for at in (ran.start, ran.stop)]
+    assert len(times) >= 4
+    assert not beyond
+    assert times == sorted(times)
+    assert before <= times[0]
+    assert times[-1] <= after

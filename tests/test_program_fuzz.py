@@ -27,6 +27,8 @@ REGRESSIONS = {
     585: "a loop whose body stops half-way",
     782: "a name that is dead where a loop is left, and that its condition reads",
     890: "the same, behind a loop in the loop",
+    978: "a name without a value, read in a part of a function that is one of its own",
+    1447: "a name that a loop leaves without a value, and its `else` gives anew",
 }
 
 

@@ -334,6 +334,35 @@ def test_refused(function: Callable[..., Any]) -> None:
         assert f"in {function.__name__}" in str(caught.value)
 
 
+def rows_of_a_copy(x):
+    w = x * 1.0
+    total = x.sum() * 0
+    for row in weft.unroll(w.clone()):
+        total = total * 2 + row
+        if total > 0:
+            w = w * 3
+        w[-1] = total
+    return total, w
+
+
+#: What the refusal says of who is written, who else sees it, and what to do instead.
+WORDS = {
+    rows_of_one_of_two: r"'w' \(f64\[2\]\) is written to.* go over its rows"
+    r"(.|\n)*w\[-1\] = total(.|\n)*for row in w.clone\(\)",
+    one_of_two_is_written: r"'y' .*'a' may hold it, too(.|\n)*y = y.clone\(\)",
+}
+
+
+@pytest.mark.parametrize("function", WORDS, ids=lambda f: f.__name__)
+def test_words(function: Callable[..., Any]) -> None:
+    with pytest.raises(CaptureError, match=WORDS[function]):
+        weft.compile(function, capture="source")(f64(INPUTS[0]))
+
+
+def test_a_loop_over_a_copy_is_the_way_around() -> None:
+    test_right(rows_of_a_copy)
+
+
 def test_leaf_that_a_name_holds_in_later_iterations() -> None:
     """Eager raises a GradientError in the second iteration; a graph must not run through."""
 

@@ -120,6 +120,81 @@ def test_a_name_that_only_the_loop_defines() -> None:
         compiled(weft.ones(1) * 5)
 
 
+def unset_after_a_return(x, n):
+    if x.sum() > 0:
+        return x + extra  # noqa: F821
+    extra = x
+    return extra
+
+
+def unset_in_a_loop(x, n):
+    for _ in range(n):
+        while x.sum() < 4:
+            x = x + step  # noqa: F821
+        step = 1.0  # noqa: F841
+    return x
+
+
+def unset_in_a_condition(x, n):
+    y = unset if n > 1 else x  # noqa: F821
+    unset = x
+    return y + unset
+
+
+def unset_and_added_to(x, n):
+    if n > 1:
+        total += x  # noqa: F821
+    total = x
+    return total
+
+
+UNSET = (unset_after_a_return, unset_in_a_loop, unset_in_a_condition, unset_and_added_to)
+
+
+@pytest.mark.parametrize("function", UNSET, ids=lambda f: f.__name__)
+def test_a_name_without_a_value_is_the_error_of_python(function: Any) -> None:
+    """Parts of a function become functions of their own, in which Python says NameError."""
+    with pytest.raises(UnboundLocalError) as wanted:
+        function(weft.ones(1), 2)
+    name = str(wanted.value).split("'")[1]
+    with pytest.raises(UnboundLocalError, match=f"variable '{name}'"):
+        weft.compile(function)(weft.ones(1), 2)
+
+
+def test_a_name_without_a_value_can_be_caught() -> None:
+    def caught(x, n):
+        try:
+            if n > 1:
+                return x + late  # noqa: F821
+        except UnboundLocalError:
+            x = x * 2
+        late = x
+        return late
+
+    compiled = weft.compile(caught)
+    for n in (1, 2, 1):
+        assert compiled(weft.ones(1), n).tolist() == caught(weft.ones(1), n).tolist()
+
+
+def test_a_name_that_only_the_else_of_a_loop_gives_anew() -> None:
+    """It is dead at the end of the loop, and what a loop in it leaves there does not matter."""
+
+    def last(x, v):
+        a, more = x * 1.0, x > 0.3
+        while more:
+            for row in v:
+                a = row * 2
+            more = x > 1
+        else:
+            a = v[0] * 2
+        return a
+
+    compiled = weft.compile(last)
+    for x in (0.1, 0.5):
+        args = weft.asarray(x), weft.asarray([1.0, 2.0, 3.0])
+        assert compiled(*args).tolist() == last(*args).tolist()
+
+
 def test_py_call_and_fallback() -> None:
     def ranked(x):
         order = weft.py_call(lambda v: np.argsort(v.numpy()), weft.spec(2, weft.int64), x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -76,17 +77,16 @@ def test_kernels_show_their_code_with_source_lines() -> None:
     compiled = weft.compile(small, backend="native")
     compiled(*arguments())
     kernels = compiled.kernels()
-    assert [kernel.kind for kernel in kernels] == ["loop", "product", "loop"]
-    assert [kernel.ops for kernel in kernels] == [["multiply", "tanh"], ["matmul"], ["sum"]]
-    places = [line_of(small, text) for text in ("tanh", "y @ w", "sum(")]
-    for kernel, line in zip(kernels, places, strict=True):
-        assert [location.line for location in kernel.locations] == [line]
-        here = f"test_stages.py:{line}  {kernel.locations[0].text}"
-        for code, sign in (
-            (kernel.llvm, ";"),
-            (kernel.optimized_llvm, ";"),
-            (kernel.assembly, "#"),
+    assert [kernel.kind for kernel in kernels] == ["product", "loop"]
+    assert [kernel.ops for kernel in kernels] == [["matmul", "multiply", "tanh"], ["sum"]]
+    places = [[line_of(small, text) for text in texts] for texts in (("y @ w", "tanh"), ("sum(",))]
+    for kernel, lines in zip(kernels, places, strict=True):
+        assert [location.line for location in kernel.locations] == lines
+        for location, (code, sign) in itertools.product(
+            kernel.locations,
+            [(kernel.llvm, ";"), (kernel.optimized_llvm, ";"), (kernel.assembly, "#")],
         ):
+            here = f"test_stages.py:{location.line}  {location.text}"
             assert f"{sign}   {here}" in code  # in the head,
             assert re.search(rf"^\s+{sign} {re.escape(here)}$", code, re.MULTILINE)  # and inside
         assert kernel.llvm.count("define ") == 1

@@ -277,8 +277,9 @@ def _register_hook(self: Tensor, hook: Any) -> RemovableHandle:
     """Call `hook(grad)` when this tensor's gradient is known; what it returns replaces it."""
     if self._node is None:
         raise GradientError("this tensor does not require a gradient", op="register_hook")
-    handle: RemovableHandle = self._node.hook_gradient(hook)
-    return handle
+    here = recorder()
+    handle: RemovableHandle | None = None if here is None else here.hook(self, hook)
+    return self._node.hook_gradient(hook) if handle is None else handle
 
 
 def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHandle:

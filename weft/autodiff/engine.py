@@ -22,9 +22,9 @@ from weft.autodiff.node import (
     as_array,
     data_of,
     given_data,
+    hook_result,
 )
 from weft.autodiff.tape import anomaly
-from weft.base.errors import GradientError
 from weft.base.source import work, working
 from weft.core.bind import decide, quietly, recorder
 from weft.core.grad_mode import no_grad
@@ -258,13 +258,8 @@ def _back(value: Any, create: bool) -> Any:
 
 def _hooked(hooks: list[Any], g: Any, create: bool, context: contextvars.Context) -> Any:
     for hook in list(hooks):
-        replaced = context.copy().run(hook, _as_tensor(g))
+        replaced = hook_result(context.copy().run(hook, _as_tensor(g)), data_of(g).shape)
         if replaced is not None:
-            if not isinstance(replaced, Tensor) or replaced.shape != data_of(g).shape:
-                raise GradientError(
-                    f"a hook returned {replaced!r:.60} for a gradient of shape {data_of(g).shape}",
-                    hint="return None, or a tensor of the same shape",
-                )
             g = _back(replaced, create)
     return g
 

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 from weft.autodiff.node import (
     FREED,
     Node,
+    RemovableHandle,
     as_array,
     count,
     freed,
     given_data,
+    hook_result,
     locate,
     part_of,
     tensor_of,
@@ -28,6 +30,7 @@ from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import OPS, Cost, DerivativeRule, Op, Trait
 from weft.ops.creation import zeros
+from weft.ops.effects import Same, value_key
 
 __all__ = ["Function", "custom_op"]
 
@@ -209,6 +212,28 @@ def _apply_on_level(function: type[Function], args: tuple[Any, ...], kwargs: dic
     inputs = [args[i] for i in places]
     call_custom(CustomCall(function.__name__, inputs, forward, backward, constant))
     return tuple(outputs) if several[0] else outputs[0]
+
+
+class _Hooked(Same):
+    """The backward of a step that only hooks the gradient."""
+
+    def __init__(self, hook: Callable[[Tensor], Any]) -> None:
+        super().__init__(value_key(hook))
+        self.hooks = [hook]
+
+    def __call__(self, _context: Any, g: Tensor) -> Tensor:
+        for hook in self.hooks:
+            other = hook_result(hook(g), g.shape)
+            g = g if other is None else other
+        return g
+
+
+def with_hook(tensor: Tensor, hook: Callable[[Tensor], Any]) -> tuple[Tensor, RemovableHandle]:
+    """The same value as a step of the graph that is recorded, which hooks the gradient."""
+    backward = _Hooked(hook)
+    results = (wrap(tensor._data),)
+    (made,) = record_call("Hook", backward, Context((True,)), (tensor,), results)
+    return made, RemovableHandle(backward.hooks, hook)
 
 
 class _Reading:

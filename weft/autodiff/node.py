@@ -155,6 +155,16 @@ class Node:
         return f"<{self.name()}>"
 
 
+def hook_result(replaced: Any, shape: Shape) -> Tensor | None:
+    """What a hook returned for a gradient of this shape, checked; None: the gradient stays."""
+    if replaced is None or (isinstance(replaced, Tensor) and replaced.shape == shape):
+        return replaced
+    raise GradientError(
+        f"a hook returned {replaced!r:.60} for a gradient of shape {shape}",
+        hint="return None, or a tensor of the same shape",
+    )
+
+
 def _hooked(hooks: list[Any], hook: Hook) -> RemovableHandle:
     entry = _Entry(hook)
     hooks.append(entry)

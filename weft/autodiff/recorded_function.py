@@ -18,6 +18,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.op import OPS, Op, Trait
 from weft.ops.batching import looped
 from weft.ops.creation import zeros
+from weft.ops.effects import Same, value_key
 
 ARGUMENT, RESULT = "argument", "result"
 
@@ -31,7 +32,7 @@ class Saved:
         self.saved_tensors = tensors
 
 
-class FunctionCall:
+class FunctionCall(Same):
     """What is known of a call besides its tensors.
 
     places      where among the arguments of `forward` its tensors stand
@@ -49,6 +50,10 @@ class FunctionCall:
         saved: tuple[tuple[str, int] | None, ...],
         materialize: bool,
     ) -> None:
+        noted = value_key(tuple(attributes.items()))
+        super().__init__(
+            name, value_key(backward), noted, needs, places, results, saved, materialize
+        )
         self.name = name
         self.backward = backward
         self.attributes = attributes

@@ -12,7 +12,8 @@ from weft.codegen.kernel import Kernel, argument
 from weft.codegen.loops.access import dtype_of
 from weft.codegen.matmul import Operand
 from weft.codegen.matmul.arith import plus, times
-from weft.codegen.scalar.forms import memory_type, store
+from weft.codegen.scalar.forms import compute_kind, memory_type, rounded, store
+from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Value
 from weft.schedule.attention.cards import turned_back
@@ -23,9 +24,10 @@ __all__ = ["emit_attention", "emit_attention_grad"]
 
 
 def emit_attention(
-    module: Module, name: str, group: Group, places: Mapping[Value, int]
+    module: Module, name: str, group: Group, places: Mapping[Value, int], run: int
 ) -> list[Kernel] | None:
-    """The kernels of an attention and of what follows it in registers."""
+    """The kernels of an attention and of what follows it in registers; the run stands at a place of
+    `%args`."""
     node = group.nodes[0]
     given = _leaves(group)
     spec = _spec(group, given, given[3:])
@@ -43,11 +45,12 @@ def emit_attention(
         Epilogue(group, places, axes),
         mask=places[given[3].root] if given[3:] else None,
         lse=places[lse] if lse in group.outputs else None,
+        run=run,
     )
 
 
 def emit_attention_grad(
-    module: Module, name: str, group: Group, places: Mapping[Value, int]
+    module: Module, name: str, group: Group, places: Mapping[Value, int], run: int
 ) -> list[Kernel] | None:
     """The kernels of attention's backward."""
     node = group.nodes[0]
@@ -77,6 +80,7 @@ def emit_attention_grad(
         (stores[0], stores[1], stores[2]),
         mask=places[mask[0].root] if mask else None,
         scratch=len(node.inputs) + len(node.outputs),
+        run=run,
     )
 
 
@@ -94,7 +98,7 @@ def _spec(group: Group, given: Sequence[Leaf], mask: Sequence[Leaf]) -> Attentio
         keys,
         features,
         values,
-        dtype_of(node.outputs[0]),
+        dtype_of(node.inputs[0]),
         _operand(q, q.shape),
         _operand(k, (*batch, keys, features)),
         _operand(v, (*batch, keys, values)),
@@ -139,4 +143,5 @@ class _Lying:
         for i, stride in zip(index, self.strides, strict=True):
             at = plus(f, at, times(f, i, stride))
         address = f(f"getelementptr {memory_type(self.dtype)}, ptr {self.out}, i64 {at}")
+        value = rounded(Vec(f, compute_kind(self.dtype), lanes, value), self.dtype).name
         store(f, self.dtype, address, value, lanes, mask)

@@ -11,7 +11,7 @@ from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import compute_kind, load, rounded, store, supported
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
-from weft.codegen.stop import LONG, long_loop
+from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -64,7 +64,8 @@ def _next(f: Function, dtype: DType, rule: Rule, room: str, value: Vec) -> Vec:
 def _along_rows(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule) -> Kernel:
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
-    run = argument(f, 3) if axis.length > LONG else None
+    cost = 2 + axis.length
+    run = asks(f, 3, cost)
     kind, size = compute_kind(dtype), dtype.itemsize
     room = f.var(kind)
     if axis.length:
@@ -73,13 +74,13 @@ def _along_rows(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule)
             first = load(f, dtype, element(f, source, start, size), 1)
             f.set(kind, room, first)
             store(f, dtype, element(f, out, start, size), first, 1)
-            with long_loop(f, run, "1", str(axis.length)) as i:
+            with long_loop(f, run, "1", str(axis.length), each=1.0) as i:
                 at = f(f"add i64 {start}, {i}")
                 value = Vec(f, kind, 1, load(f, dtype, element(f, source, at, size), 1))
                 total = _next(f, dtype, rule, room, value)
                 store(f, dtype, element(f, out, at, size), total.name, 1)
     f.do("ret i32 0")
-    return Kernel(name, axis.outer if axis.length else 0, 2 + axis.length, stops=run is not None)
+    return Kernel(name, axis.outer if axis.length else 0, cost, stops=run is not None)
 
 
 def _along_columns(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule) -> Kernel:
@@ -87,27 +88,29 @@ def _along_columns(module: Module, name: str, axis: Axis, dtype: DType, rule: Ru
     lanes = module.target.lanes(max(size, 4))
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
-    run = argument(f, 3) if axis.length > LONG else None
+    cost = 2 + 1.5 * axis.length
+    run = asks(f, 3, cost)
     room = f.var(f"<{lanes} x {kind}>")
     if axis.length:
         with columns(f, axis, lanes) as c:
             first = load(f, dtype, element(f, source, c.start, size), lanes, c.mask)
             f.set(f"<{lanes} x {kind}>", room, first)
             store(f, dtype, element(f, out, c.start, size), first, lanes, c.mask)
-            with long_loop(f, run, "1", str(axis.length)) as i:
+            with long_loop(f, run, "1", str(axis.length), each=1.5) as i:
                 at = f(f"add i64 {c.start}, {f(f'mul i64 {i}, {axis.inner}')}")
                 given = load(f, dtype, element(f, source, at, size), lanes, c.mask)
                 total = _next(f, dtype, rule, room, Vec(f, kind, lanes, given))
                 store(f, dtype, element(f, out, at, size), total.name, lanes, c.mask)
     f.do("ret i32 0")
     items = column_items(axis, lanes) if axis.length else 0
-    return Kernel(name, items, 2 + 1.5 * axis.length, stops=run is not None)
+    return Kernel(name, items, cost, stops=run is not None)
 
 
 def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Kernel:
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
-    run = argument(f, 3) if axis.length > LONG else None
+    cost = 2 + 4 * axis.length
+    run = asks(f, 3, cost)
     kind, size = compute_kind(real), real.itemsize
     rooms = [f.var(kind), f.var(kind)]
 
@@ -126,14 +129,14 @@ def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Ker
         with f.loop("%begin", "%end") as row:
             start = axis.row_start(f, row)
             write(start, parts(start))
-            with long_loop(f, run, "1", str(axis.length)) as i:
+            with long_loop(f, run, "1", str(axis.length), each=4.0) as i:
                 at = f(f"add i64 {start}, {f(f'mul i64 {i}, {axis.inner}')}")
                 a, b = (Vec(f, kind, 1, f.get(kind, room)) for room in rooms)
                 c, d = parts(at)
                 write(at, [a * c - b * d, a * d + b * c])
     f.do("ret i32 0")
     items = axis.outer * axis.inner if axis.length else 0
-    return Kernel(name, items, 2 + 4 * axis.length, stops=run is not None)
+    return Kernel(name, items, cost, stops=run is not None)
 
 
 #: By the name of the card: (module, name, node) -> kernels, or None where there are none.

@@ -16,7 +16,25 @@ from weft.codegen.totals import add_to_total
 from weft.ir.graph import Value
 from weft.schedule.groups import Group, Scalar
 
-__all__ = ["Epilogue"]
+__all__ = ["Epilogue", "index_of"]
+
+
+def index_of(
+    f: Function, group: Group, index: Sequence[str], axes: Sequence[Sequence[int]]
+) -> dict[int, str]:
+    """The index of each axis of a group's space: each dimension of `index` runs along some of them,
+    from outer to inner."""
+    at: dict[int, str] = {}
+    for name, some in zip(index, axes, strict=True):
+        rest = name
+        for place, axis in enumerate(reversed(some)):
+            if place == len(some) - 1:
+                at[axis] = rest
+            else:
+                size = group.space.sizes[axis]
+                at[axis] = f(f"urem i64 {rest}, {size}")
+                rest = f(f"udiv i64 {rest}, {size}")
+    return at
 
 
 class Epilogue:
@@ -65,16 +83,7 @@ class Epilogue:
         self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
     ) -> None:
         self._f = f
-        at: dict[int, str] = {}
-        for name, axes in zip(index, self.axes, strict=True):
-            rest = name
-            for place, axis in enumerate(reversed(axes)):
-                if place == len(axes) - 1:
-                    at[axis] = rest
-                else:
-                    size = self.group.space.sizes[axis]
-                    at[axis] = f(f"urem i64 {rest}, {size}")
-                    rest = f(f"udiv i64 {rest}, {size}")
+        at = index_of(f, self.group, index, self.axes)
         last = self.axes[-1][-1] if self.axes and self.axes[-1] else None
         count = "0" if mask is None else self._count(f, mask, lanes)
         point = Point(

@@ -26,22 +26,22 @@ __all__ = ["emit_product", "packs"]
 
 
 def emit_product(
-    module: Module, name: str, group: Group, places: Mapping[Value, int]
+    module: Module, name: str, group: Group, places: Mapping[Value, int], run: int
 ) -> list[Kernel] | None:
     """The kernels of a product and what goes with it: what is computed from its elements while they
-    are in registers, totals of that, a pooling."""
+    are in registers, totals of that, a pooling. `run`: where in `%args` the run stands."""
     node = group.nodes[0]
     scratch = len(group.operands[node]) + len(node.outputs)  # after them: see GraphCode
-    made = _main(module, name, group, places, scratch)
+    made = _main(module, name, group, places, scratch, run)
     if made and group.tail is not None:
         return emit_pooled(module, name, group, places, made)
     if made and group.totals:
-        return emit_totals(module, name, group, places, scratch, made)
+        return emit_totals(module, name, group, places, scratch, made, run)
     return made
 
 
 def _main(
-    module: Module, name: str, group: Group, places: Mapping[Value, int], scratch: int
+    module: Module, name: str, group: Group, places: Mapping[Value, int], scratch: int, run: int
 ) -> list[Kernel] | None:
     node = group.nodes[0]
     emit = PRODUCTS[node.op.name]
@@ -53,21 +53,34 @@ def _main(
     a, b = _leaves(group)
     product, axes = _product(node, a.view, b.view)
     store = Epilogue(group, places, axes(place))
-    prologue = Prologue(group.prologues[1], places) if 1 in group.prologues else None
-    right = 1 if prologue else places[b.root]
-    at = places[a.root]
+    prologues = {i: Prologue(loops, places) for i, loops in group.prologues.items()}
+    if 0 in prologues:
+        seen = _seen(group.prologues[0], a.view, len(place))
+        prologues[0] = Prologue(group.prologues[0], places, axes(seen))
+    at = [i if i in prologues else places[leaf.root] for i, leaf in enumerate((a, b))]
     ops = len(group.nodes)
-    return matmul.emit(module, name, product, at, right, store, scratch, prologue, ops=ops)
+    return matmul.emit(
+        module, name, product, at[0], at[1], store, scratch, prologues, ops=ops, run=run
+    )
 
 
-def packs(target: Target, node: Node, left: View, right: View) -> bool:
-    """Whether a product packs its right operand just once, so that what computes its elements may
-    run there: else they would be computed again and again."""
-    if node.op.name != "matmul" or node.inputs[1].tensor_type.dtype.kind != "float":
+def _seen(loops: Group, view: View, count: int) -> Map:
+    """Where a left operand lies in the loops that compute it, in as many dimensions as a result."""
+    found = loops.maps[loops.outputs[0]]
+    if not view.is_dense:  # it is turned
+        found = (*found[:-2], found[-1], found[-2])
+    return (*[()] * (count - len(found)), *found)
+
+
+def packs(target: Target, node: Node, side: int, left: View, right: View) -> bool:
+    """Whether a product packs an operand (0 is the left one) just once, so that what computes its
+    elements may run there: else they would be computed again and again."""
+    if node.op.name != "matmul" or node.inputs[side].tensor_type.dtype.kind != "float":
         return False
-    if len(right.shape) < 2 or min(right.shape[-2:]) < 2:
+    packed = (left, right)[side]
+    if len(packed.shape) < 2 or min(packed.shape[-2:]) < 2:
         return False
-    return matmul.packs_once(_product(node, left, right)[0], target)
+    return matmul.packs_once(_product(node, left, right)[0], target, side)
 
 
 def _leaves(group: Group) -> list[Leaf]:

@@ -24,6 +24,7 @@ from weft.codegen.loops.emit import emit_loops
 from weft.codegen.pooled import pools
 from weft.codegen.products import emit_product, packs
 from weft.codegen.steps import GraphCode, Step
+from weft.codegen.stop import copy_in_parts
 from weft.codegen.tables import KERNELS, MAY_FAIL
 from weft.codegen.text import Module
 from weft.codegen.timing import Timing
@@ -63,9 +64,10 @@ _STRIDED = {
 class Program:
     """All of a module: the graph, those nested in it, constants, and calls into Python."""
 
-    def __init__(self, module: Module, *, timed: bool = False) -> None:
+    def __init__(self, module: Module, *, clock: int | None = None) -> None:
+        """`clock`: the one that is read around kernels; None where they are not timed."""
         self.module = module
-        self.timing = Timing(module) if timed else None
+        self.timing = None if clock is None else Timing(module, clock)
         self.constants: list[Literal] = []
         self._constant_at: dict[str, int] = {}
         self.calls: list[Node] = []
@@ -209,10 +211,10 @@ class _GraphWriter:
                 if value not in places:
                     places[value] = len(buffers)
                     buffers.append(value)
-            made = _STRIDED[group.kind](self.module, name, group, places)
+            made = _STRIDED[group.kind](self.module, name, group, places, len(buffers))
             if made is None:
                 self.refused.add(node)
-            return group, buffers, made or []
+            return group, _with_run(buffers, made or []), made or []
         if group.kind == "control":
             kernel = self._in_rows(group, name)
             if kernel is not None:
@@ -391,10 +393,9 @@ class _GraphWriter:
         for place, value in enumerate(self.grouping.results):
             if self.results.get(value) == place:
                 continue
-            size = size_of_type(value.type)
             to = self._slot("%table", len(self.inputs) + place)
-            name = self.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1")
-            f.do(f"call void @{name}(ptr {to}, ptr {self._address(value)}, i64 {size}, i1 false)")
+            run = "%run" if self._writes_from > len(self.graph.nodes) else None
+            copy_in_parts(f, run, to, self._address(value), size_of_type(value.type))
 
 
 def _with_run(buffers: list[Any], kernels: list[Kernel]) -> list[Any]:

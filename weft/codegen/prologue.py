@@ -2,7 +2,8 @@
 
 The right operand of a large product is copied once into panels, which tiles read in order. What
 computes its elements from others may just as well run there: they are never written to memory in
-their own order, and not read again from it.
+their own order, and not read again from it. The left operand is mostly read where it lies; where
+all of the right one stays in the cache, or copies are shared, it may be copied once as well.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from weft.base.dtypes import NARROW_FLOATS
 from weft.codegen.elementwise import emit, memory_type
+from weft.codegen.epilogue import index_of
 from weft.codegen.kernel import argument
 from weft.codegen.loops.access import Access, dtype_of
 from weft.codegen.loops.plan import all_accesses
 from weft.codegen.loops.point import Point
+from weft.codegen.matmul.arith import address, plus, times
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import exchange
 from weft.codegen.scalar.vec import vector_type
@@ -28,11 +31,18 @@ __all__ = ["Prologue"]
 class Prologue:
     """The elements of an operand, computed where they are packed.
 
-    `group` is a loop over them, which is never run on its own.
+    `group` is a loop over them, which is never run on its own. `axes` says along which of its axes
+    an index of the operand runs, dimension by dimension; where it is not given, as it lies.
     """
 
-    def __init__(self, group: Group, places: Mapping[Value, int]) -> None:
+    def __init__(
+        self,
+        group: Group,
+        places: Mapping[Value, int],
+        axes: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         self.group = group
+        self.axes = group.maps[group.outputs[0]] if axes is None else axes
         self.places = places
         self.value = group.outputs[0]
         self.roots = sorted({access.root for access in all_accesses(group)} & places.keys(),
@@ -133,6 +143,43 @@ class Prologue:
                     to = place(f(f"add i64 {term}, {t}"), i)
                     f.do(f"store {kind} {row}, ptr {to}, align {number.width}")
 
+    def lines(
+        self,
+        f: Function,
+        number: Number,
+        dst: str,
+        pitch: int,
+        batch: Sequence[str],
+        rows: tuple[str, str],
+        terms: tuple[str, str],
+        along: bool,
+    ) -> None:
+        """Write some terms of some rows (of each the first, how many) of an operand (…, rows,
+        terms). Each row is a line, its terms side by side where they lie `along`; else each term is
+        one. How long lines are is known. `pitch` bytes lead from one to the next; they have room
+        for whole vectors."""
+        pointers = {root: argument(f, self.places[root]) for root in self.roots}
+        lanes = f.module.target.lanes(number.width)
+        kind = vector_type(number.kind, lanes)
+        (first, count), (start, length) = (rows, terms) if along else (terms, rows)
+
+        def put(line: str, i: str, j: str, some: int) -> None:
+            pair = plus(f, first, i), plus(f, start, j)
+            index = [*batch, *(pair if along else pair[::-1])]
+            value = self._at(f, pointers, number, index, lanes, some, -1 if along else -2)
+            place = f(f"getelementptr {number.kind}, ptr {line}, i64 {j}")
+            f.do(f"store {kind} {value}, ptr {place}, align {number.width}")
+
+        rest = int(length) % lanes
+        whole = int(length) - rest
+        with f.loop("0", count) as i:
+            line = address(f, dst, times(f, i, pitch))
+            if whole:
+                with f.loop("0", str(whole), str(lanes)) as j:
+                    put(line, i, j, lanes)
+            if rest:
+                put(line, i, str(whole), rest)
+
     def _at(
         self,
         f: Function,
@@ -141,8 +188,10 @@ class Prologue:
         index: Sequence[str],
         lanes: int,
         some: int,
+        dim: int = -1,
     ) -> str:
-        """The first `some` of so many elements from an index on, as they are computed with."""
+        """The first `some` of so many elements from an index on, along one of its dimensions, as
+        they are computed with."""
 
         def start(access: Access) -> str:
             pointer = pointers[access.root]
@@ -151,13 +200,11 @@ class Prologue:
             kind = memory_type(access.dtype)
             return f(f"getelementptr {kind}, ptr {pointer}, i64 {access.offset}")
 
-        at: dict[int, str] = {}
-        place = self.group.maps[self.value]
-        for back, axes in enumerate(reversed(place), 1):
-            if axes:  # else it is repeated along this one
-                at[axes[0]] = index[-back]
+        axes = self.axes[-len(index) :]
+        at = index_of(f, self.group, index[-len(axes) :], axes)
         mask = None if some == lanes else (ones(some, lanes), some)
-        point = Point(f, self.group, start, at, axis=place[-1][0], lanes=lanes, mask=mask)
+        axis = self.axes[dim][-1]
+        point = Point(f, self.group, start, at, axis=axis, lanes=lanes, mask=mask)
         value, dtype = point.value(self.value), dtype_of(self.value)
         if dtype in NARROW_FLOATS:
             wide = emit(f, "astype", [(dtype, value)], number.dtype, lanes,

@@ -2,26 +2,52 @@
 
 A run is ended between kernels, and between the items of one (`weft/runtime/pool/`). Where one item
 takes long, a row of a thousand million elements to be sorted, its code asks now and then: whoever
-has found out writes it to the run's word "stop", where the others see it.
+has found out writes it to the run's word "stop", where the others see it. Of loops inside each
+other one asks, see `slow_loop`; code for items that are short is as it would be without all this.
 
-The kernel says so (`Kernel.stops`) and finds the run behind its memory, as the last of `%args`.
+The kernel says so (`Kernel.stops`) and finds the run as the last of `%args`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from weft.codegen.kernel import argument
 from weft.codegen.text import Function, Module
 
-__all__ = ["LONG", "end_where_asked", "long_loop"]
+__all__ = ["asks", "copy_in_parts", "end_where_asked", "long_loop", "slow_loop", "takes_long"]
 
 #: Items that take longer than this ask, in ns.
 LONG = 30_000_000.0
-#: How many rounds of an inner loop go by between two questions: some milliseconds.
-ROUNDS = 1 << 20
+#: About how long goes by between two questions, in ns, and how many rounds of a loop at most.
+EVERY, ROUNDS = 2_000_000.0, 1 << 20
+#: Bytes that are copied between two questions, and in a nanosecond.
+PART, PACE = 1 << 24, 20
 #: Places in `%run`; see `weft.codegen.program`.
 POOL, POLL, STOP = 1, 4, 8
+
+
+def takes_long(cost: float) -> bool:
+    return cost > LONG
+
+
+def asks(f: Function, place: int | None, cost: float) -> str | None:
+    """The run, where an item of a kernel takes so many ns that it asks; it stands at a place of
+    `%args`. Else None."""
+    return argument(f, place) if place is not None and takes_long(cost) else None
+
+
+def slow_loop(rounds: Sequence[int], cost: float) -> tuple[int, float]:
+    """Of loops inside each other, the outermost first, that take `cost` ns together: which is to
+    ask, as the innermost that takes long, and how long one of its rounds takes."""
+    each = cost / max(1, math.prod(rounds))
+    for place in reversed(range(1, len(rounds))):
+        if rounds[place] > 1 and takes_long(each * rounds[place]):
+            return place, each
+        each *= rounds[place]
+    return 0, each
 
 
 def _asked(module: Module) -> None:
@@ -55,16 +81,47 @@ def end_where_asked(f: Function, run: str, result: str = "") -> None:
 
 @contextmanager
 def long_loop(
-    f: Function, run: str | None, start: str, stop: str, step: int = 1, *, result: str = ""
+    f: Function,
+    run: str | None,
+    start: str,
+    stop: str,
+    step: int = 1,
+    *,
+    each: float = 2.0,
+    result: str = "",
 ) -> Iterator[str]:
-    """`f.loop` that asks now and then; where `run` is None, it takes not long and never asks."""
+    """`f.loop` that asks now and then, as a round takes `each` ns; where `run` is None, never."""
     if run is None:
         with f.loop(start, stop, str(step)) as i:
             yield i
         return
     least = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
-    with f.loop(start, stop, str(ROUNDS * step)) as first:
+    by = step * max(1, min(ROUNDS, int(EVERY / each)))
+    with f.loop(start, stop, str(by)) as first:
         end_where_asked(f, run, result)
-        behind = f(f"add i64 {first}, {ROUNDS * step}")
+        behind = f(f"add i64 {first}, {by}")
         with f.loop(first, f(f"call i64 @{least}(i64 {behind}, i64 {stop})"), str(step)) as i:
             yield i
+
+
+def copy_in_parts(f: Function, run: str | None, target: str, source: str | None, size: int) -> None:
+    """Copy bytes, a known number; where there is no source, clear them. It asks where that takes
+    long and there is a run."""
+    copy = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1 immarg")
+    clear = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1 immarg")
+
+    def part(skip: str, count: str) -> None:
+        to = f(f"getelementptr i8, ptr {target}, i64 {skip}")
+        if source is None:
+            f.do(f"call void @{clear}(ptr {to}, i8 0, i64 {count}, i1 false)")
+        else:
+            origin = f(f"getelementptr i8, ptr {source}, i64 {skip}")
+            f.do(f"call void @{copy}(ptr {to}, ptr {origin}, i64 {count}, i1 false)")
+
+    if run is None or not takes_long(size / PACE):
+        part("0", str(size))
+        return
+    least = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
+    with long_loop(f, run, "0", str(size), PART, each=PART / PACE) as skip:
+        left = f(f"sub i64 {size}, {skip}")
+        part(skip, f(f"call i64 @{least}(i64 {left}, i64 {PART})"))

@@ -21,7 +21,6 @@ __all__ = ["EXPORTS", "ROOM", "Site", "Timing"]
 #: How many events are kept of one run.
 ROOM = 1 << 16
 EXPORTS = ("events", "event_count", "site_totals")
-_MONOTONIC = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,11 @@ class Site:
 
 
 class Timing:
-    """The sites of a program that is being written."""
+    """The sites of a program that is being written; `clock` is the system's number of one."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, clock: int) -> None:
         self.module = module
+        self.clock = clock
         self.sites: list[Site] = []
         module.declare("i32", "clock_gettime", "i32, ptr")
         module.declare("i64", "pthread_self", "")
@@ -85,7 +85,7 @@ class Timing:
     def _define_now(self) -> None:
         f = self.module.function("profile.now", "i64", [], "nounwind noinline")
         time = f.var("[2 x i64]", align=16)
-        f(f"call i32 @clock_gettime(i32 {_MONOTONIC}, ptr {time})")
+        f(f"call i32 @clock_gettime(i32 {self.clock}, ptr {time})")
         seconds = f(f"load i64, ptr {time}")
         rest = f(f"load i64, ptr {f(f'getelementptr i64, ptr {time}, i64 1')}")
         whole = f(f"mul i64 {seconds}, 1000000000")

@@ -54,15 +54,17 @@ def emit_totals(
     places: Mapping[Value, int],
     scratch: int,
     kernels: list[Kernel],
+    run: int,
 ) -> list[Kernel]:
-    """The kernels of a product with those of the group's totals; its memory is at `scratch`."""
+    """The kernels of a product with those of the group's totals; its memory is at `scratch`, the
+    run, where a kernel asks for it, at `run`."""
     *before, main = kernels
     reductions = {node.outputs[0]: Reduction(node) for node in group.totals}
     at, end = {}, -(-max(kernel.scratch for kernel in kernels) // 64) * 64
     for value, reduction in reductions.items():
         at[value] = end
         end += -(-main.items * reduction.dtype.itemsize // 64) * 64
-    count = max(scratch, *places.values()) + 1
+    count = run + 1 if main.stops else max(scratch, *places.values()) + 1
     f = module.function(f"{name}.totals", "i32", PARAMS)
     given = f.var(f"[{count} x ptr]", align=16)
     f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
@@ -76,7 +78,11 @@ def emit_totals(
         for value, reduction in reductions.items():
             store(f, reduction.dtype, rooms[value], reduction.begin(WAYS * LANES), WAYS * LANES)
         following = f(f"add i64 {item}, 1")
-        f.do(f"call i32 @{main.name}(ptr {given}, i64 {item}, i64 {following})")
+        status = f(f"call i32 @{main.name}(ptr {given}, i64 {item}, i64 {following})")
+        if main.stops:
+            with f.when(f(f"icmp ne i32 {status}, 0")):
+                f.do(f"ret i32 {status}")
+                f.block(f.fresh("never"))
         for value, reduction in reductions.items():
             all_ = load(f, reduction.dtype, rooms[value], WAYS * LANES)
             whole = across(f, reduction, all_, WAYS * LANES)
@@ -85,9 +91,11 @@ def emit_totals(
             part = f(f"getelementptr {kind}, ptr {own}, i64 {item}")
             store(f, reduction.dtype, part, whole, 1)
     f.do("ret i32 0")
-    made = [*before, Kernel(f.name, main.items, main.cost + 20, end)]
+    made = [*before, Kernel(f.name, main.items, main.cost + 20, end, main.stops)]
     for number, (value, reduction) in enumerate(reductions.items()):
         last = f"{name}.total{number}"
-        out = places[value]
-        made.append(combine_totals(module, last, reduction, out, scratch, at[value], main.items))
+        out, parts_at = places[value], at[value]
+        made.append(
+            combine_totals(module, last, reduction, out, scratch, parts_at, main.items, run)
+        )
     return made

@@ -87,6 +87,13 @@ class Recorder:
         """Put a call on the tape whose result is known already."""
         return taped(op, inputs, attrs, out)
 
+    def hook(self, tensor: Tensor, hook: Any) -> Any:
+        """A hook is put on the gradient of a tensor: its handle, or None if that is no matter.
+
+        The recorder stays on meanwhile.
+        """
+        return None
+
     def decide(self, condition: Tensor) -> bool:
         """Whether something that the graph computes under a condition is to be seen as there."""
         found = _tell_outer("decide", condition)

@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 
 from weft.base.device import CPU, Device
-from weft.base.dtypes import KINDS, NARROW_FLOATS, DType, as_dtype, dtype_of_numpy, float32
+from weft.base.dtypes import (
+    NARROW_FLOATS,
+    DType,
+    as_dtype,
+    check_dtype,
+    dtype_of_numpy,
+    float32,
+)
 from weft.base.errors import CaptureError, DeviceError, DTypeError
 
 __all__ = ["register_device", "register_kernel", "unregister_device"]
@@ -164,13 +171,7 @@ class DTypeTable(dict[np.dtype[Any], Kernel]):
         registered = family.registered
         kernel = registered.get((tables.op, dtype)) or registered.get((tables.op, None))
         if kernel is None:
-            if dtype.kind not in KINDS[tables.kinds]:
-                logic = "for bools say & | ^ ~, or cast" if dtype.kind == "bool" else "cast"
-                raise DTypeError(
-                    f"{dtype.name} is none of the {tables.kinds} dtypes that it takes",
-                    op=tables.op,
-                    hint=f"{logic} the operands: x.astype(...)",
-                )
+            check_dtype(dtype, tables.kinds, tables.op)
             if family.namespace is None and not tables.anywhere:
                 raise DTypeError(
                     f"no kernel for {dtype.name} on ({family.device}, {family.layout})",

@@ -11,6 +11,10 @@ same parts:
     convolve_weight  x → unfold, g → unfold, their product → the gradient of W
 
 Work goes in chunks of the batch that fit the caches, in buffers that are kept between calls.
+
+To "unfold" multiplies the padding of x, zeros, as any other number; to "split" leaves it out, and
+has zeros of its own on the side of g. That makes a difference for operands that are not finite, as
+0 times these is NaN: these are not split.
 """
 
 from __future__ import annotations
@@ -196,7 +200,10 @@ def convolve(
     groups: int,
 ) -> Array:
     """y[n, o] = the sum over channels and taps of weight[o] times what the windows of x[n] read."""
-    plan = plan_for(x.shape[1:], weight.shape, stride, padding, dilation, groups, x.itemsize, 1)
+    given = (x.shape[1:], weight.shape, stride, padding, dilation, groups, x.itemsize)
+    plan = plan_for(*given, 1)
+    if plan.split and padding[0] != (0, 0) and not _finite(weight):
+        plan = plan_for(*given, 0)
     if bias is not None:
         check_bias(bias.shape, weight.shape)
     out = np.empty((x.shape[0], weight.shape[0], *plan.counts), x.dtype)
@@ -224,7 +231,10 @@ def convolve_input(
 ) -> Array:
     """The transpose of `convolve` in x: what each element of x gives to g, for x of `size`."""
     image = (weight.shape[1] * groups, *size)
-    plan = plan_for(image, weight.shape, stride, padding, dilation, groups, g.itemsize, 2)
+    given = (image, weight.shape, stride, padding, dilation, groups, g.itemsize)
+    plan = plan_for(*given, 2)
+    if plan.split and not _finite(weight):
+        plan = plan_for(*given, 0)
     _check_outputs(g, (g.shape[0], weight.shape[0], *plan.counts))
     if not g.size or not weight.size:
         return np.zeros((g.shape[0], *image), g.dtype)
@@ -248,20 +258,34 @@ def convolve_weight(
 ) -> Array:
     """The transpose of `convolve` in the weight: what each weight gives to g, for taps `size`."""
     weight = (g.shape[1], x.shape[1] // groups, *size)
-    plan = plan_for(x.shape[1:], weight, stride, padding, dilation, groups, x.itemsize, 1)
+    given = (x.shape[1:], weight, stride, padding, dilation, groups, x.itemsize)
+    plan = plan_for(*given, 1)
     _check_outputs(g, (x.shape[0], g.shape[1], *plan.counts))
     if not x.size or not g.size:
         return np.zeros(weight, x.dtype)
-    total = np.zeros((groups, plan.rows, plan.results), x.dtype)
+    out = _weight_gradient(x, g, weight, plan)
+    # What is not finite in x or g shows in the result, as each of their elements is part of it.
+    if plan.split and not _finite(out):
+        out = _weight_gradient(x, g, weight, plan_for(*given, 0))
+    return out
+
+
+def _weight_gradient(x: Array, g: Array, weight: Shape, plan: Plan) -> Array:
+    total = np.zeros((plan.groups, plan.rows, plan.results), x.dtype)
     for chunk in plan.chunks(x.shape[0]):
         inputs = _operand(x[chunk], plan.unfolded, "in", plan)
         outputs = _operand(g[chunk], plan.split, "out", plan)
         products = np.matmul(inputs, outputs.swapaxes(-2, -1))
         total += products.sum(0) if plan.apart else products
-    shape = (groups, plan.outputs, plan.channels, *plan.kernel)
+    shape = (plan.groups, plan.outputs, plan.channels, *plan.kernel)
     order = plan.order()
     parts = total.swapaxes(1, 2).reshape([shape[axis] for axis in order])
     return np.ascontiguousarray(parts.transpose(np.argsort(order))).reshape(weight)
+
+
+def _finite(array: Array) -> bool:
+    """Whether all elements are finite; very large ones may count as not."""
+    return array.dtype.kind not in "fc" or bool(abs(np.vdot(array, array)) < math.inf)
 
 
 def _check_outputs(g: Array, made: Shape) -> None:

@@ -68,7 +68,8 @@ def plan_for(
     """The plan for images (channels, *sizes) and a weight (outputs, channels / groups, *kernel).
 
     `worth` is how much a split pays, as measured: 2 in the transposed convolution, where the
-    input's side is added up instead of copied, else 1.
+    input's side is added up instead of copied, else 1; 0 forbids it. Nor is there one where all of
+    a window is padding.
     """
     result_sizes(image, weight, stride, padding, dilation, groups)
     channels, *sizes = image
@@ -78,6 +79,7 @@ def plan_for(
     inner = channels * math.prod(kernel[1:])
     first = windows[0]
     splits = first.taps > 1 and first.stride == 1 and 2 * outputs <= worth * inner
+    splits = splits and not first.has_empty
     unfolded = [
         (axis, w) for axis, w in enumerate(windows) if not w.trivial and (axis or not splits)
     ]

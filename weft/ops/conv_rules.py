@@ -121,6 +121,26 @@ def conv_weight_type(
 # --- reference evaluation: tap by tap, for any namespace ---------------------------------------
 
 
+def _padded(xp: Any, x: Any, padding: Padding) -> Any:
+    """x with its padding, zeros that are multiplied as any other number is; less than none of it
+    takes elements away."""
+    if not any(low or high for low, high in padding):
+        return x
+    taken = [slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(
+        x.shape[2:], padding, strict=True)]  # fmt: skip
+    x = x[(..., *taken)]
+    sides = [(max(low, 0), max(high, 0)) for low, high in padding]
+    sizes = [size + low + high for size, (low, high) in zip(x.shape[2:], sides, strict=True)]
+    out = xp.zeros((*x.shape[:2], *sizes), dtype=x.dtype)
+    inner = [slice(low, low + size) for size, (low, _) in zip(x.shape[2:], sides, strict=True)]
+    out[(..., *inner)] = x
+    return out
+
+
+def _unpadded(padding: Padding) -> Padding:
+    return ((0, 0),) * len(padding)
+
+
 def _tap_slices(
     sizes: Shape, kernel: Shape, stride: Shape, padding: Padding, dilation: Shape
 ) -> Any:
@@ -153,6 +173,7 @@ def evaluate(
     groups: int,
 ) -> Any:
     made = result_sizes(x.shape[1:], weight.shape, stride, padding, dilation, groups)
+    x, padding = _padded(xp, x, padding), _unpadded(padding)
     inputs, w = _grouped(xp, x, groups, 1), _grouped(xp, weight, groups, 0)
     out = xp.zeros((x.shape[0], groups, made[0] // groups, *made[1:]), dtype=x.dtype)
     for place, (outside, inside) in _tap_slices(
@@ -195,6 +216,7 @@ def evaluate_weight(
     dilation: Shape,
     groups: int,
 ) -> Any:
+    x, padding = _padded(xp, x, padding), _unpadded(padding)
     inputs, outputs = _grouped(xp, x, groups, 1), _grouped(xp, g, groups, 1)
     out = xp.zeros((groups, outputs.shape[2], inputs.shape[2], *size), dtype=x.dtype)
     for place, (outside, inside) in _tap_slices(x.shape[2:], size, stride, padding, dilation):

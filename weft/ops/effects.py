@@ -5,7 +5,10 @@ An effect takes a token first and gives one first. `token` makes the first one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -14,19 +17,82 @@ from weft.base.errors import DTypeError
 from weft.base.pytree import TreeSpec, tree_flatten
 from weft.base.source import SourceLocation
 from weft.core.tensor import Tensor, wrap
+from weft.ir.attributes import attr_key
 from weft.ir.op import Op, Trait
 from weft.ir.types import TOKEN, TensorType, TokenType
 
 __all__: list[str] = []
 
 
-class Muted:
-    """While recording computes what Python asks for, nothing is shown."""
+class Done(threading.local):
+    """Which effects of a call have been done: its beginning may be computed more than once.
 
-    on = False
+    A call finds out on the way that nothing is recorded for it, is recorded, and then run from the
+    start. Effects come one after the other, so each is known by its number.
+
+    given     what they gave, by their numbers; None: no such call is under way, all are done
+    next      the number of the next one
+    waiting   what only shows or checks is not done: a recording computes what Python asks for
+    """
+
+    given: dict[int, Any] | None = None
+    next = 0
+    waiting = False
 
 
-muted = Muted()
+done = Done()
+
+
+def begin_call() -> Any:
+    """From now on no effect is done twice: a run that starts again sets `done.next` to 0."""
+    outer = done.given, done.next
+    done.given, done.next = {}, 0
+    return outer
+
+
+def end_call(outer: Any) -> None:
+    """The call is over; `outer` is what `begin_call` gave."""
+    done.given, done.next = outer
+
+
+@contextlib.contextmanager
+def silently() -> Iterator[None]:
+    """In here effects show, check and raise nothing."""
+    before, done.waiting = done.waiting, True
+    try:
+        yield
+    finally:
+        done.waiting = before
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """In here effects are done that have been counted already."""
+    given, done.given = done.given, None
+    try:
+        yield
+    finally:
+        done.given = given
+
+
+def _once(act: Callable[[], Any], *, may_wait: bool = True) -> Any:
+    """Do the next effect, or give what it gave."""
+    given = done.given
+    if given is None:
+        return None if done.waiting and may_wait else act()
+    number = done.next
+    done.next = number + 1
+    if number in given:
+        return given[number]
+    if done.waiting and may_wait:
+        return None
+    waiting, done.waiting = done.waiting, False
+    try:
+        with apart():  # graphs that it runs have effects of their own
+            made = given[number] = act()
+    finally:
+        done.waiting, done.next = waiting, number + 1
+    return made
 
 
 def _token_type() -> TokenType:
@@ -38,8 +104,7 @@ def _shown_type(token: Any, *values: TensorType, show: Any) -> TokenType:
 
 
 def _show(_run: Any, token: Any, *values: Any, show: Callable[..., None]) -> Any:
-    if not muted.on:
-        show(*values)
+    _once(lambda: show(*values))
     return ((),)
 
 
@@ -50,8 +115,11 @@ def _checked_type(
 
 
 def _check(_run: Any, token: Any, predicate: Any, *values: Any, message: Any) -> Any:
-    if not muted.on and not bool(predicate):
-        raise message(*values)
+    def check() -> None:
+        if not bool(predicate):
+            raise message(*values)
+
+    _once(check)
     return ((),)
 
 
@@ -60,8 +128,10 @@ def _failed_type(token: Any, *values: TensorType, error: Any) -> TokenType:
 
 
 def _fail(_run: Any, token: Any, *values: Any, error: Callable[..., BaseException]) -> Any:
-    if not muted.on:
+    def fail() -> None:
         raise error(*values)
+
+    _once(fail)
     return ((),)
 
 
@@ -72,7 +142,7 @@ def _called_type(
 
 
 def _call(_run: Any, token: Any, *values: Any, function: Any, results: Any) -> Any:
-    return ((), *function(*values))
+    return ((), *_once(lambda: function(*values), may_wait=False))
 
 
 _EFFECT = Trait.EFFECT | Trait.STACK
@@ -84,13 +154,69 @@ FAIL = Op("raise", _failed_type, _fail, traits=_EFFECT)
 PY_CALL = Op("py_call", _called_type, _call, traits=_EFFECT)
 
 
-class Shown:
-    """print(...) with tensors in it, made anew from their values.
+def value_key(value: Any, depth: int = 2) -> Hashable:
+    """What two Python values are compared by that effects of two recordings were given.
 
-    parts   what is printed: Python values, and `Slot`s for the tensors that the op is given
+    What cannot change by what it is, functions by their code and what it closes over (some levels
+    deep), all else by identity: those who make keys keep the values alive.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return attr_key(value)
+    if kind is tuple:
+        return kind, tuple([value_key(part, depth) for part in value])
+    if kind is FunctionType and depth:
+        named = value.__kwdefaults__ or {}
+        given = (_closed_over(value), value.__defaults__, tuple(named.items()))
+        return kind, value.__code__, value_key(given, depth - 1)
+    return value if isinstance(value, Same) else ("at", id(value))
+
+
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+
+def _closed_over(function: FunctionType) -> tuple[Any, ...]:
+    """What a function closes over, but for what a capture has put there, anew each time."""
+    held: list[Any] = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if not name.startswith("__weft"):
+            with contextlib.suppress(ValueError):  # it has no value yet
+                held += [name, cell.cell_contents]
+    return tuple(held)
+
+
+class Same:
+    """An attribute of an effect: equal to one that does the same, in another recording, too."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.key = parts
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+class Template(Same):
+    """Makes a Python value with tensors in it again, out of the values of those.
+
+    key   says what it makes
     """
 
+    def __init__(self, build: Callable[[Sequence[Tensor]], Any], key: Hashable) -> None:
+        super().__init__(key)
+        self.build = build
+
+    def __call__(self, values: Sequence[Tensor]) -> Any:
+        return self.build(values)
+
+
+class Shown(Same):
+    """print(...) with tensors in it, made anew from their values."""
+
     def __init__(self, function: Any, build: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+        super().__init__(value_key(function), build, value_key(tuple(kwargs.items())))
         self.function = function
         self.build = build
         self.kwargs = kwargs
@@ -110,10 +236,11 @@ def _kept(values: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-class Raised:
+class Raised(Same):
     """An error that a branch of the graph raises where it is taken."""
 
     def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error), value_key(error.args))
         self.error = error
 
     def __call__(self, *values: Tensor) -> BaseException:
@@ -129,10 +256,11 @@ class Raised:
         return f"<{type(self.error).__name__}>"
 
 
-class Message:
+class Message(Same):
     """The error of an assert that does not hold, with the values of the run."""
 
     def __init__(self, build: Callable[..., Any], location: SourceLocation | None) -> None:
+        super().__init__(build, location)
         self.build = build
         self.location = location
 
@@ -145,7 +273,7 @@ class Message:
         return "<message>"
 
 
-class Called:
+class Called(Same):
     """A call back into Python: its results are checked against what was said of them."""
 
     def __init__(
@@ -156,6 +284,7 @@ class Called:
         structure: TreeSpec,
         asarray: Callable[..., Tensor],
     ) -> None:
+        super().__init__(value_key(function), build, kinds, structure)
         self.function = function
         self.build = build
         self.kinds = kinds

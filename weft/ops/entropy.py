@@ -24,7 +24,7 @@ from weft.ops.rules import binary_rule, check_kind
 
 def _check_classes(x: TensorType, target: TensorType, axis: int) -> Shape:
     """The shape of the losses: that of the input without its axis of classes."""
-    check_kind(x, "real floating", "the input")
+    check_kind(x, "real floating")
     rest = (*x.shape[:axis], *x.shape[axis + 1 :])
     if target.dtype.kind not in ("int", "uint"):
         raise DTypeError(

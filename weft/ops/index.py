@@ -293,7 +293,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def _searchsorted_type(x1: TensorType, x2: TensorType, *, side: str) -> TensorType:
-    check_kind(x1, "real", "x1")
+    check_kind(x1, "real")
     if x1.ndim != 1:
         raise ShapeError(f"the sorted values must have 1 axis, not {x1.ndim}")
     return x2.like(dtype=dtypes.int64)

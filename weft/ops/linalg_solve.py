@@ -47,7 +47,7 @@ __all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
 
 def _solve_type(x1: TensorType, x2: TensorType) -> TensorType:
     check_same(x1, x2)
-    check_kind(x1, "floating", "x1")
+    check_kind(x1, "floating")
     stack, size = square_size(x1, name="x1")
     if not x2.shape:
         raise ShapeError("x2 must be a vector or a matrix, not 0-d")

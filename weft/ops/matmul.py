@@ -29,7 +29,7 @@ __all__ = ["matmul", "tensordot", "vecdot"]
 
 def _matmul_type(x1: TensorType, x2: TensorType) -> TensorType:
     check_same(x1, x2)
-    check_kind(x1, "numeric", "x1")
+    check_kind(x1, "numeric")
     if not x1.shape or not x2.shape:
         raise ShapeError(
             f"{'x1' if not x1.shape else 'x2'} is 0-d; each operand needs at least one axis",

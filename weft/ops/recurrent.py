@@ -18,7 +18,7 @@ from weft.ops.rules import check_kind, check_same
 
 def _check(state: TensorType, gates: int, *operands: TensorType) -> None:
     check_same(state, *operands)
-    check_kind(state, "real floating", "the state")
+    check_kind(state, "real floating")
     wanted = (*state.shape[:-1], gates * state.shape[-1]) if state.shape else ()
     for operand in operands:
         if operand.shape != wanted:

@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 import builtins
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.dim_algebra import Dim
-from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, real_dtype
+from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, float_info, real_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Axis, normalize_axes, normalize_axis, reduced_shape, size_of
 from weft.core.bind import bind, short
@@ -104,11 +104,23 @@ def products_of_others(xp: Any, x: Any) -> Any:
     return before * xp.flip(behind, axis=-1)
 
 
+def _can_divide(products: Any) -> builtins.bool:
+    """Whether a factor can be divided out again: no product is 0, tiny, infinite or NaN."""
+    size = np.abs(products)
+    return builtins.bool(((size >= _least(size.dtype)) & (size < np.inf)).all())
+
+
+@cache
+def _least(dtype: np.dtype[Any]) -> Any:
+    """The smallest number that has all its digits."""
+    return dtype.type(float_info(as_dtype(dtype)).smallest_normal)
+
+
 def _prod_vjp(
     xp: Any, g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: builtins.bool
 ) -> Any:
     spread = _spread(xp, g, x.shape, axis)
-    if xp is np and np.all(out):  # no zeros, and no underflow
+    if xp is np and _can_divide(out):
         return spread * conj_of(xp, _spread(xp, out, x.shape, axis) / x)
     kept = tuple(i for i in range(len(x.shape)) if i not in axis)
     order = kept + axis
@@ -346,7 +358,7 @@ def _cumulative_sum_vjp(xp: Any, g: Any, _out: Any, _x: Any, *, axis: int) -> An
 
 def _cumulative_prod_vjp(xp: Any, g: Any, out: Any, x: Any, *, axis: int) -> Any:
     """Each x[i] is a factor of all out[k] from k = i on; nothing is divided by a zero."""
-    if xp is np and np.all(out):
+    if xp is np and _can_divide(out):
         return _cumulative_sum_vjp(xp, g * conj_of(xp, out), out, x, axis=axis) / conj_of(xp, x)
     last = len(x.shape) - 1
     order = (*(i for i in range(last + 1) if i != axis), axis)

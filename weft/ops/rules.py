@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.dtypes import KINDS, DType, as_dtype, real_dtype
+from weft.base.dtypes import DType, as_dtype, check_dtype, real_dtype
 from weft.base.errors import DeviceError, DTypeError
 from weft.base.shapes import Shape, broadcast_shapes
 from weft.core.bind import bind
@@ -17,12 +17,8 @@ from weft.ir.op import Op
 from weft.ir.types import TensorType
 
 
-def check_kind(operand: TensorType, kinds: str, name: str = "x") -> None:
-    if operand.dtype.kind not in KINDS[kinds]:
-        raise DTypeError(
-            f"{name} must have a {kinds} dtype, not {operand.dtype.name}",
-            hint="cast it: x.astype(...)",
-        )
+def check_kind(operand: TensorType, kinds: str) -> None:
+    check_dtype(operand.dtype, kinds)
 
 
 def check_same(*operands: TensorType) -> None:
@@ -55,7 +51,7 @@ def unary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
 def binary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
     def infer(x1: TensorType, x2: TensorType) -> TensorType:
         check_same(x1, x2)
-        check_kind(x1, kinds, "x1")
+        check_kind(x1, kinds)
         return x1.like(dtype=RESULTS[result](x1.dtype), shape=broadcast_shapes(x1.shape, x2.shape))
 
     return infer

@@ -56,7 +56,7 @@ def rule(
 
     def infer(*types: TensorType, **_attrs: Any) -> Any:
         p = types[0]
-        check_kind(p, kinds, "the parameter")
+        check_kind(p, kinds)
         for operand, given in zip(inputs, types, strict=True):
             if operand not in SCALARS:
                 check_same(p, given)

@@ -47,6 +47,16 @@ class Window:
         whole = self.size == self.out * self.taps and self.low == 0
         return whole and self.dilation == 1 and self.stride == self.taps
 
+    @property
+    def has_empty(self) -> bool:
+        """Whether some window has no element of the axis with any of its taps."""
+        reached = 0
+        for start, stop in sorted((outside.start, outside.stop) for outside, _ in slices(self)):
+            if start > reached:
+                break
+            reached = max(reached, stop)
+        return reached < self.out
+
     def reversed(self) -> Window:
         """The windows of outputs that each input is part of; only for stride 1."""
         return Window(self.out, self.size, self.taps, 1, -self.dilation, -self.low)

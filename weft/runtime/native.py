@@ -87,7 +87,8 @@ def make_ready(compiles: bool) -> None:
 class NativeProgram:
     """A graph as machine code; call it with tensors."""
 
-    timed = False  # whether its kernels are noted as they run: `weft.runtime.timed`
+    #: The clock by which kernels are noted as they run (`weft.runtime.timed`); None: they are not.
+    clock: int | None = None
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class NativeProgram:
         self._made: Program | None = None
         #: How long it took to group the nodes and write the code, to compile, and to load it.
         self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
-        key = None if self.timed else code_key(graph, optimized, passes)
+        key = None if self.clock is not None else code_key(graph, optimized, passes)
         loaded = cached(key, self._code, beside=[*pool_request(), *call_request()])
         self.seconds |= loaded.seconds
         self.library = loaded.library
@@ -164,7 +165,7 @@ class NativeProgram:
         graph = self.graph
         _check_static(graph)
         whole = lowered(graph)
-        made = Program(module or Module(host()), timed=self.timed)
+        made = Program(module or Module(host()), clock=self.clock)
         code = made.graph(whole, "graph")
         if made.timing is not None:
             made.timing.finish()
@@ -181,7 +182,7 @@ class NativeProgram:
         text = made.module.text()
         self.seconds["text"] += time.perf_counter() - start
         exports = ["entry", "run", *(["give_back"] if self._keeps else [])]
-        return Code(text, [*exports, *(TIMING if self.timed else ())], meta)
+        return Code(text, [*exports, *(TIMING if self.clock is not None else ())], meta)
 
     def scheduled(self) -> Graph:
         """The graph in the ops that kernels are made of, kernel by kernel."""

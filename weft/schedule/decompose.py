@@ -15,13 +15,13 @@ from weft.capture.make_graph import make_graph
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
-from weft.ir.graph import Builder, Graph, Node, Value
+from weft.ir.graph import Builder, Graph, Node
 from weft.ir.op import OPS, Trait
 from weft.ir.types import TensorType
 from weft.passes.dead_code import DeadCode
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
-from weft.schedule.attention import Fusion, attentions
+from weft.schedule.attention import Known, attentions
 
 __all__ = ["COMPOSITES", "decompose"]
 
@@ -46,7 +46,7 @@ def decompose(graph: Graph) -> Graph:
         return graph
     builder = Builder(graph, nested=decompose)
     whole = attentions(graph)
-    known: dict[Fusion, Value] = {}
+    known: Known = {}
     left_out = {node for fusion in whole.values() for node in fusion.inner}
     for node in graph.nodes:
         if node in left_out:

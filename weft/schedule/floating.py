@@ -45,13 +45,13 @@ def uses_of(graph: Graph) -> Counter[Value]:
 
 
 def only_packed(graph: Graph, uses: Mapping[Value, int]) -> frozenset[Node]:
-    """Elementwise nodes that nobody but the right operand of one product needs: they are computed
-    where it is packed, if that is done once, however dear they are."""
+    """Elementwise nodes that nobody but one operand of one product needs: they are computed where
+    it is packed, if that is done once, however dear they are."""
     asked: set[Value] = set()
     found: set[Node] = set()
     for node in reversed(graph.nodes):
         if node.op.name == "matmul":
-            asked.add(node.inputs[1])
+            asked.update(node.inputs)
         elif node.op.elementwise and node.outputs[0] in asked and uses[node.outputs[0]] == 1:
             found.add(node)
             asked.update(x for x in node.inputs if _shape(x) == _shape(node.outputs[0]))

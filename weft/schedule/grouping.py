@@ -34,7 +34,7 @@ class Grouping(Values):
     """
     emits     whether there is an emitter for an elementwise node, or a reduction
     special   whether a node has kernels of its own: the kind of its group, or ""
-    packs     whether a product packs its right operand, and once, if the operands lie so
+    packs     whether a product packs an operand (0 or 1), and once, if they lie so
     pools     whether a pooling may follow a convolution image by image
     """
 
@@ -43,7 +43,7 @@ class Grouping(Values):
         graph: Graph,
         emits: Emits,
         special: Callable[[Node], str],
-        packs: Callable[[Node, View, View], bool] | None = None,
+        packs: Callable[[Node, int, View, View], bool] | None = None,
         pools: Callable[[Node, Node], bool] | None = None,
     ) -> None:
         super().__init__()
@@ -91,12 +91,12 @@ class Grouping(Values):
 
     def _alone(self, node: Node, kind: str) -> None:
         operands: list[Operand] = []
-        prologue = None
+        prologues: dict[int, Group] = {}
         for place, value in enumerate(node.inputs):
-            if kind == "product" and place == 1:
-                prologue = self._prologue(node, operands[0], value)
-            if prologue is not None and place == 1:
-                operands.append(prologue[1])
+            prologue = self._prologue(node, place, operands) if kind == "product" else None
+            if prologue is not None:
+                prologues[place], leaf = prologue
+                operands.append(leaf)
             elif kind == "product":
                 operands.append(self._strided(value))
             else:
@@ -113,9 +113,9 @@ class Grouping(Values):
         if kind == "product":
             full = group.space.full(tensor_type(node.outputs[0]).shape)
             group.places[node] = group.maps[node.outputs[0]] = full
-        if prologue is not None:
-            group.prologues[1] = prologue[0]
-            group.operands.update(prologue[0].operands)
+        group.prologues = prologues
+        for loops in prologues.values():
+            group.operands.update(loops.operands)
 
     def _follows(self, node: Node) -> bool:
         """Let a pooling follow the convolution that it alone needs, image by image."""
@@ -135,23 +135,26 @@ class Grouping(Values):
         self.why[node] = ("follows", None)
         return True
 
-    def _prologue(self, node: Node, left: Operand, value: Value) -> tuple[Group, Leaf] | None:
-        """The loops that compute the right operand of a product where it is packed, if it floats
-        and is not read where it lies; and how it would be read from memory."""
-        root, chain = self.root(value)
-        if root not in self._floating or self._packs is None or not isinstance(left, Leaf):
+    def _prologue(
+        self, node: Node, side: int, before: Sequence[Operand]
+    ) -> tuple[Group, Leaf] | None:
+        """The loops that compute an operand of a product where it is packed, if it floats and is
+        not read where it lies; and how it would be read from memory. `before` are the operands that
+        stand before it."""
+        root, chain = self.root(node.inputs[side])
+        if root not in self._floating or self._packs is None or side > 1:
             return None
-        view = dense(tensor_type(root).shape)
         if chain:
-            turned = (*range(len(view.shape) - 2), len(view.shape) - 1, len(view.shape) - 2)
+            ndim = tensor_type(root).ndim
+            turned = (*range(ndim - 2), ndim - 1, ndim - 2)
             if len(chain) > 1 or chain[0].attrs.get("axes") != turned:
                 return None
-            seen = viewed(view, chain[0].op.name, chain[0].attrs, tensor_type(value).shape)
-            if seen is None:
-                return None
-            view = seen
+        other = self._view_beside(node, side, before)
+        view = self._seen(node.inputs[side])
+        if view is None or other is None:
+            return None
         made = self._floating[root].node
-        if not self._packs(node, left.view, view):
+        if not self._packs(node, side, *((view, other) if side == 0 else (other, view))):
             self.why[made] = ("unpacked", None)
             return None
         self.why[made] = ("packed", None)
@@ -159,6 +162,24 @@ class Grouping(Values):
         self._pull(group, root, group.space.full(tensor_type(root).shape))
         group.outputs = [root]
         return group, Leaf(root, view)
+
+    def _view_beside(self, node: Node, side: int, before: Sequence[Operand]) -> View | None:
+        """How the other operand of a product lies, or will; None where that is not known, or where
+        it is the same one, which then lies in memory."""
+        if side == 1:
+            return before[0].view if isinstance(before[0], Leaf) else None
+        left, right = (self.root(value)[0] for value in node.inputs[:2])
+        return None if left is right else self._seen(node.inputs[1])
+
+    def _seen(self, value: Value) -> View | None:
+        """How a value is read from what it is a view of; None if strides cannot say."""
+        root, chain = self.root(value)
+        view: View | None = dense(tensor_type(root).shape)
+        for node in chain:
+            if view is not None:
+                shape = tensor_type(node.outputs[0]).shape
+                view = viewed(view, node.op.name, node.attrs, shape)
+        return view
 
     def _attend(self, node: Node, kind: str) -> None:
         operands: list[Operand] = [self._side_by_side(value) for value in node.inputs]

@@ -15,6 +15,7 @@ from weft.autodiff import engine
 from weft.autodiff.doubt import Doubts
 from weft.base import dtypes
 from weft.base.device import CPU
+from weft.base.errors import GradientError
 from weft.capture.control.gradient_flow import (
     bare_names,
     is_smooth,
@@ -22,7 +23,7 @@ from weft.capture.control.gradient_flow import (
     size_names,
     sizes_named,
 )
-from weft.capture.control.nested import Border, NestedRecorder, set_inputs
+from weft.capture.control.nested import Border, NestedRecorder, check_effects, set_inputs
 from weft.capture.control.node import replay, replay_node
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
@@ -33,7 +34,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.failing import cannot_fail
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import OPS, Trait
-from weft.ir.types import StackType, TensorType, Type
+from weft.ir.types import TOKEN, StackType, TensorType, Type
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 
 
@@ -95,6 +96,7 @@ def differentiate(
     gradients: list[Value | None] = []
     conditions: Doubts = {}
     doubts: list[Value | None] = []
+    effects = nested.python_effects()
     with recording(nested), enable_grad():
         results = replay(nested, graph, given)
         split = len(nested.graph.nodes)
@@ -110,13 +112,29 @@ def differentiate(
             doubts.append(None if doubt is None else nested.value_of(doubt))
             g = None if x._node is None else caught.get(x._node)
             gradients.append(None if g is None else nested.value_of(cast(wrap(g), x.dtype)))
-    assert not nested.captured, "a nested graph is closed"
+    check_effects(nested, effects, "the backward of a branch or loop body")
+    _check_closed(nested, split)
     forward = Graph(graph.name)
     set_inputs(forward, nested.inputs)
     forward.nodes = nested.graph.nodes[:split]
     forward.outputs = tuple([nested.value_of(x) for x in results])
     backward = live_nodes(nested.graph.nodes[split:], [*gradients, *doubts])
     return Halves(forward, backward, cotangents, gradients, doubts)
+
+
+def _check_closed(nested: NestedRecorder, split: int) -> None:
+    """What steps and hooks with a backward in Python may not do: everything else is closed."""
+    where = "inside of a branch or loop body"
+    if any(value.type is TOKEN for node in nested.graph.nodes[split:] for value in node.outputs):
+        raise GradientError(
+            f"a hook or the backward of a Function prints or calls Python {where}",
+            hint="print what goes forward: weft.print(x); or write weft.unroll(range(n))",
+        )
+    if nested.captured:
+        raise GradientError(
+            f"a hook or the backward of a Function uses a tensor from outside {where}",
+            hint="hand it to forward and keep it: ctx.save_for_backward(...)",
+        )
 
 
 def live_nodes(nodes: Sequence[Node], wanted: Iterable[Value | None]) -> list[Node]:

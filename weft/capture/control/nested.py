@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.node import Barrier, count, tensor_of
+from weft.autodiff.function import with_hook
+from weft.autodiff.node import Barrier, RemovableHandle, count, tensor_of
 from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.levels import Level
@@ -182,6 +183,31 @@ class NestedRecorder(GraphRecorder):
             self._own[key] = target
         else:
             self.written[key] = Written(target)
+
+    def hook(self, tensor: Tensor, hook: Any) -> RemovableHandle:
+        """A hook in here is a step of the graph: it gives its argument, and hooks its gradient.
+
+        The tensor holds what the step gives from now on.
+        """
+        data = tensor._data
+        inside = data.__class__ is SymbolicArray and data.recorder is self
+        if not inside or id(tensor) in self.written:
+            raise CaptureError(
+                f"a hook is put on a tensor from outside ({tensor.type}), inside of a branch or "
+                "loop body",
+                op="register_hook",
+                hint="put it there before, or on a tensor that is made inside: y = x * 1",
+            )
+        if any(data.value in node.inputs for node in self.graph.nodes):
+            raise CaptureError(
+                f"a hook is put on a tensor ({tensor.type}) inside of a branch or loop body, where "
+                "it has been used already",
+                op="register_hook",
+                hint="put it there as soon as the tensor is made",
+            )
+        made, handle = with_hook(tensor, hook)
+        tensor._data, tensor._node = made._data, made._node
+        return handle
 
     def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
         for node in reached:

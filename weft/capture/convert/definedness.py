@@ -162,7 +162,7 @@ class _Definedness:
         self.block(node.body, inside)
         after = ended if ended is None else self.block(node.orelse, ended)
         after = _both(after, self.broken.pop())
-        used = self.facts.live.get(node, NONE) | self.facts.head.get(node, NONE)
+        used = self.facts.past.get(node, NONE) | self.facts.head.get(node, NONE)
         self.note(node, before, NONE, used)
         return after
 

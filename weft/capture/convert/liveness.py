@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.capture.convert.jumps import BREAK, escaping
 from weft.capture.convert.walk import children, walk
 
 Names = frozenset[str]
@@ -26,14 +27,17 @@ DEFERRED = (*(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorEx
 class Facts:
     """What is known of one function.
 
-    live    for each `if`, `match` and loop: names that may be read after it
+    live    for each `if`, `match` and loop: names that may be read after it; of a loop, where its
+            iterations end, and not yet its `else`
     head    for each loop: names that may be read at the start of an iteration
+    past    for each loop: names that may be read after it and its `else`
     sure    reads of names that have a value for certain
     maybe   names that, after some `if` or loop, have a value on some ways only
     """
 
     live: dict[ast.stmt, Names] = field(default_factory=dict)
     head: dict[ast.stmt, Names] = field(default_factory=dict)
+    past: dict[ast.stmt, Names] = field(default_factory=dict)
     sure: set[ast.expr] = field(default_factory=set)
     maybe: set[str] = field(default_factory=set)
 
@@ -157,8 +161,10 @@ class _Liveness:
             if more == head:
                 break
             head = more
-        self.note(node, after | ending)
+        # What only `else` overwrites is dead at the end of a loop that no `break` leaves.
+        self.note(node, after | ending if BREAK in escaping(node.body) else ending)
         self.facts.head[node] = (head & self.tracked) | self.always
+        self.facts.past[node] = self.facts.live[node] | (after & self.tracked)
         return head
 
     def on_Return(self, node: ast.Return, after: Names, ways: _Ways) -> Names:

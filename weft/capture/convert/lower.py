@@ -143,8 +143,9 @@ class Lowering:
 
         What follows may be skipped, by a jump in it: then `skipped` is live.
         """
-        if node in self.facts.live:
-            self.facts.live[node] |= skipped
+        for known in (self.facts.live, self.facts.past):
+            if node in known:
+                known[node] |= skipped
         if isinstance(node, ast.If):
             live = self._where_jumps_lead(node, self.facts.live[node])
             node.body = self.block(node.body, live, flags)
@@ -167,7 +168,8 @@ class Lowering:
 
     @property
     def everything(self) -> Names:
-        return frozenset().union(*self.facts.live.values(), *self.facts.head.values())
+        facts = self.facts
+        return frozenset().union(*facts.live.values(), *facts.head.values(), *facts.past.values())
 
     def guarded(self, node: ast.Try, after: Names, flags: Flags) -> None:
         if escaping(node.finalbody) & {BREAK, CONTINUE, RETURN}:
@@ -209,7 +211,7 @@ class Lowering:
         otherwise, node.orelse = node.orelse, []
         if not otherwise:
             return [*before, node]
-        live = self.facts.live[node]
+        live = self.facts.past[node]
         if stops:
             return [*before, node, self._unless(stops, otherwise, live, around)]
         return [*before, node, *self.block(otherwise, live, around)]

@@ -121,7 +121,7 @@ class Statements(Expressions):
         op = BINARY[type(node.op)]
         target = node.target
         if isinstance(target, ast.Name):
-            now = self.expr(ast.copy_location(load(target.id), target))
+            now = self.expr(self.read(target))
             value = self.hook(node, "inplace", op, now, self.expr(node.value))
             return self.assign(target, value, node)
         # The old value is read before the right side is evaluated.
@@ -130,6 +130,10 @@ class Statements(Expressions):
         else:
             old = self.hook(target, "old_item", self.expr(target.value), self.index(target.slice))
         return self.statement(node, self.hook(node, "augment", op, old, self.expr(node.value)))
+
+    def read(self, target: ast.Name) -> ast.Name:
+        """The read of a name that an assignment such as `+=` does first."""
+        return ast.copy_location(load(target.id), target)
 
     def visit_Delete(self, node: ast.Delete) -> Statement:
         out: list[ast.stmt] = []

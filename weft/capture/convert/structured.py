@@ -39,6 +39,7 @@ class Structured(Statements):
         self.stops: dict[ast.For, list[str]] = {}
         self.maybe: frozenset[str] = frozenset()
         self.natural = False  # control flow stays Python's: a generator, or one that asks locals()
+        self.analysed: Scope | None = None  # of the function that the facts are about
         self.declared: set[str] = set()  # variables that generated functions share
         self.before: list[ast.stmt] | None = None  # definitions that the statement needs
         self._functions = 0
@@ -47,12 +48,14 @@ class Structured(Statements):
 
     def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
         kept = (self.facts, self.stops, self.maybe, self.natural, self.declared, self.before)
+        outer, self.analysed = self.analysed, None
         scope = self.scope
         self.natural = yields(body) or looks_at_frame(body)
         self.declared, self.before = set(), []
         if not self.natural:
             own = scope.bound - scope.globals - scope.nonlocals
             self.facts = analyse(body, scope.parameters, own)
+            self.analysed = scope
             lowering = Lowering(self.facts)
             body = lowering.function(body)
             scope.bound |= lowering.names
@@ -62,6 +65,7 @@ class Structured(Statements):
         shared = sorted(self.declared - scope.parameters - scope.nonlocals)
         new = [*(_declared(name, new[0]) for name in shared if scope.meaning(name) == LOCAL), *new]
         self.facts, self.stops, self.maybe, self.natural, self.declared, self.before = kept
+        self.analysed = outer
         return new
 
     def body(self, statements: Iterable[ast.stmt]) -> list[ast.stmt]:
@@ -90,21 +94,37 @@ class Structured(Statements):
         return super().assign(target, value, at)
 
     def visit_Name(self, node: ast.Name) -> Any:
-        if isinstance(node.ctx, ast.Load) and node.id in self.maybe:
-            if is_internal(node.id) or node in self.facts.sure:
+        if not isinstance(node.ctx, ast.Load):
+            return super().visit_Name(node)
+        sure = is_internal(node.id) or node in self.facts.sure
+        read: ast.expr = node
+        if not sure and self.is_own(node.id):
+            read = self.hook(node, "local", self.lambda_(node, node), node.id)
+        if node.id in self.maybe:
+            if sure:
                 return self.hook(node, "value", node)
             if self.scope.meaning(node.id) == LOCAL:
-                return self.hook(node, "defined", node, node.id)
+                return self.hook(node, "defined", read, node.id)
+        if read is not node:
+            return read
         return node if is_internal(node.id) else super().visit_Name(node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Statement:
-        sure = node.target in self.facts.sure
-        new = super().visit_AugAssign(node)
-        if sure and isinstance(node.target, ast.Name) and node.target.id in self.maybe:
-            for part in ast.walk(new if isinstance(new, ast.stmt) else new[0]):
-                if isinstance(part, ast.Attribute) and part.attr == "defined":
-                    part.attr = "value"
-        return new
+    def is_own(self, name: str) -> bool:
+        """Whether a name is a variable of the function that the facts are about.
+
+        Generated functions read it as one of a function around: what Python says where it has no
+        value is another error there.
+        """
+        scope = self.scope
+        if scope is not self.analysed or scope.meaning(name) != LOCAL:
+            return False
+        return name in scope.bound and name not in scope.nonlocals
+
+    def read(self, target: ast.Name) -> ast.Name:
+        made = super().read(target)
+        if target in self.facts.sure:
+            self.facts.sure.add(made)
+        return made
 
     # --- control flow -------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from weft.capture.trace.segments import Ending
 from weft.capture.trace.traced import Prepare, Traced
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
-from weft.ops.effects import muted
+from weft.ops.effects import silently
 
 
 class SourceRecorder(TraceRecorder):
@@ -35,11 +35,16 @@ class SourceRecorder(TraceRecorder):
         self.watch.flow.fallback = fallback
 
     def _compute(self, value: Value) -> Tensor:
-        before, muted.on = muted.on, True  # what it prints is printed when it is replayed
+        # What it prints is printed when it is replayed. What a call back into Python reads and
+        # writes is its own business.
+        watch = self.watch
+        before, watch.active = watch.active, False
+        noted = set(watch._noted)  # what is not guarded now is to be guarded when it is read again
         try:
-            return super()._compute(value)
+            with silently():
+                return super()._compute(value)
         finally:
-            muted.on = before
+            watch.active, watch._noted = before, noted
 
     def write(self, target: Tensor) -> None:
         self.watch.flow.mixed.check(target)

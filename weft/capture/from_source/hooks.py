@@ -84,6 +84,16 @@ class SourceHooks(Access):
             return value.value
         return value
 
+    def local(self, read: Callable[[], Any], name: str) -> Any:
+        """A variable of the function itself is read, which may not have been given a value."""
+        try:
+            return read()
+        except NameError:
+            message = (
+                f"cannot access local variable {name!r} where it is not associated with a value"
+            )
+            raise UnboundLocalError(message) from None
+
     def defined(self, value: Any, name: str) -> Any:
         """A name is read that some ways leave without a value."""
         if value.__class__ is not Maybe:

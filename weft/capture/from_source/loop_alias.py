@@ -99,11 +99,11 @@ class LoopAliases:
         for target, facts in written:
             late = self._seen_later(target, facts, reach)
             if late:
-                raise CaptureError(_words(late, line), op=op, hint=HINT)
+                raise CaptureError(_words(late, line), op=op, hint=HINT.format(name="x"))
             problem = problem or self._seen_at_first(target, facts, reach)
         if problem:
             kind = CaptureError if peeled else Aliased
-            raise kind(_words(problem, line), op=op, hint=HINT)
+            raise kind(_words(problem, line), op=op, hint=HINT.format(name="x"))
 
     def _written(self, log: Sequence[tuple[Tensor, Facts]]) -> list[tuple[Any, Facts]]:
         """What is written that an iteration begins with: carried tensors, those from outside."""

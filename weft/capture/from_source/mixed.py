@@ -17,7 +17,7 @@ from typing import Any
 from weft.base.errors import CaptureError
 from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.paths import Facts, Paths
-from weft.capture.from_source.reach import Reach
+from weft.capture.from_source.reach import Reach, name_of
 from weft.capture.watch.watch import Watch
 from weft.core.number import Number
 from weft.core.tensor import Tensor
@@ -25,7 +25,13 @@ from weft.ir.graph import Value
 
 #: How many steps a search may take before two tensors count as one, to be safe.
 MOST_STEPS = 3000
-HINT = "give the name a tensor of its own before: x = x.clone(); or write x = x + 1"
+HINT = (
+    "give the name a tensor of its own before: {name} = {name}.clone(); "
+    "or write {name} = {name} + 1"
+)
+ROWS_HINT = (
+    "let the loop go over a copy: `for row in {name}.clone()`; or give the name another tensor"
+)
 
 Pair = frozenset[int]  # of ids of tensors
 NO_PAIRS: frozenset[Pair] = frozenset()
@@ -192,12 +198,15 @@ class Mixed:
         if id(target) not in self._known and id(target) not in self._tensors:
             return
         reach = Reach(self.watch, self.rows)
-        if any(other is not target and self.may_be_one(target, other) for other in reach.tensors):
-            raise refused(target)
+        if any(other is not target and self.may_be_one(target, other) for other in self.rows):
+            raise refused(target, "a loop that is going on may go over its rows", ROWS_HINT)
+        for other in reach.tensors:
+            if other is not target and self.may_be_one(target, other):
+                raise refused(target, _holder(other))
         if any(self.may_be_one(target, other) for other in reach.listed):
-            raise refused(target, listed=True)
+            raise refused(target, "a list of the graph may hold it, too")
         if id(target) in self._known and self.is_outside(target):
-            raise refused(target)
+            raise refused(target, "it may be one from outside")
 
     def is_outside(self, tensor: Tensor, facts: Facts | None = None) -> bool:
         """Whether a tensor may be one from outside, or one that must not be written."""
@@ -258,13 +267,18 @@ def is_leaf(tensor: Tensor) -> bool:
     return tensor._node is not None and tensor._node.is_leaf
 
 
-def refused(target: Tensor, listed: bool = False) -> CaptureError:
-    who = (
-        "that a list of the graph may hold"
-        if listed
-        else "that is one of several, by a condition on tensors, and another name may hold it"
+def refused(target: Tensor, why: str, hint: str = HINT) -> CaptureError:
+    name = name_of(target)
+    shown = f"{name!r} ({target.type})" if name else f"a tensor ({target.type})"
+    return CaptureError(
+        f"{shown} is written to, which is one of several by a condition on tensors, and {why}",
+        hint=hint.format(name=name or "x"),
     )
-    return CaptureError(f"a tensor ({target.type}) is written to {who}, too", hint=HINT)
+
+
+def _holder(other: Tensor) -> str:
+    name = name_of(other)
+    return f"{name!r} may hold it, too" if name else "another name may hold it, too"
 
 
 class SourceNested(NestedRecorder):

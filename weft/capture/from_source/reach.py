@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import (
     BuiltinMethodType,
@@ -18,6 +18,7 @@ from types import (
 from typing import Any
 
 from weft.base.source import PACKAGE
+from weft.capture.convert.lower import is_internal
 from weft.capture.from_source.grown import Mark
 from weft.capture.from_source.merge import Maybe
 from weft.capture.watch.stores import instance_dict
@@ -96,19 +97,30 @@ def _slots(cls: type) -> Iterable[str]:
     return [found] if isinstance(found, str) else found
 
 
+def name_of(value: Any) -> str:
+    """What the user calls something: the innermost variable that holds it; empty if none does."""
+    for variables in _frames():
+        for name, held in variables.items():
+            if held is value and not is_internal(name):
+                return name
+    return ""
+
+
 def _variables() -> list[Any]:
-    """What the variables of the functions that the watched run is in hold.
+    return [value for variables in _frames() for value in variables.values()]
+
+
+def _frames() -> Iterator[dict[str, Any]]:
+    """The variables of the functions that the watched run is in, the innermost first.
 
     Who called it is of no concern: what they hold and the run can reach is known as from outside.
     """
-    values: list[Any] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not Watch.run.__code__:
         file = frame.f_code.co_filename
         if not file.startswith(PACKAGE) or file.startswith(_OTHERS):
-            values += list(frame.f_locals.values())
+            yield frame.f_locals
         frame = frame.f_back
-    return values
 
 
 def _held(cell: CellType) -> list[Any]:

@@ -7,7 +7,7 @@ the graph is run where a graph is made.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,7 +24,7 @@ from weft.ir.graph import Node
 from weft.ir.op import Op
 from weft.ir.types import TOKEN, TensorType
 from weft.ops.creation import asarray
-from weft.ops.effects import FIRST_TOKEN, PY_CALL, SHOW, Called, Shown
+from weft.ops.effects import FIRST_TOKEN, PY_CALL, SHOW, Called, Shown, Template, value_key
 
 __all__ = ["print", "py_call"]
 
@@ -73,8 +73,12 @@ def effect(op: Op, tensors: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]
     return made[1:]
 
 
-def templated(value: Any, tensors: list[Tensor]) -> Any:
+def templated(value: Any, tensors: list[Tensor]) -> Template:
     """A function of the tensors' values that makes a Python value with them in it again."""
+    return Template(_builder(value, tensors), _key(value))
+
+
+def _builder(value: Any, tensors: list[Tensor]) -> Callable[[Any], Any]:
     if isinstance(value, Tensor):
         index = len(tensors)
         tensors.append(value)
@@ -85,11 +89,11 @@ def templated(value: Any, tensors: list[Tensor]) -> Any:
         parts = [_text_part(part, tensors) for part in value.parts]
         return lambda values: "".join([part(values) for part in parts])
     if type(value) in (list, tuple):
-        made = [templated(part, tensors) for part in value]
+        made = [_builder(part, tensors) for part in value]
         kind = type(value)
         return lambda values: kind([part(values) for part in made])
     if type(value) is dict:
-        pairs = {key: templated(part, tensors) for key, part in value.items()}
+        pairs = {key: _builder(part, tensors) for key, part in value.items()}
         return lambda values: {key: part(values) for key, part in pairs.items()}
     return lambda values: value
 
@@ -97,8 +101,23 @@ def templated(value: Any, tensors: list[Tensor]) -> Any:
 def _text_part(part: Any, tensors: list[Tensor]) -> Any:
     if not isinstance(part, TextPart):
         return lambda values: part
-    inner = templated(part.value, tensors)
+    inner = _builder(part.value, tensors)
     return lambda values: part.text(inner(values))
+
+
+def _key(value: Any) -> Hashable:
+    """What two such values are compared by: their tensors are operands, and the same by place."""
+    if isinstance(value, Tensor):
+        return Tensor, isinstance(value, Number)
+    if isinstance(value, TextParts):
+        return TextParts, tuple(map(_key, value.parts))
+    if isinstance(value, TextPart):
+        return TextPart, value.conversion, value.spec, _key(value.value)
+    if type(value) in (list, tuple):
+        return type(value), tuple(map(_key, value))
+    if type(value) is dict:
+        return dict, tuple([(value_key(key), _key(part)) for key, part in value.items()])
+    return value_key(value)
 
 
 def print(*values: Any, **kwargs: Any) -> None:

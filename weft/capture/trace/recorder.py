@@ -45,6 +45,7 @@ from weft.ir.interpret import located, run_node
 from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.effects import apart
 from weft.ops.identity import ASSUME_SHAPE
 
 
@@ -185,7 +186,8 @@ class TraceRecorder(GraphRecorder):
             while self._computed < len(nodes):
                 node = nodes[self._computed]
                 for missing in [v.node for v in node.inputs if v not in numbers]:
-                    self._compute_node(missing)  # backward has extended it meanwhile
+                    with apart():
+                        self._compute_node(missing)  # backward has extended it meanwhile
                 self._compute_node(node)
                 self._computed += 1
         return numbers[value]

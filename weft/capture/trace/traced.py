@@ -39,6 +39,7 @@ from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, extract
+from weft.ops.effects import begin_call, done, end_call
 
 __all__ = ["CaptureWarning"]
 
@@ -129,6 +130,15 @@ class Traced:
         if recorder() is not None:  # part of a larger recording, or of what a transform runs
             found = self._inside(args, kwargs) if self.strict else MISSING
             return self.function(*args, **kwargs) if found is MISSING else found
+        outer = begin_call()  # in which no effect is done twice
+        try:
+            result = self._played(args, kwargs)
+        finally:
+            end_call(outer)
+        return self.function(*args, **kwargs) if result.__class__ is _Miss else result
+
+    def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a recording gives, perhaps one that is made now; a _Miss where none can be made."""
         result = self._replay(args, kwargs)
         if result.__class__ is not _Miss:
             self._hits += 1
@@ -139,7 +149,7 @@ class Traced:
                 return result
             if self._may_record():
                 result = self._record(args, kwargs, result)
-        return self.function(*args, **kwargs) if result.__class__ is _Miss else result
+        return result
 
     def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result for mapped arguments of `vmap`; MISSING: the function itself is to run."""
@@ -167,7 +177,9 @@ class Traced:
     def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers: Numbers = {}
         taken: list[Segment] = []
+        forms: list[Any] = []  # what was run for each of them
         candidates: Sequence[Segment] = self._roots
+        done.next = 0
         while True:
             for segment in candidates:
                 given = segment.enter(args, kwargs)
@@ -180,7 +192,7 @@ class Traced:
                 return segment.straight(given, args, kwargs)
             places = segment.places()
             numbers.update((value, given[places[id(o)]]) for value, o in segment.inputs)
-            self._run(segment, numbers)
+            forms.append(self._run(segment, numbers))
             taken.append(segment)
             question = segment.question
             if question is None:
@@ -192,18 +204,23 @@ class Traced:
                 known = ", ".join(f"{a!r:.30}" for a in list(segment.answers.values())[:4])
                 reason = f"{question.kind} of a tensor{where} was {answer!r:.60}, recorded: {known}"
                 return _Miss(taken, reason)
+            for part, form in zip(taken, forms, strict=True):
+                if part.ready is not form:
+                    # Another thread has recorded a path meanwhile that uses more of this segment.
+                    return self._replay(args, kwargs)
             candidates = found
 
-    def _run(self, segment: Segment, numbers: Numbers) -> None:
-        """Compute a segment: what is used after it is added to `numbers`."""
+    def _run(self, segment: Segment, numbers: Numbers) -> Any:
+        """Compute a segment: what is used after it is added to `numbers`. Gives what was run."""
         ready = segment.ready
         if ready is None:
-            ready = segment.ready = self._ready(segment)
+            with self._lock:  # no path is put into the tree meanwhile
+                ready = segment.ready = segment.ready or self._ready(segment)
         execute, inputs, wanted = ready
-        if execute is None:
-            return
-        found = execute.call([numbers[value] for value in inputs])
-        numbers.update(zip(wanted, found, strict=True))
+        if execute is not None:
+            found = execute.call([numbers[value] for value in inputs])
+            numbers.update(zip(wanted, found, strict=True))
+        return ready
 
     def _ready(self, segment: Segment) -> tuple[Any, list[Value], list[Value]]:
         graph, inputs, wanted = segment.graph(self._name())
@@ -268,6 +285,7 @@ class Traced:
         if ending is None or not recorded.usable:
             return miss
         # This call has been made already: what it read from a clock or a file is not read twice.
+        done.next = 0
         path = insert([], [], recorded.segments, ending, self._budget)
         numbers: Numbers = {}
         for segment in path:
@@ -287,6 +305,7 @@ class Traced:
         recorded.differentiated = not inside  # there the tape sees each op
         ending: Ending | None = None
         trouble: list[str] = []
+        done.next = 0
         try:
             with capturing(), recording(recorded):
                 result = watch.run(self.function, args, kwargs)

@@ -34,6 +34,7 @@ def insert(
     split_path(path, len(shared), budget)
     for segment in path[len(shared) :]:
         segment.open()
+    _export(path, len(shared))  # before other threads can find the path
     for i in range(len(shared), len(path)):
         if i == 0:
             roots.append(path[0])
@@ -42,7 +43,6 @@ def insert(
             key = answer_key(raw[i - 1].answer)
             before.answers[key] = raw[i - 1].answer
             before.children.setdefault(key, []).append(path[i])
-    _export(path, len(shared))
     return path
 
 

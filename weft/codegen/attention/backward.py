@@ -22,6 +22,7 @@ from weft.codegen.matmul.arith import address, least, minus, plus, times, unrave
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.plan import even, up
 from weft.codegen.matmul.product import Operand
+from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Module
 
 __all__ = ["Backward", "emit_backward"]
@@ -36,7 +37,8 @@ _SIZES = tuple(kilobytes << 10 for kilobytes in (64, 48, 32, 16))
 class Backward:
     """What the backward reads besides q, k, v and the mask: places in `%args`, and how it lies.
 
-    out, grad  the result of the forward and its gradient; their columns lie side by side
+    out, grad  the result of the forward, not rounded, and its gradient; their columns lie side by
+               side
     lse        as the forward wrote it
     """
 
@@ -59,8 +61,9 @@ def emit_backward(
     *,
     mask: int | None = None,
     scratch: int | None = None,
+    run: int | None = None,
 ) -> list[Kernel] | None:
-    """The kernel of attention's backward; q, k, v, mask and scratch are places in `%args`.
+    """The kernel of attention's backward; q, k, v, mask, scratch and run are places in `%args`.
 
     The gradients of q, k and v go through `stores`, indexed (batch…, row, column): one for each
     matrix of the stack, also where an operand is broadcast. None where there is no kernel for it.
@@ -77,7 +80,7 @@ def emit_backward(
     writer = _Backward(module, name, spec, number, stores, given)
     if writer.stack_size > _STACK or (writer.blocks > 1 and scratch is None):
         return None
-    return [writer.write((q, k, v, mask, given.out, given.grad, given.lse, scratch))]
+    return [writer.write((q, k, v, mask, given.out, given.grad, given.lse, scratch), run)]
 
 
 class _Backward:
@@ -133,23 +136,28 @@ class _Backward:
             "dv": self.keys * self.v_pitch,
             "deltas": self.chunk,
             "dq": self.dq_size if self.blocks == 1 else 0,
+            "left": w.left_size(self.rows, max(spec.features, spec.values)),
             "copy_k": w.copy_size(self.keys, spec.features, 2),
             "copy_q": w.copy_size(self.chunk, spec.features, 2),
             "copy_grad": w.copy_size(self.chunk, spec.values, 2),
         }
 
-    def write(self, places: tuple[int | None, ...]) -> Kernel:
+    def write(self, places: tuple[int | None, ...], run: int | None) -> Kernel:
         w, spec = self.w, self.spec
         f = w.f = w.module.function(self.name, "i32", PARAMS)
         (self.q, self.k, self.v, self.mask, self.out, self.grad, self.lse, scratch) = w.arguments(
             *places
         )
+        pairs = spec.queries * spec.keys * (0.6 if spec.causal else 1.0)
+        cost = 50 + pairs * (3 * spec.features + 2 * spec.values + 40) / w.lanes * 0.3
+        self.run, self.round = asks(f, run, cost), cost / (self.blocks * self.chunks)
         for store in self.stores:
             store.begin(f)
         rooms = {word: w.room(size) if size else "" for word, size in self._rooms().items()}
         self.turned_k, self.turned_v = rooms["turned_k"], rooms["turned_v"]
         self.weights, self.slopes = rooms["weights"], rooms["slopes"]
         self.dk, self.dv, self.deltas = rooms["dk"], rooms["dv"], rooms["deltas"]
+        self.left = rooms["left"]
         self.copies = {word: rooms[f"copy_{word}"] for word in ("k", "q", "grad")}
         dq_bytes = self.chunks * self.dq_size * w.width
         with f.loop("%begin", "%end") as stack:
@@ -158,10 +166,8 @@ class _Backward:
             with f.loop("0", str(spec.keys), str(self.keys)) as start:
                 self._block(start)
         f.do("ret i32 0")
-        pairs = spec.queries * spec.keys * (0.6 if spec.causal else 1.0)
-        cost = pairs * (3 * spec.features + 2 * spec.values + 40) / w.lanes * 0.3
         room = 0 if self.blocks == 1 else spec.stacks * dq_bytes
-        return Kernel(self.name, spec.stacks, 50 + cost, room)
+        return Kernel(self.name, spec.stacks, cost, room, self.run is not None)
 
     def _block(self, start: str) -> None:
         """A block of keys meets all queries."""
@@ -170,16 +176,16 @@ class _Backward:
         self.start = start
         self.count = count = least(f, minus(f, str(spec.keys), start), str(self.keys))
         self.k_rows = w.matrix(self.k, spec.k, self.batch, start)
-        w.turned(self.k_rows, spec.k.row * w.width, self.turned_k, count, spec.features)
+        w.turned(self.k_rows, w.step(spec.k), self.turned_k, count, spec.features)
         v_rows = w.matrix(self.v, spec.v, self.batch, start)
-        w.turned(v_rows, spec.v.row * w.width, self.turned_v, count, spec.values)
+        w.turned(v_rows, w.step(spec.v), self.turned_v, count, spec.values)
         self.k_right = w.right(
-            self.k_rows, spec.k.row * w.width, count, spec.features, 2, self.copies["k"], self.keys
+            self.k_rows, w.step(spec.k), count, spec.features, 2, self.copies["k"], self.keys
         )
         for room, pitch in ((self.dk, self.q_pitch), (self.dv, self.v_pitch)):
             with f.loop("0", str(self.keys * pitch), str(w.lanes)) as i:
                 w.write(w.number_vec(0.0), w.element(room, i))
-        with f.loop("0", str(self.chunks)) as c:
+        with long_loop(f, self.run, "0", str(self.chunks), each=self.round) as c:
             first = least(f, times(f, c, self.chunk), str(spec.queries - self.chunk))
             if spec.causal:
                 end = least(f, plus(f, first, str(self.chunk)), str(spec.keys))
@@ -200,7 +206,7 @@ class _Backward:
         """A block of keys meets a chunk of queries, those from `first` on."""
         w, spec = self.w, self.spec
         f, count = w.f, self.count
-        q_step, g_step = spec.q.row * w.width, self.given.grad_lies.row * w.width
+        q_step, g_step = w.step(spec.q), w.step(self.given.grad_lies)
         queries = w.matrix(self.q, spec.q, self.batch, first)
         grads = w.matrix(self.grad, self.given.grad_lies, self.batch, first)
         keys = w.keys_side(self.turned_k, spec.features, count)
@@ -213,8 +219,9 @@ class _Backward:
                 (grads, g_step, values, spec.values, self.slopes),
             ):
                 at = address(f, left, times(f, row, step))
+                at, near = w.left(at, step, self.rows, terms, self.left)
                 to = address(f, room, times(f, row, pitch))
-                w.multiply(self.rows, at, step, right, str(terms), to, pitch, "false")
+                w.multiply(self.rows, at, near, right, str(terms), to, pitch, "false")
         self._deltas(first)
         with f.loop("0", str(self.chunk)) as r:
             self._weigh(r, plus(f, first, r))
@@ -275,19 +282,24 @@ class _Backward:
         """For each query of a chunk the sum of its result times the gradient."""
         w, spec = self.w, self.spec
         f, lanes = w.f, w.lanes
-        outs = w.matrix(self.out, self.given.out_lies, self.batch, first)
-        grads = w.matrix(self.grad, self.given.grad_lies, self.batch, first)
+        sides = [
+            (number, w.matrix(pointer, lies, self.batch, first, number), lies.row * number.size)
+            for number, pointer, lies in (
+                (w.number.packed, self.out, self.given.out_lies),
+                (w.number, self.grad, self.given.grad_lies),
+            )
+        ]
         with f.loop("0", str(self.chunk)) as r:
-            lines = [
-                address(f, base, times(f, r, lies.row * w.width))
-                for base, lies in ((outs, self.given.out_lies), (grads, self.given.grad_lies))
-            ]
+            lines = [(number, address(f, at, times(f, r, step))) for number, at, step in sides]
             sum = f.var(w.whole, "zeroinitializer")
             with f.loop("0", str(spec.values), str(lanes)) as column:
                 mask = None
                 if spec.values % lanes:
                     mask = w.valid(column, str(spec.values)).name
-                x, y = (w.number.load(f, w.element(line, column), lanes, mask) for line in lines)
+                x, y = (
+                    number.load(f, address(f, line, times(f, column, number.size)), lanes, mask)
+                    for number, line in lines
+                )
                 f.set(w.whole, sum, f(w.number.madd(f, lanes, x, y, f.get(w.whole, sum))))
             w.write(w.fold(w.vec(f.get(w.whole, sum)), "add"), w.element(self.deltas, r))
 
@@ -308,7 +320,7 @@ class _Backward:
         with f.loop("0", self.count, str(w.lanes)) as column:
             at, at_slope = w.element(line, column), w.element(slope, column)
             score, valid = w.score(at, column, own, mask)
-            weight = w.vec(call(f, "exp", spec.dtype, w.lanes, (score - lse).name))
+            weight = w.vec(call(f, "exp", w.number.dtype, w.lanes, (score - lse).name))
             w.write(weight, at)
             gradient = weight * (w.read(at_slope) - delta) * spec.scale
             w.write(valid.pick(gradient, 0.0), at_slope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.base import dtypes
 from weft.codegen.attention.spec import Attention
 from weft.codegen.matmul.numbers import Number, number_of
 from weft.codegen.target import Target
@@ -14,7 +15,7 @@ _WIDEST = 1024  # columns of an operand at most: larger ones do not fit the stac
 def number_if_supported(spec: Attention) -> Number | None:
     """How to compute, or None where there is no kernel."""
     number = number_of(spec.dtype)
-    if number is None or spec.dtype.kind != "float" or not number.is_packed:
+    if number is None or spec.dtype.kind != "float":
         return None
     if max(spec.features, spec.values) > _WIDEST or spec.features == 0 or spec.keys == 0:
         return None
@@ -25,7 +26,7 @@ def number_if_supported(spec: Attention) -> Number | None:
     if spec.mask is not None:
         if spec.mask.column not in (0, 1) or spec.mask_dtype is None:
             return None
-        if spec.mask_dtype.kind != "bool" and spec.mask_dtype is not spec.dtype:
+        if spec.mask_dtype not in (dtypes.bool, spec.dtype, number.dtype):
             return None
     return number
 

@@ -15,6 +15,7 @@ from weft.codegen.matmul.arith import address, divided, least, minus, plus, time
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.plan import even, up
 from weft.codegen.scalar.vec import Vec
+from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Module
 
 __all__ = ["emit_forward"]
@@ -36,8 +37,9 @@ def emit_forward(
     *,
     mask: int | None = None,
     lse: int | None = None,
+    run: int | None = None,
 ) -> list[Kernel] | None:
-    """The kernel of attention; q, k, v, mask and lse are places in `%args`.
+    """The kernel of attention; q, k, v, mask, lse and run are places in `%args`.
 
     The result goes through `store`, indexed (batch…, query, column). To `lse`, where it is given,
     goes for each (batch…, query), dense, the logarithm of the sum of exp(score), which the backward
@@ -49,7 +51,7 @@ def emit_forward(
         return None
     if not spec.queries * spec.values * spec.stacks:
         return []
-    return [_Forward(module, name, spec, number, store).write((q, k, v, mask, lse))]
+    return [_Forward(module, name, spec, number, store).write((q, k, v, mask, lse), run)]
 
 
 class _Forward:
@@ -72,10 +74,15 @@ class _Forward:
         self.blocks = -(-spec.keys // self.keys)
         self.pitch = self.keys + GAP
 
-    def write(self, places: tuple[int, int, int, int | None, int | None]) -> Kernel:
+    def write(
+        self, places: tuple[int, int, int, int | None, int | None], run: int | None
+    ) -> Kernel:
         w, spec = self.w, self.spec
         f = w.f = w.module.function(self.name, "i32", PARAMS)
         self.q, self.k, self.v, self.mask, self.lse = w.arguments(*places)
+        pairs = self.chunk * spec.keys * (0.6 if spec.causal else 1.0)
+        cost = 50 + pairs * (spec.features + spec.values + 40) / w.lanes * 0.3
+        self.run, self.round = asks(f, run, cost), cost / self.blocks
         self.store.begin(f)
         count = self.tiles * self.rows
         self.turned = w.room(self.keys * up(spec.features, w.lanes))
@@ -84,6 +91,8 @@ class _Forward:
         self.tops, self.totals = w.room(count), w.room(count)
         size = w.copy_size(self.keys, spec.values, 2)
         self.values = w.room(size) if size else ""
+        size = w.left_size(self.rows, spec.features)
+        self.left = w.room(size) if size else ""
         with f.loop("%begin", "%end") as item:
             stack, part = divided(f, item, self.chunks)
             self.own = times(f, part, self.chunk)  # the first query that is the item's own
@@ -91,9 +100,8 @@ class _Forward:
             self.stack, self.batch = stack, unravel(f, stack, spec.batch)
             self._item()
         f.do("ret i32 0")
-        pairs = self.chunk * spec.keys * (0.6 if spec.causal else 1.0)
-        cost = pairs * (spec.features + spec.values + 40) / w.lanes * 0.3
-        return Kernel(self.name, spec.stacks * self.chunks, 50 + cost)
+        items = spec.stacks * self.chunks
+        return Kernel(self.name, items, cost, stops=self.run is not None)
 
     def _item(self) -> None:
         w, spec = self.w, self.spec
@@ -105,13 +113,13 @@ class _Forward:
         end = str(spec.keys)
         if spec.causal:
             end = least(f, plus(f, self.first, str(self.chunk)), end)
-        with f.loop("0", end, str(self.keys)) as start:
+        with long_loop(f, self.run, "0", end, self.keys, each=self.round) as start:
             count = least(f, minus(f, end, start), str(self.keys))
             rows = w.matrix(self.k, spec.k, self.batch, start)
-            w.turned(rows, spec.k.row * w.width, self.turned, count, spec.features)
+            w.turned(rows, w.step(spec.k), self.turned, count, spec.features)
             values = w.right(
                 w.matrix(self.v, spec.v, self.batch, start),
-                spec.v.row * w.width,
+                w.step(spec.v),
                 count,
                 spec.values,
                 2,
@@ -140,10 +148,13 @@ class _Forward:
         """A tile of queries meets a block of keys."""
         w, spec = self.w, self.spec
         f = w.f
-        step = spec.q.row * w.width
+        step = w.step(spec.q)
+        left, step = w.left(
+            address(f, queries, times(f, row, step)), step, self.rows, spec.features, self.left
+        )
         w.multiply(
             self.rows,
-            address(f, queries, times(f, row, step)),
+            left,
             step,
             w.keys_side(self.turned, spec.features, limit),
             str(spec.features),
@@ -195,7 +206,7 @@ class _Forward:
         with f.loop("0", limit, str(lanes)) as column:
             place = w.element(line, column)
             less = w.read(place) - taken
-            weight = w.vec(call(f, "exp", self.spec.dtype, lanes, less.name))
+            weight = w.vec(call(f, "exp", w.number.dtype, lanes, less.name))
             w.write(weight, place)
             f.set(w.whole, total, (w.vec(f.get(w.whole, total)) + weight).name)
         return before, top, w.fold(w.vec(f.get(w.whole, total)), "add")
@@ -205,7 +216,7 @@ class _Forward:
         w = self.w
         f = w.f
         less = (w.spread(before) - w.spread(_finite(top))).name
-        factor = w.vec(call(f, "exp", self.spec.dtype, w.lanes, less))
+        factor = w.vec(call(f, "exp", w.number.dtype, w.lanes, less))
         with f.when(later):
             sums = address(f, self.sums, times(f, at, self.out_pitch * w.width))
             with f.loop("0", str(self.spec.values), str(w.lanes)) as column:
@@ -232,7 +243,7 @@ class _Forward:
             line = address(f, self.sums, times(f, at, self.out_pitch * w.width))
             w.put_row(self.store, line, spec.values, [*self.batch, query], w.spread(factor))
             if self.lse:
-                log = top + w.vec(call(f, "log", spec.dtype, 1, total.name), 1)
+                log = top + w.vec(call(f, "log", w.number.dtype, 1, total.name), 1)
                 if spec.blank:
                     log = none.pick(float("inf"), log)
                 place = plus(f, times(f, self.stack, spec.queries), query)

@@ -21,7 +21,9 @@ class Attention:
     causal             a query looks only at keys that are no later than itself
     blank              a query that may look nowhere gets 0, instead of NaN
 
-    The columns of q, k and v lie side by side; those of a mask do, or are one column.
+    The columns of q, k and v lie side by side; those of a mask do, or are one column. Narrow floats
+    are computed with in float32: a score or a weight is never rounded to them. A mask to add may be
+    of either.
     """
 
     queries: int

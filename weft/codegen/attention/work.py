@@ -1,4 +1,8 @@
-"""Pieces of attention's kernels: matrices in memory, products of them, rows of scores."""
+"""Pieces of attention's kernels: matrices in memory, products of them, rows of scores.
+
+Narrow floats are widened where rows of them are copied: what is multiplied is always as it is
+computed with. Their results are rounded once, by the store.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from weft.codegen.attention.spec import Attention
 from weft.codegen.kernel import Store, argument
 from weft.codegen.matmul.arith import address, least, minus, plus, times
 from weft.codegen.matmul.numbers import Number, ones
-from weft.codegen.matmul.pack import panel, turn
+from weft.codegen.matmul.pack import copy, panel, turn
 from weft.codegen.matmul.plan import up
 from weft.codegen.matmul.product import Operand
 from weft.codegen.matmul.tile import tile
@@ -43,7 +47,7 @@ class Work:
         self.module = module
         self.spec = spec
         self.number = number
-        self.width = number.width
+        self.width = number.width  # bytes of an element in a room
         self.lanes = module.target.lanes(number.width)
         self.kind = number.kind
         self.whole = vector_type(number.kind, self.lanes)
@@ -54,12 +58,24 @@ class Work:
     def room(self, elements: int) -> str:
         return self.f.var("i8", count=elements * self.width, align=64)
 
-    def matrix(self, pointer: str, operand: Operand, batch: Sequence[str], row: str) -> str:
-        """Where a row of a matrix of a stack begins."""
-        f, at = self.f, str(operand.offset * self.width)
+    def matrix(
+        self,
+        pointer: str,
+        operand: Operand,
+        batch: Sequence[str],
+        row: str,
+        number: Number | None = None,
+    ) -> str:
+        """Where a row of a matrix of a stack begins, of the kernel's numbers or of others."""
+        f, size = self.f, (number or self.number).size
+        at = str(operand.offset * size)
         for step, i in zip(operand.batch, batch, strict=True):
-            at = plus(f, at, times(f, i, step * self.width))
-        return address(f, pointer, plus(f, at, times(f, row, operand.row * self.width)))
+            at = plus(f, at, times(f, i, step * size))
+        return address(f, pointer, plus(f, at, times(f, row, operand.row * size)))
+
+    def step(self, operand: Operand) -> int:
+        """Bytes from a row of a matrix to the next."""
+        return operand.row * self.number.size
 
     def element(self, base: str, index: str) -> str:
         return self.f(f"getelementptr {self.kind}, ptr {base}, i64 {index}")
@@ -123,6 +139,8 @@ class Work:
 
     def in_place(self, columns: int, most: int) -> tuple[int, int] | None:
         """Vectors of a panel, and lanes of its last, to read a matrix where it lies."""
+        if not self.number.is_packed:
+            return None
         vectors = -(-columns // self.lanes)
         if vectors <= most:
             return vectors, columns % self.lanes
@@ -135,7 +153,12 @@ class Work:
         """Elements of room that `right` needs."""
         if self.in_place(columns, most) is not None:
             return 0
-        return terms * up(columns, most * self.lanes)
+        return terms * up(columns, self._copied(columns, most) * self.lanes)
+
+    def _copied(self, columns: int, most: int) -> int:
+        """Vectors of a panel of a copy."""
+        vectors: int = -(-columns // self.lanes)
+        return min(most, vectors)
 
     def right(
         self, rows: str, step: int, count: str, columns: int, most: int, room: str, size: int
@@ -147,20 +170,41 @@ class Work:
             vectors, last = found
             panels = -(-columns // (vectors * self.lanes))
             return Right(rows, step, vectors * self.lanes * width, vectors, str(panels), last)
-        whole = most * self.lanes
+        vectors = self._copied(columns, most)
+        whole = vectors * self.lanes
         panels = -(-columns // whole)
         each = size * whole * width
-        name = panel(f.module, self.number, most)
+        name = panel(f.module, self.number, vectors)
         with f.loop("0", str(panels)) as p:
             first = times(f, p, whole)
-            src = address(f, rows, times(f, first, width))
+            src = address(f, rows, times(f, first, self.number.size))
             dst = address(f, room, times(f, p, each))
             some = least(f, minus(f, str(columns), first), str(whole))
             f.do(
                 f"call void @{name}(ptr {src}, i64 {step}, ptr {dst}, i64 {whole * width}, "
                 f"i64 {count}, i64 {some})"
             )
-        return Right(room, whole * width, each, most, str(panels), 0)
+        return Right(room, whole * width, each, vectors, str(panels), 0)
+
+    def left_size(self, rows: int, columns: int) -> int:
+        """Elements of room that `left` needs."""
+        return 0 if self.number.is_packed else rows * self._left_pitch(columns)
+
+    def _left_pitch(self, columns: int) -> int:
+        return up(columns, self.lanes) + GAP
+
+    def left(self, at: str, step: int, rows: int, columns: int, room: str) -> tuple[str, int]:
+        """The rows of a tile as the left side of a product, where they lie or copied to a room; and
+        the bytes from one to the next."""
+        if self.number.is_packed:
+            return at, step
+        pitch = self._left_pitch(columns) * self.width
+        name = copy(self.f.module, self.number)
+        self.f.do(
+            f"call void @{name}(ptr {at}, i64 {step}, ptr {room}, i64 {pitch}, "
+            f"i64 {rows}, i64 {columns})"
+        )
+        return room, pitch
 
     def multiply(
         self,

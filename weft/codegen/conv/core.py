@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft.codegen.conv.element import Element
+from weft.codegen.conv.exact import exact_result, summed_again
 from weft.codegen.conv.loops import add, at, divide, inside, least, mul, nest, split_index, table
 from weft.codegen.conv.panel import fill_panel
 from weft.codegen.conv.plan import STACK, CorePlan, Problem, plan_core
@@ -71,6 +72,12 @@ class _Core:
         self.memory = memory_type(element.dtype)
         # What is known once the code for it stands: operands, room, and the item at hand.
         self.weight = self.panel = self.sums = self.n = self.group = self.first = ""
+        self.source = ""
+        # Where a transposed convolution reads zeros for terms that it does not have.
+        zeros = not all(plan.panel.covered(number) for number in range(len(problem.axes)))
+        self.exact = ""
+        if problem.transposed and zeros and element.real:
+            self.exact = exact_result(f.module, f.name, problem, element)
         self.blocks = ""
         self.bias: str | None = None
         self.starts: list[str] = []
@@ -91,6 +98,7 @@ class _Core:
             self.first = mul(f, chunk, plan.results)
             number = add(f, mul(f, self.n, problem.groups), self.group)
             base = at(f, self.memory, source, mul(f, number, problem.sources * image))
+            self.source = base
             # Blocks of the item: the last ones of the last item may be beyond the results.
             left = f(f"sub i64 {problem.results + plan.rows - 1}, {self.first}")
             self.blocks = least(
@@ -235,14 +243,31 @@ class _Core:
                 flat = add(f, mul(f, flat, last.result), begin)
                 base = at(f, element.kind, sums, place)
                 lanes = element.row_lanes(last.result) if last.spread <= 2 else 1
+                ys = [
+                    add(f, mul(f, start, axis.spread), i)
+                    for axis, start, i in zip(axes, self.starts, leading, strict=False)
+                ]
                 with f.loop("0", stops[-1], str(lanes)) as i:
                     value = self._results(base, i, lanes)
+                    if self.exact:
+                        left = f(f"sub i64 {stops[-1]}, {i}")
+                        call = self._exact_call(own, [*ys, add(f, begin, i)])
+                        count = least(f, left, str(lanes))
+                        value = summed_again(f, element, value, lanes, count, call)
                     if bias is not None:
                         value = element.add(f, value, element.spread(f, bias, lanes), lanes)
                     value = element.rounded(f, value, lanes)
                     left = f(f"sub i64 {stops[-1]}, {i}")
                     mask = inside(f, "0", left, lanes) if lanes > 1 else None
                     self.store.put(f, value, lanes, (self.n, out, add(f, flat, i)), mask)
+
+    def _exact_call(self, channel: str, places: list[str]) -> str:
+        """The call that sums results of a channel once more, those from a place on."""
+        f, (per_group, per_result, _) = self.f, self.problem.weights
+        place = add(f, mul(f, self.group, per_group), mul(f, channel, per_result))
+        weight = at(f, self.element.kind, self.weight, place)
+        given = "".join(f", i64 {place}" for place in places)
+        return f"@{self.exact}(ptr {self.source}, ptr {weight}{given}"
 
     def _results(self, base: str, i: str, lanes: int) -> str:
         """Sums that are neighbours in the result, of which each class has its own row."""

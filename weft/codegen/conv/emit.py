@@ -94,6 +94,7 @@ def emit_conv_input(
         channels,
         tuple(axes),
         (sources * channels * taps, taps, channels * taps),
+        transposed=True,
     )
     return _core(module, name, node, problem, element, None, store)
 

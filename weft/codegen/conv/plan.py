@@ -34,6 +34,7 @@ class Problem:
     results: int  # channels of the result, in each group
     axes: tuple[Axis, ...]
     weights: tuple[int, int, int]
+    transposed: bool = False  # it has no padding: where there is no source, there is no term
 
     @property
     def volume(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from weft.codegen.conv.element import Element
+from weft.codegen.conv.exact import exact_weight, summed_again
 from weft.codegen.conv.loops import add, at, inside, least, mul, nest, split_index, table
 from weft.codegen.conv.panel import fill_panel
 from weft.codegen.conv.plan import STACK
@@ -71,8 +72,7 @@ class _Weight:
         sizes = [plan.chunks, problem.groups, blocks, parts]
         units = plan.units(problem)
         room = plan.room(problem, element)
-        image = math.prod(axis.size for axis in problem.axes)
-        volume = math.prod(axis.result for axis in problem.axes)
+        image, volume = problem.image, problem.volume
         each = plan.outputs * (element.lanes if plan.across else 1)
         with f.loop("%begin", "%end") as item:
             chunk, group, block, part = split_index(f, item, sizes)
@@ -257,6 +257,10 @@ def _add_up(
     kept = f.var(element.kind, count=width, align=64)
     memory = memory_type(element.dtype)
     apart = problem.groups * blocks * parts
+    # Lanes along positions run over the ends of rows, where numbers of x meet zeros.
+    exact = "" if plan.across or not element.real else exact_weight(module, name, problem, element)
+    source, given = argument(f, 0), argument(f, 1)
+    image, volume = problem.image, problem.volume
     with f.loop("%begin", "%end") as item:
         group, block, channel = split_index(f, item, [problem.groups, blocks, problem.channels])
         part = f(f"udiv i64 {channel}, {plan.part}")
@@ -284,6 +288,13 @@ def _add_up(
                 else:
                     start = at(f, element.kind, kept, mul(f, o, element.lanes))
                     value = _lanes_added(f, element, start)
+                if exact:
+                    place = add(f, mul(f, group, problem.channels), channel)
+                    x = at(f, memory, source, mul(f, place, image))
+                    g = at(f, memory, given, mul(f, add(f, row, o), volume))
+                    taps = split_index(f, tap, [axis.kernel for axis in problem.axes])
+                    call = f"@{exact}(ptr {x}, ptr {g}" + "".join(f", i64 {k}" for k in taps)
+                    value = summed_again(f, element, value, 1, "1", call)
                 line = add(f, mul(f, add(f, row, o), problem.channels), channel)
                 address = at(f, memory, result, mul(f, line, problem.taps), tap)
                 store(f, element.dtype, address, element.rounded(f, value, 1), 1)

@@ -30,6 +30,16 @@ class WeightProblem:
     axes: tuple[Axis, ...]
 
     @property
+    def image(self) -> int:
+        """Elements of one channel of the source."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @property
+    def volume(self) -> int:
+        """Elements of one channel of what is given."""
+        return math.prod(axis.result for axis in self.axes)
+
+    @property
     def taps(self) -> int:
         return math.prod(axis.kernel for axis in self.axes)
 

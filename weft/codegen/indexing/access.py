@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.base.dtypes import DType
+from weft.codegen.stop import copy_in_parts
 from weft.codegen.text import Function
 
 __all__ = [
@@ -86,13 +87,14 @@ def wrapped(f: Function, index: str, size: int) -> tuple[str, str]:
     return place, f(f"icmp uge i64 {place}, {size}")
 
 
-def copy_block(f: Function, target: str, source: str, size: int) -> None:
-    """Copy bytes, as many as are known now: one move where a register holds them."""
+def copy_block(f: Function, target: str, source: str, size: int, run: str | None = None) -> None:
+    """Copy bytes, as many as are known now: one move where a register holds them. Where there is a
+    run, it asks in a copy that takes long."""
     if size in (1, 2, 4, 8, 16):
         value = f(f"load {words(size)}, ptr {source}, align 1")
         f.do(f"store {words(size)} {value}, ptr {target}, align 1")
     elif size:
-        copy_bytes(f, target, source, str(size))
+        copy_in_parts(f, run, target, source, size)
 
 
 def copy_bytes(f: Function, target: str, source: str, size: str) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import DType, float64, int64, uint64
-from weft.codegen.indexing.access import clear_bytes, element, least, words
+from weft.codegen.indexing.access import element, least, words
 from weft.codegen.indexing.blocks import fill_block
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.casts import cast
 from weft.codegen.scalar.forms import splat, store, supported
 from weft.codegen.scalar.vec import Vec
+from weft.codegen.stop import asks, copy_in_parts
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -50,16 +51,19 @@ def eye(module: Module, name: str, node: Node) -> list[Kernel] | None:
     size, columns = out.dtype.itemsize, node.attrs["columns"]
     f = module.function(name, "i32", PARAMS)
     target = argument(f, 0)
+    cost = 3 + columns * size / 20
+    run = asks(f, 2, cost)
     with f.loop("%begin", "%end") as row:
         start = f(f"mul i64 {row}, {columns}")
-        clear_bytes(f, element(f, target, start, size), str(columns * size))
+        copy_in_parts(f, run, element(f, target, start, size), None, columns * size)
         column = f(f"add i64 {row}, {node.attrs['k']}")
         with f.when(f(f"icmp ult i64 {column}, {columns}")):
             place = element(f, target, f(f"add i64 {start}, {column}"), size)
             one = bits_of(1, out.dtype)
             f.do(f"store {words(size)} {one}, ptr {place}, align 1")
     f.do("ret i32 0")
-    return [Kernel(name, node.attrs["rows"] if columns else 0, 3 + columns * size / 20)]
+    rows = node.attrs["rows"] if columns else 0
+    return [Kernel(name, rows, cost, stops=run is not None)]
 
 
 def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:

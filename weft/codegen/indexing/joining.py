@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from weft.codegen.indexing.access import copy_block, copy_bytes, element, least, most
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.stop import asks, end_where_asked
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -27,6 +28,7 @@ def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
     rows = math.prod(out.shape[:axis]) if total else 0
     f = module.function(name, "i32", PARAMS)
     target = argument(f, len(lengths))
+    run = None
     if rows == 1:
         items, cost = -(-total // _PIECE), _PIECE / 12
         first = f(f"mul i64 %begin, {_PIECE}")
@@ -40,19 +42,22 @@ def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
                 copy_bytes(f, element(f, target, begin, 1), origin, count)
     else:
         items, cost = rows, 2 * len(lengths) + total / 20
+        run = asks(f, len(lengths) + 2, cost)
         few = len(lengths) <= _FEW
         sources = [argument(f, i) for i in range(len(lengths))] if few else []
         with f.loop("%begin", "%end") as row:
             to = element(f, target, f(f"mul i64 {row}, {total}"), 1)
             for place, source in enumerate(sources):
                 origin = element(f, source, f(f"mul i64 {row}, {lengths[place]}"), 1)
-                copy_block(f, element(f, to, str(starts[place]), 1), origin, lengths[place])
+                copy_block(f, element(f, to, str(starts[place]), 1), origin, lengths[place], run)
             if not few:
                 with _table(f, lengths, starts) as (source, length, start):
+                    if run is not None:
+                        end_where_asked(f, run)
                     origin = element(f, source, f(f"mul i64 {row}, {length}"), 1)
                     copy_bytes(f, element(f, to, start, 1), origin, length)
     f.do("ret i32 0")
-    return [Kernel(name, items, cost)]
+    return [Kernel(name, items, cost, stops=run is not None)]
 
 
 @contextmanager

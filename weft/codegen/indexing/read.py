@@ -22,6 +22,7 @@ from weft.codegen.indexing.access import (
 )
 from weft.codegen.indexing.plan import Part, Picked, along_axis, indexed, merged
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.stop import asks
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ops.index_shape import TENSOR
@@ -106,6 +107,8 @@ def _read(
     source, *index_pointers, target = pointers
     length = plan.sizes[-1] if plan.sizes else 1
     outer = plan.sizes[:-1]
+    cost = 0.4 + 0.3 * len(tensors) + plan.block * size / 32
+    run = asks(f, len(pointers) + 1, cost)
     with row_range(f, max(length, 1)) as (row, first, last):
         at = positions(f, row, outer)
         base = offset(f, str(plan.start), list(zip(at, plan.steps[:-1], strict=True)))
@@ -127,10 +130,9 @@ def _read(
                     index = checked(f, kind.dtype, pointer, place, tensor.size, negative)
                     here = offset(f, here, [(index, tensor.step)])
             to = element(f, target, offset(f, out_row, [(j, plan.block)]), size)
-            copy_block(f, to, element(f, source, here, size), plan.block * size)
+            copy_block(f, to, element(f, source, here, size), plan.block * size, run)
     f.do("ret i32 0")
-    cost = 0.4 + 0.3 * len(tensors) + plan.block * size / 32
-    return [Kernel(name, 0 if empty else plan.count, cost)]
+    return [Kernel(name, 0 if empty else plan.count, cost, stops=run is not None)]
 
 
 def check_tensors(

@@ -36,7 +36,7 @@ from weft.codegen.indexing.plan import Part, dense_steps, indexed, merged
 from weft.codegen.indexing.read import check_tensors
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import supported
-from weft.codegen.stop import LONG, long_loop
+from weft.codegen.stop import asks, long_loop, slow_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ops.index_shape import TENSOR
@@ -159,22 +159,25 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     target, values = argument(f, w.target), argument(f, w.values)
     pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
     each = math.prod(sizes[axis] for axis in turns)
-    run = argument(f, run_at) if each > LONG / 2 else None
+    columns = min(max(_COLUMNS // size, 1), block)
+    items = math.prod(sizes[axis] for axis in free) if free else -(-block // columns)
+    cost = each * (0.4 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 30)
+    run = asks(f, run_at, cost)
+    slow, round_ = slow_loop([sizes[axis] for axis in turns], cost)
     with ExitStack() as stack:
         at: dict[int, str] = {}
         if free:
             item = stack.enter_context(f.loop("%begin", "%end"))
             at |= zip(free, positions(f, item, [sizes[axis] for axis in free]), strict=True)
-            first, count, items = "0", str(block), math.prod(sizes[axis] for axis in free)
+            first, count = "0", str(block)
         else:
-            columns = min(max(_COLUMNS // size, 1), block)
-            items = -(-block // columns)
             first = "0" if items == 1 else f(f"mul i64 %begin, {columns}")
             last = least(f, f(f"mul i64 %end, {columns}"), str(block))
             count = str(block) if items == 1 else f(f"sub i64 {last}, {first}")
-        for axis in turns:
-            asks = run if axis == turns[-1] else None
-            at[axis] = stack.enter_context(long_loop(f, asks, "0", str(sizes[axis])))
+        for number, axis in enumerate(turns):
+            asking = run if number == slow else None
+            loop = long_loop(f, asking, "0", str(sizes[axis]), each=round_)
+            at[axis] = stack.enter_context(loop)
         place = offset(f, str(part.start), [(at[axis], steps[axis]) for axis in axes])
         place = offset(f, place, [(first, 1)])
         value = offset(f, "0", [(at[axis], own[axis]) for axis in axes])
@@ -190,14 +193,27 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
                 keep = f(f"icmp ne i64 {index}, {w.skipped}")
         stack.enter_context(nullcontext() if keep is None else f.when(keep))
         _write_block(
-            f, w, element(f, target, place, room), element(f, values, value, size), count, fills
+            f,
+            w,
+            element(f, target, place, room),
+            element(f, values, value, size),
+            count,
+            fills,
+            run,
         )
     f.do("ret i32 0")
-    cost = each * (0.4 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 30)
     return [Kernel(name, items, cost, w.scratch, stops=run is not None)]
 
 
-def _write_block(f: Function, w: Writing, target: str, value: str, count: str, fills: bool) -> None:
+def _write_block(
+    f: Function,
+    w: Writing,
+    target: str,
+    value: str,
+    count: str,
+    fills: bool,
+    run: str | None,
+) -> None:
     size = w.dtype.itemsize
     if w.adds:
         if w.dtype.kind == "complex":
@@ -208,7 +224,7 @@ def _write_block(f: Function, w: Writing, target: str, value: str, count: str, f
         number = f(f"load {kind}, ptr {value}, align 1")
         fill_block(f, target, number, count, size)
     elif count.isdigit():
-        copy_block(f, target, value, int(count) * size)
+        copy_block(f, target, value, int(count) * size, run)
     else:
         copy_bytes(f, target, value, f(f"mul i64 {count}, {size}"))
 

@@ -34,7 +34,8 @@ def in_registers(group: Group, made: Plan) -> bool:
 
 
 class Columns:
-    """The sums of one item; `places` says where those of each node begin."""
+    """The sums of one item; `places` says where those of each node begin, `run` is there where the
+    item takes long."""
 
     def __init__(
         self,
@@ -43,8 +44,10 @@ class Columns:
         made: Plan,
         reductions: Mapping[Node, Reduction],
         places: Mapping[Node, str],
+        run: str | None,
     ) -> None:
         self.f = f
+        self.run = run
         self.made = made
         self.reductions = reductions
         self.access: dict[Node, Access] = {
@@ -64,7 +67,8 @@ class Columns:
                 self._cells[node] = [f.var(reduction.kind(lanes), start) for _ in range(vectors)]
                 continue
             size = math.prod(node.outputs[0].type.shape)  # type: ignore[union-attr]
-            fill(f, reduction, place, size // math.prod(loop.size for loop in self.made.outer))
+            count = size // math.prod(loop.size for loop in self.made.outer)
+            fill(f, reduction, place, count, self.run)
 
     def add(
         self, node: Node, given: str, index: Mapping[int, str], position: str, mask: str | None

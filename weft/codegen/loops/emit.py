@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from weft.base.dtypes import DType
 from weft.codegen.elementwise import load, memory_type, store
@@ -22,10 +22,11 @@ from weft.codegen.loops.abreast import abreast, emit_abreast
 from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
 from weft.codegen.loops.columns import Columns, in_registers
 from weft.codegen.loops.pieces import combine_columns, combine_totals
-from weft.codegen.loops.plan import BLOCK, Plan, cost_of, plan
+from weft.codegen.loops.plan import BLOCK, Plan, cost_of, plan, slow_axis
 from weft.codegen.loops.point import Point, mask_literal
 from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
+from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
@@ -59,6 +60,10 @@ class _Loops:
         self.f = module.function(name, "i32", PARAMS)
         self.pointers: dict[Value, str] = {}
         self.kept = kept(group, self.plan, self.levels)
+        # The run, where an item takes long; the axis of the loop that asks, ns of a round.
+        self.cost = cost_of(group, made)
+        self.run = asks(self.f, len(places) + 1, self.cost)
+        self.slow, self.round = slow_axis(made, self.cost, in_registers(group, made))
         # Sums in pieces: where each stands in the scratch memory, in bytes.
         self.scratch_at: dict[Node, int] = {}
         self.scratch = 0
@@ -74,7 +79,8 @@ class _Loops:
         with f.loop("%begin", "%end") as item:
             self._item(item, base)
         f.do("ret i32 0")
-        kernels = [Kernel(self.name, made.items, cost_of(self.group, made), self.scratch)]
+        stops = self.run is not None
+        kernels = [Kernel(self.name, made.items, self.cost, self.scratch, stops)]
         if self.scratch:
             kernels += self._second()
         return kernels
@@ -100,7 +106,7 @@ class _Loops:
             out, room = self.places[node.outputs[0]], len(self.places)
             if node in self.plan.totals:
                 kernel = combine_totals(
-                    self.module, name, reduction, out, room, at, self.plan.items
+                    self.module, name, reduction, out, room, at, self.plan.items, room + 1
                 )
             else:
                 size = math.prod(_shape(node.outputs[0]))
@@ -135,11 +141,11 @@ class _Loops:
         }
         with ExitStack() as inside:
             for loop in made.outer[made.prefix :]:
-                index[loop.axis] = inside.enter_context(f.loop("0", str(loop.size)))
+                index[loop.axis] = inside.enter_context(self._loop(loop.axis, "0", str(loop.size)))
             places = {
                 node: self._column_place(node, index, piece, scratch) for node in made.column_sums
             }
-            columns = Columns(f, self.group, made, self.reductions, places)
+            columns = Columns(f, self.group, made, self.reductions, places, self.run)
             columns.begin()
             with ExitStack() as summing:
                 self._summed_loops(summing, index, piece)
@@ -181,19 +187,23 @@ class _Loops:
             return
         if made.pieces == 1:
             for loop in made.summed:
-                index[loop.axis] = inside.enter_context(f.loop("0", str(loop.size)))
+                index[loop.axis] = inside.enter_context(self._loop(loop.axis, "0", str(loop.size)))
             return
         count = math.prod(loop.size for loop in made.summed)
-        share = -(-count // made.pieces)
-        start = f(f"mul i64 {piece}, {share}")
-        stop = _least(f, f(f"add i64 {start}, {share}"), str(count))
-        rest = inside.enter_context(f.loop(start, stop))
+        start = f(f"mul i64 {piece}, {made.share}")
+        stop = _least(f, f(f"add i64 {start}, {made.share}"), str(count))
+        rest = inside.enter_context(self._loop(made.summed[0].axis, start, stop))
         for place, loop in enumerate(reversed(made.summed)):
             if place == len(made.summed) - 1:
                 index[loop.axis] = rest
             else:
                 index[loop.axis] = f(f"urem i64 {rest}, {loop.size}")
                 rest = f(f"udiv i64 {rest}, {loop.size}")
+
+    def _loop(self, axis: int, start: str, stop: str, step: int = 1) -> AbstractContextManager[str]:
+        """A loop of an item; one of them asks, where the item takes long."""
+        run = self.run if axis == self.slow else None
+        return long_loop(self.f, run, start, stop, step, each=self.round)
 
     # --- a row ----------------------------------------------------------------------------------
 
@@ -371,7 +381,7 @@ class _Loops:
                 for first in range(0, whole, made.lanes):
                     work({last.axis: str(first)}, str(first), made.lanes)
             elif whole:
-                with f.loop(start, stop, str(made.lanes)) as i:
+                with self._loop(last.axis, start, stop, made.lanes) as i:
                     position = f(f"add i64 {before}, {i}") if before != "0" else i
                     work({**index, last.axis: i}, position, made.lanes)
             if left:
@@ -389,7 +399,7 @@ class _Loops:
         before = "0"
         with ExitStack() as inside:
             for place, loop in enumerate(made.row[:-1]):
-                i = inside.enter_context(f.loop("0", str(loop.size)))
+                i = inside.enter_context(self._loop(loop.axis, "0", str(loop.size)))
                 index[loop.axis] = i
                 size = math.prod(inner.size for inner in made.row[place + 1 :])
                 by = f(f"mul i64 {i}, {size}")

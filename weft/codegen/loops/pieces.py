@@ -6,6 +6,7 @@ from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.loops.point import mask_literal
 from weft.codegen.loops.reduce import Reduction
+from weft.codegen.stop import asks, long_loop, takes_long
 from weft.codegen.text import Function, Module
 
 __all__ = ["combine_columns", "combine_totals", "fill"]
@@ -13,29 +14,39 @@ __all__ = ["combine_columns", "combine_totals", "fill"]
 BLOCK = 1024
 
 
-def fill(f: Function, reduction: Reduction, place: str, count: int) -> None:
-    """Give `count` elements what a reduction starts with."""
+def fill(f: Function, reduction: Reduction, place: str, count: int, run: str | None) -> None:
+    """Give `count` elements what a reduction starts with; where there is a run, and it takes long,
+    it asks."""
     kind = memory_type(reduction.dtype)
-    with f.loop("0", str(count)) as i:
+    with long_loop(f, run if takes_long(count) else None, "0", str(count), each=1.0) as i:
         at = f(f"getelementptr {kind}, ptr {place}, i64 {i}")
         store(f, reduction.dtype, at, reduction.begin(1), 1)
 
 
 def combine_totals(
-    module: Module, name: str, reduction: Reduction, out: int, room: int, at: int, count: int
+    module: Module,
+    name: str,
+    reduction: Reduction,
+    out: int,
+    room: int,
+    at: int,
+    count: int,
+    run: int,
 ) -> Kernel:
+    """`out`, `room` and `run` are places in `%args`; from `at` on the room has `count` parts."""
     f = module.function(name, "i32", PARAMS)
     parts = f(f"getelementptr i8, ptr {argument(f, room)}, i64 {at}")
     kind = memory_type(reduction.dtype)
     total = f.var(reduction.kind(1), reduction.begin(1))
-    with f.loop("0", str(count)) as i:
+    asking = asks(f, run, count)
+    with long_loop(f, asking, "0", str(count), each=1.0) as i:
         part = load(f, reduction.dtype, f(f"getelementptr {kind}, ptr {parts}, i64 {i}"), 1)
         one = reduction.kind(1)
         f.set(one, total, reduction.joined(f, f.get(one, total), part, 1))
     whole = reduction.finished(f, f.get(reduction.kind(1), total))
     store(f, reduction.result, argument(f, out), whole, 1)
     f.do("ret i32 0")
-    return Kernel(name, 1, count * 1.0)
+    return Kernel(name, 1, count * 1.0, stops=asking is not None)
 
 
 def combine_columns(

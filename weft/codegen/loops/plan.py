@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from weft.base.dtypes import NARROW_FLOATS
 from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
+from weft.codegen.stop import slow_loop
 from weft.codegen.target import Target
 from weft.ir.graph import Node
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
@@ -57,6 +58,11 @@ class Plan:
     def items(self) -> int:
         counted = math.prod(loop.size for loop in self.outer[: self.prefix])
         return counted * self.blocks * self.pieces
+
+    @property
+    def share(self) -> int:
+        """How many rounds of the summed loops, taken as one, a piece has."""
+        return -(-math.prod(loop.size for loop in self.summed) // self.pieces)
 
     @property
     def row_size(self) -> int:
@@ -152,6 +158,22 @@ def most_lanes(group: Group, target: Target) -> int:
     if not sizes:
         sizes = [max(1, *(dtype_of(v).itemsize for n in group.nodes for v in n.outputs), 1)]
     return target.lanes(max(2, min(sizes)))
+
+
+def slow_axis(made: Plan, cost: float, written_out: bool) -> tuple[int, float]:
+    """Of an item that takes so many ns: the axis of the loop in it that is to ask whether the run
+    shall end, and how long one of its rounds takes. Where a row is written out it is no loop."""
+    loops = made.outer[made.prefix :]
+    counts = [(loop.axis, loop.size) for loop in loops]
+    if made.pieces > 1:
+        counts.append((made.summed[0].axis, made.share))
+    else:
+        counts += [(loop.axis, loop.size) for loop in made.summed]
+    counts += [(loop.axis, loop.size) for loop in made.row[:-1]]
+    if not written_out:
+        counts += [(loop.axis, max(1, loop.size // made.lanes)) for loop in made.row[-1:]]
+    place, each = slow_loop([count for _, count in counts], cost)
+    return (counts[place][0] if counts else -1), each
 
 
 def cost_of(group: Group, made: Plan) -> float:

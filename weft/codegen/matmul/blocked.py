@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
@@ -11,17 +11,27 @@ from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, turn
 from weft.codegen.matmul.plan import FEW, NEAR, Plan, up
 from weft.codegen.matmul.product import Operand, Product
+from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Walk, terms, tile
 from weft.codegen.scalar.vec import vector_type
+from weft.codegen.stop import asks, long_loop, slow_loop
 from weft.codegen.text import Function, Module
 
-__all__ = ["blocked"]
+__all__ = ["NOTHING", "blocked"]
+
+NOTHING: Mapping[int, Source] = {}
 
 #: Tiles of at most so many terms, where there are at least so many, are written together with the
 #: ops on their sums, up to so many: for each element anew. To put the sums in memory and read them
 #: again takes a tenth of the time of such tiles.
 SHORT, MANY, WRITTEN_OUT = 64, 8, 80
+#: Terms that are copied between two questions whether the run shall end; lanes divide it.
+COPIED = 1 << 14
 _GAP = 16  # elements between rows of a copy: no power of two apart, so they share the cache well
+
+
+Places = tuple[int, int, int | None, int | None]
+Loop = AbstractContextManager[str]
 
 
 def blocked(
@@ -30,18 +40,19 @@ def blocked(
     product: Product,
     number: Number,
     plan: Plan,
-    places: tuple[int, int, int | None],
+    places: Places,
     store: Store,
-    prologue: Source | None = None,
+    prologues: Mapping[int, Source] = NOTHING,
     *,
     ops: int,
 ) -> list[Kernel]:
     """The kernels of a product that has at least one term and one element.
 
+    `places`, in `%args`, are those of a, b, memory and the run, the last two where they are there.
     `ops`: about how many ops the store takes for an element.
     """
     writer = _Writer(module, product, number, plan, store, ops)
-    writer.prologue = prologue
+    writer.prologues = prologues
     kernels = []
     if writer.scratch:
         kernels.append(writer.write_copies(f"{name}.copy", places))
@@ -49,22 +60,15 @@ def blocked(
     return kernels
 
 
-class Source(Protocol):
-    """Computes the elements of b that are packed, as it lies or turned: see
-    `weft.codegen.prologue`."""
-
-    @property
-    def panel(self) -> Callable[..., None]: ...
-
-    @property
-    def turned(self) -> Callable[..., None]: ...
-
-
 class _Writer:
     """What is known of a product that is cut by a plan, and the function that is written."""
 
     f: Function
-    prologue: Source | None = None
+    prologues: Mapping[int, Source] = NOTHING
+    copied: int  # terms of a part of a shared copy
+    run: str | None  # where an item takes long; which of its loops asks, ns of a round
+    slow: int
+    round: float
 
     def __init__(
         self,
@@ -124,13 +128,17 @@ class _Writer:
 
     # --- copies that all threads share ----------------------------------------------------------
 
-    def write_copies(self, name: str, places: tuple[int, int, int | None]) -> Kernel:
+    def write_copies(self, name: str, places: Places) -> Kernel:
         """The kernel that copies operands to memory of the product's own."""
         f = self.f = self.module.function(name, "i32", PARAMS)
         product, number = self.product, self.number
         assert places[2] is not None
         scratch = argument(f, places[2])
         items = 0
+        cost = product.k * self.panel * 0.1
+        run = asks(f, places[3], cost)
+        self.copied = COPIED if run is not None else product.k
+        pace = self.panel * 0.1 * self.copied
         with f.loop("%begin", "%end") as item:
             if self.plan.a == "shared":
                 items = self.a_stacks * self.tiles
@@ -142,7 +150,13 @@ class _Writer:
                     dst = address(f, scratch, times(f, item, self.a_tile))
                     rows = self.plan.rows
                     move = panel(f.module, number, -(-rows // self.lanes))
-                    self._call(move, src, self.a_step, dst, self.a_pitch, str(product.k), str(rows))
+                    with self._parts(run, pace) as (start, count):
+                        near, far = (times(f, start, s) for s in (self.a_step, self.a_pitch))
+                        near, far = address(f, src, near), address(f, dst, far)
+                        if 0 in self.prologues:
+                            self._compute(far, batch, self._row(t), (start, count))
+                        else:
+                            self._call(move, near, self.a_step, far, self.a_pitch, count, str(rows))
             if self.plan.b == "shared":
                 first = items
                 items += self.b_stacks * self.panels
@@ -154,19 +168,35 @@ class _Writer:
                     )
                     dst = address(f, dst, times(f, p, self.b_panel))
                     src = self._start(argument(f, places[1]), product.b, batch)
-                    self._copy_panel(src, dst, p, ("0", str(product.k)), batch)
+                    with self._parts(run, pace) as (start, count):
+                        near = address(f, src, times(f, start, product.b.row * number.size))
+                        far = address(f, dst, times(f, start, self.panel * number.width))
+                        self._copy_panel(near, far, p, (start, count), batch)
         f.do("ret i32 0")
-        cost = product.k * self.panel * 0.1
-        return Kernel(name, items, cost, self.scratch)
+        return Kernel(name, items, cost, self.scratch, run is not None)
+
+    @contextmanager
+    def _parts(self, run: str | None, pace: float) -> Iterator[tuple[str, str]]:
+        """The terms of a copy, all at once or in parts that take `pace` ns: the first, how many."""
+        f, k = self.f, self.product.k
+        if run is None:
+            yield "0", str(k)
+            return
+        with long_loop(f, run, "0", str(k), self.copied, each=pace) as start:
+            yield start, least(f, minus(f, str(k), start), str(self.copied))
 
     # --- the product ----------------------------------------------------------------------------
 
-    def write(self, name: str, places: tuple[int, int, int | None]) -> Kernel:
+    def write(self, name: str, places: Places) -> Kernel:
         """The kernel that sums."""
         f = self.f = self.module.function(name, "i32", PARAMS)
         product, plan = self.product, self.plan
         a, b = (argument(f, place) for place in places[:2])
         scratch = argument(f, places[2]) if self.scratch and places[2] is not None else ""
+        work = plan.tiles * max(plan.rows, FEW) * plan.panels * plan.vectors * product.k
+        cost = 10 + work * (0.3 if f.module.target.vector_bytes > 32 else 0.15)
+        self.run = asks(f, places[3], cost)
+        self.slow, self.round = slow_loop([self.blocks, plan.tiles, plan.panels], cost)
         self.store.begin(f)
         waiting = plan.tiles * plan.panels if self.blocks > 1 else 1
         self.sums = self._room(plan.rows * self.panel * self.number.width * waiting)
@@ -189,10 +219,14 @@ class _Writer:
                 at_b = self._start(b, product.b, batch)
             self._item(at_a, at_b, batch, down, side)
         f.do("ret i32 0")
-        work = plan.tiles * max(plan.rows, FEW) * plan.panels * plan.vectors * product.k
-        pace = 0.3 if f.module.target.vector_bytes > 32 else 0.15
         items = product.stacks * self.down * self.side
-        return Kernel(name, items, 10 + work * pace, self.scratch)
+        return Kernel(name, items, cost, self.scratch, self.run is not None)
+
+    def _loop(self, place: int, start: str, stop: str, step: int = 1) -> Loop:
+        """A loop of an item (0: over blocks, 1: over tiles, 2: over panels); one of them asks,
+        where the item takes long."""
+        run = self.run if place == self.slow else None
+        return long_loop(self.f, run, start, stop, step, each=self.round)
 
     def _room(self, size: int) -> str:
         return self.f.var("i8", count=size, align=64)
@@ -217,7 +251,7 @@ class _Writer:
         if self.blocks == 1:
             self._block(a, b, "0", str(k), tiles, panels, batch)
             return
-        with f.loop("0", str(k), str(plan.terms)) as start:
+        with self._loop(0, "0", str(k), plan.terms) as start:
             count = least(f, minus(f, str(k), start), str(plan.terms))
             self._block(a, b, start, count, tiles, panels, batch)
 
@@ -249,19 +283,21 @@ class _Writer:
         if self.blocks > 1:
             more = f(f"icmp ne i64 {start}, 0")
             done = f(f"icmp sge i64 {plus(f, start, count)}, {product.k}")
-        with f.loop(*tiles) as t:
+        with self._loop(1, *tiles) as t:
             row = self._row(t)
             if plan.a == "shared":
                 at_a = address(f, a, times(f, t, self.a_tile))
             else:
                 at_a = address(f, a, times(f, row, product.a.row * number.size))
-            if plan.a == "own":
+            if plan.a == "own" and 0 in self.prologues:
+                self._compute(self.a_room, batch, row, (start, count))
+            elif plan.a == "own":
                 lines = [str(plan.rows), count][:: 1 if self.along else -1]
                 self._call(copy(f.module, number), at_a, self.a_step, self.a_room, self.a_pitch,
                            *lines)  # fmt: skip
-                at_a = self.a_room
+            at_a = self.a_room or at_a
             a_step = self.a_step if plan.a == "place" else self.a_pitch
-            with f.loop(*panels) as p:
+            with self._loop(2, *panels) as p:
                 near = minus(f, p, panels[0])
                 b_step = self.b_step if plan.b == "place" else self.panel * width
                 if plan.b == "own":
@@ -356,14 +392,20 @@ class _Writer:
         row = times(f, t, rows)
         return row if m % rows == 0 else least(f, row, str(m - rows))
 
+    def _compute(self, dst: str, batch: Sequence[str], row: str, terms: tuple[str, str]) -> None:
+        """Compute some terms (the first, how many) of a tile of a, in place of a copy."""
+        rows, write = (row, str(self.plan.rows)), self.prologues[0].lines
+        write(self.f, self.number, dst, self.a_pitch, batch, rows, terms, self.along)
+
     def _copy_panel(
         self, b: str, dst: str, p: str, terms: tuple[str, str], batch: Sequence[str]
     ) -> None:
         """Copy some terms (the first, which `b` is at, and how many) of a panel of b."""
         f, product, number = self.f, self.product, self.number
-        if self.prologue is not None:
+        if 1 in self.prologues:
             left = times(f, p, self.panel)
-            write = self.prologue.panel if self.straight else self.prologue.turned
+            right = self.prologues[1]
+            write = right.panel if self.straight else right.turned
             write(f, number, dst, batch, terms, left, self.plan.vectors, product.n)
             return
         count = terms[1]
@@ -374,9 +416,9 @@ class _Writer:
             name = panel(f.module, number, self.plan.vectors)
             self._call(name, src, self.b_step, dst, step, count, cols)
         else:
-            # The last block of terms may be the shortest one.
-            last = product.k % self.plan.terms if self.plan.b == "own" else 0
-            name = turn(f.module, number, last or min(product.k, self.plan.terms))
+            # The last block or part of terms may be the shortest one.
+            whole = min(product.k, self.plan.terms if self.plan.b == "own" else self.copied)
+            name = turn(f.module, number, product.k % whole or whole)
             self._call(name, src, self.b_step, dst, step, cols, count)
 
     def _call(

@@ -8,6 +8,7 @@ from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import fold
 from weft.codegen.matmul.product import Product
 from weft.codegen.scalar.vec import vector_type
+from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 
 __all__ = ["dots"]
@@ -20,7 +21,7 @@ def dots(
     name: str,
     product: Product,
     number: Number,
-    places: tuple[int, int],
+    places: tuple[int, int, int | None],
     store: Store,
 ) -> list[Kernel]:
     """The kernel of a product of one row, the terms of each operand lying side by side.
@@ -35,7 +36,9 @@ def dots(
     groups = -(-n // columns)
     per_item = max(1, min(groups, _ITEM // max(1, columns * k // lanes)))
     side = -(-groups // per_item)
-    a, b = (argument(f, place) for place in places)
+    a, b = (argument(f, place) for place in places[:2])
+    cost = 20 + per_item * columns * k / lanes * 0.5
+    run = asks(f, places[2], cost)
     store.begin(f)
     with f.loop("%begin", "%end") as item:
         stack, part = divided(f, item, side)
@@ -52,11 +55,10 @@ def dots(
         with f.loop(first, least(f, plus(f, first, str(per_item)), str(groups))) as group:
             column = least(f, times(f, group, columns), str(n - columns))
             line = address(f, at[1], times(f, column, product.b.column * number.size))
-            sums = _sums(f, product, number, at[0], line, columns, lanes)
+            sums = _sums(f, product, number, at[0], line, columns, lanes, run)
             _put(f, store, number, sums, [*batch, "0"], column, times(f, group, columns), product)
     f.do("ret i32 0")
-    cost = 20 + per_item * columns * k / lanes * 0.5
-    return [Kernel(name, product.stacks * side, cost)]
+    return [Kernel(name, product.stacks * side, cost, stops=run is not None)]
 
 
 def _offset(f: Function, start: int, steps: tuple[int, ...], batch: list[str], size: int) -> str:
@@ -67,7 +69,14 @@ def _offset(f: Function, start: int, steps: tuple[int, ...], batch: list[str], s
 
 
 def _sums(
-    f: Function, product: Product, number: Number, row: str, line: str, columns: int, lanes: int
+    f: Function,
+    product: Product,
+    number: Number,
+    row: str,
+    line: str,
+    columns: int,
+    lanes: int,
+    run: str | None,
 ) -> str:
     """A vector of the dot products of a row with `columns` columns."""
     k, kind = product.k, vector_type(number.kind, lanes)
@@ -86,7 +95,7 @@ def _sums(
     stride = wide * lanes
     main = k // stride * stride
     if main:
-        with f.loop("0", str(main), str(stride)) as p:
+        with long_loop(f, run, "0", str(main), stride, each=0.5 * columns * wide) as p:
             for u in range(wide):
                 add(p, u)
     for u in range(-(-(k - main) // lanes)):

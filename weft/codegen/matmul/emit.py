@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.codegen.kernel import Kernel, Store
-from weft.codegen.matmul.blocked import Source, blocked
+from weft.codegen.matmul.blocked import NOTHING, blocked
 from weft.codegen.matmul.dots import dots
 from weft.codegen.matmul.empty import empty
 from weft.codegen.matmul.flip import flipped, flipped_store
 from weft.codegen.matmul.numbers import number_of
-from weft.codegen.matmul.plan import choose
+from weft.codegen.matmul.plan import choose, computed_once
 from weft.codegen.matmul.product import Product
+from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Tiles
 from weft.codegen.target import Target
 from weft.codegen.text import Module
@@ -27,17 +29,20 @@ def emit(
     b: int,
     store: Store,
     scratch: int | None = None,
-    prologue: Source | None = None,
+    prologues: Mapping[int, Source] = NOTHING,
     *,
     ops: int = 1,
+    run: int | None = None,
 ) -> list[Kernel] | None:
     """The kernels that compute a product, run one after the other.
 
-    `a`, `b` and `scratch` are places in `%args`. What a kernel writes to scratch the next one
-    reads. Without a place for it there is none: large products are then slower. `ops` says about
-    how many ops the store takes for an element.
+    `a`, `b`, `scratch` and `run` are places in `%args`. What a kernel writes to scratch the next
+    one reads. Without a place for it there is none: large products are then slower. Without one for
+    the run, items that take long cannot be stopped. `ops` says about how many ops the store takes
+    for an element.
 
-    `prologue` computes the elements of b where they are packed, see `packs_once`: they lie nowhere.
+    `prologues` compute the elements of a (0) or b (1) where they are packed, see `packs_once`: they
+    lie nowhere.
 
     None where there is no kernel: of complex numbers, or for operands in which neither rows nor
     columns lie side by side (a copy does).
@@ -56,20 +61,30 @@ def emit(
         store = flipped_store(product, store)
         product, a, b = flipped(product), b, a
     if product.m == 1 and product.a.column == product.b.row == 1:
-        return dots(module, name, product, number, (a, b), store)
+        return dots(module, name, product, number, (a, b, run), store)
     known = Tiles(module, number, across=product.a.column != 1)
     plan = choose(product, number, module.target, scratch is not None, known)
-    if prologue is not None and plan.b == "place":
+    if 0 in prologues:
+        once = computed_once(product, number, module.target)
+        assert once is not None
+        plan = once
+    if 1 in prologues and plan.b == "place":
         plan = replace(plan, b="own")
-    return blocked(module, name, product, number, plan, (a, b, scratch), store, prologue, ops=ops)
+    places = (a, b, scratch, run)
+    return blocked(module, name, product, number, plan, places, store, prologues, ops=ops)
 
 
-def packs_once(product: Product, target: Target) -> bool:
-    """Whether a product with memory for copies makes exactly one of its right operand."""
+def packs_once(product: Product, target: Target, side: int = 1) -> bool:
+    """Whether a product with memory for copies makes exactly one of its right operand, or, where
+    `side` is 0, may make one of its left operand that is no slower than none."""
     number = number_of(product.dtype)
     product = product.settled()
     if number is None or not product.k or min(product.m, product.n) < 2:
         return False
+    if side == 0:
+        again = product.stacks > 1 and not all(product.a.batch)
+        lies = 1 in (product.b.row, product.b.column)  # else it is put in order first
+        return lies and not again and computed_once(product, number, target) is not None
     plan = choose(product, number, target, True, ())
     tiles = -(-product.m // plan.rows)
     copies = -(-tiles // plan.tiles)  # by items below each other

@@ -11,7 +11,7 @@ from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.product import Product
 from weft.codegen.target import Target
 
-__all__ = ["FEW", "NEAR", "Plan", "choose", "even", "up"]
+__all__ = ["FEW", "NEAR", "Plan", "choose", "computed_once", "even", "up"]
 
 #: Where a tile reads an operand: where it lies, in a copy made by its thread, or in one that all
 #: threads share.
@@ -20,9 +20,12 @@ Read = Literal["place", "own", "shared"]
 FEW = 4  # rows: with fewer, reading a vector of b takes longer than multiplying it
 NEAR = 32 << 10  # bytes of b that stay in the first cache, wherever they lie
 ITEM = 200_000  # about how many multiplications of vectors make an item
+SECOND = 1 << 20  # bytes of the second cache, about
 PANELS = 256 << 10  # bytes of b that an item reads again and again: they stay in the second cache
 TERMS = 1024  # of a tile of which a thread makes a copy
+COMPUTED = 128 << 10  # bytes of a tile of a that a thread computes
 SUMS = 128 << 10  # bytes of sums that wait for their next block
+MOST_TERMS = 1 << 20  # of a block: between blocks a run can be ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,16 @@ def choose(
         b = "place" if panels == 1 or seldom else "own"
     # Tiles of an item. Where few rows meet b, the time goes into reading it.
     count = max(1, ITEM // (max(rows, FEW) * vectors * k))
-    if a == b == "place":
-        if panels == 1 or count < tiles:
-            return Plan(rows, vectors, even(tiles, min(tiles, count)), panels, k, a, b)
-        side = even(panels, max(1, min(panels, count // tiles)))
-        return Plan(rows, vectors, tiles, side, k, a, b)
-
     line = panel * number.width  # bytes of a term of a panel
+    if a == b == "place":
+        down, side = even(tiles, min(tiles, count)), panels
+        if panels > 1 and count >= tiles:
+            down, side = tiles, even(panels, max(1, min(panels, count // tiles)))
+        terms = even(k, MOST_TERMS)
+        if terms < k:
+            side = even(panels, max(1, min(side, SUMS // (rows * line * down))))
+        return Plan(rows, vectors, down, side, terms, a, b)
+
     terms = k if k * line <= PANELS else even(k, PANELS // line // 2)
     if a == "own" and terms > TERMS:  # its copy must fit the stack beside that of b
         terms = even(k, TERMS)
@@ -108,7 +114,35 @@ def choose(
         down = min(down, max(1, SUMS // (rows * line * side)))
         if b == "own" and sharing and down < tiles:
             b = "shared"
+    elif side < panels and panels * k * line <= PANELS and m * k * number.size > SECOND:
+        # A panel after the other, a would come from memory again for each.
+        if b == "own" and sharing:
+            b = "shared"
+        down, side = max(1, down * side // panels), panels
     return Plan(rows, vectors, even(tiles, min(tiles, down)), even(panels, side), terms, a, b)
+
+
+def computed_once(product: Product, number: Number, target: Target) -> Plan | None:
+    """The plan in which each element of a is copied once, so that it may be computed there; None
+    where there is none, or where it is slower than to write the elements to memory first.
+
+    Either all threads share a copy, or an item has all terms and all panels of b, and they stay in
+    the second cache. A thread's own copies of terms that do not lie side by side are too narrow.
+    """
+    m, n, k = product.m, product.n, product.k
+    plan = choose(product, number, target, True, ())
+    if plan.a == "shared":
+        return plan
+    lanes = target.lanes(number.width)
+    rows, vectors = _tile(m, n, lanes, target, 14, ())
+    line = vectors * lanes * number.width  # bytes of a term of a panel
+    tiles, panels = -(-m // rows), -(-n // (vectors * lanes))
+    fits = panels * k * line <= PANELS and rows * k * number.width <= COMPUTED
+    if product.a.column != 1 or not fits:
+        return None
+    down = max(1, ITEM // (max(rows, FEW) * vectors * panels * k))
+    b: Read = "shared" if plan.b == "own" and down < tiles else plan.b
+    return Plan(rows, vectors, even(tiles, min(tiles, down)), panels, k, "own", b)
 
 
 def _together(step: int) -> int:

@@ -12,7 +12,7 @@ from weft.codegen.scalar.forms import splat, store
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
-from weft.codegen.stop import LONG, long_loop
+from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -83,14 +83,16 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
     by_lanes = whole > lanes
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
-    run = argument(f, 3) if axis.length > LONG else None
+    per_element = 3.0 / lanes if by_lanes else 1.5
+    cost = 5 + axis.length * per_element
+    run = asks(f, 3, cost)
     best_room, at_room = f.var(kind), f.var("i64")
     with f.loop("%begin", "%end") as row:
         start = axis.row_start(f, row)
         if by_lanes:
             side = _Lanes(f, kind, lanes)
             side.begin(values.load(f, source, start, lanes))
-            with long_loop(f, run, str(lanes), str(whole), lanes) as i:
+            with long_loop(f, run, str(lanes), str(whole), lanes, each=3.0) as i:
                 side.see(values.load(f, source, f(f"add i64 {start}, {i}"), lanes))
             best, at = _first_of(f, side)
         else:
@@ -106,8 +108,7 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
             f.set("i64", at_room, at)
         f.do(f"store i64 {f.get('i64', at_room)}, ptr {element(f, out, row, 8)}, align 8")
     f.do("ret i32 0")
-    per_element = 3.0 / lanes if by_lanes else 1.5
-    return Kernel(name, axis.outer, 5 + axis.length * per_element, stops=run is not None)
+    return Kernel(name, axis.outer, cost, stops=run is not None)
 
 
 def _first_of(f: Function, side: _Lanes) -> tuple[Vec, str]:
@@ -133,16 +134,16 @@ def _along_columns(module: Module, name: str, axis: Axis, values: _Values) -> Ke
     lanes = module.target.lanes(8 if values.kind == "i64" else 4)
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
-    run = argument(f, 3) if axis.length > LONG else None
+    cost = 3 + axis.length * 2.5
+    run = asks(f, 3, cost)
     side = _Lanes(f, values.kind, lanes)
     with columns(f, axis, lanes) as c:
         side.begin(values.load(f, source, c.start, lanes, c.mask))
-        with long_loop(f, run, "1", str(axis.length)) as i:
+        with long_loop(f, run, "1", str(axis.length), each=2.5) as i:
             place = f(f"add i64 {c.start}, {f(f'mul i64 {i}, {axis.inner}')}")
             side.see(values.load(f, source, place, lanes, c.mask))
         found = side.get(side.when).convert("zext", "i64")
         to = f(f"add i64 {f(f'mul i64 {c.outer}, {axis.inner}')}, {c.first}")
         store(f, int64, element(f, out, to, 8), found.name, lanes, c.mask)
     f.do("ret i32 0")
-    items = column_items(axis, lanes)
-    return Kernel(name, items, 3 + axis.length * 2.5, stops=run is not None)
+    return Kernel(name, column_items(axis, lanes), cost, stops=run is not None)

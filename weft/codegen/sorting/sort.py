@@ -12,7 +12,7 @@ from weft.codegen.indexing.access import element, words
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of
-from weft.codegen.stop import LONG, end_where_asked, long_loop
+from weft.codegen.stop import asks, end_where_asked, long_loop, takes_long
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -44,13 +44,18 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
     f = module.function(name, "i32", PARAMS)
     source, out, scratch = (argument(f, i) for i in range(3))
     per_element = 6.0 if axis.length <= _SHORT else 3.0 + 2.5 * size
-    run = argument(f, 3) if axis.length * per_element > LONG else None
+    each = axis.length * per_element
+    cost = each * rows / max(items, 1)
+    asking = asks(f, 3, cost)
+    run = asking if takes_long(each) else None  # where a row takes long, it asks itself
+    between = asking if run is None else None
     with f.loop("%begin", "%end") as item:
         pairs = element(f, scratch, f(f"mul i64 {item}, {2 * room}"), 1)
         spare = element(f, pairs, str(room), 1)
         first = f(f"udiv i64 {f(f'mul i64 {item}, {rows}')}, {max(items, 1)}")
         after = f(f"mul i64 {f(f'add i64 {item}, 1')}, {rows}")
-        with f.loop(first, f(f"udiv i64 {after}, {max(items, 1)}")) as row:
+        last = f(f"udiv i64 {after}, {max(items, 1)}")
+        with long_loop(f, between, first, last, each=each) as row:
             start = axis.row_start(f, row)
             with long_loop(f, run, "0", str(axis.length)) as k:
                 place = _at(f, start, k, axis)
@@ -85,8 +90,7 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
                     to = element(f, out, _at(f, start, k, axis), size)
                     f.do(f"store {words(size)} {value}, ptr {to}, align {size}")
     f.do("ret i32 0")
-    cost = axis.length * per_element * rows / max(items, 1)
-    return [Kernel(name, items, cost, items * 2 * room, stops=run is not None)]
+    return [Kernel(name, items, cost, items * 2 * room, stops=asking is not None)]
 
 
 def _at(f: Function, start: str, k: str, axis: Axis) -> str:

@@ -15,7 +15,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.inspect.frames import Frame, Frames
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import Program
-from weft.ops.effects import muted
+from weft.ops.effects import silently
 from weft.runtime.executable import Executable, instrumented
 
 __all__ = ["Event", "GraphRun", "copied", "noted_runs", "replayed", "silently"]
@@ -100,13 +100,3 @@ def replayed(graph: Graph, inputs: list[Any]) -> tuple[list[Any], list[Event]]:
     with silently(), no_grad():
         slots = program.run([copied(x) for x in inputs], bind, watch=watch)
     return [slots[i] for i in program.outputs], watch.events
-
-
-@contextlib.contextmanager
-def silently() -> Iterator[None]:
-    """Let the effects of graphs show nothing."""
-    before, muted.on = muted.on, True
-    try:
-        yield
-    finally:
-        muted.on = before

@@ -36,6 +36,40 @@ _OPAQUE = (
 _MOST = 200_000
 
 
+class _Slots:
+    """The attributes of an object that are in `__slots__` of its classes."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.members = [
+            found
+            for base in type(owner).__mro__
+            if "__slots__" in base.__dict__
+            for found in base.__dict__.values()
+            if isinstance(found, types.MemberDescriptorType)
+        ]
+
+    def copy(self) -> dict[types.MemberDescriptorType, Any]:
+        """Those that are set; they are read and written past what a class has for that."""
+        return {m: m.__get__(self.owner) for m in self.members if self._has(m)}
+
+    def _has(self, member: types.MemberDescriptorType) -> bool:
+        try:
+            member.__get__(self.owner)
+        except AttributeError:
+            return False
+        return True
+
+    def put_back(self, kept: dict[types.MemberDescriptorType, Any]) -> None:
+        now = self.copy()
+        for member in self.members:
+            if member in kept:
+                if member not in now or now[member] is not kept[member]:
+                    member.__set__(self.owner, kept[member])
+            elif member in now:
+                member.__delete__(self.owner)
+
+
 class _Walk:
     """Goes through all that can be reached, and tells of what it finds, each thing once."""
 
@@ -74,9 +108,14 @@ class _Walk:
             yield path, value.function
         elif isinstance(value, types.FunctionType):
             yield from self._function(path, value)
-        elif not isinstance(value, _OPAQUE) and hasattr(value, "__dict__"):
-            self.holder(value.__dict__)
-            yield from [(f"{path}.{key}", part) for key, part in vars(value).items()]
+        elif not isinstance(value, _OPAQUE):
+            slots = _Slots(value)
+            if slots.members:
+                self.holder(slots)
+                yield from [(f"{path}.{m.__name__}", part) for m, part in slots.copy().items()]
+            if hasattr(value, "__dict__"):
+                self.holder(value.__dict__)
+                yield from [(f"{path}.{key}", part) for key, part in vars(value).items()]
 
     def _function(self, path: str, function: types.FunctionType) -> Any:
         code = function.__code__
@@ -170,6 +209,8 @@ def _put_back(holder: Any, kept: Any) -> None:
                 del holder.cell_contents
         elif not _is_set(holder) or holder.cell_contents is not kept:
             holder.cell_contents = kept
+    elif isinstance(holder, _Slots):
+        holder.put_back(kept)
     elif isinstance(holder, tuple):
         names, found = holder
         names.update(found)

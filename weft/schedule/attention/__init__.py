@@ -1,5 +1,5 @@
 """Attention and its gradients, found in a graph: they become one node each."""
 
-from weft.schedule.attention.find import Fusion, attentions
+from weft.schedule.attention.find import Fusion, Known, attentions
 
-__all__ = ["Fusion", "attentions"]
+__all__ = ["Fusion", "Known", "attentions"]

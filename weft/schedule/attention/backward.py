@@ -6,7 +6,8 @@ With P the weights of the softmax, G the gradient of the result and N "may look 
     then where(N, 0, dS), where(mask, dS, 0), dS * scale     dq = dS k      dkᵀ = qᵀ dS
 
 which is what the derivative rules of the cards give after all passes. N, the mask and the scale are
-there only where the forward has them; one or two of dq, dk and dv may be missing.
+there only where the forward has them; one or two of dq, dk and dv may be missing. Of narrow floats
+dP may be cast to float32, and dS back.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from weft.schedule.attention.parts import (
     is_turned,
     made_by,
     number_of,
+    uncast,
 )
 
 __all__ = ["Backward", "End", "gradients"]
@@ -135,12 +137,13 @@ def _slopes(forward: Forward, uses: Uses) -> Iterator[tuple[Value, Value, list[N
         if times is None or _other(times, "multiply", weights) is not slope:
             continue
         inner = [outer, difference, total, times]
+        slope = uncast(slope, inner)
         if forward.nowhere is not None:
             choice = made_by(slope, "where")
             if choice is None or not _hides(choice, forward.nowhere):
                 continue
             inner.append(choice)
-            slope = choice.inputs[2]
+            slope = uncast(choice.inputs[2], inner)
         product = made_by(slope, "matmul")
         if product is None or not is_turned(product.inputs[1], forward.v):
             continue
@@ -154,28 +157,52 @@ def _after(value: Value, forward: Forward, uses: Uses, inner: list[Node]) -> Val
     """What is left of the gradient of the scores after masks and scale."""
     nowhere, mask = forward.nowhere, forward.masked_by
     if nowhere is not None:
-        hidden = uses.find(value, "where", lambda node: _hides(node, nowhere))
-        if hidden is None or hidden.inputs[2] is not value:
+        hidden = uses.reach(
+            value,
+            "where",
+            inner,
+            lambda node, value: _hides(node, nowhere) and node.inputs[2] is value,
+        )
+        if hidden is None:
             return None
         inner.append(hidden)
         value = hidden.outputs[0]
     if mask is not None and mask.tensor_type.dtype is dtypes.bool:
-        masked = uses.find(value, "where")
-        if masked is None or masked.inputs[0] is not mask or masked.inputs[1] is not value:
+        masked = uses.reach(
+            value,
+            "where",
+            inner,
+            lambda node, value: node.inputs[0] is mask and node.inputs[1] is value,
+        )
+        if masked is None:
             return None
         if not is_number(masked.inputs[2], 0.0):
             return None
         inner.append(masked)
         value = masked.outputs[0]
     if forward.scaling is not None:
-        scaled = uses.find(value, forward.scaling.op.name)
-        if scaled is None or scaled.inputs[0] is not value:
+        scaled = uses.reach(
+            value, forward.scaling.op.name, inner, lambda node, value: node.inputs[0] is value
+        )
+        if scaled is None:
             return None
         if number_of(scaled) != number_of(forward.scaling):
             return None
         inner.append(scaled)
         value = scaled.outputs[0]
-    return value
+    return _as_operand(value, forward, uses, inner)
+
+
+def _as_operand(value: Value, forward: Forward, uses: Uses, inner: list[Node]) -> Value | None:
+    """The value, or what it is cast to, that has the dtype of what it is multiplied by."""
+    dtype = forward.q.tensor_type.dtype
+    if value.tensor_type.dtype is dtype:
+        return value
+    cast = uses.find(value, "astype", lambda node: node.outputs[0].tensor_type.dtype is dtype)
+    if cast is None:
+        return None
+    inner.append(cast)
+    return cast.outputs[0]
 
 
 def _hides(node: Node, nowhere: Value) -> bool:

@@ -5,7 +5,9 @@
 
 q is (…, queries, features), k (…, keys, features), v (…, keys, values); k and v may be shared along
 axes before those. lse is, for each query, the logarithm of the sum of exp(score): what the backward
-needs to make the weights again. Attributes:
+needs to make the weights again. All is computed in float32 where operands are narrower: lse and
+the result are float32 then, as the backward takes the result from what is large: rounded, it would
+tell. Gradients are rounded once. Attributes:
 
     scale   what scores are multiplied by
     causal  a query looks only at keys no later than itself
@@ -15,14 +17,16 @@ needs to make the weights again. Attributes:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.base.dtypes import NARROW_FLOATS, DType, float32
 from weft.ir.op import Cost, Op
 from weft.ir.types import TensorType
 
-__all__ = ["ATTENTION", "ATTENTION_GRAD", "turned_back"]
+__all__ = ["ATTENTION", "ATTENTION_GRAD", "computed_in", "turned_back"]
 
 Axes = tuple[int, ...]
 
@@ -30,6 +34,10 @@ Axes = tuple[int, ...]
 def turned_back(axes: Axes) -> Axes:
     """The permutation that undoes another."""
     return tuple(int(i) for i in np.argsort(axes))
+
+
+def computed_in(dtype: DType) -> DType:
+    return float32 if dtype in NARROW_FLOATS else dtype
 
 
 def _ordered(kind: TensorType, shape: Any, axes: Axes) -> TensorType:
@@ -47,7 +55,8 @@ def _type(
     axes: Axes,
 ) -> tuple[TensorType, TensorType]:
     rows = q.shape[:-1]
-    return _ordered(q, (*rows, v.shape[-1]), axes), q.like(shape=rows)
+    made = q.like(dtype=computed_in(q.dtype))
+    return _ordered(made, (*rows, v.shape[-1]), axes), made.like(shape=rows)
 
 
 def _grad_type(
@@ -73,8 +82,14 @@ def _turned(xp: Any, x: Any) -> Any:
     return xp.permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+def _wide(xp: Any, *given: Any) -> list[Any]:
+    """Narrow floats as what they are computed in."""
+    narrow = [dtype.numpy for dtype in NARROW_FLOATS]
+    return [xp.astype(x, xp.float32) if x.dtype in narrow else x for x in given]
+
+
 def _scores(
-    xp: Any, q: Any, k: Any, mask: tuple[Any, ...], scale: float, causal: bool
+    xp: Any, q: Any, k: Any, mask: Sequence[Any], scale: float, causal: bool
 ) -> tuple[Any, Any]:
     """All scores, and where they count."""
     scores = xp.matmul(q, _turned(xp, k)) * scale
@@ -91,7 +106,8 @@ def _scores(
 def _values(
     xp: Any, q: Any, k: Any, v: Any, *mask: Any, scale: float, causal: bool, blank: bool, axes: Axes
 ) -> Any:
-    scores, _ = _scores(xp, q, k, mask, scale, causal)
+    q, k, v, *masks = _wide(xp, q, k, v, *mask)
+    scores, _ = _scores(xp, q, k, masks, scale, causal)
     top = xp.max(scores, axis=-1, keepdims=True)
     nowhere = top == -xp.inf
     top = xp.where(nowhere, 0.0, top) if blank else top
@@ -118,7 +134,9 @@ def _grad_values(
     blank: bool,
     axes: tuple[Axes, Axes, Axes],
 ) -> Any:
-    scores, counts = _scores(xp, q, k, mask, scale, causal)
+    dtype = q.dtype
+    q, k, v, g, *masks = _wide(xp, q, k, v, g, *mask)
+    scores, counts = _scores(xp, q, k, masks, scale, causal)
     lse = xp.reshape(lse, (*lse.shape, 1))
     weights = xp.exp(scores - lse)
     slopes = xp.matmul(g, _turned(xp, v)) - xp.sum(g * out, axis=-1, keepdims=True)
@@ -130,7 +148,9 @@ def _grad_values(
         xp.matmul(_turned(xp, slopes), q),
         xp.matmul(_turned(xp, weights), g),
     )
-    return tuple(xp.permute_dims(x, order) for x, order in zip(made, axes, strict=True))
+    return tuple(
+        xp.astype(xp.permute_dims(x, order), dtype) for x, order in zip(made, axes, strict=True)
+    )
 
 
 def _pairs(q: TensorType, k: TensorType, causal: bool) -> int:

@@ -1,7 +1,8 @@
 """Attention found in a graph: softmax(q kᵀ · scale + mask) v, and its gradients where they are.
 
 The nodes become one node, or two: `attention` and `attention_grad`, whose kernels never write the
-scores. Where anybody else looks at scores or weights, all is computed as the graph says.
+scores. Where anybody else looks at scores or weights, all is computed as the graph says. Of narrow
+floats scores may be cast to float32 on the way, and weights back.
 """
 
 from __future__ import annotations
@@ -12,14 +13,25 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dtypes import NARROW_FLOATS
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.op import OPS
 from weft.schedule.attention.backward import Backward, gradients
-from weft.schedule.attention.cards import ATTENTION, ATTENTION_GRAD, Axes, turned_back
-from weft.schedule.attention.parts import Forward, Uses, is_number, made_by, number_of, swapped
+from weft.schedule.attention.cards import ATTENTION, ATTENTION_GRAD, Axes, computed_in, turned_back
+from weft.schedule.attention.parts import (
+    Forward,
+    Uses,
+    is_number,
+    is_rounding,
+    made_by,
+    number_of,
+    swapped,
+    uncast,
+)
 
-__all__ = ["Fusion", "attentions"]
+__all__ = ["Fusion", "Known", "attentions"]
 
+FLOATS = (dtypes.float64, dtypes.float32, dtypes.float16, dtypes.bfloat16)
 #: Columns of q, k and v at most: of wider ones a block does not fit a kernel's stack.
 WIDEST, WIDEST_BACK = 1024, 512
 
@@ -32,7 +44,7 @@ class Fusion:
     backward: Backward | None
     inner: frozenset[Node]  # that are left out, without the ends
 
-    def replace(self, builder: Builder, end: Node, known: dict[Fusion, Value]) -> None:
+    def replace(self, builder: Builder, end: Node, known: Known) -> None:
         """Put the card in the place of an end; `known` keeps what the backward needs."""
         if end is self.forward.end:
             self._begin(builder, known)
@@ -46,20 +58,28 @@ class Fusion:
         attrs = {"scale": at.scale, "causal": at.causal, "blank": at.blank}
         return [builder[at.q], k, builder[at.v]], mask, attrs
 
-    def _begin(self, builder: Builder, known: dict[Fusion, Value]) -> None:
+    def _begin(self, builder: Builder, known: Known) -> None:
         at = self.forward
         given, mask, attrs = self._operands(builder)
         node = builder.graph.add(
             ATTENTION, *given, *mask, location=at.end.location, axes=at.axes, **attrs
         )
-        result, known[self] = node.outputs
-        builder.forward(at.end.outputs, [_natural(builder, result, at.axes)])
+        result, lse = node.outputs
+        known[self] = _natural(builder, result, at.axes), lse
+        dtype = at.q.tensor_type.dtype
+        if result.tensor_type.dtype is dtype:
+            made = known[self][0]
+        else:  # rounded in registers; the views come after that
+            narrow = builder.add(OPS["astype"], result, dtype=dtype)
+            made = _natural(builder, narrow, at.axes)
+        builder.forward(at.end.outputs, [made])
 
-    def _back(self, builder: Builder, known: dict[Fusion, Value]) -> None:
-        at, back = self.forward, self.backward
+    def _back(self, builder: Builder, known: Known) -> None:
+        back = self.backward
         assert back is not None
         given, mask, attrs = self._operands(builder)
-        more = [builder[at.end.outputs[0]], builder[back.grad], known[self]]
+        result, lse = known[self]
+        more = [result, builder[back.grad], lse]
         axes = tuple(end.axes for end in back.ends)
         first = next(end.node for end in back.ends if end.node is not None)
         node = builder.graph.add(
@@ -71,6 +91,10 @@ class Fusion:
                 if end.turned:
                     value = builder.add(OPS["permute_dims"], value, axes=swapped(value))
                 builder.forward(end.node.outputs, [value])
+
+
+#: Of an attention its result, as it was computed, and lse.
+Known = dict[Fusion, tuple[Value, Value]]
 
 
 def _natural(builder: Builder, value: Value, axes: Axes) -> Value:
@@ -105,6 +129,8 @@ def _fusion(forward: Forward, uses: Uses) -> Fusion | None:
     ends = {forward.end} if backward is None else {forward.end, *backward.nodes}
     if not all(uses.only_by(node, inner | ends) for node in inner):
         return None
+    if forward.q.tensor_type.dtype not in NARROW_FLOATS and any(map(is_rounding, inner)):
+        return None  # what is wide, and rounded on purpose
     if backward is not None:
         widest = max(forward.q.tensor_type.shape[-1], forward.v.tensor_type.shape[-1])
         place = uses.place
@@ -123,21 +149,21 @@ def _matched(softmax: Node, uses: Uses) -> Forward | None:
     if softmax.attrs["axis"] != last:
         return None
     inner = [softmax]
-    scores, nowhere = softmax.inputs[0], None
+    scores, nowhere = uncast(softmax.inputs[0], inner), None
     found = _hidden(scores, last)
     if found is not None:  # where(nowhere, 0, softmax(where(nowhere, 0, scores)))
         choice, every, equal = found
-        looked = uses.find(weights, "where", lambda node: node.inputs[0] is choice.inputs[0])
+        looked = uses.reach(
+            weights, "where", inner, lambda node, _: node.inputs[0] is choice.inputs[0]
+        )
         if looked is None or not is_number(looked.inputs[1], 0.0):
             return None
         inner += [choice, every, equal, looked]
         scores, nowhere, weights = choice.inputs[2], choice.inputs[0], looked.outputs[0]
-    end = uses.find(weights, "matmul", lambda node: node.inputs[0] is weights)
-    mask, product, scaling, more = _masked(scores)
+    end = uses.reach(weights, "matmul", inner, lambda node, value: node.inputs[0] is value)
+    mask, product, scaling, more = _masked(uncast(scores, inner))
     if product is None or end is None:
         return None
-    if scaling is not None:
-        more.append(scaling)
     q, k_turned = product.inputs
     if not _fits(q, k_turned, end.inputs[1], mask, end):
         return None
@@ -153,7 +179,7 @@ def _matched(softmax: Node, uses: Uses) -> Forward | None:
         causal,
         nowhere,
         scaling,
-        weights,
+        end.inputs[0],
         (*inner, *more, product),
         uses.order(end.outputs[0]),
     )
@@ -175,30 +201,35 @@ def _hidden(chosen: Value, last: int) -> tuple[Node, Node, Node] | None:
 
 def _masked(scores: Value) -> tuple[Value | None, Node | None, Node | None, list[Node]]:
     """The mask on scores, the product they come from, what scales it, and the nodes between."""
-    product, scaling = _scaled(scores)
+    product, scaling, more = _scaled(scores)
     if product is not None:
-        return None, product, scaling, []
+        return None, product, scaling, more
     choice = made_by(scores, "where")
     if choice is not None and is_number(choice.inputs[2], -np.inf):
-        product, scaling = _scaled(choice.inputs[1])
-        return choice.inputs[0], product, scaling, [choice]
+        product, scaling, more = _scaled(choice.inputs[1])
+        return choice.inputs[0], product, scaling, [*more, choice]
     added = made_by(scores, "add")
     if added is not None:
         for mask, other in (added.inputs, reversed(added.inputs)):
-            product, scaling = _scaled(other)
+            product, scaling, more = _scaled(other)
             if product is not None:
-                return mask, product, scaling, [added]
+                return mask, product, scaling, [*more, added]
     return None, None, None, []
 
 
-def _scaled(value: Value) -> tuple[Node | None, Node | None]:
-    """A product, and the node that multiplies it by a number or divides it by one, or None."""
+def _scaled(value: Value) -> tuple[Node | None, Node | None, list[Node]]:
+    """A product, the node that multiplies it by a number or divides it by one, or None; and the
+    nodes behind the product."""
+    more: list[Node] = []
+    value = uncast(value, more)
     scaling = made_by(value, "multiply") or made_by(value, "divide")
     if scaling is None:
-        return made_by(value, "matmul"), None
+        return made_by(value, "matmul"), None, more
     if number_of(scaling) is None:
-        return None, None
-    return made_by(scaling.inputs[0], "matmul"), scaling  # constants stand on the right
+        return None, None, []
+    more.append(scaling)
+    value = uncast(scaling.inputs[0], more)  # constants stand on the right
+    return made_by(value, "matmul"), scaling, more
 
 
 def _is_causal(mask: Value) -> bool:
@@ -235,7 +266,7 @@ def _counted(value: Value) -> tuple[int, ...] | None:
 def _fits(q: Value, k_turned: Value, v: Value, mask: Value | None, end: Node) -> bool:
     kinds = [value.tensor_type for value in (q, k_turned, v)]
     out = end.outputs[0].tensor_type
-    if kinds[0].dtype not in (dtypes.float32, dtypes.float64) or kinds[0].ndim < 2:
+    if kinds[0].dtype not in FLOATS or kinds[0].ndim < 2:
         return False
     if any(kind.ndim != out.ndim or kind.dtype is not out.dtype for kind in kinds):
         return False
@@ -243,4 +274,5 @@ def _fits(q: Value, k_turned: Value, v: Value, mask: Value | None, end: Node) ->
         return False
     if max(kinds[0].shape[-1], kinds[2].shape[-1]) > WIDEST:
         return False
-    return mask is None or mask.tensor_type.dtype in (dtypes.bool, out.dtype)
+    known = (dtypes.bool, out.dtype, computed_in(out.dtype))
+    return mask is None or mask.tensor_type.dtype in known

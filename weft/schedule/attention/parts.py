@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.ir.graph import Graph, Node, Value
 from weft.schedule.attention.cards import Axes
 
-__all__ = ["Forward", "Uses", "is_number", "is_turned", "made_by", "number_of", "swapped"]
+__all__ = [
+    "Forward",
+    "Uses",
+    "is_number",
+    "is_rounding",
+    "is_turned",
+    "made_by",
+    "number_of",
+    "swapped",
+    "uncast",
+]
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,20 @@ class Uses:
             (node for node in self._users[value] if node.op.name == op and fits(node)), None
         )
 
+    def reach(
+        self, value: Value, op: str, inner: list[Node], fits: Callable[[Node, Value], bool]
+    ) -> Node | None:
+        """As `find`, of what a value is cast to if not of itself: the cast goes to `inner`."""
+        found = self.find(value, op, lambda node: fits(node, value))
+        cast = self.find(value, "astype", is_rounding) if found is None else None
+        if cast is None:
+            return found
+        made = cast.outputs[0]
+        found = self.find(made, op, lambda node: fits(node, made))
+        if found is not None:
+            inner.append(cast)
+        return found
+
     def only_by(self, node: Node, members: Collection[Node]) -> bool:
         """Whether nobody else uses what a node gives."""
         return not any(
@@ -93,6 +118,26 @@ class Uses:
 def made_by(value: Value, op: str) -> Node | None:
     node = value.node
     return node if node is not None and node.op.name == op else None
+
+
+def is_rounding(node: Node) -> bool:
+    """Whether a node casts a narrow float to float32, or back: the kernels compute in float32
+    throughout, and need neither."""
+    if node.op.name != "astype":
+        return False
+    one, other = (value.tensor_type.dtype for value in (node.inputs[0], node.outputs[0]))
+    return (one in NARROW_FLOATS and other is float32) or (
+        one is float32 and other in NARROW_FLOATS
+    )
+
+
+def uncast(value: Value, inner: list[Node]) -> Value:
+    """What a value was before it was cast, if it was: the cast goes to `inner`."""
+    cast = value.node
+    if cast is None or not is_rounding(cast):
+        return value
+    inner.append(cast)
+    return cast.inputs[0]
 
 
 def is_number(value: Value, number: float) -> bool:
