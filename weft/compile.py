@@ -107,8 +107,8 @@ def trace(
 
 
 def _expected(traced: Traced, backend: str) -> Traced:
-    """A function that will be called: what it takes to run it is made ready meanwhile, and to
-    compile it, if none was like it."""
+    """A function that will be called: its first call shall not wait for what can be loaded now.
+    That is LLVM, too, where no process has captured the function as it is."""
     if backend == "native":
         make_ready(compiles=not traced.is_kept())
     return traced

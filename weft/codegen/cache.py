@@ -8,19 +8,17 @@ What is kept where, and how much, is in `weft/base/store.py`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.base import store
 from weft.base.errors import InternalError
 from weft.codegen import llvm
-from weft.codegen.jit import Library, before_forks, link, load_llvm, object_codes
+from weft.codegen.jit import Library, link, object_codes
 from weft.codegen.target import Target, host
 
 __all__ = ["Code", "Loaded", "Request", "cached", "prepare"]
@@ -84,7 +82,6 @@ def cached(
         return found
     if code is None:
         code = make()
-    _wait_for_preparation()
     others = {_name(about, None, target): described for about, described in beside}
     more = {
         at: described()
@@ -115,50 +112,25 @@ def _from_disk(name: str, target: Target) -> Loaded | None:
     return Loaded(library, about["meta"], {"load": time.perf_counter() - start})
 
 
-def prepare(requests: Sequence[Request], with_llvm: bool) -> None:
-    """Make the code of some requests ready beside what goes on, and LLVM if there will be more to
-    compile: for who knows that it is going to be asked for. Each is done once."""
-    with _starting:
-        for of_llvm in (False, True):
-            if of_llvm not in _preparations and (with_llvm or not of_llvm):
-                # No daemon: Python waits for its end before LLVM is taken apart.
-                thread = threading.Thread(target=_prepare, args=(requests, of_llvm), daemon=False)
-                with contextlib.suppress(RuntimeError):  # there are too many threads
-                    thread.start()
-                    _preparations[of_llvm] = thread
-
-
-_preparations: dict[bool, threading.Thread] = {}
-_starting = threading.Lock()
-
-
-def _prepare(requests: Sequence[Request], with_llvm: bool) -> None:
-    with contextlib.suppress(Exception), before_forks():  # who needs the code will be told
-        target = host()
-        if with_llvm:
-            load_llvm(target)
-            return
-        todo: dict[str, Code] = {}
-        for key, make in requests:
-            at = _name(key, None, target)
-            found = _from_disk(at, target)
-            if found is None:
-                todo[at] = make()
-            else:
-                _waiting[at] = found
-        for (at, code), parts in zip(todo.items(), _compiled(todo.values(), target), strict=True):
+def prepare(requests: Sequence[Request]) -> None:
+    """Load the code of some requests, or compile all of it at once: it will be asked for next."""
+    target = host()
+    todo: dict[str, Code] = {}
+    for key, make in requests:
+        at = _name(key, None, target)
+        found = _waiting.get(at) or _from_disk(at, target)
+        if found is None:
+            todo[at] = make()
+        else:
+            _waiting[at] = found
+    if todo:
+        for (at, code), parts in zip(
+            todo.items(), _compiled([*todo.values()], target), strict=True
+        ):
             _waiting[at] = _kept(at, code, parts, target)
 
 
-def _wait_for_preparation() -> None:
-    for thread in list(_preparations.values()):
-        if thread is not threading.current_thread():
-            thread.join()
-
-
-def _compiled(codes: Collection[Code], target: Target) -> list[list[bytes]]:
-    if not codes:
-        return []  # LLVM need not be there for that
+def _compiled(codes: Sequence[Code], target: Target) -> list[list[bytes]]:
     return object_codes([code.text for code in codes], target, [code.brief for code in codes])
 
 

@@ -37,16 +37,10 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-@contextmanager
-def before_forks() -> Iterator[None]:
-    """Inside, only this thread (and those that work for it) is in LLVM; forks wait for its end."""
+def load_llvm() -> None:
+    """Load LLVM, and make what it needs to make code for this machine."""
     with _lock:
-        yield
-
-
-def load_llvm(target: Target) -> None:
-    """Load LLVM, and make what it needs to make code for a target."""
-    _Engine.of(target).machine(0)
+        _Engine.of(host()).machine(0)
 
 
 class Library:

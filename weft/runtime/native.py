@@ -16,6 +16,7 @@ from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
 from weft.codegen.control.stacks import OUT_OF_MEMORY
+from weft.codegen.jit import load_llvm
 from weft.codegen.program import RAISED, SMALL_CONSTANT, NotNative, Program
 from weft.codegen.scheduled import scheduled
 from weft.codegen.steps import GraphCode, described
@@ -79,9 +80,11 @@ def native(
 
 
 def make_ready(compiles: bool) -> None:
-    """Make, beside what goes on, what every program needs, as one is going to run; and what it
-    needs to be compiled, if it `compiles`."""
-    prepare([*pool_request(), *call_request()], compiles)
+    """Load what every program needs, as one is going to run; and LLVM, if it must be compiled."""
+    prepare([*pool_request(), *call_request()])
+    pool_address()
+    if compiles:
+        load_llvm()
 
 
 class NativeProgram:
