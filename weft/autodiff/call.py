@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,24 +77,33 @@ class FreedNode(CallNode):
         return tuple([x._node for x in self.sources])
 
 
+@functools.lru_cache(maxsize=1024)
 def freed_node(
-    label: str, types: Sequence[TensorType]
+    label: str, kinds: tuple[TensorType, ...]
 ) -> Callable[[Sequence[Tensor], Sequence[Tensor]], None]:
     """What gives results of these types the history of a call through which no gradient passes any
     more: `give(sources, results)`."""
-    kinds = tuple(types)
-    shape = kinds[0].shape if len(kinds) == 1 else ()
+    # What is the same in each call is the class's: each call makes a node.
+    common = {
+        "backward": staticmethod(FREED),
+        "differentiable": staticmethod(FREED),
+        "release": staticmethod(FREED),
+        "label": label,
+        "types": kinds,
+        "shape": kinds[0].shape if len(kinds) == 1 else (),
+    }
+    single = len(kinds) == 1
+    made = type("FreedNode", (FreedNode,), {"__slots__": (), **common})
 
     def give(sources: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        node = FreedNode()
+        node: FreedNode = made()
         node.sources = sources
-        node.backward = node.differentiable = node.release = FREED
-        node.label = label
-        node.types = kinds
         node.extra = None
-        node.shape = shape
         node.number = next(count)
-        _attach(node, results)
+        if single:
+            results[0]._node = node
+        else:
+            _attach(node, results)
 
     return give
 

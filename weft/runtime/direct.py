@@ -292,8 +292,6 @@ def _used_again(
                     f"icmp eq i64 {_load(f, 'i64', tensor, at.count)}, 1",  # of the spares
                     f"icmp eq i64 {_load(f, 'i64', own, at.count)}, 2",  # and of its tensor
                     f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_data)}, {own}",
-                    f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_node)}, {pointer['none']}",
-                    f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_grad)}, null",
                     f"icmp eq ptr {_load(f, 'ptr', tensor, at.tensor_weak)}, null",
                 ]
                 free = f(facts[0])
@@ -304,6 +302,11 @@ def _used_again(
                     f.do(f"call void @Py_IncRef(ptr {own})")
                     f.do(f"store ptr {tensor}, ptr {slot}")
                     f.set("ptr", array, own)
+                    f.do(f"call void @Py_IncRef(ptr {pointer['none']})")
+                    for new, place in ((pointer["none"], at.tensor_node), ("null", at.tensor_grad)):
+                        old = _load(f, "ptr", tensor, place)
+                        _store(f, new, tensor, place)
+                        f.do(f"call void @Py_DecRef(ptr {old})")
     return f.get("ptr", array)
 
 

@@ -110,7 +110,7 @@ def _link(
     sources = [numbers[value] for value in inner] + own
     results = [made[i] for i in ending.tracked]
     if backward.freed:
-        freed_node(name.capitalize(), [result.type for result in results])(sources, results)
+        freed_node(name.capitalize(), tuple([x.type for x in results]))(sources, results)
         return
     saved = backward_inputs(backward)
     kept = [_plain(numbers[value]) for value in saved]

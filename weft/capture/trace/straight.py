@@ -61,19 +61,22 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
     found_at = {i: place for place, i in enumerate(rest)}
     place = {value: found_at[i] for value, i in number.items() if i in found_at}
 
-    inputs_in = picker([inputs[value] for value in used])
+    places = [inputs[value] for value in used]
+    inputs_in = None if places == list(range(len(segment.fetched))) else picker(places)
     writes = [(at[id(write.target)], place[value]) for write, value in sent.other_values]
     grads = [(at[id(write.target)], place[value]) for write, value in sent.other_gradients]
     cleared = [at[id(write.target)] for write in ending.writes if write.grad == "none"]
     sources_in = picker(_all(inputs, ending.backward.sources if ending.backward else []))
     tracked = [place[ending.made[i]] for i in ending.tracked]
-    freed = freed_node(name.capitalize(), [ending.made[i].tensor_type for i in ending.tracked])
+    kinds = tuple([ending.made[i].tensor_type for i in ending.tracked])
+    freed = freed_node(name.capitalize(), kinds)
+    tracked_in = picker(tracked)
     leaves, effects = ending.leaves, ending.effects
     only = _only(ending, place)
     plain = not (writes or grads or cleared)
 
     def run(given: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        found = execute.call(inputs_in(given))
+        found = execute.call(given if inputs_in is None else inputs_in(given))
         if not plain:
             for target, i in writes:
                 given[target]._data = found[i]._data
@@ -82,7 +85,7 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
             for target in cleared:
                 given[target]._grad = None
         if tracked:
-            freed(sources_in(given), [found[i] for i in tracked])
+            freed(sources_in(given), tracked_in(found))
         if only >= 0:
             return found[only]
 
