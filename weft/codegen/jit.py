@@ -196,12 +196,11 @@ def _emitter(text: str, target: Target, number: int, level: int) -> Callable[[],
 
 
 def _emit(machine: Any, module: Any) -> bytes:
-    """`machine.emit_object(module)`, but not under the one lock that llvmlite has for all of LLVM:
-    machines and contexts that no other thread has need none."""
+    """`machine.emit_object(module)`, without llvmlite's lock."""
     lib = llvm.ffi.lib
-    emit = lib.LLVMPY_TargetMachineEmitToMemory
+    emit = llvm.unlocked("LLVMPY_TargetMachineEmitToMemory")
     with llvm.ffi.OutputString() as said:
-        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, said)
+        buffer = emit(machine, module, 1, said)
         if not buffer:
             raise InternalError(f"LLVM cannot make code: {said}", op="native")
     try:

@@ -17,6 +17,15 @@ def version() -> str:
     return str(importlib.import_module("llvmlite").__version__)
 
 
+def unlocked(name: str) -> Any:
+    """A function of llvmlite's library without the one lock that it has for all of LLVM.
+
+    For what no other thread has: modules in a context of their own, machines, managers of passes.
+    """
+    found = getattr(importlib.import_module("llvmlite.binding.ffi").lib, name)
+    return getattr(found, "_cfn", found)
+
+
 def __getattr__(name: str) -> Any:
     """What `llvmlite.binding` has under a name; found once, it is this module's own."""
     found = getattr(importlib.import_module("llvmlite.binding"), name)

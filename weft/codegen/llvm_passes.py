@@ -47,7 +47,7 @@ def run_passes(module: Any, machine: Any) -> None:
     manager = llvm.create_new_module_pass_manager()
     for name in PASSES:
         getattr(manager, f"add_{name}_pass")()
-    manager.run(module, builder)
+    llvm.unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
 
 
 @contextmanager

@@ -15,16 +15,17 @@ _AROUND = 3  # lines shown before and after the one
 
 
 def parsed(text: str, context: Any) -> Any:
-    """The LLVM module of a text, verified."""
-    try:
-        module = llvm.parse_assembly(text, context)
-    except RuntimeError as error:
-        raise InternalError(_parse_message(text, str(error)), op="native", hint=_HINT) from None
-    try:
-        module.verify()
-    except RuntimeError as error:
-        module.close()
-        raise InternalError(_verify_message(text, str(error)), op="native", hint=_HINT) from None
+    """The LLVM module of a text, verified; the context is this thread's own."""
+    with llvm.ffi.OutputString() as said:
+        read = llvm.unlocked("LLVMPY_ParseAssembly")(context, text.encode(), said)
+        module = llvm.ModuleRef(read, context)
+        if said:
+            module.close()
+            raise InternalError(_parse_message(text, str(said)), op="native", hint=_HINT)
+    with llvm.ffi.OutputString() as said:
+        if llvm.unlocked("LLVMPY_VerifyModule")(module, said):
+            module.close()
+            raise InternalError(_verify_message(text, str(said)), op="native", hint=_HINT)
     return module
 
 
