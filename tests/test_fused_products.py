@@ -40,7 +40,10 @@ def _check(program: NativeProgram, inputs: list[Any], *, rtol: float = 1e-4) -> 
     wanted = interpret(program.graph, inputs, bind)
     for got, want in zip(program(inputs), wanted, strict=True):
         assert got.type == want.type
-        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=rtol, atol=rtol)
+        # Terms cancel: what is lost is a part of the largest sums.
+        sizes = np.abs(np.asarray(want.numpy(), np.float64))
+        most = float(sizes[np.isfinite(sizes)].max(initial=1.0))
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=rtol, atol=1e-5 * most + rtol)
 
 
 def _steps(program: NativeProgram) -> list[str]:

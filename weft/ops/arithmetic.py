@@ -284,9 +284,18 @@ copysign = binary(
     kinds="real floating",
     vjp=(lambda xp, g, out, x1, _x2: g * (xp.sign(x1) * xp.sign(out)), no_slope),
 )
+
+
+def _nextafter(xp: Any, x1: Any, x2: Any) -> Any:
+    found = xp.nextafter(x1, x2)
+    # Of 0.0 and -0.0, NumPy before 2.5 gives the first in float16, and the second in all others.
+    return xp.where(x1 == x2, x2, found) if found.dtype == np.float16 else found
+
+
 nextafter = binary(
     "nextafter",
-    "The next representable value after x1 towards x2.",
+    "The next representable value after x1 towards x2; x2 itself where they are equal.",
     "nextafter",
     kinds="real floating",
+    evaluate=_nextafter,
 )

@@ -66,8 +66,7 @@ def nextafter(x: Vec, y: Vec, *, dtype: DType) -> Vec:
     sign = -1 << (bits.bits - 1)
     first = (y < 0.0).pick(bits.make(sign | step), step)
     out = _from_bits(x.equals(0.0).pick(first, moved), x.kind)
-    same = x if dtype is dtypes.float16 else y  # which of 0 and -0, differs by dtype in NumPy
-    out = x.equals(y).pick(same, out)
+    out = x.equals(y).pick(y, out)  # which of 0 and -0
     return x.compare("uno", y).pick(x + y, out)
 
 
