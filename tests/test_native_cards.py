@@ -14,7 +14,7 @@ from test_ops import flat, function, tensors
 import weft
 from weft.base.dims import has_dims
 from weft.base.dtypes import DType
-from weft.codegen.program import NotNative
+from weft.codegen.contract import NotNative
 from weft.ir.graph import Graph
 from weft.runtime.native import NativeProgram
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.base.errors import InternalError
 from weft.codegen.attend import emit_attention, emit_attention_grad
+from weft.codegen.contract import RUN, SMALL_CONSTANT, NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import emit_rows, in_rows
@@ -36,22 +37,13 @@ from weft.schedule.groups import Group, Leaf
 from weft.schedule.in_place import in_place
 from weft.schedule.memory import planned
 
-__all__ = ["RUN", "GraphCode", "Program"]
+__all__ = ["GraphCode", "Program"]
 
-#: What `%run` points to, pointers all: the function that calls cards in Python, the pool of
-#: threads, the function that uses it, the array of constants, the function that polls for signals;
-#: and of this run alone: the memory that stacks lie in (`weft.codegen.control.heap`), and whether
-#: it shall end (`weft.codegen.stop`).
-RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk", "stop")
-#: Constants of at most so many bytes are part of the code; others are given to each run.
-SMALL_CONSTANT = 4096
 #: Threads are asked where a kernel takes longer than this, for pieces at least so long, in ns.
 WORTH_THREADS = 12_000.0
 PIECE = 4_000.0
 #: Kernels outside of the pool that take longer than this together are polled between, in ns.
 POLL = 1_000_000.0
-#: What a run gives back where it was interrupted, or a call into Python raised.
-RAISED = -7
 
 #: Kinds of groups whose first node reads operands where they lie: who writes their kernels.
 _STRIDED = {
@@ -406,7 +398,3 @@ def _may_fail(group: Group) -> bool:
     if group.kind == "kernel":
         return group.nodes[0].op.name in MAY_FAIL
     return group.kind != "loop" and group.kind not in _STRIDED
-
-
-class NotNative(Exception):
-    """A graph has something that generated code cannot do yet."""

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from weft.codegen.text import Function, Module
 from weft.schedule.groups import Group
 
-__all__ = ["EXPORTS", "ROOM", "Site", "Timing"]
+__all__ = ["ROOM", "Site", "Timing"]
 
 #: How many events are kept of one run.
 ROOM = 1 << 16
-EXPORTS = ("events", "event_count", "site_totals")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ i32 @entry(ptr inputs, ptr outputs, ptr arena, ptr run)        two of Python's l
 
 from __future__ import annotations
 
+from weft.codegen.contract import RUN
 from weft.codegen.control.heap import CHUNK, release
 from weft.codegen.control.stacks import copy
-from weft.codegen.program import RUN
 from weft.codegen.text import Module
 from weft.runtime.direct import LAYOUT
 from weft.runtime.places import list_places

@@ -1,6 +1,7 @@
-"""What makes machine code, loaded when a function is first compiled.
+"""What makes and runs machine code, loaded when it is first needed.
 
-Those who only run eagerly need not wait for the code generators when they import Weft.
+Those who only run eagerly need not wait for it when they import Weft, and those who find their code
+on disk not for the generators.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 from weft.runtime.executable import Runs
 
-__all__ = ["code_maker", "make_ready"]
+__all__ = ["code_maker", "generators", "make_ready"]
 
 
 @functools.cache
@@ -19,6 +21,12 @@ def code_maker() -> Callable[..., Runs]:
     """`weft.runtime.native.native`."""
     made: Callable[..., Runs] = importlib.import_module("weft.runtime.native").native
     return made
+
+
+@functools.cache
+def generators() -> Any:
+    """The module `weft.runtime.generate`."""
+    return importlib.import_module("weft.runtime.generate")
 
 
 def make_ready(compiles: bool) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +15,9 @@ from weft.base.dims import has_dims
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
-from weft.codegen.control.stacks import OUT_OF_MEMORY
+from weft.codegen.contract import OUT_OF_MEMORY, RAISED, SMALL_CONSTANT, TIMING, NotNative
 from weft.codegen.jit import load_llvm
-from weft.codegen.program import RAISED, SMALL_CONSTANT, NotNative, Program
-from weft.codegen.scheduled import scheduled
-from weft.codegen.steps import GraphCode, described
-from weft.codegen.target import host
 from weft.codegen.text import Module
-from weft.codegen.timing import EXPORTS as TIMING
 from weft.core.bind import bind, out_of_memory, out_of_memory_for
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
@@ -34,9 +29,9 @@ from weft.ir.literal import Literal
 from weft.ir.types import StackType, TensorType
 from weft.runtime.delivery import Call, Delivery
 from weft.runtime.direct import LAYOUT, NO_ROOM, TAKEN, Plan, Result, call_request, direct, lend
-from weft.runtime.entry import add_entry
 from weft.runtime.interpreted import InterpretedProgram, interpreted
 from weft.runtime.keys import code_key
+from weft.runtime.late import generators
 from weft.runtime.outputs import Outputs
 from weft.runtime.pool.poll import INTERRUPTED
 from weft.runtime.specialized import SpecializedProgram, may_specialize
@@ -48,7 +43,10 @@ from weft.runtime.threads import (
     pool_request,
     raise_interrupt,
 )
-from weft.schedule.lowered import lowered
+
+if TYPE_CHECKING:  # to run a program takes none of the generators
+    from weft.codegen.program import Program
+    from weft.codegen.steps import GraphCode
 
 __all__ = ["NativeProgram", "make_ready", "native"]
 
@@ -84,6 +82,7 @@ def make_ready(compiles: bool) -> None:
     prepare([*pool_request(), *call_request()])
     pool_address()
     if compiles:
+        generators()
         load_llvm()
 
 
@@ -167,13 +166,10 @@ class NativeProgram:
         """Write the program (once more): its module, and what it does as data."""
         graph = self.graph
         _check_static(graph)
-        whole = lowered(graph)
-        made = Program(module or Module(host()), clock=self.clock)
-        code = made.graph(whole, "graph")
-        if made.timing is not None:
-            made.timing.finish()
-        add_entry(made.module, len(whole.inputs), len(whole.outputs), self._keeps)
-        return made, code
+        made: tuple[Program, GraphCode] = generators().generated(
+            graph, self._keeps, self.clock, module
+        )
+        return made
 
     def _code(self) -> Code:
         """The module of the graph, and what must be known to call it."""
@@ -189,12 +185,14 @@ class NativeProgram:
 
     def scheduled(self) -> Graph:
         """The graph in the ops that kernels are made of, kernel by kernel."""
-        return scheduled(self.generate()[1])
+        found: Graph = generators().scheduled(self.generate()[1])
+        return found
 
     def plan(self) -> str:
         """What runs, kernel by kernel, and where values lie in the memory of a run."""
         head = f"{self.arena} bytes of memory, {self.lower_bound} at least"
-        return "\n".join([head, *described(self.generate()[1])])
+        lines: list[str] = generators().described(self.generate()[1])
+        return "\n".join([head, *lines])
 
     @property
     def text(self) -> str:

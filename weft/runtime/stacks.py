@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import IndexError
-from weft.codegen.control.stacks import ELEMENT, PAYLOAD, SUM, ZEROS
+from weft.codegen.contract import ELEMENT, PAYLOAD, SUM, ZEROS
 from weft.core.tensor import wrap
 from weft.ir.op import OPS
 from weft.ir.types import StackType, TensorType

@@ -10,16 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.codegen.contract import ELEMENT, PAYLOAD
 from weft.codegen.control.heap import heap
-from weft.codegen.control.stacks import (
-    ELEMENT,
-    PAYLOAD,
-    copy,
-    new_cell,
-    pop,
-    push,
-    size_of_type,
-)
+from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type
 from weft.codegen.text import Function
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType, TensorType

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.codegen.control.stacks import (
-    FAILED,
-    ONLY,
-    PAYLOAD,
-    SUM,
-    copy,
-    new_cell,
-    pop,
-    push,
-    size_of_type,
-    zeros_cell,
-)
+from weft.codegen.contract import FAILED, ONLY, PAYLOAD, SUM
+from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type, zeros_cell
 from weft.codegen.text import Function
 from weft.ir.graph import Node
 from weft.ir.types import StackType, TensorType

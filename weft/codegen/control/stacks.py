@@ -10,17 +10,13 @@ A stack is the address of its top cell, and null where it is empty:
 
 from __future__ import annotations
 
+from weft.codegen.contract import ELEMENT, FAILED, ONLY, OUT_OF_MEMORY, PAYLOAD, SUM, ZEROS
 from weft.codegen.control.heap import heap
 from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
 from weft.codegen.text import Function, Module
 from weft.ir.types import StackType, TensorType, Type
 
-__all__ = ["PAYLOAD", "new_cell", "pop", "push", "size_of_type", "zeros_cell"]
-
-ELEMENT, ZEROS, SUM, ONLY = range(4)
-PAYLOAD = 64
-FAILED = 1
-OUT_OF_MEMORY = -9
+__all__ = ["new_cell", "pop", "push", "size_of_type", "zeros_cell"]
 
 
 def size_of_type(kind: Type) -> int:

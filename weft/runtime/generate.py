@@ -1,0 +1,27 @@
+"""A graph as the module of a program: the generators, which only those load who compile."""
+
+from __future__ import annotations
+
+from weft.codegen.program import Program
+from weft.codegen.scheduled import scheduled
+from weft.codegen.steps import GraphCode, described
+from weft.codegen.target import host
+from weft.codegen.text import Module
+from weft.ir.graph import Graph
+from weft.runtime.entry import add_entry
+from weft.schedule.lowered import lowered
+
+__all__ = ["described", "generated", "scheduled"]
+
+
+def generated(
+    graph: Graph, keeps: bool, clock: int | None, module: Module | None = None
+) -> tuple[Program, GraphCode]:
+    """The program of a graph, which `keeps` stacks or does not, and what it does as data."""
+    whole = lowered(graph)
+    made = Program(module or Module(host()), clock=clock)
+    code = made.graph(whole, "graph")
+    if made.timing is not None:
+        made.timing.finish()
+    add_entry(made.module, len(whole.inputs), len(whole.outputs), keeps)
+    return made, code
