@@ -301,6 +301,7 @@ def test_a_result_that_was_let_go_of_may_be_used_again(change: Any) -> None:
         assert (y._node, y.grad, y.dtype) == (None, None, weft.float32)
         np.testing.assert_array_equal(y.numpy(), x.numpy() * 2)
         assert total.item() == x.numpy().sum()
+        assert not any(isinstance(old, weakref.ref) and old() is y for old in kept)
         kept.append(change(y))
         del y, total
         gc.collect()
