@@ -76,17 +76,28 @@ def test_the_meta_is_as_json_gives_it_back_from_the_first_time_on() -> None:
     assert [cached(b"k", make).meta for _ in range(2)] == [{"shape": [2, 3]}] * 2
 
 
-def test_what_is_wanted_next_is_compiled_beside(place: Path) -> None:
-    first, pool, calls = Maker(1), Maker(2), Maker(3)
+def test_what_is_wanted_next_is_made_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[int] = []
+    really = cache.object_codes
+
+    def noted(texts: Any, *rest: Any) -> Any:
+        compiled.append(len(texts))
+        return really(texts, *rest)
+
+    monkeypatch.setattr(cache, "object_codes", noted)
+    pool, calls, more = Maker(2), Maker(3), Maker(4)
     cached(b"calls", calls)  # on disk already
-    beside = [(b"pool", pool), (b"calls", calls)]
-    assert value(cached(b"first", first, beside=beside)) == 1
-    assert len(entries(place)) == 3
-    assert (value(cached(b"pool", pool)), value(cached(b"calls", calls))) == (2, 3)
-    assert value(cached(b"pool", pool)) == 2  # from disk, the second time
-    assert [make.asked for make in (first, pool, calls)] == [1, 1, 1]
-    assert value(cached(b"first", first, beside=[(b"more", pool)])) == 1
-    assert pool.asked == 1  # nothing was to be compiled
+    requests = [(b"pool", pool), (b"calls", calls), (b"more", more)]
+    for _ in range(2):
+        cache.prepare(requests)
+        assert compiled == [1, 2]
+        assert len(entries(place)) == 3
+    found = [value(cached(key, make)) for key, make in requests]
+    assert found == [2, 3, 4]
+    assert [value(cached(key, make)) for key, make in requests] == found  # from disk
+    assert [make.asked for make in (pool, calls, more)] == [1, 1, 1]
+    cache.prepare([])
+    assert compiled == [1, 2]
 
 
 def test_keys_are_told_apart() -> None:

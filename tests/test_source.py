@@ -179,6 +179,31 @@ def test_tracebacks_show_the_users_lines() -> None:
     assert "wrong" in names
 
 
+@pytest.mark.parametrize("make", [weft.compile, weft.trace], ids=["source", "trace"])
+@pytest.mark.parametrize("name", ["transformer", "limit", "_inner", "_sets_aside", "_latest"])
+def test_attributes_of_a_module_are_its_own(name: str, make: Any) -> None:
+    """Whatever the wrapper calls its own."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 3)
+            setattr(self, name, 7)
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x) * getattr(self, name)
+
+    net, x = Net(), weft.ones((2, 3))
+    wrapped = make(net)
+    for way in (wrapped, wrapped, weft.vmap(wrapped)):
+        assert weft.all(abs(way(x) - net(x)) < 1e-6)
+    if name == "transformer":
+        assert wrapped.transformer == 7
+    net.inner = nn.Linear(3, 3)
+    assert wrapped.inner is net.inner
+    assert weft.all(abs(wrapped(x) - net(x)) < 1e-6)
+
+
 def test_decorator_method_module_lambda() -> None:
     class Scale(nn.Module):
         def __init__(self) -> None:

@@ -57,13 +57,14 @@ def user_frame() -> FrameType | None:
 
 def _first_of_user(frame: FrameType | None) -> FrameType | None:
     while frame is not None and (
-        frame.f_code.co_filename in _own_files or _is_own(frame.f_code.co_filename)
+        frame.f_code.co_filename in _own_files or is_own(frame.f_code.co_filename)
     ):
         frame = frame.f_back
     return frame
 
 
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
+    """Whether a file is Weft's own: its functions and classes do not change under it."""
     if file in _own_files:
         return True
     if file.startswith(PACKAGE):
@@ -110,7 +111,7 @@ class _Around(NamedTuple):
     def inside(self, frame: FrameType) -> _Around:
         """What is around that which a frame calls, where this is around the frame."""
         code = frame.f_code
-        if not _is_own(code.co_filename):
+        if not is_own(code.co_filename):
             user, callers, module, path = self
             if user is not None and work.outermost is not None:
                 callers = _called_from(user, callers)

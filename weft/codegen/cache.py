@@ -55,7 +55,7 @@ class Loaded:
 
 
 Request = tuple[bytes, Callable[[], Code]]
-#: What was compiled beside something else, until it is asked for.
+#: What was prepared, until it is asked for.
 _waiting: dict[str, Loaded] = {}
 
 
@@ -63,13 +63,11 @@ def cached(
     key: bytes | None,
     make: Callable[[], Code],
     target: Target | None = None,
-    beside: Sequence[Request] = (),
 ) -> Loaded:
     """The code that `make` describes; what `key` has brought once is not made again.
 
     `key` must say all that the code depends on but for the machine, the versions and the source of
-    Weft, which are added. Where it is None, the text itself is the key. Where it is to be compiled,
-    so is what `beside` asks for and is not there yet, at the same time: it will be wanted next.
+    Weft, which are added. Where it is None, the text itself is the key.
     """
     target = target or host()
     code = make() if key is None else None
@@ -82,19 +80,11 @@ def cached(
         return found
     if code is None:
         code = make()
-    others = {_name(about, None, target): described for about, described in beside}
-    more = {
-        at: described()
-        for at, described in others.items()
-        if at not in _waiting and store.read(at) is None
-    }
     times = [time.perf_counter()]
-    images = _compiled([code, *more.values()], target)
+    (parts,) = _compiled([code], target)
     times.append(time.perf_counter())
-    loaded = _kept(name, code, images[0], target)
+    loaded = _kept(name, code, parts, target)
     times.append(time.perf_counter())
-    for (at, other), image in zip(more.items(), images[1:], strict=True):
-        _waiting[at] = _kept(at, other, image, target)
     seconds = {"llvm": times[1] - times[0], "load": times[2] - times[1]}
     return replace(loaded, seconds=seconds)
 
@@ -114,6 +104,8 @@ def _from_disk(name: str, target: Target) -> Loaded | None:
 
 def prepare(requests: Sequence[Request]) -> None:
     """Load the code of some requests, or compile all of it at once: it will be asked for next."""
+    if not requests:
+        return
     target = host()
     todo: dict[str, Code] = {}
     for key, make in requests:

@@ -77,7 +77,7 @@ def native(
         return InterpretedProgram(optimized() if optimized else graph, str(reason))
 
 
-def make_ready(compiles: bool) -> None:
+def make_ready(compiles: bool = False) -> None:
     """Load what every program needs, as one is going to run; and LLVM, if it must be compiled."""
     prepare([*pool_request(), *call_request()])
     pool_address()
@@ -112,7 +112,8 @@ class NativeProgram:
         #: How long it took to group the nodes and write the code, to compile, and to load it.
         self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
         key = None if self.clock is not None else code_key(graph, optimized, passes)
-        loaded = cached(key, self._code, beside=[*pool_request(), *call_request()])
+        make_ready()
+        loaded = cached(key, self._code)
         self.seconds |= loaded.seconds
         self.library = loaded.library
         self.arena, self.lower_bound, self.kernels, calls, digests, in_place = loaded.meta

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import types
 from typing import Any
 
 from weft.base.errors import CaptureError
@@ -72,21 +71,12 @@ def _settle_lists(tree: Any, seen: set[int]) -> None:
         _settle_lists(part, seen)
 
 
-_OWN = frozenset(
-    {
-        *("function", "recordings", "programs", "limit", "fallback", "recorder_class"),
-        *("_budget", "_told_of_budget", "_make", "_roots", "_lock", "_uncacheable", "_warned"),
-        *("_prepared", "_hits", "_latest"),
-    }
-)
-
-
 class Compiled(Traced):
     """A function whose control flow on tensors is part of its graph. Made by `weft.compile`."""
 
     captures = True
     strict = True
-    transformer = Structured
+    _rewriter = Structured
 
     def __init__(
         self,
@@ -99,15 +89,6 @@ class Compiled(Traced):
         super().__init__(function, prepare, limit, budget)
         self.fallback = fallback
         self.recorder_class = functools.partial(SourceRecorder, fallback=fallback)  # type: ignore[assignment]
-        if not isinstance(function, (types.FunctionType, types.MethodType)):
-            for name in vars(function):  # a module: its attributes are its own, see __getattr__
-                if name not in _OWN:
-                    self.__dict__.pop(name, None)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "function" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.function, name)
 
     def converted_source(self) -> str:
         """The code that is run to record the function."""

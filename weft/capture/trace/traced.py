@@ -88,7 +88,7 @@ class Traced:
     captures = True  # inside of another recording, the function itself is followed
     recorder_class: type[TraceRecorder] = TraceRecorder
     strict = False  # is it an error if the function cannot be recorded?
-    transformer: type[Statements] = Statements  # what rewrites the function to be recorded
+    _rewriter: type[Statements] = Statements  # what rewrites the function to be recorded
 
     def __init__(
         self,
@@ -97,7 +97,9 @@ class Traced:
         limit: int = 64,
         budget: float | None = None,
     ) -> None:
-        functools.update_wrapper(self, function)
+        # The attributes of a module are its own: see __getattr__.
+        plain = isinstance(function, (FunctionType, MethodType))
+        functools.update_wrapper(self, function, updated=("__dict__",) if plain else ())
         self.function = function
         self.recordings: list[Recording] = []
         self.limit = limit
@@ -114,6 +116,11 @@ class Traced:
         self._latest: Segment | None = None  # the straight one that was taken last
         self._hits = 0
         self._warned = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "function" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.function, name)
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -353,12 +360,12 @@ class Traced:
     def is_kept(self) -> bool:
         """Whether some process has captured the function as it is now, and left that on disk."""
         function = self._plain_function()
-        return function is not None and is_kept(function, self.transformer)
+        return function is not None and is_kept(function, self._rewriter)
 
     def _bundle(self) -> str | None:
         """The name of what recordings of the function find on disk, all in one."""
         function = self._plain_function()
-        name = None if function is None else name_of(function, self.transformer)
+        name = None if function is None else name_of(function, self._rewriter)
         return None if name is None else store.name_of(b"recording 1", name.encode())
 
     def _plain_function(self) -> FunctionType | None:

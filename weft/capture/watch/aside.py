@@ -11,7 +11,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from weft.capture.watch.follow import FOLLOW, is_own, policy
+from weft.base.source import is_own
+from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.stores import instance_dict
 from weft.core.bind import recorder
 from weft.core.counted import Counted

@@ -11,6 +11,7 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.function import Function
+from weft.base.source import is_own
 from weft.capture.convert.convert import (
     HOOKS,
     NoSource,
@@ -23,7 +24,7 @@ from weft.capture.watch import library
 from weft.capture.watch.aside import set_aside
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.builtin_calls import HANDLERS
-from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, is_own, policy
+from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.values import is_plain
 from weft.core.bind import quietly

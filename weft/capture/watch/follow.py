@@ -65,11 +65,6 @@ def _policy(file: str) -> str:
     return FOLLOW
 
 
-def is_own(file: str) -> bool:
-    """Whether code is Weft's own: its functions and classes do not change under it."""
-    return file.startswith(PACKAGE)
-
-
 #: Modules of the standard library whose functions only compute.
 PURE_MODULES = frozenset(
     {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base.source import is_own
 from weft.capture.convert.statements import Statements
 from weft.capture.watch import (
     attributes,
@@ -27,7 +28,6 @@ from weft.capture.watch import (
     showing,
     stores,
 )
-from weft.capture.watch.follow import is_own
 from weft.capture.watch.handing import Handing
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.source import is_own
 from weft.capture.trace.traced import Traced
-from weft.capture.watch.follow import FOLLOW, is_own, policy
+from weft.capture.watch.follow import FOLLOW, policy
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.ops.generator import default_generator
