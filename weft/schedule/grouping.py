@@ -158,8 +158,9 @@ class Grouping(Values):
             self.why[made] = ("unpacked", None)
             return None
         self.why[made] = ("packed", None)
-        group = Group("loop")
-        self._pull(group, root, group.space.full(tensor_type(root).shape))
+        group = Group("loop", position=len(self.groups))
+        pulled = self._pull(group, root, group.space.full(tensor_type(root).shape))
+        assert pulled, root
         group.outputs = [root]
         return group, Leaf(root, view)
 
@@ -261,9 +262,8 @@ class Grouping(Values):
                     return "twice"
                 operands.append(value)
                 continue
-            before = len(self.groups)
             found = self.leaf(value)
-            if len(self.groups) != before:  # a copy was needed, which runs after this group
+            if not self._is_ready(found, group):  # a copy, which this group or a later one writes
                 return "copy"
             operands.append(found)
         return place, operands
@@ -284,7 +284,8 @@ class Grouping(Values):
             if value not in pulled:
                 operands.append(leaves[value])
             else:
-                self._pull(group, value, place)
+                pulled_in = self._pull(group, value, place)
+                assert pulled_in, value
                 operands.append(value)
         return group, place, operands
 

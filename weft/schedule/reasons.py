@@ -43,7 +43,7 @@ REASONS = {
     "view": "those loops cannot follow the view between them",
     "shape": "it goes over other elements",
     "buffers": f"that would read more than {MOST_BUFFERS} buffers",
-    "twice": "what it reads is there along other axes",
+    "twice": "what it reads is there along other axes, or is written only later",
     "copy": "what it reads has to be put in order first",
     "axes": "those loops cannot reduce these axes",
     "registers": "its elements come in tiles, which are not reduced there",

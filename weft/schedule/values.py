@@ -195,7 +195,8 @@ class Values:
         place = group.space.full(tensor_type(value).shape)
         for operand in found.operands:
             if isinstance(operand, Value):
-                self._pull(group, operand, place)
+                pulled = self._pull(group, operand, place)
+                assert pulled, operand
         group.add(found.node, place, list(found.operands), place)
         del self._floating[value]
         self._home[value] = group
@@ -203,6 +204,18 @@ class Values:
     def _stays(self, value: Value) -> bool:
         """Whether a value lies in memory, or will."""
         return value in self._wanted or value in self._kept
+
+    def _is_made(self, value: Value, group: Group) -> bool:
+        """Whether a value is computed by the time that a group has run: a floating one that the
+        group computes for itself may be written only later."""
+        home = self._home.get(value)
+        return home is not None and home.position <= group.position
+
+    def _is_ready(self, operand: Operand, group: Group) -> bool:
+        """Whether a group can read an operand: all of what lies in memory is written before the
+        group runs. What the group itself writes is not, nor is a copy made after it."""
+        home = self._home.get(operand.root) if isinstance(operand, Leaf) else None
+        return home is None or home.position < group.position
 
     def _again(self, value: Value, group: Group | None) -> bool:
         """Whether a value that follows a product is computed again in a group: `_recipes` then says
@@ -212,7 +225,7 @@ class Values:
             return False
         if value is home.nodes[0].outputs[0]:
             return False
-        found = recipes(value, home, self._stays)
+        found = recipes(value, home, lambda root: self._stays(root) and self._is_made(root, home))
         if found is None:
             return False
         roots = roots_of(found)
@@ -234,13 +247,15 @@ class Values:
 
     def _pull(self, group: Group, value: Value, place: Map) -> bool:
         """Compute a floating value in a group, for a node at `place`; False if it is there already,
-        along other axes."""
+        along other axes, or reads what is not written yet when the group runs."""
         shape = tensor_type(value).shape
         own = tuple(place[i - len(shape)] if size != 1 else () for i, size in enumerate(shape))
         if value in group.maps:
             return group.maps[value] == own
         found = self._recipes[value]
         for operand in found.operands:
+            if not self._is_ready(operand, group):
+                return False
             if isinstance(operand, Value) and not self._pull(group, operand, own):
                 return False
         group.add(found.node, own, list(found.operands), own)

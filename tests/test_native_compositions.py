@@ -1,0 +1,122 @@
+"""Programs of a few lines whose kernels read what other kernels leave: each is run natively with
+other inputs in each call, and compared with eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.nn.functional as F
+
+Shape = tuple[int, ...]
+
+
+def _agrees(
+    function: Callable[..., Any], shapes: list[Shape], grads: bool = False, dtype: str = "float32"
+) -> None:
+    """Compare three calls on other numbers each; with `grads`, the products with the gradients of
+    all arguments, too, of numbers that are given."""
+
+    def with_gradients(along: Any, *args: Any) -> Any:
+        out = function(*args)
+        return [out, *weft.autograd.grad([out], list(args), [along])]
+
+    rng = np.random.default_rng(0)
+
+    def given() -> list[Any]:
+        return [weft.asarray((rng.normal(size=s) * 0.5).astype(dtype)) for s in shapes]
+
+    shape = function(*given()).shape
+    program = with_gradients if grads else function
+    compiled = weft.compile(program, backend="native")
+    for _ in range(3):
+        args = given()
+        for x in args:
+            x.requires_grad = grads
+        if grads:
+            args.insert(0, weft.asarray(rng.normal(size=shape).astype(dtype)))
+        wanted, found = program(*args), compiled(*args)
+        if not grads:
+            wanted, found = [wanted], [found]
+        for a, b in zip(wanted, found, strict=True):
+            np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), rtol=2e-4, atol=2e-5)
+
+
+# --- loops that carry a scalar beside a product ---
+
+
+def scalar_beside_product(w: Any, z: Any, h: Any) -> Any:
+    for _ in range(3):
+        z = h * z + w @ z
+        h = h * 1.1
+    return z.sum()
+
+
+def scalar_in_while(w: Any, z: Any, h: Any) -> Any:
+    i = weft.asarray(0)
+    while i < 4:
+        k1 = w @ z
+        k2 = w @ (z + h * k1)
+        y3 = h * 0.1 * k1 + h * 0.3 * k2
+        z = w @ y3 - y3
+        h = h * 1.5
+        i = i + 1
+    return z
+
+
+def scalar_kept_for_later(w: Any, z: Any, h: Any) -> Any:
+    rates = []
+    for _ in range(3):
+        z = (h * z + w @ z) * h
+        rates.append(h)
+        h = h * 1.1
+    return z * weft.stack(rates).sum()
+
+
+@pytest.mark.parametrize("grads", [False, True])
+@pytest.mark.parametrize("program", [scalar_beside_product, scalar_in_while, scalar_kept_for_later])
+def test_scalar_beside_a_product(program: Callable[..., Any], grads: bool) -> None:
+    for columns in ((), (3,)):
+        _agrees(program, [(4, 4), (4, *columns), ()], grads)
+
+
+# --- copies that strides cannot spare ---
+
+
+def _heads(x: Any) -> Any:
+    return x.reshape(2, 3, 2, 4).swapaxes(1, 2)
+
+
+COPIES: dict[str, tuple[Callable[..., Any], list[Shape]]] = {
+    "gelu of a copy": (lambda r: F.gelu(r.T.reshape(-1)), [(3, 5)]),
+    "a copy twice": (lambda r: (lambda c: c * c + weft.sin(c))(r.T.reshape(-1)), [(3, 5)]),
+    "a copy beside other loops": (
+        lambda r, x: weft.exp(x) + r.T.reshape(-1) * 2,
+        [(3, 5), (15,)],
+    ),
+    "a copy after other loops": (
+        lambda r, x: weft.exp(x).sum() + r.T.reshape(-1) * r.T.reshape(-1),
+        [(3, 5), (15,)],
+    ),
+    "layer_norm, heads": (lambda x: _heads(F.layer_norm(x, (8,))), [(2, 3, 8)]),
+    "rms_norm, heads": (lambda x: _heads(F.rms_norm(x, (8,))), [(2, 3, 8)]),
+    "gelu, heads": (lambda x: _heads(F.gelu(x)), [(2, 3, 8)]),
+    "normalize, heads": (lambda x: _heads(F.normalize(x, dim=-1)), [(2, 3, 8)]),
+    "concat, heads": (lambda x, y: _heads(weft.concat([x, y], axis=-1)), [(2, 3, 4), (2, 3, 4)]),
+    "heads, gelu": (lambda x: F.gelu(_heads(x).reshape(2, -1)), [(2, 3, 8)]),
+    "heads, softmax": (lambda x: weft.softmax(_heads(x).reshape(4, -1), axis=-1), [(2, 3, 8)]),
+    "heads of a product": (
+        lambda x, w: F.gelu(_heads(x @ w).reshape(12, 4)) * _heads(x @ w).reshape(12, 4),
+        [(2, 3, 8), (8, 8)],
+    ),
+}
+
+
+@pytest.mark.parametrize("grads", [False, True])
+@pytest.mark.parametrize("name", COPIES)
+def test_copies(name: str, grads: bool) -> None:
+    _agrees(*COPIES[name], grads)
