@@ -25,6 +25,7 @@ from weft.autodiff.node import (
     tensor_of,
 )
 from weft.autodiff.node import Node as HistoryNode
+from weft.autodiff.transforms.history import Primal
 from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_dims
 from weft.base.errors import CaptureError, GradientError, WeftError
@@ -197,7 +198,8 @@ def unfollowed(results: Sequence[Tensor], start: int) -> str:
     return ""
 
 
-_FOLLOWED = (OpNode, PartNode, Border, AccumulateGrad)
+#: Histories that the ops of a graph tell by themselves; an argument of `grad` is an `identity` there.
+_FOLLOWED = (OpNode, PartNode, Border, AccumulateGrad, Primal)
 
 
 def emit(
