@@ -198,7 +198,7 @@ def unfollowed(results: Sequence[Tensor], start: int) -> str:
     return ""
 
 
-#: Histories that the ops of a graph tell by themselves; an argument of `grad` is an `identity` there.
+#: Histories that the ops of a graph tell by themselves: an argument of `grad` is an `identity`.
 _FOLLOWED = (OpNode, PartNode, Border, AccumulateGrad, Primal)
 
 
