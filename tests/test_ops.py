@@ -199,5 +199,6 @@ OPS_TESTED_ELSEWHERE = {
     *(name for name, op in OPS.items() if Trait.EFFECT in op.traits),  # test_source.py
     *("token", "stop_gradient", "assume_shape"),  # test_source.py, test_make_graph.py
     *("fence", "named"),  # test_checkpoint.py
+    "with_gradient_of",  # test_grad_modes_control.py
     *("constant", "function_1"),  # test_make_graph.py
 }

@@ -132,6 +132,7 @@ def calls() -> dict[str, list[Call]]:
         ("assume_shape", {"shape": (2, 3)}),
     ):
         seen.found[name] = {0: ((x,), attrs)}
+    seen.found["with_gradient_of"] = {0: ((x, numbers((2, 3), seed=1)), {})}
     seen.found["to_device"] = {0: ((x,), {"device": x.device})}
     return {name: list(found.values()) for name, found in seen.found.items()}
 

@@ -78,7 +78,8 @@ class GraphRecorder(Recorder):
             op = stack_form(op)  # the sum of two gradients, where they are stacks
         if not mode.enabled:
             for i, x in enumerate(inputs):
-                if x._node is not None and op is not STOP_GRADIENT:
+                marked = self.marks_all and x._data.dtype.kind not in "biu"
+                if (x._node is not None or marked) and op is not STOP_GRADIENT:
                     values[i] = self._stop(values[i])
         outputs = self.emit(op, values, attrs)
         out = outputs if op.outputs > 1 or len(outputs) != 1 else outputs[0]
@@ -221,6 +222,10 @@ class GraphRecorder(Recorder):
         outside = target._data.__class__ is not SymbolicArray or id(target) in self.written
         if outside and id(target) not in self.written:
             self.written[id(target)] = Written(target)
+
+    def keeps_gradient(self, target: Tensor) -> bool:
+        """A tensor from outside keeps its history by itself: the graph only gives it a value."""
+        return (target._node is not None or self.marks_all) and id(target) not in self.written
 
     def wrote_grad(self, tensor: Tensor) -> None:
         self.grads_set.add(id(tensor))

@@ -34,7 +34,7 @@ from weft.core.grad_mode import mode
 from weft.core.tensor import UNASKED, Tensor, own, type_of, witness, wrap
 from weft.ir.dispatch import family_for, family_of
 from weft.ir.literal import CONSTANT, constant_attrs
-from weft.ir.op import Op
+from weft.ir.op import OPS, Op
 
 ndarray = np.ndarray
 generic = np.generic
@@ -53,6 +53,9 @@ class Recorder:
     keeps_histories = False
     #: Whether it only looks on: op calls run as if nobody recorded, and `recorder()` passes it by.
     observes = False
+    #: Whether what it records is to run inside of a transform, whose tangents and histories it does
+    #: not see: then all code under no_grad() is marked, also where no tensor has a history.
+    marks_all = False
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
         """Do what is to be done instead of the op call, and give its result."""
@@ -65,6 +68,10 @@ class Recorder:
     def write(self, target: Tensor) -> None:
         """A tensor is about to be given another value, history or gradient."""
         _tell_outer("write", target)
+
+    def keeps_gradient(self, target: Tensor) -> bool:
+        """Whether an op has to say that a write without gradients keeps the target's history."""
+        return bool(_tell_outer("keeps_gradient", target))
 
     def wrote_grad(self, tensor: Tensor) -> None:
         """The gradient of a tensor is about to be set, perhaps to what it is."""
@@ -354,7 +361,24 @@ def rebind(target: Tensor, value: Tensor, op: str) -> None:
                 hint="update it under weft.no_grad(), or write to a copy: y = x.clone()",
             )
         target._node = value._node
+    elif not mode.enabled and _recording and _thread.recorders and _keeps_gradient(target):
+        mode.enabled = True
+        try:
+            value = bind(OPS["with_gradient_of"], value, target)
+        finally:
+            mode.enabled = False
+        target._node = value._node
     target._data = value._data
+
+
+def _keeps_gradient(target: Tensor) -> bool:
+    """Whether a recorded op must hand the gradient on to what a tensor held before a write.
+
+    A leaf stays a leaf, and its gradient is that of the leaf.
+    """
+    if target._node is not None and target._node.is_leaf:
+        return False
+    return bool(target._data.dtype.kind not in "biu" and _tell("keeps_gradient", target))
 
 
 def _wrapped(out: Any) -> Any:

@@ -12,7 +12,9 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 
 #: Ops of two or more inputs that cannot fail, whatever their values are.
-SAFE = frozenset({"matmul", "linear", "astype", "concat", "where", "stop_gradient"})
+SAFE = frozenset(
+    {"matmul", "linear", "astype", "concat", "where", "stop_gradient", "with_gradient_of"}
+)
 #: Reductions that fail where there is nothing to reduce.
 NEED_ELEMENTS = frozenset({"max", "min", "argmax", "argmin"})
 #: Elementwise ops that may fail for integers.

@@ -34,6 +34,12 @@ def _moved_back(xp: Any, g: Any, _out: Any, x: Any, *, device: Device) -> Any:
     return apply(_to_device, g, device=home)
 
 
+def _checked_alike(value: TensorType, source: TensorType) -> TensorType:
+    if value != source:
+        raise ShapeError(f"the value is {value}, and what has its gradient {source}")
+    return value
+
+
 _identity = Op(
     "identity",
     lambda x: x,
@@ -49,6 +55,16 @@ STOP_GRADIENT = Op(
     numpy=lambda x: x,
     vjp=(None,),
     traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+)
+#: The value of one tensor with the gradient of another: what a write under no_grad() leaves in a
+#: tensor that has a history. It is dropped, as stop_gradient is, from graphs that are only run.
+WITH_GRADIENT_OF = Op(
+    "with_gradient_of",
+    _checked_alike,
+    lambda xp, value, source: value,
+    vjp=(None, lambda xp, g, _out, _value, _source: g),
+    batch=leading,
+    traits=Trait.ANYWHERE,
 )
 #: Keeps what is computed again apart from what was computed before: equal calls are merged, but
 #: not behind different fences.

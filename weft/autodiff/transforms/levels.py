@@ -211,6 +211,9 @@ class Level(Recorder):
             self._held[id(target)] = Held(target)
             super().write(target)
 
+    def keeps_gradient(self, target: Tensor) -> bool:
+        return self.has(target) or super().keeps_gradient(target)
+
     def _give_back(self) -> None:
         """Let tensors from outside hold values of the level below, or what they held before."""
         for held in self._held.values():
@@ -274,8 +277,8 @@ def all_elements(tensor: Tensor) -> Tensor:
 
 
 def level_active() -> bool:
-    """Whether this thread is inside of a function that a transform runs."""
-    return any(isinstance(found, Level) for found in binding._thread.recorders)
+    """Whether this thread is inside of a function that a transform runs, or is going to run."""
+    return any(isinstance(found, Level) or found.marks_all for found in binding._thread.recorders)
 
 
 def innermost_level() -> Level | None:

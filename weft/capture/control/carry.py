@@ -25,13 +25,11 @@ from weft.capture.control.nested import (
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import get_grad
-from weft.core.grad_mode import mode
 from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, type_of
 from weft.ir.graph import Value
 from weft.ir.types import TensorType
 from weft.ops.control import SCAN, WHILE
-from weft.ops.identity import detached
 from weft.ops.stacks import zero_of
 
 Function = Callable[..., Any]
@@ -176,8 +174,6 @@ class Loop:
             held = get_grad(state.tensor) if state.grad else state.tensor
             # A gradient that is not there yet counts as zeros.
             found.append(stand_in(self.here, zero_of(kind) if held is None else held))
-        if not mode.enabled:
-            found = [x if x._node is None else detached(x) for x in found]
         return found
 
     def pinned(self, first: int) -> frozenset[int]:

@@ -68,6 +68,23 @@ def carried_active(body: Graph, operands: list[bool], consts: int, carries: int)
         carried = after
 
 
+def carried_after(
+    body: Graph, operands: list[bool], consts: int, carries: int, length: int
+) -> list[bool]:
+    """Which carries depend on active operands after a known number of iterations."""
+    end = consts + carries
+    carried = operands[consts:end]
+    seen: list[list[bool]] = []
+    while len(seen) < length:
+        if carried in seen:  # from here on it repeats itself
+            first = seen.index(carried)
+            return seen[first + (length - first) % (len(seen) - first)]
+        seen.append(carried)
+        active = active_values(body, [*operands[:consts], *carried, *operands[end:]])
+        carried = [value in active for value in body.outputs[:carries]]
+    return carried
+
+
 def _while(node: Node, operands: list[bool]) -> list[bool]:
     consts = node.attrs["consts"]
     body = node.graphs[1]
@@ -83,6 +100,9 @@ def _scan(node: Node, operands: list[bool]) -> list[bool]:
     (body,) = node.graphs
     carried = carried_active(body, operands, consts, carries)
     active = active_values(body, [*operands[:consts], *carried, *operands[consts + carries :]])
+    length = node.attrs["length"]
+    if isinstance(length, int):
+        carried = carried_after(body, operands, consts, carries, length)
     return [*carried, *[value in active for value in body.outputs[carries:]]]
 
 

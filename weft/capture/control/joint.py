@@ -83,6 +83,7 @@ def differentiate(
 ) -> Halves:
     """Both halves, for gradients of these inputs out of those of these outputs."""
     nested = NestedRecorder(owner, graph.name)
+    nested.marks_all = False  # the engine computes without a tape, which says nothing here
     given: list[Tensor] = []
     for value, wanted in zip(graph.inputs, inputs, strict=True):
         tensor = nested.input(value.type)

@@ -26,7 +26,6 @@ from weft.base.shapes import Shape
 from weft.capture.recorder import GraphRecorder, Written
 from weft.core import bind as binding
 from weft.core.bind import recorder, recording
-from weft.core.grad_mode import mode
 from weft.core.number import Number, number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import Tensor
@@ -84,6 +83,7 @@ class NestedRecorder(GraphRecorder):
         super().__init__(Graph(name))
         self.parent = parent
         self.doubtful = parent.doubtful
+        self.marks_all = parent.marks_all
         self._unknown = parent._unknown  # sizes that depend on values are named apart everywhere
         self.inputs: list[Value] = []  # its own: carries, slices
         #: By value outside and its history: what stands for it outside and inside.
@@ -111,7 +111,7 @@ class NestedRecorder(GraphRecorder):
     def carried(self, kind: Type, historic: bool) -> Tensor:
         """An input; a historic one has a history, of which nothing is seen in here."""
         made = self.input(kind)
-        if historic and mode.enabled:
+        if historic:
             made._node = Border(made.shape)
         return made
 
@@ -169,7 +169,7 @@ class NestedRecorder(GraphRecorder):
         return found
 
     def kept_node(self, state: State) -> bool:
-        """Whether a tensor has its history of before: it was written under no_grad()."""
+        """Whether a tensor has its history of before: a leaf that was written under no_grad()."""
         entry = self.written[id(state.tensor)]
         node: Any = state.tensor._node
         return node is entry.node
@@ -183,6 +183,10 @@ class NestedRecorder(GraphRecorder):
             self._own[key] = target
         else:
             self.written[key] = Written(target)
+
+    def keeps_gradient(self, target: Tensor) -> bool:
+        """The history of a result is found by the ops in the nested graph alone."""
+        return target._node is not None or self.marks_all
 
     def hook(self, tensor: Tensor, hook: Any) -> RemovableHandle:
         """A hook in here is a step of the graph: it gives its argument, and hooks its gradient.
