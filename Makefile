@@ -2,6 +2,7 @@
 # make test      lint, then all tests
 # make lint      ruff and mypy
 # make bench     speed and memory, side by side with PyTorch, JAX and NumPy (docs/benchmarks.md)
+# make fuzz      two minutes of random graphs and programs, with a new seed (docs/fuzzing.md)
 # make generate  write the files that come from the op cards: docs/ops.md, weft/core/methods.pyi
 # make clean     remove caches and build outputs (make distclean: the virtual environment too)
 #
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q
 
-.PHONY: demo test lint bench generate clean distclean
+.PHONY: demo test lint bench fuzz generate clean distclean
 
 demo: $(VENV)/.weft-run
 	@$(BIN)/weft demo
@@ -33,6 +34,9 @@ bench: $(VENV)/.weft-bench
 	$(BIN)/python benchmarks/eager_train.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/suite.py
+
+fuzz: $(VENV)/.weft-test
+	$(BIN)/python tools/fuzz.py --minutes 2
 
 generate: $(VENV)/.weft-test
 	$(BIN)/python tools/generate.py

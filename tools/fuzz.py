@@ -1,0 +1,205 @@
+"""Random graphs and programs in every mode: `python tools/fuzz.py --minutes 2`.
+
+What differs from eager, crashes or hangs is reduced to a few lines and printed as a test. A seed is
+drawn unless one is given; case number i of a run has seed `seed + i`, so that each can be had
+again: `python tools/fuzz.py --graph 71` or `--program 121` runs one case and shows it.
+
+The exit code is 1 if anything was found. See docs/fuzzing.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fuzzing import graphs, programs
+from fuzzing.case import Case
+from fuzzing.check import Result
+from fuzzing.pool import PATIENCE, Worker, result
+from fuzzing.reduce import reduced
+from fuzzing.report import TEST_HEAD, Tally, as_test, signature
+
+WRITERS = {"graph": graphs.write, "program": programs.write}
+#: How much of the time may go into reducing what was found.
+REDUCING = 0.4
+
+
+class Run:
+    """A run of several workers that share one tally."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.tally = Tally()
+        self.lock = threading.Lock()
+        self.numbers = itertools.count()
+        self.start = time.monotonic()
+        self.reducing = 0.0
+        self.waiting: list[tuple[Case, Result]] = []
+        self.stopped = False
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+    def is_over(self) -> bool:
+        return self.stopped or self.seconds > 60 * self.options.minutes
+
+    def work(self) -> None:
+        """What one thread does: hands seeds to its worker."""
+        worker = Worker()
+        while not self.is_over():
+            number = next(self.numbers)
+            if self.options.cases and number >= self.options.cases:
+                break
+            kind = "program" if number % 6 < self.options.programs else "graph"
+            seed = self.options.seed + number
+            found = result(worker.ask({"kind": kind, "seed": seed}))
+            case = WRITERS[kind](seed)
+            if found.kind == "hang":  # perhaps the machine was busy
+                found = worker.check(case, PATIENCE)
+            with self.lock:
+                self.tally.add(kind, found)
+                if found.state in ("found", "broken"):
+                    self.waiting.append((case, found))
+            self.reduce_waiting(worker, REDUCING)
+        self.reduce_waiting(worker, 1.0)
+        worker.stop()
+
+    def reduce_waiting(self, worker: Worker, share: float) -> None:
+        """Reduce what was found, as long as that takes no more than a share of the time."""
+        spare = 20 if share == 1.0 else 0
+        while self.waiting:
+            with self.lock:
+                busy = self.reducing / self.options.jobs > share * self.seconds + 5
+                late = self.seconds > 60 * self.options.minutes + spare
+                if busy or late or not self.waiting:
+                    return
+                case, found = self.waiting.pop()
+            start = time.monotonic()
+            small, last = self.smaller(worker, case, found)
+            with self.lock:
+                self.reducing += time.monotonic() - start
+                self.report(case, small, last)
+
+    def smaller(self, worker: Worker, case: Case, found: Result) -> tuple[Case, Result]:
+        if self.options.no_reduce or found.state == "broken":
+            return case, found
+        last = found
+
+        def fails(candidate: Case) -> bool:
+            nonlocal last
+            got = worker.check(candidate, 20.0)
+            if got.state == "found" and got.kind == found.kind:
+                last = got
+                return True
+            return False
+
+        def shapes(candidate: Case) -> dict[str, object]:
+            answer = worker.ask({"case": candidate.to_json(), "shapes": True})
+            return dict(answer.get("shapes") or {})
+
+        return reduced(case, fails, shapes, self.options.reduce_seconds), last
+
+    def report(self, case: Case, small: Case, found: Result) -> None:
+        """Print a found case, unless one like it was printed."""
+        key = signature(small, found)
+        if key in self.tally.distinct:
+            return
+        text = as_test(small, found)
+        self.tally.distinct[key] = text
+        self.show(f"--- found: {found.kind} (--{case.kind} {case.seed})\n\n{text}\n")
+        if self.options.save:
+            folder = Path(self.options.save)
+            folder.mkdir(parents=True, exist_ok=True)
+            note = "".join(f"# {line}\n" for line in found.text.splitlines()[:30])
+            listing = "".join(
+                f"# {line}\n".replace("#  \n", "#\n") for line in small.source.split("\n")
+            )
+            path = folder / f"fuzz_{case.kind}_{case.seed}.py"
+            path.write_text(f"{note}{TEST_HEAD}\n\n{text}\n\n\n{listing}")
+
+    def show(self, text: str) -> None:
+        print(text, flush=True)
+
+    def watch(self) -> None:
+        """Say how far it is, now and then."""
+        every = 5 if sys.stdout.isatty() else 30
+        while not self.is_over():
+            time.sleep(0.2)
+            if self.seconds // every != (self.seconds - 0.2) // every:
+                with self.lock:
+                    self.show(self.tally.progress(self.seconds))
+
+    def run(self) -> int:
+        threads = [threading.Thread(target=self.work) for _ in range(self.options.jobs)]
+        watcher = threading.Thread(target=self.watch, daemon=True)
+        for thread in [*threads, watcher]:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            self.stopped = True
+            for thread in threads:
+                thread.join()
+        self.stopped = True
+        if self.waiting:
+            kinds = sorted({f"--{case.kind} {case.seed}" for case, _ in self.waiting})
+            self.show(f"not reduced: {len(kinds)}, such as {', '.join(kinds[:5])}")
+        for line in self.tally.summary(self.seconds, self.options.seed):
+            self.show(line)
+        return 1 if self.tally.found else 0
+
+
+def show_one(case: Case, options: argparse.Namespace) -> int:
+    """Run one case, reduce it if it fails, and print it."""
+    print(case.source)
+    worker = Worker()
+    found = worker.check(case, PATIENCE)
+    print(f"{found.state}: {found.kind}\n{found.text}")
+    if found.state == "found":
+        run = Run(options)
+        small, last = run.smaller(worker, case, found)
+        run.report(case, small, last)
+        print(small.source, last.text, sep="\n")
+    worker.stop()
+    return 1 if found.state in ("found", "broken") else 0
+
+
+def parsed(words: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--minutes", type=float, default=2.0, help="how long (default 2)")
+    parser.add_argument("--seed", type=int, help="the first seed (default: drawn)")
+    parser.add_argument("--cases", type=int, default=0, help="stop after so many cases")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--programs", type=int, default=1, metavar="N", help="N of 6 cases are programs (default 1)"
+    )
+    parser.add_argument("--save", help="a folder for what is found")
+    parser.add_argument("--no-reduce", action="store_true", help="leave what is found as it is")
+    parser.add_argument("--reduce-seconds", type=float, default=20.0, help="for one case")
+    parser.add_argument("--graph", type=int, metavar="SEED", help="run this graph, and show it")
+    parser.add_argument("--program", type=int, metavar="SEED", help="run this program, and show it")
+    options = parser.parse_args(words)
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(10**9)
+    return options
+
+
+def main(words: list[str] | None = None) -> int:
+    options = parsed(words)
+    for kind in ("graph", "program"):
+        if getattr(options, kind) is not None:
+            return show_one(WRITERS[kind](getattr(options, kind)), options)
+    print(f"seed {options.seed}, {options.jobs} processes", flush=True)
+    return Run(options).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The fuzzer: random graphs and programs, run in every mode (docs/fuzzing.md)."""

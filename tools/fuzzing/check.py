@@ -1,0 +1,217 @@
+"""Run a case in every mode and say what differs.
+
+A graph: eagerly and as machine code. A program: eagerly, traced, from source by the interpreter,
+and from source as machine code. Where check mode is there, some run in it, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import weft
+from fuzzing.case import Case, load, unload
+from fuzzing.outcomes import Difference, Outcome, difference, reason, run, threads
+from fuzzing.rounding import Noise, almost, explained, noise
+from fuzzing.transforms import TRANSFORMS
+from weft.core.bind import bind
+from weft.core.grad_mode import no_grad
+from weft.ir.interpret import interpret
+from weft.runtime.native import native
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a case.
+
+    state    "same", "refused", "invalid" (it raises eagerly, and so everywhere), or "found"
+    kind     found: what differs, and in which mode; refused: why
+    text     in words
+    """
+
+    state: str
+    kind: str = ""
+    text: str = ""
+
+
+#: Whether `weft.compile` has a check mode.
+HAS_CHECKS = "check" in inspect.signature(weft.compile).parameters
+
+#: How a program is captured, and what runs it.
+PROGRAM_MODES: dict[str, dict[str, Any]] = {
+    "traced": {"capture": "trace", "backend": "interpret"},
+    "interpreted": {"capture": "source", "backend": "interpret"},
+    "native": {"capture": "source", "backend": "native"},
+}
+if HAS_CHECKS:
+    PROGRAM_MODES["checked"] = {"capture": "source", "backend": "native", "check": True}
+
+
+def check(case: Case) -> Result:
+    """Run a case; never raises but for what is wrong with the case itself."""
+    with threads(case.threads):
+        eager = load(case, loops=bool(TRANSFORMS[case.transform].mapped))
+        captured = load(case)
+        try:
+            found = (_graph if case.kind == "graph" else _program)(case, eager, captured)
+        finally:
+            unload(eager)
+            unload(captured)
+    gc.collect(0)
+    return found
+
+
+def _found(mode: str, call: int, found: Difference) -> Result:
+    return Result("found", f"{mode}: {found.kind}", f"{mode}, call {call}: {found.text}")
+
+
+# --- graphs -----------------------------------------------------------------------------------
+
+
+def _graph(case: Case, eager: Function, captured: Function) -> Result:
+    calls = [case.values(call) for call in case.calls]
+    wants = [run(eager, values) for values in calls]
+    if wants[0].error is not None:
+        return Result("invalid", wants[0].error.__name__, wants[0].message)
+    call, graph = _machine_code(case, captured, calls[0])
+    if isinstance(graph, Outcome):
+        if graph.refused:
+            return Result("refused", reason(graph.message), graph.message)
+        return _found("captured", 0, Difference("raises", f"{graph.error}: {graph.message}"))
+    for i in (*range(len(calls)), 0):
+        want = wants[i]
+        got = call(calls[i])
+        if got.refused:
+            return Result("refused", reason(got.message), got.message)
+        found = difference(want, got, loose=False, exact=True)
+        if found is None and want.error is None:
+            found = _values(want, got, lambda seed, i=i: _again(graph(), calls[i], seed))
+        if found is not None:
+            return _found(_blamed(case, graph, calls[i], want), i, found)
+    return Result("same")
+
+
+def _machine_code(case: Case, captured: Function, values: list[Any]) -> tuple[Any, Any]:
+    """What calls the machine code of a case, and what gives its graph."""
+    made: list[Any] = []
+
+    def graph() -> Any:
+        if not made:
+            made.append(weft.make_graph(captured, *values))
+        return made[0]
+
+    checked = {"check": True} if HAS_CHECKS and case.seed % 5 == 0 else {}
+    if case.optimized:
+        function = weft.compile(captured, capture="trace", backend="native", **checked)
+        return lambda given: run(function, given), graph
+    program = run(lambda: native(graph()), [])
+    if program.error is not None:
+        return None, program
+    (machine,) = program.leaves
+    return lambda given: _direct(machine, given), graph
+
+
+def _direct(machine: Any, values: list[Any]) -> Outcome:
+    out = run(lambda: machine([x for x in values if isinstance(x, weft.Tensor)]), [])
+    return out if out.error is not None else Outcome(leaves=out.leaves)
+
+
+def _again(graph: Any, values: list[Any], seed: int) -> Sequence[Any] | None:
+    """The results of a graph by the interpreter, with noise; None if it raises."""
+    noisy = Noise(seed)
+    got = run(lambda: _interpret(graph, values, noisy.call), [])
+    return None if got.error is not None else got.leaves
+
+
+def _interpret(graph: Any, values: list[Any], call: Callable[..., Any]) -> list[Any]:
+    with no_grad():
+        return interpret(graph, [x for x in values if isinstance(x, weft.Tensor)], call)
+
+
+def _values(
+    want: Outcome, got: Outcome, again: Callable[[int], Sequence[Any] | None]
+) -> Difference | None:
+    """The first number that differs by more than rounding."""
+    old, new = want.numbers(), got.numbers()
+    i = explained(old, new, again)
+    if i < 0:
+        return None
+    results = len(want.leaves)
+    kind, place = ("value", i) if i < results else ("gradient", i - results)
+    return Difference(kind, f"{kind} {place} is\n{new[i]!r}\n  instead of\n{old[i]!r}", place)
+
+
+def _blamed(case: Case, graph: Callable[[], Any], values: list[Any], want: Outcome) -> str:
+    """Who is wrong: the graph, run op by op, or the machine code that was made of it."""
+    got = run(lambda: _interpret(graph(), values, bind), [])
+    same = got.error is None and len(got.leaves) == len(want.leaves)
+    if same and all(map(almost, want.leaves, got.leaves)):
+        return "native"
+    return "transform" if case.transform != "none" else "interpreted"
+
+
+# --- programs ---------------------------------------------------------------------------------
+
+
+def _program(case: Case, eager: Function, captured: Function) -> Result:
+    calls = [case.values(call) for call in case.calls]
+    backward: tuple[bool, ...] = ()
+    if case.transform == "none":
+        backward = tuple(one.is_float and one.grad for one in case.arguments)
+    wants = [run(eager, values, backward) for values in calls]
+    branches = has_branches(case)
+    refused = None
+    for mode, how in PROGRAM_MODES.items():
+        if mode == "checked" and case.seed % 4:
+            continue
+        if mode == "traced" and TRANSFORMS[case.transform].mapped:
+            continue  # a trace cannot ask elements that may answer differently
+        function = weft.compile(captured, **how)
+        for i in (*range(len(calls)), 0):
+            weft.manual_seed(i)
+            got = run(function, calls[i], backward)
+            if got.refused and not wants[i].refused:
+                refused = Result("refused", reason(got.message), f"{mode}: {got.message}")
+                break
+            exact = mode == "traced" or not branches
+            found = difference(wants[i], got, loose=mode != "traced", exact=exact)
+            if found is None and wants[i].error is None:
+                found = _values(wants[i], got, _interpreted(captured, calls[i], backward, i))
+            if found is not None:
+                return _found(mode, i, found)
+        if refused is not None:
+            return refused
+    if all(want.error is not None for want in wants):
+        return Result("invalid", wants[0].error.__name__ if wants[0].error else "")
+    return Result("same")
+
+
+def _interpreted(
+    captured: Function, values: list[Any], backward: tuple[bool, ...], seed: int
+) -> Callable[[int], Sequence[Any] | None]:
+    """Runs a program's graph with noise on its ops."""
+    function = weft.compile(captured, backend="interpret")
+
+    def again(number: int) -> Sequence[Any] | None:
+        weft.manual_seed(seed)
+        with noise(number):
+            got = run(function, values, backward)
+        return None if got.error is not None else got.numbers()
+
+    return again
+
+
+def has_branches(case: Case) -> bool:
+    """Whether data may decide which way a program goes."""
+    text = "\n".join(case.body).replace("\n\n", "\n")
+    tree = ast.parse("def program():\n" + "\n".join(f"    {line}" for line in text.splitlines()))
+    kinds = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert)
+    loops = [node.iter for node in ast.walk(tree) if isinstance(node, ast.For)]
+    on_tensors = any("k" in ast.unparse(found) for found in loops)
+    return on_tensors or any(isinstance(node, kinds) for node in ast.walk(tree))

@@ -1,0 +1,212 @@
+"""Random programs, as text: nested control flow, writes, masks, lists, products in loops, parts
+without gradients.
+
+A program is a function of a scalar, a vector, a matrix, a Python integer and an integer tensor. All
+its names are there from the start and keep their types, each loop ends by construction, and each
+way out returns the same names. A small share of programs has what captures have trouble with: a
+name that is defined on one path only, an assertion, an index that may be out of range, a list that
+grows.
+"""
+
+from __future__ import annotations
+
+from fuzzing.case import Argument, Case
+from fuzzing.expressions import Expressions
+
+HEAD = ["a = x * 1.0", "b = v.sum()", "w = v * 0.5", "p = q * 0.5", "m = n", "ok = x > 0.3"]
+RESULTS = ["a", "b", "w", "p", "m"]
+
+DTYPES = ["float64"] * 8 + ["float32"] * 6 + ["bfloat16", "float16"]
+#: How often programs are run as they are, with gradients by the tape, and under transforms.
+PROGRAM_TRANSFORMS = ["none"] * 12 + ["grad"] * 2 + ["jvp", "hessian", "jacobian"]
+PROGRAM_TRANSFORMS += ["vmap", "vmap(grad)", "grad(vmap)"]
+
+
+class ProgramWriter(Expressions):
+    """Writes statements, each a list of lines."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seed = seed
+        self.names = 0
+        self.extra = ""  # a name that only some paths define
+        self.transform = self.pick(PROGRAM_TRANSFORMS)
+        plain = self.transform == "none"
+        self.rare = plain and self.chance(0.12)  # may raise
+        self.lists = self.chance(0.15)
+        self.partial = plain and self.chance(0.02)
+        self.masks = "vmap" not in self.transform and self.chance(0.3)
+        self.draws = "vmap" not in self.transform and self.chance(0.05)
+        self.special: set[str] = {"aliases"} if self.aliases else set()
+        results = RESULTS if plain else RESULTS[:-1]
+        self.results = results
+        self.tail = f"return {', '.join(results)}"
+        self.other = f"return {', '.join(['b', 'a', 'v * a', *results[3:]])}"
+
+    def write(self) -> Case:
+        lines = [*HEAD, *(["items = [a * 1.0]"] if self.lists else [])]
+        lines += self.block(0, in_loop=False, sure=True, count=self.random.randint(2, 5))
+        if self.extra and self.chance(0.5):
+            self.special.add("one path used")
+            lines.append(f"a = a + {self.extra}")
+        if self.lists:
+            lines.append("b = b + weft.stack(items).sum()")
+        dtype = self.pick(DTYPES)
+        size = self.size
+        grads = [self.chance(0.85) for _ in range(3)]
+        if self.transform != "none":
+            grads = [True, True, True]
+        arguments = (
+            Argument("x", (), dtype, grad=grads[0]),
+            Argument("v", (size,), dtype, grad=grads[1]),
+            Argument("q", (size, size), dtype, grad=grads[2]),
+            Argument("n", None, below=4),
+            Argument("k", (), "int64", below=4),
+        )
+        first = self.seed % 1000
+        return Case(
+            "program",
+            self.seed,
+            (*lines, self.tail),
+            arguments,
+            transform=self.transform,
+            calls=(first, first + 1, first + 2),
+            threads=2 if self.chance(0.2) else 1,
+            special=tuple(sorted(self.special)),
+        )
+
+    # --- statements ---------------------------------------------------------------------------
+
+    def block(self, depth: int, in_loop: bool, sure: bool, count: int = 0) -> list[str]:
+        """A few statements; `sure`: they are run whatever tensors say."""
+        lines: list[str] = []
+        for _ in range(count or self.pick([1, 1, 2, 2, 3])):
+            lines += self.statement(depth, in_loop, sure)
+        return lines
+
+    def statement(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
+        if depth < 3 and self.chance(0.5 - 0.12 * depth):
+            kinds = [self.branch, self.branch, self.loop_while, self.loop_for, self.loop_for]
+            made: list[str] = self.pick([*kinds, self.without_grad])(depth, in_loop, sure)
+            return made
+        return self.simple(in_loop, sure)
+
+    def simple(self, in_loop: bool, sure: bool) -> list[str]:
+        name = self.pick(["a", "b"])
+        place = self.pick(["0", "-1", f"k % {self.size}", f"m % {self.size}"])
+        choices = [
+            f"{name} = {self.new(2)}",
+            f"{name} = {self.new(2)}",
+            f"{name} {self.pick(['+=', '-='])} {self.scalar(1)}",
+            f"{name} *= 0.8",
+            f"w = {self.vector()}",
+            f"w = {self.vector()}",
+            f"p = {self.matrix()}",
+            f"w[{place}] = {self.scalar(1)}",
+            f"w[{place}] += {self.scalar(0)}",
+            f"p[{place}] = {self.vector()}",
+            f"p[:, {place}] *= 0.5",
+            f"w[1:] = {self.pick(['v', 'w'])}[:-1]",
+            "w *= a",
+            "a, b = b, a",
+            f"ok = {self.scalar(0)} > {self.number()}",
+            "m = m + 1",
+            "m += 2",
+        ]
+        if self.masks:
+            mask = f"w > {self.number()}"
+            choices += [f"w[{mask}] *= 0.5", f"w[{mask}] = a", f"b = b + (v[{mask}] ** 2).sum()"]
+        if self.draws:
+            choices += ["a = a + 0.1 * weft.rand(())", f"w = w + weft.randn({self.size}) * 0.1"]
+        if self.lists and in_loop and sure:
+            choices += [f"items.append({self.new(1)})"] * 3
+        if self.rare and self.chance(0.3):
+            self.special.add("raises")
+            return [self.pick([f"assert {name} < 1.2, 'too large'", f"{name} = v[m]"])]
+        return [self.pick(choices)]
+
+    def without_grad(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
+        body = self.block(depth + 1, False, sure)
+        head = self.pick(["with weft.no_grad():"] * 2 + ["with weft.set_grad_enabled(False):"])
+        return [head, *self.indented(body)]
+
+    def branch(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
+        lines = [f"if {self.condition()}:", *self.indented(self.arm(depth, in_loop))]
+        if self.chance(0.25):
+            lines += [f"elif {self.condition()}:", *self.indented(self.arm(depth, in_loop))]
+        if self.chance(0.6):
+            lines += ["else:", *self.indented(self.arm(depth, in_loop))]
+        return lines
+
+    def arm(self, depth: int, in_loop: bool) -> list[str]:
+        lines = self.block(depth + 1, in_loop, sure=False)
+        if self.partial and self.chance(0.5):
+            self.extra = "extra"
+            lines = [f"extra = {self.new(1)}", *lines, "b = b + 0.1 * extra"]
+        if in_loop and self.chance(0.3):
+            lines.append(self.pick(["break", "continue"]))
+        elif self.chance(0.12):
+            lines.append(self.pick([self.tail, self.other]))
+        return lines
+
+    def counter(self) -> str:
+        self.names += 1
+        return f"c{self.names}"
+
+    def loop_while(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
+        c = self.counter()
+        limit = self.random.randint(1, 4)
+        start = self.pick([f"{c} = 0", f"{c} = weft.zeros((), dtype=weft.int64)"])
+        head = self.pick(
+            [
+                f"while {c} < {limit}:",
+                f"while {c} < {limit} and {self.on_tensors()}:",
+                f"while {self.on_tensors()} and {c} < {limit}:",
+                "while True:",
+            ]
+        )
+        body = [f"{c} = {c} + 1", *self.block(depth + 1, True, sure)]
+        if head == "while True:":
+            body.insert(1, f"if {c} > {limit} or {self.on_tensors()}:")
+            body.insert(2, "    break")
+        lines = [start, head, *self.indented(body)]
+        if head != "while True:" and self.chance(0.2):
+            lines += ["else:", *self.indented(self.block(depth + 1, in_loop, sure))]
+        return lines
+
+    def loop_for(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
+        i = self.counter()
+        limit = self.random.randint(0, 4)
+        size = self.size
+        head, use = self.pick(
+            [
+                (f"for {i} in range({limit}):", f"a = a + 0.1 * {i}"),
+                (f"for {i} in range({limit}):", f"w[{i} % {size}] += 0.1"),
+                (f"for {i} in range({limit}):", "w = b * w + q @ w * 0.3"),
+                (f"for {i} in range({limit}):", f"p = weft.tanh(p @ q) * (1 + {i}) / 3"),
+                (f"for {i} in range(m % 4):", f"b = b - 0.2 * {i}"),
+                (f"for {i} in range(k):", f"a = 0.9 * a + {i}"),
+                (f"for {i} in v:", f"a = a + {i} * b"),
+                (f"for {i} in q:", f"w = weft.tanh(w + {i} * a)"),
+                (f"for {i}, {i}e in enumerate(w):", f"a = weft.sin(a) + {i} * {i}e"),
+                (f"for {i}, {i}e in zip(v, p):", f"b = b + {i} * {i}e.sum()"),
+                (f"for {i} in reversed(w):", f"b = 0.5 * b + {i}"),
+            ]
+        )
+        body = self.block(depth + 1, True, sure)
+        body = [use, *body] if self.chance(0.7) else [*body, use]
+        if any(f"{name})" in head or f" {name}:" in head for name in "wp"):
+            self.special.add("rows written")
+        lines = [head, *self.indented(body)]
+        if self.chance(0.2):
+            lines += ["else:", *self.indented(self.block(depth + 1, in_loop, sure))]
+        return lines
+
+    @staticmethod
+    def indented(lines: list[str]) -> list[str]:
+        return [f"    {line}" for line in lines]
+
+
+def write(seed: int) -> Case:
+    """The program of a seed."""
+    return ProgramWriter(seed).write()

@@ -1,0 +1,152 @@
+"""What rounding alone explains.
+
+Two right programs differ by how their ops round. How much that matters for a result is measured,
+not guessed: the reference is run again several times with noise of a few units in the last place on
+the result of every op that rounds, and on the operands of every op that sums. What a result moves
+by then is what rounding can do to it; a comparison or an index that flips shows in the same way.
+Only results that are not almost equal anyway are judged so: the noise costs some runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.core.bind import bind
+from weft.core.tensor import Tensor, wrap
+from weft.ir.op import Op, Trait
+from weft.runtime import interpreted
+
+#: How many runs with noise; how many units in the last place; how much more than what was seen.
+RUNS, UNITS, MARGIN = 12, 2.0, 8.0
+#: Almost equal: this many units in the last place, of the number or of 1.
+ALMOST = 64.0
+
+#: Ops that only choose or move elements, or change signs.
+EXACT = {
+    *("where", "negative", "abs", "positive", "relu", "maximum", "minimum", "max", "min", "sort"),
+    *("concat", "gather", "setitem", "scatter", "take", "take_along_axis", "sign", "full", "eye"),
+    *("floor", "ceil", "trunc", "round", "max_pool", "max_pool_pick", "embedding", "constant"),
+    *("stop_gradient", "real", "imag", "conj", "arange", "repeat", "nonzero", "list_item"),
+    *("argmax", "argmin", "argsort", "any", "all", "searchsorted", "unique_all", "stack_new"),
+    *("max_pool_indices", "max_pool_input", "stack_zeros", "stack_push", "stack_pop", "list_of"),
+    *("list_all", "list_rows", "list_only", "random_advance", "random_bits", "random_integers"),
+}
+
+
+def eps_of(dtype: Any) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+def is_float(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.kind in "fV" and x.dtype.names is None
+
+
+class Noise:
+    """An op call like `bind`, with noise on what rounds."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def call(self, op: Op, *inputs: Any, **attrs: Any) -> Any:
+        exact = op.name in EXACT or Trait.VIEW in op.traits
+        if exact:
+            return bind(op, *inputs, **attrs)
+        if not op.elementwise:
+            inputs = tuple([self.noisy(x) for x in inputs])
+        out = bind(op, *inputs, **attrs)
+        if isinstance(out, (tuple, list)):
+            return type(out)(self.noisy(x) for x in out)
+        return self.noisy(out)
+
+    def noisy(self, x: Any) -> Any:
+        if not isinstance(x, Tensor) or not is_float(x._data):
+            return x
+        array = x._data
+        factor = 1 + self.rng.uniform(-UNITS, UNITS, array.shape) * eps_of(array.dtype)
+        wide = np.asarray(array, np.float64) * factor
+        return wrap(np.asarray(wide).astype(array.dtype))
+
+
+@contextmanager
+def noise(seed: int) -> Iterator[None]:
+    """Graphs that the interpreter runs have noise."""
+    before, interpreted.bind = interpreted.bind, Noise(seed).call
+    try:
+        yield
+    finally:
+        interpreted.bind = before
+
+
+def almost(a: Any, b: Any) -> bool:
+    """Whether two results are the same, or so near that nothing can be wrong."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        x, y = _plain(a), _plain(b)
+        return x == y or (x != x and y != y) or _close(x, y)
+    if not is_float(a):
+        return bool(np.array_equal(a, b))
+    return bool(np.all(_apart(a, b) <= _allowed(a)))
+
+
+def _plain(x: Any) -> Any:
+    return x.item() if isinstance(x, np.ndarray) else x
+
+
+def _close(x: Any, y: Any) -> bool:
+    number = isinstance(x, (int, float)) and isinstance(y, (int, float))
+    return number and abs(x - y) <= 1e-9 * max(1.0, abs(x))
+
+
+def _allowed(a: Any) -> Any:
+    wide = np.abs(np.asarray(a, np.float64))
+    return ALMOST * eps_of(a.dtype) * (np.where(np.isfinite(wide), wide, 0) + 1)
+
+
+def _apart(a: Any, b: Any) -> Any:
+    """How far apart elements are; 0 where both are the same, infinities and NaN included."""
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    with np.errstate(all="ignore"):
+        apart = np.abs(x - y)
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def explained(
+    want: Sequence[Any], got: Sequence[Any], again: Callable[[int], Sequence[Any] | None]
+) -> int:
+    """The number of the first result that rounding does not explain; -1: all are explained.
+
+    again   runs the reference with noise of a seed: its results, or None if it went another way
+    """
+    doubtful = [i for i, pair in enumerate(zip(want, got, strict=True)) if not almost(*pair)]
+    if not doubtful:
+        return -1
+    moved: dict[int, Any] = {}
+    for seed in range(RUNS):
+        noisy = again(seed)
+        if noisy is None or len(noisy) != len(want):
+            return -1  # rounding decides which way it goes
+        for i in doubtful:
+            if isinstance(want[i], np.ndarray) and np.shape(noisy[i]) != np.shape(want[i]):
+                return -1
+            apart = _apart(_number(want[i]), _number(noisy[i]))
+            moved[i] = np.maximum(moved.get(i, 0.0), apart)
+    for i in doubtful:
+        a = _number(want[i])
+        floats = is_float(a)
+        spread = MARGIN * moved[i] if floats else np.where(moved[i] > 0, np.inf, 0.0)
+        typical = np.where(np.isfinite(moved[i]), moved[i], 0.0)
+        if floats and typical.size:
+            spread = spread + float(np.sqrt(np.mean(typical**2)))
+        room = spread + (_allowed(a) if floats else 0.0)
+        if not np.all(_apart(a, _number(got[i])) <= room):
+            return i
+    return -1
+
+
+def _number(x: Any) -> Any:
+    return x if isinstance(x, np.ndarray) else np.asarray(x)
