@@ -11,7 +11,7 @@ import pytest
 
 import weft
 import weft.nn.functional as F
-from weft.codegen.emitters import emits, special
+from weft.codegen.emitters import emits, layout, special
 from weft.codegen.products import packs
 from weft.codegen.target import host
 from weft.core.bind import bind
@@ -289,7 +289,7 @@ def test_the_plan_can_say_why(function: Callable[..., Any], rows: int, reason: s
     specs = [weft.spec((rows, 130)), weft.spec((130, 100)), weft.spec((100,))]
     graph = weft.make_graph(function, *specs)
     ask = functools.partial(packs, host())
-    grouping = Grouping(graph, emits, special, ask)
+    grouping = Grouping(graph, emits, special, layout, ask)
     why = grouping.why[graph.nodes[0]]
     assert why == (reason, None)
     assert "product" in said(graph.nodes[0], grouping.groups[-1], why)

@@ -120,3 +120,39 @@ COPIES: dict[str, tuple[Callable[..., Any], list[Shape]]] = {
 @pytest.mark.parametrize("name", COPIES)
 def test_copies(name: str, grads: bool) -> None:
     _agrees(*COPIES[name], grads)
+
+
+# --- convolutions of views ---
+
+
+def _frames(v: Any, w: Any) -> Any:
+    total = F.conv2d(v[:, 0], w)
+    for t in range(9):
+        total = total * 0.5 + F.conv2d(v[:, t], w)
+    return total
+
+
+def _unet(x: Any, w: Any, up: Any, last: Any) -> Any:
+    down = F.relu(F.conv2d(x, w, padding=1))
+    small = F.max_pool2d(down, 2)
+    return F.conv2d(weft.concat([F.conv_transpose2d(small, up, stride=2), down], axis=1), last)
+
+
+CONVOLUTIONS: dict[str, tuple[Callable[..., Any], list[Shape]]] = {
+    "some channels": (lambda z, w: F.conv2d(z[:, :2], w), [(2, 4, 8, 8), (3, 2, 3, 3)]),
+    "turned": (lambda x, w: F.conv1d(x.transpose(1, 2), w), [(2, 8, 3), (4, 3, 3)]),
+    "a crop": (lambda x, w: F.conv2d(x[..., 1:7, 2:8], w), [(2, 2, 8, 9), (3, 2, 3, 3)]),
+    "a part of the weights": (
+        lambda x, w: F.conv2d(x, w[:, ::2]) + F.conv2d(x, w[:, 1::2]),
+        [(2, 2, 6, 6), (3, 4, 3, 3)],
+    ),
+    "repeated": (lambda x, w: F.conv2d(x.expand(4, 2, 6, 6), w), [(1, 2, 6, 6), (3, 2, 3, 3)]),
+    "frames in a loop": (_frames, [(2, 9, 2, 5, 5), (3, 2, 3, 3)]),
+    "a U-Net": (_unet, [(2, 2, 6, 6), (4, 2, 3, 3), (4, 3, 2, 2), (2, 7, 1, 1)]),
+}
+
+
+@pytest.mark.parametrize("grads", [False, True])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_views(name: str, grads: bool) -> None:
+    _agrees(*CONVOLUTIONS[name], grads)

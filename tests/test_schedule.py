@@ -11,7 +11,7 @@ import pytest
 
 import weft
 import weft.nn.functional as F
-from weft.codegen.emitters import emits, special
+from weft.codegen.emitters import emits, layout, special
 from weft.ir.graph import Graph
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
@@ -83,7 +83,7 @@ def test_views_are_those_of_numpy() -> None:
 def groups(function: Callable[..., Any], *args: Any) -> list[str]:
     graph: Graph = weft.make_graph(function, *args)
     graph = decompose(optimize(graph, [DropStopGradient(), *passes()]))
-    return [group.kind for group in Grouping(graph, emits, special).groups]
+    return [group.kind for group in Grouping(graph, emits, special, layout).groups]
 
 
 def _gradients(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from weft.base.shapes import size_of
 from weft.codegen.elementwise import has_emitter
-from weft.codegen.tables import KERNELS, PRODUCTS
+from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
 from weft.schedule.groups import REDUCTIONS
+from weft.schedule.layouts import Layout
 
-__all__ = ["emits", "special"]
+__all__ = ["emits", "layout", "special"]
 
 _REDUCE_WITH = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -36,6 +37,12 @@ def special(node: Node) -> str:
     if node.op.name in ("attention", "attention_grad"):
         return node.op.name
     return "kernel" if node.op.name in KERNELS else ""
+
+
+def layout(node: Node, place: int) -> Layout:
+    """How the emitter of a node reads one of its operands."""
+    declared = LAYOUTS.get(node.op.name, ())
+    return declared[place] if place < len(declared) else Layout.DENSE
 
 
 def _has_elements(node: Node) -> bool:

@@ -19,7 +19,7 @@ from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import emit_rows, in_rows
 from weft.codegen.control.stacks import size_of_type
-from weft.codegen.emitters import emits, special
+from weft.codegen.emitters import emits, layout, special
 from weft.codegen.kernel import Kernel
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.pooled import pools
@@ -45,8 +45,8 @@ PIECE = 4_000.0
 #: Kernels outside of the pool that take longer than this together are polled between, in ns.
 POLL = 1_000_000.0
 
-#: Kinds of groups whose first node reads operands where they lie: who writes their kernels.
-_STRIDED = {
+#: Kinds of groups whose emitters take the group: what follows the first node in registers as well.
+_OF_GROUPS = {
     "product": emit_product,
     "attention": emit_attention,
     "attention_grad": emit_attention_grad,
@@ -110,6 +110,7 @@ class _GraphWriter:
             self.graph,
             emits,
             lambda node: "" if node in self.refused else special(node),
+            layout,
             functools.partial(packs, self.module.target),
             functools.partial(pools, self.module),
         )
@@ -185,7 +186,7 @@ class _GraphWriter:
             if found is not None:
                 return group, _with_run([*buffers, None], found), found
             group.kind = "call"
-        if group.kind in _STRIDED:
+        if group.kind in _OF_GROUPS:
             buffers.append(None)
             places: dict[Value, int] = {}
             for i, value in enumerate(buffers):
@@ -203,7 +204,7 @@ class _GraphWriter:
                 if value not in places:
                     places[value] = len(buffers)
                     buffers.append(value)
-            made = _STRIDED[group.kind](self.module, name, group, places, len(buffers))
+            made = _OF_GROUPS[group.kind](self.module, name, group, places, len(buffers))
             if made is None:
                 self.refused.add(node)
             return group, _with_run(buffers, made or []), made or []
@@ -397,4 +398,4 @@ def _with_run(buffers: list[Any], kernels: list[Kernel]) -> list[Any]:
 def _may_fail(group: Group) -> bool:
     if group.kind == "kernel":
         return group.nodes[0].op.name in MAY_FAIL
-    return group.kind != "loop" and group.kind not in _STRIDED
+    return group.kind != "loop" and group.kind not in _OF_GROUPS

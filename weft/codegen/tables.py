@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.codegen import conv, cumulative, indexing, pool, random, sorting
+from weft.schedule.layouts import Layout
 
-__all__ = ["KERNELS", "MAY_FAIL", "PRODUCTS"]
+__all__ = ["KERNELS", "LAYOUTS", "MAY_FAIL", "PRODUCTS"]
 
 #: (module, name, node, store) -> kernels: what can be followed by elementwise ops in registers.
 PRODUCTS: dict[str, Callable[..., Any] | None] = {
-    "matmul": None,  # it reads strided operands, see `weft.codegen.products`
+    "matmul": None,  # see `weft.codegen.products`
     **{name: emit for name, emit in conv.EMITTERS.items() if name in ("conv", "conv_bias")},
 }
 #: (module, name, node) -> kernels.
@@ -22,6 +23,15 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **random.EMITTERS,
     **sorting.EMITTERS,
     **cumulative.EMITTERS,
+}
+#: The emitters that read operands where they lie, by strides and offset: how each operand must lie
+#: at least. All others are handed dense operands.
+LAYOUTS: dict[str, Sequence[Layout]] = {
+    "matmul": (Layout.MATRIX, Layout.MATRIX),
+    # q, k, v, mask
+    "attention": (Layout.ROWS,) * 4,
+    # q, k, v, result, gradient, sums, mask
+    "attention_grad": (*[Layout.ROWS] * 5, Layout.DENSE, Layout.ROWS),
 }
 #: Those that look at indices, and fail where one is out of range.
 MAY_FAIL = frozenset(indexing.EMITTERS) - {"concat", "full", "arange", "eye"}

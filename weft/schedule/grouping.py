@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.types import TensorType
 from weft.schedule.again import kept
 from weft.schedule.axes import Map
 from weft.schedule.floating import only_packed, uses_of
@@ -19,6 +18,7 @@ from weft.schedule.groups import (
     Operand,
     buffers_of,
 )
+from weft.schedule.layouts import Layout
 from weft.schedule.nodes import early_first, is_view, literal_of, tensor_type
 from weft.schedule.reasons import BEGINS, JOINED, Why
 from weft.schedule.values import Values
@@ -34,6 +34,7 @@ class Grouping(Values):
     """
     emits     whether there is an emitter for an elementwise node, or a reduction
     special   whether a node has kernels of its own: the kind of its group, or ""
+    layout    how the emitter of a node reads one of its operands, by its number
     packs     whether a product packs an operand (0 or 1), and once, if they lie so
     pools     whether a pooling may follow a convolution image by image
     """
@@ -43,6 +44,7 @@ class Grouping(Values):
         graph: Graph,
         emits: Emits,
         special: Callable[[Node], str],
+        layout: Callable[[Node, int], Layout],
         packs: Callable[[Node, int, View, View], bool] | None = None,
         pools: Callable[[Node, Node], bool] | None = None,
     ) -> None:
@@ -50,6 +52,7 @@ class Grouping(Values):
         self.graph = graph
         self._emits = emits
         self._special = special
+        self._layout = layout
         self._packs = packs
         self._pools = pools
         self._uses = uses_of(graph)
@@ -97,11 +100,8 @@ class Grouping(Values):
             if prologue is not None:
                 prologues[place], leaf = prologue
                 operands.append(leaf)
-            elif kind == "product":
-                operands.append(self._strided(value))
             else:
-                shape = value.type.shape if isinstance(value.type, TensorType) else ()
-                operands.append(Leaf(self._settled(value), dense(shape)))
+                operands.append(self.handed(value, self._layout(node, place)))
         group = self._new(kind)
         group.space.may_split = False
         group.nodes.append(node)
@@ -183,7 +183,9 @@ class Grouping(Values):
         return view
 
     def _attend(self, node: Node, kind: str) -> None:
-        operands: list[Operand] = [self._side_by_side(value) for value in node.inputs]
+        operands: list[Operand] = [
+            self.handed(value, self._layout(node, i)) for i, value in enumerate(node.inputs)
+        ]
         group = self._new(kind)
         group.space.may_split = False
         group.nodes.append(node)

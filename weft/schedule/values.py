@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from weft.base.shapes import size_of
 from weft.ir.graph import Node, Value
 from weft.ir.literal import Literal
 from weft.ir.op import OPS
@@ -19,6 +18,7 @@ from weft.schedule.floating import CHEAP, Floating
 from weft.schedule.floating import MOST as MOST_FLOATING
 from weft.schedule.floating import size_of as size_of_floating
 from weft.schedule.groups import IN_REGISTERS, Group, Leaf, Operand, Scalar
+from weft.schedule.layouts import Layout, suits
 from weft.schedule.nodes import is_view, literal_of, tensor_type
 from weft.schedule.reasons import BEGINS, COPIED, FLOATS, Why
 from weft.schedule.views import dense, viewed
@@ -133,10 +133,8 @@ class Values:
         root = self.root(value)[0]
         wanted = root in self._wanted
         found = self.leaf(value)
-        if isinstance(found, Leaf) and found.view.is_dense:
-            whole = size_of(tensor_type(found.root).shape)
-            if size_of(found.view.shape) == whole:
-                return found.root
+        if isinstance(found, Leaf) and suits(Layout.DENSE, found):
+            return found.root
         if value not in self._copies:
             if not wanted and isinstance(found, Leaf) and found.root is root:
                 del self._wanted[root]  # only the copy may be needed, and its group knows
@@ -144,22 +142,14 @@ class Values:
         self._wanted[self._copies[value]] = None
         return self._copies[value]
 
-    def _side_by_side(self, value: Value) -> Leaf:
-        """How a value is read, the elements of its rows side by side; else a copy is."""
-        found = self.leaf(value)
-        shape = tensor_type(value).shape
-        if isinstance(found, Leaf) and (not shape or shape[-1] == 1 or found.view.strides[-1] == 1):
-            return found
-        return Leaf(self._settled(value), dense(shape))
-
-    def _strided(self, value: Value) -> Leaf:
-        found = self.leaf(value)
-        if isinstance(found, Leaf):
-            inner = [s for n, s in zip(found.view.shape, found.view.strides, strict=True) if n != 1]
-            if not inner or 1 in inner[-2:]:
+    def handed(self, value: Value, layout: Layout) -> Leaf:
+        """An operand for an emitter that reads it in a layout: a copy, where it lies otherwise."""
+        shape = value.type.shape if isinstance(value.type, TensorType) else ()
+        if layout is not Layout.DENSE:
+            found = self.leaf(value)
+            if isinstance(found, Leaf) and suits(layout, found):
                 return found
-        root = self._settled(value)
-        return Leaf(root, dense(tensor_type(value).shape))
+        return Leaf(self._settled(value), dense(shape))
 
     # --- cheap nodes of inputs ----------------------------------------------------------------
 

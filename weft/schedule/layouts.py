@@ -1,0 +1,40 @@
+"""How an emitter reads an operand. The one rule about it: what an emitter is handed suits what it
+declares, and an emitter that declares nothing is handed dense operands; `Values.handed` copies the
+others first, and the verifier of plans (`weft.schedule.verify`) holds it to that."""
+
+from __future__ import annotations
+
+import enum
+
+from weft.base.shapes import size_of
+from weft.ir.types import TensorType
+from weft.schedule.groups import Leaf
+from weft.schedule.views import View
+
+__all__ = ["Layout", "suits"]
+
+
+class Layout(enum.Enum):
+    """
+    DENSE    all elements of the buffer, in C order: the emitter looks at no strides
+    ROWS     any strides and offset, the elements of the last axis side by side
+    MATRIX   any strides and offset, elements side by side along one of the last two axes
+    """
+
+    DENSE = "dense"
+    ROWS = "rows"
+    MATRIX = "matrix"
+
+
+def suits(layout: Layout, leaf: Leaf) -> bool:
+    """Whether an emitter that declares a layout may be handed an operand."""
+    kind = leaf.root.type
+    if not isinstance(kind, TensorType):  # a stack or a token: it has no elements
+        return True
+    view: View = leaf.view
+    if layout is Layout.ROWS:
+        return not view.shape or view.shape[-1] == 1 or view.strides[-1] == 1
+    if layout is Layout.MATRIX:
+        steps = [step for n, step in zip(view.shape, view.strides, strict=True) if n != 1]
+        return not steps or 1 in steps[-2:]
+    return view.is_dense and size_of(view.shape) == size_of(kind.shape)
