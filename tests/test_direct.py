@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.codegen.contract import RUN, Status
 from weft.core.tensor import Tensor, wrap
 from weft.runtime import direct as room
 from weft.runtime.delivery import Delivery
@@ -358,3 +359,150 @@ def test_what_is_kept_goes_with_the_program() -> None:
     del made
     gc.collect()
     assert kept() is None
+
+
+# --- what is given is checked ---------------------------------------------------------------------
+
+
+class _OtherTensor(Tensor):
+    __slots__ = ()
+
+
+WRONG_INPUTS = {
+    "a tuple": lambda x, y: (x, y),
+    "too few": lambda x, _y: [x],
+    "too many": lambda x, y: [x, y, x],
+    "none": lambda _x, _y: [],
+    "no list": lambda x, _y: x,
+    "an array": lambda x, y: [x, y._data],
+    "a number": lambda x, _y: [x, 1.0],
+    "None": lambda x, _y: [x, None],
+    "a tensor without an array": lambda x, _y: [x, Tensor()],
+    "another kind of array": lambda x, _y: [x, wrap(memoryview(bytearray(12)))],
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_INPUTS)
+def test_a_call_is_given_a_list_of_its_tensors(wrong: str) -> None:
+    x, y = tensor(3), tensor(3)
+    made = program(lambda x, y: x + y, x, y)
+    for _ in range(3):  # the first one has no memory yet
+        with pytest.raises(weft.errors.GraphError, match=r"takes f32\[3\], f32\[3\]"):
+            made.call(WRONG_INPUTS[wrong](x, y))
+        np.testing.assert_array_equal(made.call([x, y])[0].numpy(), [0, 2, 4])
+    call: Any = made.call
+    with pytest.raises(weft.errors.GraphError):
+        call()
+    with pytest.raises(weft.errors.GraphError):
+        call([x, y], [x, y])
+
+
+def test_tensors_of_other_classes_and_arrays_of_other_classes_are_good() -> None:
+    x = tensor(3)
+    made = program(lambda x, y: x + y, x, x)
+    other = _OtherTensor()
+    other._data, other._node = np.arange(3, dtype=np.float32).view(np.recarray), None
+    for _ in range(2):
+        np.testing.assert_array_equal(made.call([other, x])[0].numpy(), [0, 2, 4])
+        np.testing.assert_array_equal(made._in_python()([other, x])[0].numpy(), [0, 2, 4])
+
+
+def test_inputs_that_are_not_aligned_are_copied() -> None:
+    made = program(lambda x: x * 2, tensor(3))
+    bytes_ = np.zeros(13, np.uint8)
+    odd = bytes_[1:].view(np.float32)
+    odd[:] = [1, 2, 3]
+    assert not odd.flags.aligned
+    for call in (made.call, made._in_python()):
+        np.testing.assert_array_equal(call([wrap(odd)])[0].numpy(), [2, 4, 6])
+
+
+def test_an_input_that_no_node_reads() -> None:
+    """What a graph reads is picked from what was recorded: a list, as calls take no tuples."""
+
+    def f(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        if c.sum() > 0:
+            debug = (a * 2).sum()  # noqa: F841
+        return b + c
+
+    compiled = weft.compile(f)
+    for k in (1.0, -2.0, 3.0):
+        a, b, c = (weft.full((3,), value) for value in (k, 2 * k, k + 1))
+        np.testing.assert_array_equal(compiled(a, b, c).numpy(), f(a, b, c).numpy())
+
+
+def test_nothing_runs_between_the_claim_of_the_memory_and_the_run() -> None:
+    """A result that is used again drops its history, which may run anything: here a call of the
+    same program in another thread, which stays inside while this one goes on."""
+    inside, go_on = threading.Event(), threading.Event()
+    found: list[Any] = []
+
+    def wait(x: Tensor) -> Tensor:
+        if float(x[0]) == 200.0:
+            inside.set()
+            assert go_on.wait(30)
+        return x
+
+    def f(x: Tensor) -> Tensor:
+        y = weft.cumulative_sum(x * 2)  # lies in the arena
+        return weft.py_call(wait, weft.spec(8), x + 0) + y
+
+    def want(value: float) -> Any:
+        return value + np.cumsum(np.full(8, value * 2))
+
+    made = program(f, tensor(8))
+
+    def in_another_thread() -> None:
+        found.append(made.call([weft.full((8,), 200.0)])[0].numpy().copy())
+
+    class Dropped:
+        def __del__(self) -> None:
+            threads.append(threading.Thread(target=in_another_thread))
+            threads[0].start()
+            assert inside.wait(30)
+
+    threads: list[threading.Thread] = []
+    (first,) = made.call([weft.full((8,), 1.0)])
+    first._node = Dropped()  # type: ignore[assignment]
+    del first
+    (second,) = made.call([weft.full((8,), 3.0)])
+    go_on.set()
+    assert threads, "nothing was dropped"
+    threads[0].join()
+    np.testing.assert_array_equal(second.numpy(), want(3.0))
+    np.testing.assert_array_equal(found[0], want(200.0))
+
+
+# --- statuses ------------------------------------------------------------------------------------
+
+RAISES = {
+    Status.OUT_OF_MEMORY: MemoryError,
+    Status.NO_ROOM: MemoryError,
+    Status.INPUTS: weft.errors.GraphError,
+    Status.INTERRUPTED: KeyboardInterrupt,
+}
+
+
+@pytest.mark.parametrize("status", RAISES)
+def test_a_status_has_one_meaning(status: Status) -> None:
+    """A run is done once, whatever it gives back. (A loop that was out of memory ran twice.)"""
+    runs = []
+
+    def run(_arrays: int, _arena: int, _run: int) -> int:
+        runs.append(status)
+        return status
+
+    address = ctypes.c_void_p
+    as_code = ctypes.CFUNCTYPE(ctypes.c_int32, address, address, address)(run)
+    made = program(lambda x: x * 2, tensor(3))
+    made.call([tensor(3)])
+    call: Any = made.call
+    call.__self__[room.FIELDS.index("entry")] = ctypes.cast(as_code, address).value
+    with pytest.raises(RAISES[status]):
+        made.call([tensor(3)])
+    assert runs == [status]
+
+
+def test_no_two_statuses_are_one_number() -> None:
+    assert len({int(status) for status in Status}) == len(Status.__members__)
+    assert len(set(RUN)) == len(RUN)

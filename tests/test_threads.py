@@ -20,13 +20,13 @@ import pytest
 
 import weft
 from weft.codegen import llvm
+from weft.codegen.contract import Status
 from weft.codegen.jit import Library, build
 from weft.codegen.target import host
 from weft.errors import DTypeError, RangeError
 from weft.runtime import threads
 from weft.runtime.pool.code import EXPORTS, pool_text
 from weft.runtime.pool.layout import FIELDS, MOST_THREADS
-from weft.runtime.pool.poll import INTERRUPTED
 
 #: `count` adds 1 to each item; `fail` gives 7 for the item `args` names; `meet` comes back when
 #: args[1] threads have come (or after args[2] tries: 1); `nest` runs `count` inside; `nap` sleeps.
@@ -341,7 +341,7 @@ def test_ctrl_c_ends_a_run(own: Pool, count: int) -> None:
     timer.start()
     status = own.run("nap", args, 60_000, stop=np.zeros(1, np.int32))
     timer.join()
-    assert status == INTERRUPTED
+    assert status == Status.INTERRUPTED
     assert args[0] < 60_000
     with pytest.raises(KeyboardInterrupt):
         threads.raise_interrupt()
@@ -363,8 +363,8 @@ def test_who_waits_for_long_items_polls(variant: str, kernels: Library) -> None:
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.15)
-        assert pool.run("linger", stop, 3, stop=stop) == INTERRUPTED
-        assert stop[0] == INTERRUPTED
+        assert pool.run("linger", stop, 3, stop=stop) == Status.INTERRUPTED
+        assert stop[0] == Status.INTERRUPTED
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -393,7 +393,7 @@ def test_what_a_handler_raises_is_what_is_raised(own: Pool) -> None:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         stop = np.zeros(1, np.int32)
-        assert own.run("nap", np.zeros(1, np.int64), 60_000, stop=stop) == INTERRUPTED
+        assert own.run("nap", np.zeros(1, np.int64), 60_000, stop=stop) == Status.INTERRUPTED
         with pytest.raises(Enough, match="of this"):
             threads.raise_interrupt()
     finally:

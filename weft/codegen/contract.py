@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-__all__ = ["ELEMENT", "FAILED", "ONLY", "OUT_OF_MEMORY", "PAYLOAD", "RAISED", "RUN"]
-__all__ += ["SMALL_CONSTANT", "SUM", "TIMING", "ZEROS", "NotNative"]
+import enum
+
+__all__ = ["ELEMENT", "ONLY", "PAYLOAD", "RUN", "SHARED", "SMALL_CONSTANT", "SUM", "TIMING"]
+__all__ += ["ZEROS", "NotNative", "Status"]
+
+
+@enum.unique
+class Status(enum.IntEnum):
+    """What kernels, runs and calls give back. Each number has one meaning, wherever it comes from.
+
+    DONE           all is well
+    FAILED         a node fails as its card would: the card is asked for the error
+    INTERRUPTED    a signal's handler raised (Ctrl-C)
+    RAISED         a call into Python raised
+    LAYOUT         an input does not lie dense in C order
+    OUT_OF_MEMORY  no memory for a stack
+    NO_ROOM        no memory for a result, or for the temporaries of a kernel
+    TAKEN          another call has the program's memory
+    INPUTS         the call was not given a list of as many tensors as the graph has inputs
+    """
+
+    DONE = 0
+    FAILED = 1
+    INTERRUPTED = -2
+    RAISED = -7
+    LAYOUT = -8
+    OUT_OF_MEMORY = -9
+    NO_ROOM = -10
+    TAKEN = -11
+    INPUTS = -12
+
 
 #: What `%run` points to, pointers all: the function that calls cards in Python, the pool of
 #: threads, the function that uses it, the array of constants, the function that polls for signals;
 #: and of this run alone: the memory that stacks lie in (`weft.codegen.control.heap`), and whether
 #: it shall end (`weft.codegen.stop`).
 RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk", "stop")
+#: So many of them are the same for all runs of a program.
+SHARED = RUN.index("free")
 #: Constants of at most so many bytes are part of the code; others are given to each run.
 SMALL_CONSTANT = 4096
-#: What a run gives back where it was interrupted, or a call into Python raised; and where there is
-#: no memory for a stack.
-RAISED = -7
-OUT_OF_MEMORY = -9
 #: Cells of stacks: their kinds, and where the value begins (`weft.codegen.control.stacks`).
 ELEMENT, ZEROS, SUM, ONLY = range(4)
 PAYLOAD = 64
-FAILED = 1
 #: What programs export that note when their kernels ran (`weft.codegen.timing`).
 TIMING = ("events", "event_count", "site_totals")
 

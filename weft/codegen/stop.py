@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from weft.codegen.contract import RUN
 from weft.codegen.kernel import argument
 from weft.codegen.text import Function, Module
 
@@ -25,8 +26,8 @@ LONG = 30_000_000.0
 EVERY, ROUNDS = 2_000_000.0, 1 << 20
 #: Bytes that are copied between two questions, and in a nanosecond.
 PART, PACE = 1 << 24, 20
-#: Places in `%run`; see `weft.codegen.program`.
-POOL, POLL, STOP = 1, 4, 8
+#: Places in `%run`.
+POOL, POLL, STOP = (RUN.index(name) for name in ("pool", "poll", "stop"))
 
 
 def takes_long(cost: float) -> bool:

@@ -21,6 +21,7 @@ from weft.base.device import CPU, Device, as_device
 from weft.base.dtypes import DTYPES, DType, default_for_kind, dtype_of_numpy
 from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.base.shapes import Shape, size_of
+from weft.core.ownership import alone_in_tensor, proven
 from weft.ir.dispatch import family_for, family_of
 from weft.ir.types import DENSE, TensorType
 
@@ -370,22 +371,23 @@ def _unpickle(kind: type[Tensor], array: NumpyArray, device: str, wants_grad: bo
 def own(tensor: Tensor) -> Any:
     """The tensor's array, made its own first if anyone else may see it. Only then write to it."""
     data = tensor._data
-    if type(data) is np.ndarray and (
-        not _COUNTED or data.base is not None or not data.flags.writeable
-    ):
+    if type(data) is np.ndarray and (data.base is not None or not data.flags.writeable):
         tensor._data = data.copy()
     else:
         del data
-        if _holders(tensor) > _ALONE:
+        if not (_owns and alone_in_tensor(tensor)):
             tensor._data = tensor._data.copy()
     return tensor._data
 
 
-def _holders(tensor: Tensor) -> int:
-    """How many references the tensor's array has, give or take what this call itself holds."""
-    return sys.getrefcount(tensor._data)
+def _kept_its_array(others: int) -> bool:
+    """Whether `own` leaves a tensor its array, which so many others hold."""
+    tensor = wrap(np.empty(1))
+    held, before = [tensor._data] * others, id(tensor._data)
+    own(tensor)
+    del held
+    return id(tensor._data) == before
 
 
-#: What `_holders` says of an array that only its tensor holds. Without the GIL counts mean less.
-_ALONE = _holders(wrap(np.empty(1)))
-_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
+_owns = True
+_owns = proven(_kept_its_array)

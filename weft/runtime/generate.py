@@ -8,7 +8,7 @@ from weft.codegen.steps import GraphCode, described
 from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.ir.graph import Graph
-from weft.runtime.entry import add_entry
+from weft.runtime.entry import add_run
 from weft.schedule.lowered import lowered
 
 __all__ = ["described", "generated", "scheduled"]
@@ -23,5 +23,5 @@ def generated(
     code = made.graph(whole, "graph")
     if made.timing is not None:
         made.timing.finish()
-    add_entry(made.module, len(whole.inputs), len(whole.outputs), keeps)
+    add_run(made.module, len(whole.inputs) + len(whole.outputs) if keeps else None)
     return made, code

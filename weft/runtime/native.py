@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,10 +14,10 @@ from weft.base.dims import has_dims
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
-from weft.codegen.contract import OUT_OF_MEMORY, RAISED, SMALL_CONSTANT, TIMING, NotNative
+from weft.codegen.contract import SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
 from weft.codegen.jit import load_llvm
 from weft.codegen.text import Module
-from weft.core.bind import bind, out_of_memory, out_of_memory_for
+from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.concrete import names_of_inputs
@@ -27,13 +26,15 @@ from weft.ir.interpret import Program as Interpreted
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import Literal
 from weft.ir.types import StackType, TensorType
+from weft.runtime.by_hand import addressed, by_hand, listed
+from weft.runtime.call_code import table_bytes
 from weft.runtime.delivery import Call, Delivery
-from weft.runtime.direct import LAYOUT, NO_ROOM, TAKEN, Plan, Result, call_request, direct, lend
+from weft.runtime.direct import Plan, Result, call_request, direct, lend
 from weft.runtime.interpreted import InterpretedProgram, interpreted
 from weft.runtime.keys import code_key
 from weft.runtime.late import generators
+from weft.runtime.memory import no_room, no_room_for_stacks, room
 from weft.runtime.outputs import Outputs
-from weft.runtime.pool.poll import INTERRUPTED
 from weft.runtime.specialized import SpecializedProgram, may_specialize
 from weft.runtime.stacks import NativeStack, Owner
 from weft.runtime.threads import (
@@ -52,9 +53,6 @@ __all__ = ["NativeProgram", "make_ready", "native"]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 _GIVE_BACK = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
-_ENTRY = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
-)
 
 
 def native(
@@ -130,19 +128,17 @@ class NativeProgram:
             literals = {literal.digest: literal for literal in made.constants}
         self._constant_arrays = [np.ascontiguousarray(literals[digest].array) for digest in digests]
         self.calls: list[Node] = made.calls if made else []
-        self._entry = _ENTRY(self.library.address("entry"))
         kinds = [_array_kind(value.type) for value in graph.outputs]
         if self._keeps:
             kinds.append(((1,), np.uint64))
             self._give_back = _GIVE_BACK(self.library.address("give_back"))
-        self._outputs = Outputs(kinds, [i for i, _ in self.in_place])
-        self._arenas: list[tuple[int, Any]] = []
+        self._outputs = Outputs(kinds, dict(self.in_place))
         self._errors: dict[int, BaseException] = {}  # by thread: what a call into Python raised
         self._callback = _CALLBACK(self._call)
         self._constants = (ctypes.c_void_p * max(1, len(self._constant_arrays)))(
             *[array.ctypes.data for array in self._constant_arrays]
         )
-        run = (ctypes.c_void_p * 5)(
+        run = (ctypes.c_void_p * SHARED)(
             ctypes.cast(self._callback, ctypes.c_void_p).value,
             pool_address(),
             parallel_address(),
@@ -181,7 +177,7 @@ class NativeProgram:
         meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests, code.in_place]
         text = made.module.text()
         self.seconds["text"] += time.perf_counter() - start
-        exports = ["entry", "run", *(["give_back"] if self._keeps else [])]
+        exports = ["run", *(["give_back"] if self._keeps else [])]
         return Code(text, [*exports, *(TIMING if self.clock is not None else ())], meta)
 
     def scheduled(self) -> Graph:
@@ -202,10 +198,13 @@ class NativeProgram:
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         """`call`, which trusts its caller, for those who may be wrong."""
-        wanted = [value.type for value in self.captured.inputs]
-        if [x.type for x in inputs] != wanted:
-            raise GraphError(f"graph @{self.captured.name} takes {', '.join(map(str, wanted))}")
+        if [x.type for x in inputs] != [value.type for value in self.captured.inputs]:
+            raise self._wrong_inputs()
         return self.call(inputs)
+
+    def _wrong_inputs(self) -> GraphError:
+        wanted = [value.type for value in self.captured.inputs]
+        return GraphError(f"graph @{self.captured.name} takes {', '.join(map(str, wanted))}")
 
     def _caller(self) -> Callable[[list[Tensor]], list[Tensor]]:
         """What a call does: machine code, too, unless there are arrays or stacks to look after."""
@@ -223,67 +222,36 @@ class NativeProgram:
             Result(*kind, in_place.get(i, -1), *delivery.role(i))
             for i, kind in enumerate(self._outputs.kinds)
         ]
-        by_hand = self._in_python()
+        in_python = self._in_python()
 
         def failed(status: int, inputs: list[Tensor]) -> list[Tensor]:
-            if status == TAKEN and call is not None and not memory:  # the first call
-                address, held = self._new_arena()
+            if status == Status.TAKEN and call is not None and not memory:  # the first call
+                address, held = self._new_memory()
                 memory.append(held)
                 lend(call, address)
                 return call(inputs)
-            if status == TAKEN:  # by another thread, or by who called into Python
-                outputs = by_hand(inputs)
-            else:
-                outputs = self._failed(status, inputs, [x._data for x in inputs])
-            return delivery.deliver(inputs, outputs)
+            # Taken: by another thread, or by who called into Python.
+            other = in_python(inputs) if status == Status.TAKEN else self._failed(status, inputs)
+            return delivery.deliver(inputs, other)
 
         run = self.library.address("run")
         call = direct(Plan(run, self._run, len(self.captured.inputs), results, failed))
         return call
 
-    def _new_arena(self) -> tuple[int, Any]:
+    def _new_memory(self) -> tuple[int, Any]:
+        """The memory of one call: for its tables, and the arena."""
+        tables = table_bytes(len(self.captured.inputs), len(self._outputs.kinds))
         try:
-            return _arena(self.arena)
+            return room(tables + self.arena)
         except (MemoryError, ValueError):
-            raise _no_room(self.graph) from None
+            raise no_room(self.graph) from None
 
-    def _in_python(self) -> Callable[[list[Tensor]], list[Tensor]]:
+    def _in_python(self) -> Call:
         """A call, step by step."""
-        entry, run, arenas, new_arena = self._entry, self._run, self._arenas, self._new_arena
-        outputs, failed = self._outputs, self._failed
-        in_place = self.in_place
-        plain = outputs.kinds if not (outputs.keeps or in_place) else None
-        empty, count = np.empty, sys.getrefcount
-
-        def call(inputs: list[Tensor]) -> list[Tensor]:
-            arrays = [x._data for x in inputs]
-            try:
-                if plain is not None:
-                    made = [empty(*kind) for kind in plain]
-                else:
-                    made = outputs.take()
-                    for i, j in in_place:
-                        array = arrays[j]
-                        # Its tensor, `arrays`, this name and the count's argument: nobody else.
-                        if count(array) == 4 and array.flags.writeable:
-                            made[i] = array
-                        else:
-                            made[i] = empty(*outputs.kinds[i])
-            except (MemoryError, ValueError):  # which of them depends on how large it is
-                return failed(NO_ROOM, inputs, arrays)
-            try:
-                arena = arenas.pop()
-            except IndexError:
-                arena = new_arena()
-            status = entry(id(arrays), id(made), arena[0], run)
-            arenas.append(arena)
-            if plain is None:
-                outputs.give(made)
-            if status:
-                return failed(status, inputs, arrays)
-            return [wrap(array) for array in made]
-
-        return call
+        sizes = len(self.captured.inputs), len(self._outputs.kinds)
+        run_code = self.library.address("run")
+        start = listed(run_code, self._run, *sizes) or addressed(run_code, self._run, *sizes)
+        return by_hand(start, sizes[0], self._outputs, self._new_memory, self._failed)
 
     def _with_stacks(self, call: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
         """A call that stacks go into or come out of."""
@@ -306,16 +274,18 @@ class NativeProgram:
 
         return call_with_stacks
 
-    def _failed(self, status: int, inputs: list[Tensor], arrays: list[Any]) -> list[Tensor]:
-        if status == LAYOUT:
+    def _failed(self, status: int, inputs: list[Tensor]) -> list[Tensor]:
+        if status == Status.LAYOUT:
             return self.call([_dense(x) for x in inputs])
-        if status == INTERRUPTED:
+        if status == Status.INPUTS:
+            raise self._wrong_inputs()
+        if status == Status.INTERRUPTED:
             raise_interrupt()
-        if status == NO_ROOM:
-            raise _no_room(self.graph)
-        if status == OUT_OF_MEMORY:
-            raise _no_room_for_stacks(self.graph)
-        if status == RAISED:
+        if status == Status.NO_ROOM:
+            raise no_room(self.graph)
+        if status == Status.OUT_OF_MEMORY:
+            raise no_room_for_stacks(self.graph)
+        if status == Status.RAISED:
             raise self._errors.pop(threading.get_ident())
         return self._interpret(inputs)  # it raises, with the user's line
 
@@ -343,7 +313,7 @@ class NativeProgram:
             found = located(error, node) if isinstance(error, WeftError) else error
             through(found, node.location)
             self._errors[threading.get_ident()] = found
-            return RAISED
+            return Status.RAISED
         return 0
 
 
@@ -351,7 +321,7 @@ def _dense(x: Any) -> Any:
     """A tensor whose elements lie one after the other, as generated code wants them."""
     if isinstance(x, NativeStack):
         return x
-    return wrap(np.ascontiguousarray(x._data).reshape(x._data.shape))
+    return wrap(np.require(x._data, None, ["C_CONTIGUOUS", "ALIGNED"]).view(np.ndarray))
 
 
 def _literals(graph: Graph) -> dict[str, Literal]:
@@ -395,32 +365,3 @@ def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
 def _array_kind(kind: Any) -> tuple[tuple[int, ...], Any]:
     """The array that a result is written to; a stack is the address of its top."""
     return (kind.shape, kind.dtype.numpy) if isinstance(kind, TensorType) else ((1,), np.uint64)
-
-
-def _no_room(graph: Graph) -> WeftError:
-    """What is said where memory runs out: of the largest tensor in the graph."""
-    made = [v for part in graph.walk() for v in part.values() if isinstance(v.type, TensorType)]
-    # Of several the last: those before may be views, which take none.
-    value = max(reversed(made), key=lambda value: value.tensor_type.nbytes)
-    kind, node = value.tensor_type, value.node
-    error = out_of_memory(node.op.name if node else "", kind.shape, kind.nbytes)
-    if node is None:
-        return error
-    through(error, node.location)
-    return located(error, node)
-
-
-def _no_room_for_stacks(graph: Graph) -> WeftError:
-    loops = [n for part in graph.walk() for n in part.nodes if n.op.name in ("while", "scan")]
-    error = out_of_memory_for(f"the values that the loops of {graph.name} keep for their backward")
-    if not loops:
-        return error
-    error.about(loops[0].op.name, [])
-    error.location = loops[0].location
-    return error
-
-
-def _arena(size: int) -> tuple[int, Any]:
-    """Memory that begins at a line of the cache, and who owns it."""
-    memory = np.empty(size + 64, np.uint8)
-    return -(-memory.ctypes.data // 64) * 64, memory

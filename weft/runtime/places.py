@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.core.ownership import is_known
 from weft.core.tensor import Tensor
 
-__all__ = ["Places", "list_places", "places"]
+__all__ = ["Places", "places"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Places:
 
     items        of a list: the address of its items
     data, flags  of an array: its address, and NumPy's flags
-    count        of any object: the number of references to it
+    count, kind  of any object: the number of references to it, and its class
     buffer       of a ctypes array: the address of its elements
     tensor_*     of a Tensor: its slots
     """
@@ -35,6 +36,7 @@ class Places:
     data: int
     flags: int
     count: int
+    kind: int
     buffer: int
     tensor_data: int
     tensor_node: int
@@ -44,49 +46,60 @@ class Places:
 
 @functools.cache
 def places() -> Places | None:
-    """All of them; None where references are not counted as a single thread would."""
-    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+    """All of them; None where some are not where they can be read, or may change while they are."""
+    if not is_known():
         return None
-    items, data, flags = list_places()
     tensor = Tensor()
     slots: list[Any] = [object(), object(), object()]
     tensor._data, tensor._node, tensor._grad = slots
     weak = weakref.ref(tensor)
     buffer = (ctypes.c_int64 * 2)()
-    held = [object()] * 3
-    start = id(held[0])
-    counted = [at for at in (0, 8, 16) if ctypes.c_size_t.from_address(start + at).value == 3]
     found = (
+        *_list_and_array(),
+        *_head(),
         _first(buffer, ctypes.addressof(buffer)),
         *[_first(tensor, id(slot)) for slot in slots],
         Tensor.__weakrefoffset__,  # before the beginning, from Python 3.12 on
     )
-    if len(counted) != 1 or None in found or _word(tensor, found[-1] or 0) != id(weak):
+    if None in found or _word(tensor, found[-1] or 0) != id(weak):
         return None
-    return Places(items, data, flags, counted[0], *found)  # type: ignore[arg-type]
+    return Places(*found)  # type: ignore[arg-type]
 
 
-@functools.cache
-def list_places() -> tuple[int, int, int]:
+def _list_and_array() -> tuple[int | None, int | None, int | None]:
     """Where a list keeps the address of its items, an array that of its data, and its flags."""
     items: list[Any] = [np.arange(3), np.arange(12).reshape(3, 4).T]
-    at_items = next(
+    size = list.__basicsize__
+    at_items = _only(
         at
-        for at in range(16, 64, 8)
+        for at in range(16, size, 8)
         if _word(items, at) > 4096 and _is_table(_word(items, at), [id(item) for item in items])
     )
-    at_data = next(
-        at for at in range(16, 64, 8) if all(_word(item, at) == item.ctypes.data for item in items)
+    end = np.ndarray.__basicsize__
+    at_data = _only(
+        at for at in range(16, end, 8) if all(_word(item, at) == item.ctypes.data for item in items)
     )
-    dense, turned = items
     flag = ctypes.c_int32.from_address
-    at_flags = next(
+    at_flags = _only(
         at
-        for at in range(at_data + 8, 128, 4)
-        if flag(id(dense) + at).value == dense.flags.num
-        and flag(id(turned) + at).value == turned.flags.num
+        for at in range(16, end, 4)
+        if all(flag(id(item) + at).value == item.flags.num for item in items)
     )
     return at_items, at_data, at_flags
+
+
+def _head() -> tuple[int | None, int | None]:
+    """Where any object has its count and its class."""
+    things: list[Any] = [np.empty(1) for _ in range(3)]
+    held = [things[i] for i in range(3) for _ in range(i)]
+    starts = [id(things[i]) for i in range(3)]
+    word = ctypes.c_size_t.from_address
+    count = _only(
+        at for at in (0, 8, 16) if [word(start + at).value for start in starts] == [1, 2, 3]
+    )
+    kind = _only(at for at in (0, 8, 16, 24) if word(starts[0] + at).value == id(np.ndarray))
+    del held
+    return count, kind
 
 
 def _word(thing: Any, at: int) -> int:
@@ -97,6 +110,12 @@ def _first(thing: Any, word: int) -> int | None:
     """Where in an object a word stands."""
     size = type(thing).__basicsize__
     return next((at for at in range(16, size, 8) if _word(thing, at) == word), None)
+
+
+def _only(found: Iterable[int]) -> int | None:
+    """The one place that was found; None where there is none, or where there are several."""
+    places = [*found]
+    return places[0] if len(places) == 1 else None
 
 
 def _is_table(address: int, wanted: list[int]) -> bool:

@@ -168,10 +168,11 @@ def _used(segment: Segment, inputs: dict[Value, int]) -> list[Value]:
     return sorted((value for value in inputs if value in read), key=inputs.__getitem__)
 
 
-def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that picks some elements of a list, in C."""
+def picker(places: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
+    """A function that picks some elements of a list: a new list, as programs take no tuples."""
     if list(places) == list(range(len(places))):
         return itemgetter(slice(len(places)))
     if len(places) == 1:
         return itemgetter(slice(places[0], places[0] + 1))
-    return itemgetter(*places)
+    pick = itemgetter(*places)
+    return lambda given: [*pick(given)]

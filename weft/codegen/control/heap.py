@@ -1,18 +1,19 @@
 """Memory that a run takes as it goes, for stacks: handed out in order, given back at its end.
 
-It comes in chunks, each twice as large as the one before. `%run` (see `weft.codegen.program`) keeps
-where the free part of the last chunk begins and ends, and the last chunk, which begins with the
-address of the one before it and its own size.
+It comes in chunks, each twice as large as the one before. `%run` (see `weft.codegen.contract`)
+keeps where the free part of the last chunk begins and ends, and the last chunk, which begins with
+the address of the one before it and its own size.
 """
 
 from __future__ import annotations
 
+from weft.codegen.contract import RUN
 from weft.codegen.text import Module
 
 __all__ = ["CHUNK", "END", "FREE", "give_back", "heap", "release"]
 
 #: Places in `%run`.
-FREE, END, CHUNK = 5, 6, 7
+FREE, END, CHUNK = (RUN.index(name) for name in ("free", "end", "chunk"))
 FIRST = 1 << 16
 ALIGN = 64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.codegen.contract import FAILED, ONLY, PAYLOAD, SUM
+from weft.codegen.contract import ONLY, PAYLOAD, SUM, Status
 from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type, zeros_cell
 from weft.codegen.text import Function
 from weft.ir.graph import Node
@@ -75,7 +75,7 @@ def _item(f: Function, node: Node, given: Addresses, out: Addresses, check: Chec
     name = pop(f.module, kind.element)
     place = _integer(f, node, 1, given[1])
     negative = f(f"icmp slt i64 {place}, 0")
-    check(f(f"select i1 {negative}, i32 {FAILED}, i32 0"))
+    check(f(f"select i1 {negative}, i32 {Status.FAILED}, i32 0"))
     stack = f.var("ptr", _top(f, given[0]))
     with f.loop("0", f(f"add i64 {place}, 1")):
         now = f.get("ptr", stack)
@@ -88,7 +88,7 @@ def _rows(f: Function, node: Node, given: Addresses, out: Addresses, check: Chec
     name = pop(f.module, kind.element)
     size, count = size_of_type(kind.element), int(node.attrs["size"])
     if not count:
-        check(str(FAILED))
+        check(str(Status.FAILED))
         return
     stack = f.var("ptr", _top(f, given[0]))
     with f.loop("0", str(count)) as i:

@@ -10,7 +10,7 @@ A stack is the address of its top cell, and null where it is empty:
 
 from __future__ import annotations
 
-from weft.codegen.contract import ELEMENT, FAILED, ONLY, OUT_OF_MEMORY, PAYLOAD, SUM, ZEROS
+from weft.codegen.contract import ELEMENT, ONLY, PAYLOAD, SUM, ZEROS, Status
 from weft.codegen.control.heap import heap
 from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
 from weft.codegen.text import Function, Module
@@ -35,7 +35,7 @@ def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> str:
     name = heap(f.module)
     cell = f(f"call ptr @{name}(ptr %run, i64 {PAYLOAD + size})")
     with f.when(f(f"icmp eq ptr {cell}, null")):
-        f.do(f"ret i32 {OUT_OF_MEMORY}")
+        f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
         f.block(f.fresh("never"))
     f.do(f"store i64 {kind}, ptr {cell}")
     f.do(f"store ptr {a}, ptr {f(f'getelementptr i8, ptr {cell}, i64 8')}")
@@ -67,7 +67,7 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     params = [("ptr", "run"), ("ptr", "stack"), ("ptr", "below"), ("ptr", "top")]
     f = module.function(name, "i32", params, "nounwind noinline")
     with f.when(f("icmp eq ptr %stack, null")):
-        f.do(f"ret i32 {FAILED}")
+        f.do(f"ret i32 {Status.FAILED}")
         f.block(f.fresh("never"))
     kind = f("load i64, ptr %stack")
     a = f(f"load ptr, ptr {f('getelementptr i8, ptr %stack, i64 8')}")
@@ -99,7 +99,7 @@ def _pop_sum(f: Function, name: str, element: Type, size: int, a: str, b: str) -
     below_a, below_b = f.var("ptr"), f.var("ptr")
     other = f(f"call ptr @{heap(f.module)}(ptr %run, i64 {size})")
     with f.when(f(f"icmp eq ptr {other}, null")):
-        f.do(f"ret i32 {OUT_OF_MEMORY}")
+        f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
         f.block(f.fresh("never"))
     for stack, below, top in ((a, below_a, "%top"), (b, below_b, other)):
         status = f(f"call i32 @{name}(ptr %run, ptr {stack}, ptr {below}, ptr {top})")
@@ -114,7 +114,7 @@ def _pop_sum(f: Function, name: str, element: Type, size: int, a: str, b: str) -
         return
     assert isinstance(element, TensorType)
     if not has_emitter("add", [element.dtype] * 2, element.dtype):
-        f.do(f"ret i32 {FAILED}")  # nobody adds up stacks of these: they have no gradients
+        f.do(f"ret i32 {Status.FAILED}")  # nobody adds up stacks of these: they have no gradients
         f.block(f.fresh("never"))
         return
     dtype, kind = element.dtype, memory_type(element.dtype)

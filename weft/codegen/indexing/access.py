@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.base.dtypes import DType
+from weft.codegen.contract import Status
 from weft.codegen.stop import copy_in_parts
 from weft.codegen.text import Function
 
@@ -63,7 +64,7 @@ def fail_if(f: Function, condition: str) -> None:
     bad, good = f.fresh("bad"), f.fresh("good")
     f.branch(condition, bad, good)
     f.block(bad)
-    f.do("ret i32 1")
+    f.do(f"ret i32 {Status.FAILED}")
     f.block(good)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from weft.codegen.contract import Status
 from weft.codegen.text import Module
 from weft.runtime.pool.layout import fetch, field, put
 from weft.runtime.pool.system import Host
 
-__all__ = ["INTERRUPTED", "define_no_poll", "define_poll"]
+__all__ = ["define_no_poll", "define_poll"]
 
-#: The status of a run that a signal's handler has ended.
-INTERRUPTED = -2
 #: How often Python is asked. Where its other threads are busy, each answer takes some 5 ms.
 POLL_NS = 50_000_000
 
@@ -36,7 +35,7 @@ def define_poll(module: Module, host: Host) -> None:
                 again = f(f"add i64 {f('call i64 @now()')}, {POLL_NS}")
                 put(f, "i64", "next_ask", again)
                 end = f(f"icmp ne i32 {raised}, 0")
-                f.do(f"ret i32 {f(f'select i1 {end}, i32 {INTERRUPTED}, i32 0')}")
+                f.do(f"ret i32 {f(f'select i1 {end}, i32 {Status.INTERRUPTED}, i32 0')}")
                 f.block(f.fresh("never"))
     f.do("ret i32 0")
 

@@ -1,0 +1,98 @@
+"""A program's call, step by step in Python, where it is not all machine code (`direct`).
+
+Programs with large results are called so, as arrays for them are kept, and those that stacks go in
+or out of. How the machine code is reached is one of two ways:
+
+listed      generated code reads the addresses of arrays from the objects themselves
+addressed   each array is asked for its address, and ctypes passes them: nothing is relied on but
+            what Python and NumPy document
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.codegen.contract import Status
+from weft.core.tensor import Tensor, wrap
+from weft.runtime.call_code import table_bytes
+from weft.runtime.delivery import Call
+from weft.runtime.direct import entry
+from weft.runtime.outputs import Outputs
+
+__all__ = ["Failed", "Start", "addressed", "by_hand", "listed"]
+
+#: (arrays of inputs, arrays of outputs, address of the memory of a call) -> status
+Start = Callable[[list[Any], list[Any], int], int]
+#: (status, inputs) -> outputs, or raises
+Failed = Callable[[int, list[Tensor]], list[Tensor]]
+
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def by_hand(
+    start: Start,
+    inputs: int,
+    outputs: Outputs,
+    memory: Callable[[], tuple[int, Any]],
+    failed: Failed,
+) -> Call:
+    """A call of a program with so many inputs. `memory` gives the memory of one call: its address,
+    and who owns it; calls at the same time have one each."""
+    free: list[tuple[int, Any]] = []
+    plain = None if outputs.reuses else outputs.kinds
+    empty, count = np.empty, inputs
+
+    def call(inputs: list[Tensor]) -> list[Tensor]:
+        if len(inputs) != count:
+            return failed(Status.INPUTS, inputs)
+        arrays = [x._data for x in inputs]
+        try:
+            made = outputs.take(arrays) if plain is None else [empty(*kind) for kind in plain]
+        except (MemoryError, ValueError):  # which of them depends on how large it is
+            return failed(Status.NO_ROOM, inputs)
+        try:
+            own = free.pop()
+        except IndexError:
+            own = memory()
+        status = start(arrays, made, own[0])
+        free.append(own)
+        if plain is None:
+            outputs.give(made)
+        if status:
+            return failed(status, inputs)
+        return [wrap(array) for array in made]
+
+    return call
+
+
+def listed(run_code: int, run: int, inputs: int, outputs: int) -> Start | None:
+    """None where the contents of lists and arrays do not lie where they are expected."""
+    found = entry(run_code, run, inputs, outputs)
+    if found is None:
+        return None
+    function, plan = found
+    address = ctypes.addressof(plan)
+
+    def start(arrays: list[Any], made: list[Any], memory: int, _plan: Any = plan) -> int:
+        return function(address, id(arrays), id(made), memory)
+
+    return start
+
+
+def addressed(run_code: int, run: int, inputs: int, outputs: int) -> Start:
+    function, tables = _RUN(run_code), table_bytes(inputs, outputs)
+    table_type = ctypes.c_void_p * max(1, inputs + outputs)
+
+    def start(arrays: list[Any], made: list[Any], memory: int) -> int:
+        for array in arrays:
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned and array.__class__ is np.ndarray):
+                return Status.LAYOUT
+        table = table_type(*[array.ctypes.data for array in (*arrays, *made)])
+        return int(function(ctypes.addressof(table), memory + tables, run))
+
+    return start

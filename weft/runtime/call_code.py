@@ -1,0 +1,435 @@
+"""The machine code of calls: what is done around a run, for lists of tensors and lists of arrays.
+
+    ptr @weft_call(ptr self, ptr args, i64 count)            a builtin function, see `direct`
+    i32 @weft_entry(ptr plan, ptr inputs, ptr outputs, ptr memory)
+    i32 @weft_nothing(ptr arrays, ptr arena, ptr run)        a run that does nothing, to try calls
+
+The memory of a call begins with the tables that it works with (`Tables`), and the arena of the run
+follows: nothing whose size the program decides lies on the thread's stack. Who uses the memory has
+claimed it. A call goes in this order:
+
+1. It looks at what it is given, and claims the memory. No Python runs until then.
+2. It takes or makes arrays and tensors for results. From here on Python may run (a collection of
+   garbage), and so may other threads.
+3. The run. Where it fails, all is let go of.
+4. It puts results where they go. What is replaced is noted.
+5. It lets go of what was replaced, which may run any Python, and then of the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.codegen.contract import Status
+from weft.codegen.target import host
+from weft.codegen.text import Function, Module
+from weft.runtime.delivery import LISTED, VALUE
+from weft.runtime.places import Places
+
+__all__ = ["EXPORTS", "FIELDS", "PLAN", "RESULT", "SPARES", "call_text", "table_bytes"]
+
+EXPORTS = ["weft_call", "weft_entry", "weft_nothing"]
+#: The words of the table that `weft_call` reads: one for each of these names.
+FIELDS = (
+    *("entry", "run", "memory", "tables", "inputs", "outputs", "results", "listed"),
+    *("tensor", "array", "none", "failed", "empty", "spares"),
+)
+#: The same for `weft_entry`.
+PLAN = ("entry", "run", "tables", "inputs", "outputs", "array")
+#: What is known of a result: the input in whose array it may be written, or -1; its axes, sizes
+#: and dtype; what becomes of it, and the input that it goes to then; whether it is used again.
+RESULT = ("in_place", "ndim", "sizes", "dtype", "role", "to", "again")
+#: Of a result that is used again: the last two that were made, each a tensor and its array. One is
+#: the gradient of a parameter, say, while the next is computed into the other.
+SPARES = 4
+_DENSE = 257  # NumPy's flags: in C order, and aligned
+_WRITEABLE = 1024
+#: What a result can replace: what stood in its place, and a node and a gradient or a spare and its
+#: array.
+_REPLACED = 3
+
+_API = (
+    ("ptr", "PyList_New", "i64"),
+    ("i64", "PyList_Size", "ptr"),
+    ("i32", "PyType_IsSubtype", "ptr, ptr"),
+    ("ptr", "PyType_GenericAlloc", "ptr, i64"),
+    ("ptr", "PyEval_SaveThread", ""),
+    ("void", "PyEval_RestoreThread", "ptr"),
+    ("ptr", "PyLong_FromLong", "i64"),
+    ("ptr", "PyObject_Vectorcall", "ptr, ptr, i64, ptr"),
+    ("void", "Py_IncRef", "ptr"),
+    ("void", "Py_DecRef", "ptr"),
+    ("void", "PyErr_Clear", ""),
+)
+
+
+def table_bytes(inputs: int, outputs: int) -> int:
+    """How much of the memory of a call is for its tables; the arena follows, at a line of cache."""
+    words = 2 * inputs + (3 + _REPLACED) * outputs
+    return -(-8 * words // 64) * 64
+
+
+def call_text(at: Places) -> str:
+    """The module for objects whose contents lie at these places."""
+    module = Module(host())
+    for result, name, params in _API:
+        module.declare(result, name, params)
+    _add_failed(module)
+    _Call(module, at).write()
+    _add_entry(module, at)
+    run = [("ptr", "arrays"), ("ptr", "arena"), ("ptr", "run")]
+    module.function("weft_nothing", "i32", run, linkage="").do(f"ret i32 {Status.DONE}")
+    return module.text()
+
+
+def _add_failed(module: Module) -> None:
+    """@failed(ptr failed, i64 status, ptr given): what Python makes of a status."""
+    params = [("ptr", "failed"), ("i64", "status"), ("ptr", "given")]
+    f = module.function("failed", "ptr", params, "nounwind noinline cold")
+    number = f("call ptr @PyLong_FromLong(i64 %status)")
+    with f.when(f(f"icmp eq ptr {number}, null")):
+        _leave(f, "null")
+    told = f.var("[2 x ptr]")
+    f.do(f"store ptr {number}, ptr {told}")
+    f.do(f"store ptr %given, ptr {_item(f, told, '1')}")
+    result = f(f"call ptr @PyObject_Vectorcall(ptr %failed, ptr {told}, i64 2, ptr null)")
+    f.do(f"call void @Py_DecRef(ptr {number})")
+    f.do(f"ret ptr {result}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Where the tables of a call begin, all of 8-byte words.
+
+    arrays    addresses of the data of inputs, then of outputs: what the run is given
+    inputs    the arrays of inputs: held while the run goes, as others may let go of them
+    results   of each output what is held of it: its array where that becomes the value of an
+              input, else its tensor
+    reused    of each output whether its tensor is one that was there before
+    replaced  what results have taken the place of
+    """
+
+    arrays: str
+    inputs: str
+    results: str
+    reused: str
+    replaced: str
+
+    @classmethod
+    def at(cls, f: Function, start: str, n_in: str, n_out: str) -> Tables:
+        inputs = _item(f, start, f(f"add i64 {n_in}, {n_out}"))
+        results = _item(f, inputs, n_in)
+        reused = _item(f, results, n_out)
+        return cls(start, inputs, results, reused, _item(f, reused, n_out))
+
+
+class _Call:
+    """`weft_call`, written step by step."""
+
+    def __init__(self, module: Module, at: Places) -> None:
+        self.at = at
+        params = [("ptr", "self"), ("ptr", "args"), ("i64", "count")]
+        self.f = f = module.function("weft_call", "ptr", params, linkage="")
+        self.table = _load(f, "ptr", "%self", at.buffer)
+        self.known = {name: _load(f, "i64", self.table, 8 * i) for i, name in enumerate(FIELDS)}
+        self.pointer = {name: f(f"inttoptr i64 {self.known[name]} to ptr") for name in FIELDS}
+
+    def write(self) -> None:
+        f, known, pointer = self.f, self.known, self.pointer
+        with f.when(f("icmp ne i64 %count, 1")):
+            self._fail(Status.INPUTS, pointer["none"])
+        self.given = _load(f, "ptr", "%args", 0)
+        size = f(f"call i64 @PyList_Size(ptr {self.given})")
+        with f.when(f(f"icmp ne i64 {size}, {known['inputs']}")):
+            f.do("call void @PyErr_Clear()")  # no list
+            self._fail(Status.INPUTS)
+        with f.when(f(f"icmp eq i64 {known['memory']}, 0")):
+            self._fail(Status.TAKEN)
+        self.n_in, self.n_out = known["inputs"], known["outputs"]
+        self.tables = Tables.at(f, pointer["memory"], self.n_in, self.n_out)
+        self.items = _load(f, "ptr", self.given, self.at.items)
+        self._look_at_inputs()
+        self.claim = f(f"getelementptr i64, ptr {self.table}, i64 {FIELDS.index('memory')}")
+        f.do(f"store i64 0, ptr {self.claim}")
+
+        made = self._make_results()
+        arena = f(f"getelementptr i8, ptr {pointer['memory']}, i64 {known['tables']}")
+        state = f("call ptr @PyEval_SaveThread()")
+        run = f"ptr {self.tables.arrays}, ptr {arena}, ptr {pointer['run']}"
+        status = f(f"call i32 {pointer['entry']}({run})")
+        f.do(f"call void @PyEval_RestoreThread(ptr {state})")
+        with f.when(f(f"icmp ne i32 {status}, 0")):
+            self._undo(made, self.n_out, f(f"sext i32 {status} to i64"))
+        replaced = self._deliver(made)
+        self._drop_all(self.tables.inputs, self.n_in)
+        with f.loop("0", replaced) as i:
+            self._drop(f(f"load ptr, ptr {_item(f, self.tables.replaced, i)}"))
+        f.do(f"store i64 {known['memory']}, ptr {self.claim}")
+        f.do(f"ret ptr {made}")
+
+    # --- what it is given -----------------------------------------------------------------------
+
+    def _look_at_inputs(self) -> None:
+        """Check that inputs are tensors with arrays that lie dense, and note and hold those."""
+        f, at, pointer = self.f, self.at, self.pointer
+        bits = f.var("i32", "-1")
+        other = f.var("ptr", pointer["tensor"])  # a class of tensors that was seen last
+        with f.loop("0", self.n_in) as i:
+            tensor = f(f"load ptr, ptr {_item(f, self.items, i)}")
+            kind = _load(f, "ptr", tensor, at.kind)
+            plain = f(f"icmp eq ptr {kind}, {pointer['tensor']}")
+            seen = f(f"icmp eq ptr {kind}, {f.get('ptr', other)}")
+            with f.when(f(f"xor i1 {f(f'or i1 {plain}, {seen}')}, true")):
+                self._fail_unless_subtype(kind, pointer["tensor"])
+                f.set("ptr", other, kind)
+            array = _load(f, "ptr", tensor, at.tensor_data)
+            with f.when(f(f"icmp eq ptr {array}, null")):
+                self._fail(Status.INPUTS)
+            family = _load(f, "ptr", array, at.kind)
+            with f.when(f(f"icmp ne ptr {family}, {pointer['array']}")):
+                self._fail_unless_subtype(family, pointer["array"])
+            f.do(f"store ptr {array}, ptr {_item(f, self.tables.inputs, i)}")
+            data = _load(f, "ptr", array, at.data)
+            f.do(f"store ptr {data}, ptr {_item(f, self.tables.arrays, i)}")
+            flags = _load(f, "i32", array, at.flags)
+            f.set("i32", bits, f(f"and i32 {f.get('i32', bits)}, {flags}"))
+        dense = f(f"and i32 {f.get('i32', bits)}, {_DENSE}")
+        with f.when(f(f"icmp ne i32 {dense}, {_DENSE}")):
+            self._fail(Status.LAYOUT)
+        with f.loop("0", self.n_in) as i:
+            array = f(f"load ptr, ptr {_item(f, self.tables.inputs, i)}")
+            self._hold(array)
+
+    def _fail_unless_subtype(self, kind: str, of: str) -> None:
+        f = self.f
+        found = f(f"call i32 @PyType_IsSubtype(ptr {kind}, ptr {of})")
+        with f.when(f(f"icmp eq i32 {found}, 0")):
+            self._fail(Status.INPUTS)
+
+    # --- results --------------------------------------------------------------------------------
+
+    def _make_results(self) -> str:
+        """The list to give back; results have arrays and tensors, none of which anybody sees."""
+        f, at = self.f, self.at
+        made = f(f"call ptr @PyList_New(i64 {self.known['listed']})")
+        with f.when(f(f"icmp eq ptr {made}, null")):
+            f.do("call void @PyErr_Clear()")
+            self._undo(made, "0", str(Status.NO_ROOM))
+        with f.loop("0", self.n_out) as i:
+            row = _row(f, self.pointer["results"], i)
+            array, tensor = f.var("ptr"), f.var("ptr")
+            f.set("ptr", array, "null")
+            f.set("ptr", tensor, "null")
+            with f.when(f(f"icmp ne i64 {row['again']}, 0")):
+                self._use_again(self._spares(i), array, tensor)
+            reused = f(f"icmp ne ptr {f.get('ptr', tensor)}, null")
+            f.do(
+                f"store i64 {f(f'zext i1 {reused} to i64')}, ptr {_item(f, self.tables.reused, i)}"
+            )
+            with f.when(f(f"icmp sge i64 {row['in_place']}, 0")):
+                self._use_input(row["in_place"], array)
+            with f.when(f(f"icmp eq ptr {f.get('ptr', array)}, null")):
+                kind, shape = (f(f"inttoptr i64 {row[name]} to ptr") for name in ("dtype", "sizes"))
+                f.do(f"call void @Py_IncRef(ptr {kind})")  # NumPy takes it over
+                axes = f(f"trunc i64 {row['ndim']} to i32")
+                args = f"i32 {axes}, ptr {shape}, ptr {kind}, i32 0"
+                f.set("ptr", array, f(f"call ptr {self.pointer['empty']}({args})"))
+            found = f.get("ptr", array)
+            with f.when(f(f"icmp eq ptr {found}, null")):
+                f.do("call void @PyErr_Clear()")
+                self._undo(made, i, str(Status.NO_ROOM))
+            data = _load(f, "ptr", found, at.data)
+            place = f(f"add i64 {self.n_in}, {i}")
+            f.do(f"store ptr {data}, ptr {_item(f, self.tables.arrays, place)}")
+            is_value = f(f"icmp eq i64 {row['role']}, {VALUE}")
+            with f.when(is_value):
+                f.set("ptr", tensor, found)
+            with f.when(f(f"icmp eq ptr {f.get('ptr', tensor)}, null")):
+                self._new_tensor(found, tensor, made, i)
+            f.do(f"store ptr {f.get('ptr', tensor)}, ptr {_item(f, self.tables.results, i)}")
+        return made
+
+    def _use_again(self, spares: str, array: str, tensor: str) -> None:
+        """An earlier result that nobody has any more; it is held, as a new one would be."""
+        f, at = self.f, self.at
+        for number in range(0, SPARES, 2):
+            missing = f(f"icmp eq ptr {f.get('ptr', array)}, null")
+            spare = f(f"load ptr, ptr {_item(f, spares, str(number))}")
+            there = f(f"icmp ne ptr {spare}, {self.pointer['none']}")
+            with f.when(f(f"and i1 {missing}, {there}")):
+                own = f(f"load ptr, ptr {_item(f, spares, str(number + 1))}")
+                facts = [
+                    f"icmp eq i64 {_load(f, 'i64', spare, at.count)}, 1",  # of the spares
+                    f"icmp eq i64 {_load(f, 'i64', own, at.count)}, 2",  # and of its tensor
+                    f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_data)}, {own}",
+                    f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_weak)}, null",
+                ]
+                free = f(facts[0])
+                for fact in facts[1:]:
+                    free = f(f"and i1 {free}, {f(fact)}")
+                with f.when(free):
+                    self._hold(spare)
+                    f.set("ptr", tensor, spare)
+                    f.set("ptr", array, own)
+
+    def _use_input(self, number: str, array: str) -> None:
+        """The array of an input, where only its tensor and this call have it."""
+        f, at = self.f, self.at
+        old = f(f"load ptr, ptr {_item(f, self.tables.inputs, number)}")
+        alone = f(f"icmp eq i64 {_load(f, 'i64', old, at.count)}, 2")
+        writeable = f(f"and i32 {_load(f, 'i32', old, at.flags)}, {_WRITEABLE}")
+        with f.when(f(f"and i1 {alone}, {f(f'icmp ne i32 {writeable}, 0')}")):
+            self._hold(old)
+            f.set("ptr", array, old)
+
+    def _new_tensor(self, array: str, tensor: str, made: str, i: str) -> None:
+        """A tensor that takes an array over."""
+        f = self.f
+        none = self.pointer["none"]
+        new = f(f"call ptr @PyType_GenericAlloc(ptr {self.pointer['tensor']}, i64 0)")
+        with f.when(f(f"icmp eq ptr {new}, null")):
+            f.do("call void @PyErr_Clear()")
+            self._drop(array)
+            self._undo(made, i, str(Status.NO_ROOM))
+        _store(f, array, new, self.at.tensor_data)
+        f.do(f"call void @Py_IncRef(ptr {none})")
+        _store(f, none, new, self.at.tensor_node)
+        f.set("ptr", tensor, new)
+
+    def _deliver(self, made: str) -> str:
+        """Put results where they go: how many things they took the place of."""
+        f, at, none = self.f, self.at, self.pointer["none"]
+        count = f.var("i64", "0")
+
+        def replace(place: str, new: str) -> None:
+            number = f.get("i64", count)
+            old = f(f"load ptr, ptr {place}")
+            f.do(f"store ptr {old}, ptr {_item(f, self.tables.replaced, number)}")
+            f.do(f"store ptr {new}, ptr {place}")
+            f.set("i64", count, f(f"add i64 {number}, 1"))
+
+        room = f.var("ptr", _load(f, "ptr", made, at.items))
+        slot = f.var("ptr")
+        with f.loop("0", self.n_out) as i:
+            row = _row(f, self.pointer["results"], i)
+            result = f(f"load ptr, ptr {_item(f, self.tables.results, i)}")
+            with f.when(f(f"icmp ne i64 {row['again']}, 0")):
+                reused = f(f"load i64, ptr {_item(f, self.tables.reused, i)}")
+                with f.when(f(f"icmp ne i64 {reused}, 0")):
+                    for place, new in ((at.tensor_node, none), (at.tensor_grad, "null")):
+                        old = _load(f, "ptr", result, place)
+                        with f.when(f(f"icmp ne ptr {old}, {new}")):
+                            f.do(f"call void @Py_IncRef(ptr {new})")
+                            replace(f(f"getelementptr i8, ptr {result}, i64 {place}"), new)
+                with f.when(f(f"icmp eq i64 {reused}, 0")):
+                    # It becomes the first of the spares; the last of them goes.
+                    array = _load(f, "ptr", result, at.tensor_data)
+                    for number, thing in ((0, result), (1, array)):
+                        first, last = (
+                            _item(f, self._spares(i), str(k)) for k in (number, number + 2)
+                        )
+                        f.do(f"call void @Py_IncRef(ptr {thing})")
+                        replace(last, f(f"load ptr, ptr {first}"))
+                        f.do(f"store ptr {thing}, ptr {first}")
+            listed = f(f"icmp eq i64 {row['role']}, {LISTED}")
+            with f.when(listed):
+                f.set("ptr", slot, f.get("ptr", room))
+                f.set("ptr", room, _item(f, f.get("ptr", room), "1"))
+            with f.when(f(f"xor i1 {listed}, true")):
+                to = f(f"load ptr, ptr {_item(f, self.items, row['to'])}")
+                is_value = f(f"icmp eq i64 {row['role']}, {VALUE}")
+                where = f(f"select i1 {is_value}, i64 {at.tensor_data}, i64 {at.tensor_grad}")
+                f.set("ptr", slot, f(f"getelementptr i8, ptr {to}, i64 {where}"))
+            replace(f.get("ptr", slot), result)
+        return f.get("i64", count)
+
+    def _spares(self, i: str) -> str:
+        f = self.f
+        items = _load(f, "ptr", self.pointer["spares"], self.at.items)
+        return _item(f, items, f(f"mul i64 {i}, {SPARES}"))
+
+    # --- ways out -------------------------------------------------------------------------------
+
+    def _undo(self, made: str, results: str, status: str) -> None:
+        """Let go of all, of so many results, too, and leave with what Python makes of a status."""
+        f = self.f
+        self._drop_all(self.tables.results, results)
+        self._drop(made)
+        self._drop_all(self.tables.inputs, self.n_in)
+        f.do(f"store i64 {self.known['memory']}, ptr {self.claim}")
+        self._fail(status)
+
+    def _fail(self, status: str | int, given: str | None = None) -> None:
+        f = self.f
+        args = f"ptr {self.pointer['failed']}, i64 {status}, ptr {given or self.given}"
+        _leave(f, f(f"call ptr @failed({args})"))
+
+    def _hold(self, thing: str) -> None:
+        """`Py_IncRef` of an array or a tensor: neither is ever immortal."""
+        f, place = self.f, self.at.count
+        count = f(f"add i64 {_load(f, 'i64', thing, place)}, 1")
+        f.do(f"store i64 {count}, ptr {f(f'getelementptr i8, ptr {thing}, i64 {place}')}")
+
+    def _drop_all(self, things: str, count: str) -> None:
+        f = self.f
+        with f.loop("0", count) as i:
+            self._drop(f(f"load ptr, ptr {_item(f, things, i)}"))
+
+    def _drop(self, thing: str) -> None:
+        self.f.do(f"call void @Py_DecRef(ptr {thing})")  # null, too
+
+
+def _add_entry(module: Module, at: Places) -> None:
+    """`weft_entry`: it runs without Python's lock, on lists that are the caller's own."""
+    params = [("ptr", "plan"), ("ptr", "inputs"), ("ptr", "outputs"), ("ptr", "memory")]
+    f = module.function("weft_entry", "i32", params, linkage="")
+    known: Mapping[str, str] = {
+        name: _load(f, "i64", "%plan", 8 * i) for i, name in enumerate(PLAN)
+    }
+    entry, run, array_type = (
+        f(f"inttoptr i64 {known[name]} to ptr") for name in ("entry", "run", "array")
+    )
+    all_good = f.var("i1", "true")
+    for side, first in (("inputs", "0"), ("outputs", known["inputs"])):
+        items = _load(f, "ptr", f"%{side}", at.items)
+        with f.loop("0", known[side]) as i:
+            array = f(f"load ptr, ptr {_item(f, items, i)}")
+            same = f(f"icmp eq ptr {_load(f, 'ptr', array, at.kind)}, {array_type}")
+            f.set("i1", all_good, f(f"and i1 {f.get('i1', all_good)}, {same}"))
+            with f.when(same):
+                flags = f(f"and i32 {_load(f, 'i32', array, at.flags)}, {_DENSE}")
+                dense = f(f"icmp eq i32 {flags}, {_DENSE}")
+                f.set("i1", all_good, f(f"and i1 {f.get('i1', all_good)}, {dense}"))
+                data = _load(f, "ptr", array, at.data)
+                f.do(f"store ptr {data}, ptr {_item(f, '%memory', f(f'add i64 {i}, {first}'))}")
+    with f.when(f(f"xor i1 {f.get('i1', all_good)}, true")):
+        f.do(f"ret i32 {Status.LAYOUT}")
+        f.block(f.fresh("never"))
+    arena = f(f"getelementptr i8, ptr %memory, i64 {known['tables']}")
+    f.do(f"ret i32 {f(f'call i32 {entry}(ptr %memory, ptr {arena}, ptr {run})')}")
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _row(f: Function, rows: str, i: str) -> dict[str, str]:
+    row = f(f"getelementptr i64, ptr {rows}, i64 {f(f'mul i64 {i}, {len(RESULT)}')}")
+    return {name: _load(f, "i64", row, 8 * j) for j, name in enumerate(RESULT)}
+
+
+def _leave(f: Function, result: str) -> None:
+    f.do(f"ret ptr {result}")
+    f.block(f.fresh("never"))
+
+
+def _load(f: Function, kind: str, base: str, at: int) -> str:
+    return f(f"load {kind}, ptr {f(f'getelementptr i8, ptr {base}, i64 {at}')}")
+
+
+def _store(f: Function, value: str, base: str, at: int) -> None:
+    f.do(f"store ptr {value}, ptr {f(f'getelementptr i8, ptr {base}, i64 {at}')}")
+
+
+def _item(f: Function, base: str, i: str) -> str:
+    return f(f"getelementptr ptr, ptr {base}, i64 {i}")

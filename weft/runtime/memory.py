@@ -1,0 +1,45 @@
+"""The memory of a call, and what is said where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import WeftError
+from weft.base.frames import through
+from weft.core.bind import out_of_memory, out_of_memory_for
+from weft.ir.graph import Graph
+from weft.ir.interpret import located
+from weft.ir.types import TensorType
+
+__all__ = ["no_room", "no_room_for_stacks", "room"]
+
+
+def room(size: int) -> tuple[int, Any]:
+    """Memory that begins at a line of the cache, and who owns it."""
+    memory = np.empty(size + 64, np.uint8)
+    return -(-memory.ctypes.data // 64) * 64, memory
+
+
+def no_room(graph: Graph) -> WeftError:
+    """What is said where memory runs out: of the largest tensor in the graph."""
+    made = [v for part in graph.walk() for v in part.values() if isinstance(v.type, TensorType)]
+    # Of several the last: those before may be views, which take none.
+    value = max(reversed(made), key=lambda value: value.tensor_type.nbytes)
+    kind, node = value.tensor_type, value.node
+    error = out_of_memory(node.op.name if node else "", kind.shape, kind.nbytes)
+    if node is None:
+        return error
+    through(error, node.location)
+    return located(error, node)
+
+
+def no_room_for_stacks(graph: Graph) -> WeftError:
+    loops = [n for part in graph.walk() for n in part.nodes if n.op.name in ("while", "scan")]
+    error = out_of_memory_for(f"the values that the loops of {graph.name} keep for their backward")
+    if not loops:
+        return error
+    error.about(loops[0].op.name, [])
+    error.location = loops[0].location
+    return error
