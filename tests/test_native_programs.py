@@ -1,4 +1,4 @@
-"""Programs, fuzzed programs and training steps as machine code: near to what eager gives.
+"""Programs and training steps as machine code: near to what eager gives.
 
 Sums are added in another order than NumPy's, and functions are rounded differently in the last
 place: results agree to some places, and everything else (errors, shapes, dtypes, what is written
@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import random
 import warnings
-from pathlib import Path
 
-import program_fuzz
 import pytest
 from programs import PROGRAMS
 from programs.compare import difference
 from programs.table import Program
-from test_program_fuzz import run as run_fuzzed
-from test_program_fuzz import skipped
 from test_programs import Captured, run
 from training import CASES
 from training.table import Case, compare, of_weft, train
@@ -57,20 +53,6 @@ def test_programs(program: Program) -> None:
 def _is_narrow(given: object) -> bool:
     leaves = weft.tree_leaves((given.args, given.kwargs))  # type: ignore[attr-defined]
     return any(isinstance(x, weft.Tensor) and x.dtype is weft.float32 for x in leaves)
-
-
-@pytest.mark.parametrize("seed", range(0, 60, 2))
-def test_fuzzed_programs(seed: int, tmp_path: Path) -> None:
-    written = program_fuzz.write(seed)
-    function = program_fuzz.load(written, tmp_path)
-    captured = native(function)
-    for args in program_fuzz.arguments(seed):
-        want = run_fuzzed(function, args, second=False)
-        got = run_fuzzed(captured, args, second=False)
-        if skipped(written, want, got, "source"):
-            continue
-        found = difference(want, got, loose=True, gradients_near=1e-6, near=1e-8)
-        assert not found, f"{found}\n\n{written.source}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -8,7 +8,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Argument:
 
     shape     of a tensor; None: a Python integer
     below     integers are drawn from 0 … below - 1
+    fixed     the value of a Python integer that is the same in all calls
     values    what floats are like, see `VALUES`
     strided   the tensor lies in memory with gaps
     grad      whether it asks for a gradient, where floats can
@@ -39,6 +40,7 @@ class Argument:
     shape: tuple[int, ...] | None
     dtype: str = "float64"
     below: int = 3
+    fixed: int | None = None
     values: str = "normal"
     strided: bool = False
     grad: bool = True
@@ -50,7 +52,7 @@ class Argument:
     def make(self, rng: np.random.Generator, count: int = 0) -> Any:
         """The value; with `count`, that many along a new first axis."""
         if self.shape is None:
-            return int(rng.integers(0, self.below))
+            return self.fixed if self.fixed is not None else int(rng.integers(0, self.below))
         shape = (count, *self.shape) if count else self.shape
         whole = (*shape[:-1], 2 * shape[-1]) if self.strided and shape else shape
         array: Any
@@ -85,6 +87,7 @@ class Case:
     body        the lines of `program`, the last of which returns a tuple
     transform   what is done with the function, a key of `TRANSFORMS`
     calls       seeds of the arguments of its calls
+    second      whether gradients of gradients are compared, too
     """
 
     kind: str
@@ -95,7 +98,7 @@ class Case:
     calls: tuple[int, ...] = (0, 1)
     threads: int = 1
     optimized: bool = True
-    special: tuple[str, ...] = field(default=())
+    second: bool = False
 
     @property
     def source(self) -> str:
@@ -125,7 +128,7 @@ class Case:
         for argument in found.pop("arguments"):
             shape = argument.pop("shape")
             given.append(Argument(shape=None if shape is None else tuple(shape), **argument))
-        tuples = {key: tuple(found.pop(key)) for key in ("body", "calls", "special")}
+        tuples = {key: tuple(found.pop(key)) for key in ("body", "calls")}
         return Case(arguments=tuple(given), **tuples, **found)
 
     def but(self, **changes: Any) -> Case:

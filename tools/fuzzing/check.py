@@ -15,7 +15,7 @@ from typing import Any
 
 import weft
 from fuzzing.case import Case, load, unload
-from fuzzing.outcomes import Difference, Outcome, difference, reason, run, threads
+from fuzzing.outcomes import Backward, Difference, Outcome, difference, reason, run, threads
 from fuzzing.rounding import Noise, almost, explained, noise
 from fuzzing.transforms import TRANSFORMS
 from weft.core.bind import bind
@@ -46,8 +46,8 @@ HAS_CHECKS = "check" in inspect.signature(weft.compile).parameters
 #: How a program is captured, and what runs it.
 PROGRAM_MODES: dict[str, dict[str, Any]] = {
     "traced": {"capture": "trace", "backend": "interpret"},
-    "interpreted": {"capture": "source", "backend": "interpret"},
     "native": {"capture": "source", "backend": "native"},
+    "interpreted": {"capture": "source", "backend": "interpret"},
 }
 if HAS_CHECKS:
     PROGRAM_MODES["checked"] = {"capture": "source", "backend": "native", "check": True}
@@ -161,39 +161,63 @@ def _blamed(case: Case, graph: Callable[[], Any], values: list[Any], want: Outco
 
 def _program(case: Case, eager: Function, captured: Function) -> Result:
     calls = [case.values(call) for call in case.calls]
-    backward: tuple[bool, ...] = ()
+    backward = None
     if case.transform == "none":
-        backward = tuple(one.is_float and one.grad for one in case.arguments)
-    wants = [run(eager, values, backward) for values in calls]
-    branches = has_branches(case)
-    refused = None
-    for mode, how in PROGRAM_MODES.items():
-        if mode == "checked" and case.seed % 4:
+        asked = tuple(one.is_float and one.grad for one in case.arguments)
+        backward = Backward(asked, case.second)
+    wants = []
+    for i, values in enumerate(calls):
+        weft.manual_seed(i)
+        wants.append(run(eager, values, backward))
+    exact = not has_branches(case)
+    for mode in PROGRAM_MODES:
+        if not _is_due(mode, case):
             continue
-        if mode == "traced" and TRANSFORMS[case.transform].mapped:
-            continue  # a trace cannot ask elements that may answer differently
-        function = weft.compile(captured, **how)
-        for i in (*range(len(calls)), 0):
-            weft.manual_seed(i)
-            got = run(function, calls[i], backward)
-            if got.refused and not wants[i].refused:
-                refused = Result("refused", reason(got.message), f"{mode}: {got.message}")
-                break
-            exact = mode == "traced" or not branches
-            found = difference(wants[i], got, loose=mode != "traced", exact=exact)
-            if found is None and wants[i].error is None:
-                found = _values(wants[i], got, _interpreted(captured, calls[i], backward, i))
-            if found is not None:
-                return _found(mode, i, found)
-        if refused is not None:
-            return refused
+        found = _in_mode(mode, captured, calls, wants, backward, exact)
+        if found.state == "found" and mode in ("native", "checked"):
+            blamed = _in_mode("interpreted", captured, calls, wants, backward, exact)
+            return blamed if blamed.state == "found" else found
+        if found.state != "same":
+            return found
     if all(want.error is not None for want in wants):
         return Result("invalid", wants[0].error.__name__ if wants[0].error else "")
     return Result("same")
 
 
+def _is_due(mode: str, case: Case) -> bool:
+    """Whether a case is run in a mode. The interpreter has a share only: it runs the graphs that
+    machine code is made of, and is asked in any case when that is wrong."""
+    if mode == "traced":  # a trace cannot ask elements that may answer differently
+        return not TRANSFORMS[case.transform].mapped
+    shares = {"native": 1, "interpreted": 3, "checked": 4}
+    return case.seed % shares[mode] == 0
+
+
+def _in_mode(
+    mode: str,
+    captured: Function,
+    calls: list[list[Any]],
+    wants: list[Outcome],
+    backward: Backward | None,
+    exact: bool,
+) -> Result:
+    """What differs in one mode."""
+    function = weft.compile(captured, **PROGRAM_MODES[mode])
+    for i in (*range(len(calls)), 0):
+        weft.manual_seed(i)
+        got = run(function, calls[i], backward)
+        if got.refused and not wants[i].refused:
+            return Result("refused", reason(got.message), f"{mode}: {got.message}")
+        found = difference(wants[i], got, loose=mode != "traced", exact=exact or mode == "traced")
+        if found is None and wants[i].error is None:
+            found = _values(wants[i], got, _interpreted(captured, calls[i], backward, i))
+        if found is not None:
+            return _found(mode, i, found)
+    return Result("same")
+
+
 def _interpreted(
-    captured: Function, values: list[Any], backward: tuple[bool, ...], seed: int
+    captured: Function, values: list[Any], backward: Backward | None, seed: int
 ) -> Callable[[int], Sequence[Any] | None]:
     """Runs a program's graph with noise on its ops."""
     function = weft.compile(captured, backend="interpret")

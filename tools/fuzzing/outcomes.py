@@ -48,14 +48,23 @@ class Outcome:
         return [*self.leaves, *self.gradients]
 
 
+@dataclass(frozen=True)
+class Backward:
+    """Which arguments ask for gradients, and whether gradients of these are taken, too."""
+
+    asked: tuple[bool, ...] = ()
+    second: bool = False
+
+
 def run(
-    function: Callable[..., Any], args: Sequence[Any], backward: Sequence[bool] = ()
+    function: Callable[..., Any], args: Sequence[Any], backward: Backward | None = None
 ) -> Outcome:
-    """Call a function on copies of its arguments; `backward`: which ask for gradients."""
+    """Call a function on copies of its arguments, and go backward."""
     out = Outcome()
+    asked = backward.asked if backward is not None else (False,) * len(args)
     given = [
-        weft.tensor(x, requires_grad=bool(backward and backward[i])) if _is_float(x) else x
-        for i, x in enumerate(args)
+        weft.tensor(x, requires_grad=wanted) if _is_float(x) else x
+        for x, wanted in zip(args, asked, strict=True)
     ]
     at = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -66,9 +75,12 @@ def run(
             out.requires = [isinstance(x, Tensor) and x.requires_grad for x in found]
         except Exception as error:
             return _failed(error)
-        if backward:
+        if backward is not None:
             try:
-                out.gradients = _gradients(found, at)
+                grads = _gradients(found, at, create=backward.second)
+                out.gradients = [_array(g) for g in grads]
+                if backward.second:
+                    out.gradients += [_array(g) for g in _gradients(grads, at, create=False)]
             except Exception as error:
                 return _failed(error, backward=True)
     return out
@@ -78,7 +90,8 @@ def _failed(error: Exception, backward: bool = False) -> Outcome:
     return Outcome(error=type(error), message=str(error), backward=backward)
 
 
-def _gradients(results: list[Any], at: list[Tensor]) -> list[Any]:
+def _gradients(results: list[Any], at: list[Tensor], *, create: bool) -> list[Any]:
+    """Gradients of the weighed sum of what depends on something."""
     total = None
     for i, x in enumerate(results):
         if _is_float(x) and x.requires_grad:
@@ -86,9 +99,9 @@ def _gradients(results: list[Any], at: list[Tensor]) -> list[Any]:
             term = (x.astype(weft.float64) * weft.asarray(weights)).sum()
             total = term if total is None else total + term
     if total is None or not at:
-        return [np.zeros(x.shape, x.dtype.numpy) for x in at]
-    found = weft.autograd.grad(total, at, materialize_grads=True)
-    return [_array(g) for g in found]
+        return [weft.zeros_like(x) for x in at]
+    how = {"create_graph": create, "materialize_grads": True}
+    return list(weft.autograd.grad(total, at, **how))
 
 
 def _is_float(x: Any) -> bool:

@@ -37,7 +37,6 @@ class ProgramWriter(Expressions):
         self.partial = plain and self.chance(0.02)
         self.masks = "vmap" not in self.transform and self.chance(0.3)
         self.draws = "vmap" not in self.transform and self.chance(0.05)
-        self.special: set[str] = {"aliases"} if self.aliases else set()
         results = RESULTS if plain else RESULTS[:-1]
         self.results = results
         self.tail = f"return {', '.join(results)}"
@@ -45,9 +44,8 @@ class ProgramWriter(Expressions):
 
     def write(self) -> Case:
         lines = [*HEAD, *(["items = [a * 1.0]"] if self.lists else [])]
-        lines += self.block(0, in_loop=False, sure=True, count=self.random.randint(2, 5))
+        lines += self.block(0, in_loop=False, sure=True, count=self.pick([2, 2, 3, 3, 4]))
         if self.extra and self.chance(0.5):
-            self.special.add("one path used")
             lines.append(f"a = a + {self.extra}")
         if self.lists:
             lines.append("b = b + weft.stack(items).sum()")
@@ -60,7 +58,7 @@ class ProgramWriter(Expressions):
             Argument("x", (), dtype, grad=grads[0]),
             Argument("v", (size,), dtype, grad=grads[1]),
             Argument("q", (size, size), dtype, grad=grads[2]),
-            Argument("n", None, below=4),
+            Argument("n", None, below=4, fixed=None if self.chance(0.25) else self.pick(range(4))),
             Argument("k", (), "int64", below=4),
         )
         first = self.seed % 1000
@@ -72,7 +70,7 @@ class ProgramWriter(Expressions):
             transform=self.transform,
             calls=(first, first + 1, first + 2),
             threads=2 if self.chance(0.2) else 1,
-            special=tuple(sorted(self.special)),
+            second=self.transform == "none" and self.chance(0.15),
         )
 
     # --- statements ---------------------------------------------------------------------------
@@ -80,12 +78,12 @@ class ProgramWriter(Expressions):
     def block(self, depth: int, in_loop: bool, sure: bool, count: int = 0) -> list[str]:
         """A few statements; `sure`: they are run whatever tensors say."""
         lines: list[str] = []
-        for _ in range(count or self.pick([1, 1, 2, 2, 3])):
+        for _ in range(count or self.pick([1, 1, 1, 2, 2])):
             lines += self.statement(depth, in_loop, sure)
         return lines
 
     def statement(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
-        if depth < 3 and self.chance(0.5 - 0.12 * depth):
+        if depth < 3 and self.chance(0.55 - 0.17 * depth):
             kinds = [self.branch, self.branch, self.loop_while, self.loop_for, self.loop_for]
             made: list[str] = self.pick([*kinds, self.without_grad])(depth, in_loop, sure)
             return made
@@ -121,7 +119,6 @@ class ProgramWriter(Expressions):
         if self.lists and in_loop and sure:
             choices += [f"items.append({self.new(1)})"] * 3
         if self.rare and self.chance(0.3):
-            self.special.add("raises")
             return [self.pick([f"assert {name} < 1.2, 'too large'", f"{name} = v[m]"])]
         return [self.pick(choices)]
 
@@ -195,8 +192,6 @@ class ProgramWriter(Expressions):
         )
         body = self.block(depth + 1, True, sure)
         body = [use, *body] if self.chance(0.7) else [*body, use]
-        if any(f"{name})" in head or f" {name}:" in head for name in "wp"):
-            self.special.add("rows written")
         lines = [head, *self.indented(body)]
         if self.chance(0.2):
             lines += ["else:", *self.indented(self.block(depth + 1, in_loop, sure))]

@@ -108,6 +108,7 @@ def _options(case: Case) -> Iterator[Case]:
         {"transform": "none"},
         {"threads": 1},
         {"optimized": True},
+        {"second": False},
         *[{"calls": (call,)} for call in case.calls],
         {"calls": case.calls[:2]},
     ):
