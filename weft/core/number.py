@@ -136,6 +136,8 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Number, f"__{_name}__", _compared(_name))
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(Number, f"__{_name}__", _unary(_name))
+setattr(Number, "__divmod__", lambda self, other: (self // other, self % other))  # noqa: B010
+setattr(Number, "__rdivmod__", lambda self, other: (other // self, other % self))  # noqa: B010
 # A name that holds a number is bound to a new one by `n += 1`, as with any number.
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"):
     setattr(Number, f"__i{_name}__", getattr(Number, f"__{_name}__"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
 from weft.core.bind import new_tensor, rebind, recorder
 from weft.core.number import Number as UnknownNumber
-from weft.core.number import as_held, use_constant
+from weft.core.number import as_held, joint_kind, use_constant
 from weft.core.tensor import Tensor
 
 Number = builtins.bool | int | float | complex
@@ -180,6 +181,31 @@ def assign(target: Tensor, value: Tensor, op: str) -> Tensor:
 def cast(tensor: Tensor, dtype: DType) -> Tensor:
     """The tensor in another dtype; itself when it already is."""
     return tensor if tensor.dtype is dtype else tensor.astype(dtype)
+
+
+def holds_unknown_numbers(obj: Any) -> builtins.bool:
+    """Whether this is a number that only a graph knows, or nested sequences of such and others."""
+    if obj.__class__ is UnknownNumber:
+        return True
+    if recorder() is None or not isinstance(obj, (list, tuple)):
+        return False
+    leaves = list(_leaves(obj))
+    return any(leaf.__class__ is UnknownNumber for leaf in leaves) and all(
+        leaf.__class__ is UnknownNumber or leaf.__class__ in NUMBERS for leaf in leaves
+    )
+
+
+def common_kind(obj: Any) -> Kind:
+    """The kind that holds all of the numbers in nested sequences."""
+    return functools.reduce(joint_kind, [number_kind(leaf) or "bool" for leaf in _leaves(obj)])
+
+
+def _leaves(obj: Any) -> Iterator[Any]:
+    if isinstance(obj, (list, tuple)):
+        for part in obj:
+            yield from _leaves(part)
+    else:
+        yield obj
 
 
 def array_of(obj: Any, wanted: DType | None, op: str) -> np.ndarray[Any, Any]:

@@ -15,7 +15,15 @@ from weft.base.dtypes import PYTHON_KINDS, DType, as_dtype, default_for_kind, in
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, new_shape
 from weft.core.bind import bind, new_tensor
-from weft.core.operands import array_of, as_number, cast, constant
+from weft.core.operands import (
+    array_of,
+    as_number,
+    cast,
+    common_kind,
+    constant,
+    holds_unknown_numbers,
+    is_strong,
+)
 from weft.core.public import public
 from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import FAMILIES
@@ -23,7 +31,7 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.cast import astype
 from weft.ops.select import where
-from weft.ops.shape import broadcast_to, reshape
+from weft.ops.shape import broadcast_to, reshape, stack
 
 __all__ = [
     "arange",
@@ -62,6 +70,8 @@ def asarray(
             [3. , 4.5]])
     """
     wanted = None if dtype is None else as_dtype(dtype)
+    if holds_unknown_numbers(obj):
+        return _of_numbers(obj, wanted or default_for_kind(common_kind(obj)), as_device(device))
     if isinstance(obj, Tensor):
         out = obj if copy is False else obj.clone()
         if wanted is not None and out.dtype is not wanted:
@@ -86,6 +96,13 @@ def asarray(
     else:
         made = new_tensor(array_of(obj, wanted, "asarray"), place, obj)
     return made if wanted is None else cast(made, wanted)
+
+
+def _of_numbers(obj: Any, dtype: DType, device: Device) -> Tensor:
+    """A tensor of Python numbers, in nested lists or by itself, some known to the graph only."""
+    if isinstance(obj, (list, tuple)):
+        return stack([_of_numbers(part, dtype, device) for part in obj])
+    return constant(obj, dtype, device)
 
 
 def _is_device_array(obj: Any) -> bool:
@@ -169,11 +186,11 @@ def full(
 ) -> Tensor:
     """A tensor with the same value everywhere; `fill_value` may be a 0-d tensor."""
     sizes = new_shape(shape, "full")
-    if isinstance(fill_value, Tensor):
+    if is_strong(fill_value):
         if dtype is not None:
             fill_value = cast(fill_value, as_dtype(dtype))
         return broadcast_to(fill_value.to_device(as_device(device)), sizes)
-    if isinstance(fill_value, Dim):
+    if isinstance(fill_value, (Dim, Tensor)):  # a number that is known to the graph only
         return broadcast_to(asarray(fill_value, dtype=dtype, device=device), sizes)
     value = as_number(fill_value, "full")
     wanted = default_for_kind(PYTHON_KINDS[type(value)]) if dtype is None else as_dtype(dtype)
