@@ -261,3 +261,29 @@ def test_costs() -> None:
     cost = op.estimate((a, b), (out,))
     assert cost.flops == 2 * 5 * 2 * 3 * 4
     assert cost.bytes == a.nbytes + b.nbytes + out.nbytes
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: weft.linalg.matrix_power(x, 0),
+        lambda x: weft.linalg.vector_norm(x, ord=0),
+        lambda x: weft.linalg.matrix_norm(x[:, :0], ord=2),
+    ],
+    ids=["matrix_power 0", "vector_norm 0", "norm of nothing"],
+)
+def test_what_does_not_change_with_x_has_a_gradient_of_zeros(function: Any) -> None:
+    for numbers in ([[1.0, 2.0], [3.0, np.inf]], [[0.0, 1.0], [np.nan, 1.0]]):
+        x = weft.tensor(numbers, requires_grad=True)
+        out = function(x)
+        assert out.requires_grad
+        same = function(x.detach()).numpy()
+        np.testing.assert_array_equal(out.detach().numpy(), same)
+        out.sum().backward()
+        assert x.grad is not None
+        np.testing.assert_array_equal(x.grad.numpy(), np.zeros((2, 2)))
+        compiled = weft.compile(lambda x: (function(x) * 2).sum())
+        x.grad = None
+        compiled(x).backward()
+        assert x.grad is not None
+        np.testing.assert_array_equal(x.grad.numpy(), np.zeros((2, 2)))

@@ -1,4 +1,4 @@
-"""Loop counters and what is computed of them are Python numbers, also where only a graph knows them.
+"""Loop counters, and what is computed of them, are Python numbers where only a graph knows them.
 
 What is made of them has the dtype and the value that it has eagerly.
 """

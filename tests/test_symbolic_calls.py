@@ -299,7 +299,10 @@ def test_update_rules(op: Any) -> None:
 # --- completeness ------------------------------------------------------------------------------
 
 #: Ops without sizes that could be symbolic, or that only a recording makes.
-NO_SIZES = {"constant", "random_advance", "assume_shape", "token", "function_1", "fence", "named"}
+NO_SIZES = {
+    *("constant", "random_advance", "assume_shape", "token", "function_1", "fence", "named"),
+    "with_gradient_of",  # of two equal types
+}
 TESTED_ELSEWHERE = {"to_device"}  # test_registration.py
 
 

@@ -33,6 +33,7 @@ from weft.ops.elementwise import (
 from weft.ops.linalg_factor import FINITE, svdvals
 from weft.ops.linalg_rules import (
     bind_with_hint,
+    flat_in,
     floating,
     hermitian,
     matrix_cost,
@@ -64,7 +65,7 @@ def _smallest(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
 def _extreme(reduce: Any, of_none: float, x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
     if 0 in (x.shape[axis] for axis in axes):
         shape = reduced_shape(x.shape, axes, keepdims)
-        return full(shape, of_none, dtype=real_dtype(x.dtype), device=x.device)
+        return flat_in(full(shape, of_none, dtype=real_dtype(x.dtype), device=x.device), x)
     values = abs(x)
     for axis in axes:
         if not known_less(0, x.shape[axis]):  # it may be empty: one more value that changes nothing
@@ -86,7 +87,8 @@ def _power_norm(x: Tensor, axes: Axes, keepdims: bool, ord: float) -> Tensor:
     if ord == -math.inf:
         return _smallest(x, axes, keepdims)
     if ord == 0:
-        return cast(count_nonzero(x, axis=axes, keepdims=keepdims), real_dtype(x.dtype))
+        count = count_nonzero(x, axis=axes, keepdims=keepdims)
+        return flat_in(cast(count, real_dtype(x.dtype)), x)
     if ord == 1:
         return sum(abs(x), axis=axes, keepdims=keepdims)
     if ord == 2:

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.base import dtypes
 from weft.base.dim_algebra import dim_min
 from weft.base.dims import scaled
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.base.errors import LinAlgError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
-from weft.core.operands import cast, common
+from weft.core.operands import cast, common, constant
 from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Types
 from weft.ir.types import TensorType
-from weft.ops.elementwise import conj
+from weft.ops.elementwise import add, conj, real
+from weft.ops.reduce import sum as total
 from weft.ops.rules import check_kind, conj_of
+from weft.ops.select import where
 from weft.ops.shape import matrix_transpose
 
 __all__ = [
     "adjoint",
     "bind_with_hint",
+    "flat_in",
     "floating",
     "hermitian",
     "identity_like",
@@ -31,6 +35,15 @@ __all__ = [
     "square_type",
     "widened",
 ]
+
+
+def flat_in(value: Tensor, x: Tensor) -> Tensor:
+    """A value that does not change with x: with a gradient of zeros, not without one."""
+    if x._node is None:
+        return value
+    nothing = where(constant(False, dtypes.bool, x.device), x, 0)
+    part = real(nothing) if value.dtype.kind == "float" else nothing
+    return add(value, total(cast(part, value.dtype)))
 
 
 def floating(x: Any, op: str) -> Tensor:

@@ -27,6 +27,7 @@ from weft.ops.creation import eye
 from weft.ops.elementwise import positive
 from weft.ops.linalg_rules import (
     bind_with_hint,
+    flat_in,
     floating,
     hermitian,
     identity_like,
@@ -152,7 +153,8 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     _, size = square_size(type_of(tensor), "matrix_power")
     power = integer(n, "n", "matrix_power", tensor)
     if power == 0:
-        return broadcast_to(eye(size, dtype=tensor.dtype, device=tensor.device), tensor.shape)
+        unit = eye(size, dtype=tensor.dtype, device=tensor.device)
+        return flat_in(broadcast_to(unit, tensor.shape), tensor)
     factor = widened(tensor)
     if power < 0:
         factor, power = inv(factor), -power

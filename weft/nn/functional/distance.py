@@ -6,11 +6,15 @@ import math
 
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.base.errors import RangeError
-from weft.core.operands import cast
+from weft.base.promotion import result_dtype
+from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
+from weft.core.operands import cast, common
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import abs, maximum, sqrt, square
+from weft.ops.linalg_rules import flat_in
 from weft.ops.reduce import max, min, sum
 from weft.ops.select import where
+from weft.ops.shape import broadcast_to, reshape
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
 
@@ -29,7 +33,7 @@ def vector_norm(x: Tensor, p: float, dim: int | tuple[int, ...], keepdims: bool)
     if p == -math.inf:
         return min(size, axis=dim, keepdims=keepdims)
     if p == 0:
-        return sum((x != 0).astype(x.dtype), axis=dim, keepdims=keepdims)
+        return flat_in(sum((x != 0).astype(x.dtype), axis=dim, keepdims=keepdims), x)
     if p < 0:
         raise RangeError(f"there is no {p}-norm here", op="vector_norm")
     total = sum(where(size == 0, 0, where(size == 0, 1, size) ** p), axis=dim, keepdims=keepdims)
@@ -49,12 +53,24 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along `dim`; lengths count as eps at least."""
-    a, b = _wide(x1), _wide(x2)
-    along_a = a / maximum(vector_norm(a, 2, dim, True), eps)
-    along_b = b / maximum(vector_norm(b, 2, dim, True), eps)
-    out = sum(along_a * along_b, axis=dim)
-    return cast(out, x1.dtype) if x1.dtype in NARROW_FLOATS else out
+    """The cosine of the angle between vectors along `dim`; lengths count as eps at least.
+
+    `dim` is an axis of the shape to which the two broadcast.
+    """
+    shape = broadcast_shapes(x1.shape, x2.shape)
+    axis = normalize_axis(dim, len(shape), "cosine_similarity")
+    a, b = (_wide(_with_axis(x, axis, shape)) for x in common((x1, x2), "cosine_similarity"))
+    along_a = a / maximum(vector_norm(a, 2, axis, True), eps)
+    along_b = b / maximum(vector_norm(b, 2, axis, True), eps)
+    return cast(sum(along_a * along_b, axis=axis), result_dtype([x1.dtype, x2.dtype], []))
+
+
+def _with_axis(x: Tensor, axis: int, shape: Shape) -> Tensor:
+    """x with the axes of `shape`, and along `axis` of its size."""
+    if len(x.shape) == len(shape) and x.shape[axis] == shape[axis]:
+        return x
+    sizes = (1,) * (len(shape) - x.ndim) + x.shape
+    return broadcast_to(reshape(x, sizes), (*sizes[:axis], shape[axis], *sizes[axis + 1 :]))
 
 
 def pairwise_distance(
