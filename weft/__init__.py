@@ -20,6 +20,7 @@ from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
 from weft.autodiff.checkpoint import *
 from weft.autodiff.function import *
+from weft.autodiff.in_place import *
 from weft.autodiff.transforms.forward import *
 from weft.autodiff.transforms.jacobian import *
 from weft.autodiff.transforms.reverse import *

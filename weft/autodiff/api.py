@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from weft.autodiff.doubt import Doubts
 from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle
 from weft.autodiff.tape import anomaly
 from weft.base.errors import DTypeError, GradientError, ShapeError
-from weft.core.bind import decide, get_grad, rebind, recorder, set_grad, written
+from weft.core.bind import decide, get_grad, recorder, set_grad, written
 from weft.core.operands import cast
 from weft.core.public import attach, attach_properties, public
 from weft.core.structure import changed
+from weft.core.temporaries import METHOD_OF_TEMPORARY, lost_method
 from weft.core.tensor import Tensor
 from weft.ops.creation import ones_like, zeros_like
 from weft.ops.identity import detached
@@ -254,7 +256,10 @@ def _is_leaf(self: Tensor) -> bool:
 
 def _requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set requires_grad and return the tensor itself."""
+    lost = getrefcount(self) <= METHOD_OF_TEMPORARY
     _set_requires_grad(self, requires_grad)
+    if lost:
+        lost_method()
     return self
 
 
@@ -300,34 +305,6 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHan
     return RemovableHandle(node.after, entry)
 
 
-def _detach(self: Tensor) -> Tensor:
-    """The same value without history."""
-    return detached(self)
-
-
-def _detach_(self: Tensor) -> Tensor:
-    """Forget this tensor's own history."""
-    written(self)
-    self._data = detached(self)._data
-    if self._node is not None and (type(self) is not Tensor or self._node.is_leaf):
-        changed()
-    self._node = None
-    return self
-
-
-def _copy_(self: Tensor, source: Tensor) -> Tensor:
-    """Give this tensor the values of another, cast and broadcast to its own type."""
-    value = cast(source, self.dtype)
-    rebind(self, value if value.shape == self.shape else value.expand(*self.shape), "copy_")
-    return self
-
-
-def _zero_(self: Tensor) -> Tensor:
-    """Give this tensor the value zero."""
-    rebind(self, zeros_like(self), "zero_")
-    return self
-
-
 attach(
     {
         "backward": _backward_method,
@@ -335,10 +312,6 @@ attach(
         "retain_grad": _retain_grad,
         "register_hook": _register_hook,
         "register_post_accumulate_grad_hook": _register_post_accumulate_grad_hook,
-        "detach": _detach,
-        "detach_": _detach_,
-        "copy_": _copy_,
-        "zero_": _zero_,
     }
 )
 attach_properties({"grad_fn": _grad_fn, "output_nr": _output_nr})

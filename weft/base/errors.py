@@ -26,6 +26,7 @@ __all__ = [
     "IndexError",
     "InternalError",
     "LinAlgError",
+    "LostWriteWarning",
     "MemoryError",
     "NonFiniteError",
     "RangeError",
@@ -125,3 +126,7 @@ class CaptureError(WeftError, RuntimeError):
 
 class InternalError(WeftError, RuntimeError):
     """A mistake in Weft itself, not in the program that it runs: please report it."""
+
+
+class LostWriteWarning(UserWarning):
+    """A write to a tensor that nobody holds: `x[0][1] = 5` changes a part of x, and x stays."""

@@ -239,6 +239,6 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
         warnings.warn(message, category, stacklevel=2)
         return
     known = frame.f_globals.setdefault("__warningregistry__", {})
-    module = frame.f_globals.get("__name__")
+    module = frame.f_globals.get("__name__") or "<unknown>"  # Python drops a warning of no module
     where = (frame.f_code.co_filename, frame.f_lineno)
     warnings.warn_explicit(message, category, *where, module=module, registry=known)

@@ -9,6 +9,7 @@ range is an error in every mode.
 from __future__ import annotations
 
 import operator
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
 from weft.core.bind import bind, rebind, short, update
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import attach, public
+from weft.core.temporaries import ITEM_OF_TEMPORARY, lost_item
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -64,16 +66,19 @@ def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
 
 def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
     """x[key] = value: x now holds the new values; no other tensor changes."""
+    lost = getrefcount(self) <= ITEM_OF_TEMPORARY
     new = _fitting(value, self)
     if _is_static(key):
         update(SETITEM, self, new, index=key)
-        return
-    x, index, tensors = _split(self, key)
-    if x is self:
-        update(SETITEM, self, new, *tensors, index=index)
-    else:  # a 0-d mask indexes a new axis in front
-        written = bind(SETITEM, x, new, *tensors, index=index)
-        rebind(self, reshape(written, self.shape), "setitem")
+    else:
+        x, index, tensors = _split(self, key)
+        if x is self:
+            update(SETITEM, self, new, *tensors, index=index)
+        else:  # a 0-d mask indexes a new axis in front
+            written = bind(SETITEM, x, new, *tensors, index=index)
+            rebind(self, reshape(written, self.shape), "setitem")
+    if lost:
+        lost_item()
 
 
 def _fitting(value: Any, target: Tensor) -> Tensor:

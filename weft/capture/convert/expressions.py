@@ -145,11 +145,29 @@ class Expressions(ast.NodeTransformer):
                 return self.zero_argument_super(node)
             if node.func.id in OF_THE_FRAME:
                 return self.frame_call(node)
-        function = self.expr(node.func)
+        return self.call_of(node, self.expr(node.func))
+
+    def call_of(self, node: ast.Call, function: ast.expr) -> ast.Call:
+        """A call of a function that has been rewritten already."""
         args = [self.argument(argument) for argument in node.args]
         call = self.hook(node, "call", function, *args)
         call.keywords = [self.keyword(entry) for entry in node.keywords]
         return call
+
+    def to_write(self, node: ast.expr, write: ast.expr | str) -> ast.expr:
+        """What is about to be written to. A hook sees whether it is a tensor that nobody holds."""
+        if not isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
+            return self.expr(node)
+        text = write if isinstance(write, str) else ast.unparse(write)
+        new = self.expr(node)
+        if not isinstance(new, ast.Call) or not isinstance(new.func, ast.Attribute):
+            return new
+        name = {"item": "new_item", "attr": "new_attr", "call": "new_call"}.get(new.func.attr)
+        if name is None:
+            return new
+        new.func.attr = name
+        new.args.insert(0, ast.copy_location(ast.Constant(text), node))
+        return new
 
     def argument(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.JoinedStr):  # kept in parts: print shows them anew at each call

@@ -86,7 +86,7 @@ class Statements(Expressions):
             holder = self.expr(target.value)
             return [self.statement(at, self.hook(target, "setattr", value, holder, target.attr))]
         if isinstance(target, ast.Subscript):
-            holder, key = self.expr(target.value), self.index(target.slice)
+            holder, key = self.to_write(target.value, target), self.index(target.slice)
             return [self.statement(at, self.hook(target, "setitem", value, holder, key))]
         assert isinstance(target, (ast.Tuple, ast.List))
         # (a.x, b[0]) = v: taken apart into temporaries, which are then assigned from the left
@@ -128,8 +128,22 @@ class Statements(Expressions):
         if isinstance(target, ast.Attribute):
             old = self.hook(target, "old_attr", self.expr(target.value), target.attr)
         else:
-            old = self.hook(target, "old_item", self.expr(target.value), self.index(target.slice))
+            assert isinstance(target, ast.Subscript)
+            holder = self.to_write(target.value, target)
+            old = self.hook(target, "old_item", holder, self.index(target.slice))
         return self.statement(node, self.hook(node, "augment", op, old, self.expr(node.value)))
+
+    def visit_Expr(self, node: ast.Expr) -> Statement:
+        call = node.value
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            name, held = call.func.attr, call.func.value
+            if name.endswith("_") and not name.endswith("__"):  # a method that writes
+                writes = ast.unparse(call)
+                function = self.hook(call.func, "attr", self.to_write(held, writes), name)
+                node.value = self.call_of(call, function)
+                return node
+        node.value = self.expr(node.value)
+        return node
 
     def read(self, target: ast.Name) -> ast.Name:
         """The read of a name that an assignment such as `+=` does first."""

@@ -295,7 +295,7 @@ def store(hooks: Hooks, obj: Any, name: str, value: Any) -> None:
 
 
 def _is_own(function: Any) -> bool:
-    return str(function.__module__).startswith(("weft.nn.members", "weft.core.counted"))
+    return str(function.__module__) in ("weft.nn.members", "weft.nn.parameter", "weft.core.counted")
 
 
 def store_as_object(hooks: Hooks, obj: Any, name: str, value: Any) -> None:

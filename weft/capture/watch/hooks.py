@@ -29,6 +29,7 @@ from weft.capture.watch import (
     stores,
 )
 from weft.capture.watch.handing import Handing
+from weft.capture.watch.lost_writes import LostWrites
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
 from weft.core.tensor import Tensor
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _NOTHING: dict[str, Any] = {}
 
 
-class Hooks(Handing):
+class Hooks(Handing, LostWrites):
     """The hooks of one function in one run."""
 
     transformer: type[Statements] = Statements

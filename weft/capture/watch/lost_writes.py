@@ -1,0 +1,62 @@
+"""Writes to tensors that nobody holds, in rewritten code: `x[0][1] = 5`, `x.T[0] = 1`.
+
+What is written to there is an item, an attribute or a result. A part of a tensor, and what a method
+of a tensor or a function of Weft gives, is a new tensor; nobody can have it but the statement.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, cast
+
+from weft.base.lost_writes import warn_lost_write
+from weft.base.source import is_own
+from weft.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from weft.capture.watch.hooks import Hooks
+
+#: A tensor that another holds.
+_HELD = "grad"
+
+
+class LostWrites:
+    """The hooks of what is about to be written to; `write` is the text of that."""
+
+    @property
+    def _hooks(self) -> Hooks:
+        return cast("Hooks", self)
+
+    def new_item(self, write: str, obj: Any, key: Any) -> Any:
+        found = self._hooks.item(obj, key)
+        if isinstance(obj, Tensor):
+            warn_lost_write(write)
+        return found
+
+    def new_attr(self, write: str, obj: Any, name: str) -> Any:
+        found = self._hooks.attr(obj, name)
+        if isinstance(obj, Tensor) and isinstance(found, Tensor) and name in _new_properties():
+            warn_lost_write(write)
+        return found
+
+    def new_call(self, write: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        found = self._hooks.call(function, *args, **kwargs)
+        if isinstance(found, Tensor) and _is_of_weft(function):
+            given = (getattr(function, "__self__", None), *args, *kwargs.values())
+            if all(found is not x for x in given):
+                warn_lost_write(write)
+        return found
+
+
+def _new_properties() -> set[str]:
+    """Properties of Tensor that make a new tensor."""
+    return {name for name, value in vars(Tensor).items() if isinstance(value, property)} - {_HELD}
+
+
+def _is_of_weft(function: Any) -> bool:
+    """Whether it is a method of tensors, or a function of Weft: not of a module or an optimizer."""
+    holder = getattr(function, "__self__", None)
+    if holder is not None and not isinstance(holder, (Tensor, types.ModuleType)):
+        return False
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and is_own(code.co_filename)
