@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.base.lost_writes import text_at, warn_lost_write
 from weft.base.source import is_own
+from weft.core.ownership import is_known
 
 __all__ = ["ITEM_OF_TEMPORARY", "METHOD_OF_TEMPORARY", "lost_item", "lost_method"]
 
@@ -59,7 +60,7 @@ def _method_of_name(seen: list[int]) -> None:
 
 def _found(temporary: Callable[[list[int]], None], named: Callable[[list[int]], None]) -> int:
     """The count of a temporary, if it tells one from a tensor that a name holds."""
-    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if not is_known():
         return _NEVER
     alone: list[int] = []
     held: list[int] = []
