@@ -29,6 +29,7 @@ def compile(
     fallback: str = "error",
     limit: int = 64,
     memory_budget: float | None = None,
+    check: bool | None = None,
 ) -> Any:
     """`function` as a graph, control flow and all: recorded when it is first called.
 
@@ -55,6 +56,8 @@ def compile(
                 below this part of what it is if all that the backward uses is saved; a warning
                 says how far it could get. A function that goes backward itself, such as a training
                 step, keeps it too, unless Python asks it for the value of a tensor
+    check       whether machine code checks every load and store, poisons memory before each run and
+                says which kernel did wrong, several times slower; else WEFT_CHECK says it
     """
     backend = _checked(memory_budget, backend, "compile")
     if capture not in ("source", "trace"):
@@ -69,10 +72,14 @@ def compile(
             fallback=fallback,
             limit=limit,
             memory_budget=memory_budget,
+            check=check,
         )
     if capture == "trace":
-        return trace(function, backend=backend, limit=limit, memory_budget=memory_budget)
-    return _expected(Compiled(function, BACKENDS[backend], limit, fallback, memory_budget), backend)
+        return trace(
+            function, backend=backend, limit=limit, memory_budget=memory_budget, check=check
+        )
+    build = _builder(backend, check)
+    return _expected(Compiled(function, build, limit, fallback, memory_budget), backend)
 
 
 def trace(
@@ -81,6 +88,7 @@ def trace(
     backend: str | None = None,
     limit: int = 64,
     memory_budget: float | None = None,
+    check: bool | None = None,
 ) -> Any:
     """`function`, recorded when it is first called, and replayed as a graph afterwards.
 
@@ -99,11 +107,22 @@ def trace(
     backend         as in `weft.compile`
     limit           how many recordings to make before calls that none fits run as plain Python
     memory_budget   as in `weft.compile`
+    check           as in `weft.compile`
     """
     backend = _checked(memory_budget, backend, "trace")
     if function is None:
-        return lambda found: trace(found, backend=backend, limit=limit, memory_budget=memory_budget)
-    return _expected(Traced(function, BACKENDS[backend], limit, memory_budget), backend)
+        return lambda found: trace(
+            found, backend=backend, limit=limit, memory_budget=memory_budget, check=check
+        )
+    build = _builder(backend, check)
+    return _expected(Traced(function, build, limit, memory_budget), backend)
+
+
+def _builder(backend: str, check: bool | None) -> Callable[..., Executable]:
+    """What makes executables; an interpreter has nothing to check."""
+    if check is None or backend != "native":
+        return BACKENDS[backend]
+    return functools.partial(_native, check=check)
 
 
 def _expected(traced: Traced, backend: str) -> Traced:
@@ -145,10 +164,10 @@ def _interpreted(graph: Graph, *delivery: Mapping[int, int]) -> Executable:
     return Executable(graph, lambda found: optimize(found, todo), build, *delivery)
 
 
-def _native(graph: Graph, *delivery: Mapping[int, int]) -> Executable:
+def _native(graph: Graph, *delivery: Mapping[int, int], check: bool | None = None) -> Executable:
     todo = run_passes()
     known = None if has_registered() else ",".join(step.name for step in todo).encode()
-    build = functools.partial(code_maker(), passes=known)
+    build = functools.partial(code_maker(), passes=known, check=check)
     return Executable(graph, lambda found: optimize(found, todo), build, *delivery)
 
 

@@ -27,6 +27,11 @@ def backend() -> str:
     return os.environ.get("WEFT_BACKEND") or "native"
 
 
+def check() -> bool:
+    """Whether compiled functions that do not say run in check mode: WEFT_CHECK, else not."""
+    return os.environ.get("WEFT_CHECK", "0").lower() not in ("", "0", "false", "no", "off")
+
+
 def environment() -> dict[str, str]:
     """The environment variables that are meant for Weft."""
     return {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIX)}

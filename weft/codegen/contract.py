@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["ELEMENT", "ONLY", "PAYLOAD", "RUN", "SHARED", "SMALL_CONSTANT", "SUM", "TIMING"]
-__all__ += ["ZEROS", "NotNative", "Status"]
+__all__ = ["CHECKS", "ELEMENT", "ONLY", "PAYLOAD", "RUN", "SHARED", "SMALL_CONSTANT", "SUM"]
+__all__ += ["TIMING", "ZEROS", "NotNative", "Status"]
 
 
 @enum.unique
@@ -21,6 +21,7 @@ class Status(enum.IntEnum):
     NO_ROOM        no memory for a result, or for the temporaries of a kernel
     TAKEN          another call has the program's memory
     INPUTS         the call was not given a list of as many tensors as the graph has inputs
+    CHECKED        in check mode: a kernel touched what is not its own, or left a result unwritten
     """
 
     DONE = 0
@@ -32,6 +33,7 @@ class Status(enum.IntEnum):
     NO_ROOM = -10
     TAKEN = -11
     INPUTS = -12
+    CHECKED = -20
 
 
 #: What `%run` points to, pointers all: the function that calls cards in Python, the pool of
@@ -48,6 +50,8 @@ ELEMENT, ZEROS, SUM, ONLY = range(4)
 PAYLOAD = 64
 #: What programs export that note when their kernels ran (`weft.codegen.timing`).
 TIMING = ("events", "event_count", "site_totals")
+#: What programs in check mode export (`weft.codegen.checks.calls`).
+CHECKS = ("check_fault", "check_call")
 
 
 class NotNative(Exception):

@@ -14,6 +14,8 @@ from typing import Any
 
 from weft.base.errors import InternalError
 from weft.codegen.attend import emit_attention, emit_attention_grad
+from weft.codegen.checks.calls import REDZONE, Buffer, Checking
+from weft.codegen.checks.module import CheckedModule
 from weft.codegen.contract import RUN, SMALL_CONSTANT, NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
@@ -60,6 +62,7 @@ class Program:
         """`clock`: the one that is read around kernels; None where they are not timed."""
         self.module = module
         self.timing = None if clock is None else Timing(module, clock)
+        self.checking = Checking(module) if isinstance(module, CheckedModule) else None
         self.constants: list[Literal] = []
         self._constant_at: dict[str, int] = {}
         self.calls: list[Node] = []
@@ -139,15 +142,19 @@ class _GraphWriter:
             group: sum(kernel.items * kernel.cost for kernel in kernels)
             for group, _, kernels in self.work
         }
-        pairs: list[tuple[int, int]] = []
+        self.dies = dies
+        self.pairs: list[tuple[int, int]] = []
         if not self._is_nested:
-            pairs = in_place(self.graph, self.grouping, _may_fail, times)
+            self.pairs = in_place(self.graph, self.grouping, _may_fail, times)
+        pairs = self.pairs
         if pairs:
             homes = {value: group for group in times for value in group.outputs}
             firsts = [homes[self.grouping.results[i]].position for i, _ in pairs]
             self._writes_from = min(firsts)
-        for group, buffers, kernels in self.work:
+        for step, (group, buffers, kernels) in enumerate(self.work):
             self._run(group, buffers, kernels)
+            if self.program.checking is not None:
+                self._bury(self.program.checking, step)
         self._copy_results()
         f.do("ret i32 0")
         steps = [
@@ -254,6 +261,8 @@ class _GraphWriter:
             room = max((kernel.scratch for kernel in kernels), default=0)
             if room:
                 sizes[group], born[group], dies[group] = room, step, step
+        if self.program.checking is not None:
+            sizes = {key: size + REDZONE for key, size in sizes.items()}
         return sizes, born, dies
 
     def _in_arena(self, value: Value) -> bool:
@@ -289,66 +298,103 @@ class _GraphWriter:
         f = self.f
         return f(f"load ptr, ptr {f(f'getelementptr ptr, ptr {table}, i64 {place}')}")
 
-    def _arguments(self, group: Group, buffers: list[Any]) -> str:
+    def _buffers(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> list[Buffer]:
+        """Where the buffers of a group lie."""
         f = self.f
-        args = f.var(f"[{len(buffers)} x ptr]", align=16)
-        for place, value in enumerate(buffers):
+        found: list[Buffer] = []
+        for value in buffers:
             if value is None:
                 at = self.offsets.get(group)
-                if at is None:
-                    continue
-                found = f(f"getelementptr i8, ptr %arena, i64 {at}")
+                room = max((kernel.scratch for kernel in kernels), default=0)
+                address = "null" if at is None else f(f"getelementptr i8, ptr %arena, i64 {at}")
+                found.append(Buffer(value, address, room, writable=True))
             elif value is RUN:
-                found = "%run" if self._may_end(group) else "null"
+                address = "%run" if self._may_end(group) else "null"
+                found.append(Buffer(value, address, 8 * len(RUN), writable=True))
             else:
-                found = self._address(value)
-            f.do(f"store ptr {found}, ptr {f(f'getelementptr ptr, ptr {args}, i64 {place}')}")
+                made = value in group.outputs or value in group.written
+                size = size_of_type(value.type)
+                found.append(Buffer(value, self._address(value), size, made, self._inputs(value)))
+        return found
+
+    def _inputs(self, value: Value) -> list[str]:
+        """The addresses of the inputs whose place a result may take, in check mode."""
+        if self.program.checking is None:
+            return []
+        place = self.results.get(value)
+        return [self._slot("%table", taken) for result, taken in self.pairs if result == place]
+
+    def _arguments(self, buffers: list[Buffer]) -> str:
+        f = self.f
+        args = f.var(f"[{len(buffers)} x ptr]", align=16)
+        for place, buffer in enumerate(buffers):
+            slot = f(f"getelementptr ptr, ptr {args}, i64 {place}")
+            f.do(f"store ptr {buffer.address}, ptr {slot}")
         return args
+
+    def _bury(self, checking: Checking, step: int) -> None:
+        """Poison the values that nobody reads after a step."""
+        for value, last in self.dies.items():
+            if last == step and isinstance(value, Value):
+                checking.bury(self.f, self._address(value), size_of_type(value.type))
 
     def _run(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> None:
         f = self.f
-        timing = self.program.timing
+        timing, checking = self.program.timing, self.program.checking
         start = timing.begin(f) if timing is not None else ""
-        if group.kind in ("control", "stack") and not any(kernel.name for kernel in kernels):
+        is_inline = group.kind in ("control", "stack") and not any(k.name for k in kernels)
+        given = self._buffers(group, buffers, kernels) if checking or not is_inline else []
+        call = checking.begin(f, group, kernels, given) if checking is not None else None
+        if is_inline:
             self._inline(group)
             if timing is not None and group.kind == "control":
                 timing.end(f, start, group, inner=True)
-            return
-        args = self._arguments(group, buffers)
-        if group.kind == "call":
+        elif group.kind == "call":
             number = len(self.program.calls)
             self.program.calls.append(group.nodes[0])
             callback = self._slot("%run", RUN.index("callback"))
-            status = f(f"call i32 {callback}(i64 {number}, ptr {args})")
+            status = f(f"call i32 {callback}(i64 {number}, ptr {self._arguments(given)})")
             if timing is not None:
                 timing.end(f, start, group)
             self._check(status)
-            return
-        for kernel in kernels:
-            name = kernel.name
-            total = kernel.items * kernel.cost
-            if kernel.items < 2 or total < WORTH_THREADS:
-                self._unpolled += total
-                if self._unpolled > POLL and self._may_end(group):
-                    self._poll()
-                status = f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")
-            else:
+        else:
+            args = self._arguments(given)
+            if call is not None:
+                args = call.arguments(f, args)
+            for kernel in kernels:
+                status = self._start(group, kernel, args)
                 if timing is not None:
-                    name = timing.part(group, name)
-                grain = max(1, round(PIECE / max(kernel.cost, 0.01)))
-                pool = self._slot("%run", RUN.index("pool"))
-                parallel = self._slot("%run", RUN.index("parallel"))
-                stop = "null"
-                if self._may_end(group):
-                    stop = f(f"getelementptr ptr, ptr %run, i64 {RUN.index('stop')}")
-                status = f(
-                    f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
-                    f"i64 {kernel.items}, i64 {grain}, ptr {stop})"
-                )
-            if timing is not None:
-                timing.end(f, start, group, kernel.name)
-                start = timing.begin(f)
-            self._check(status)
+                    timing.end(f, start, group, kernel.name)
+                    start = timing.begin(f)
+                if call is not None:
+                    call.look(f)
+                self._check(status)
+        if call is not None:
+            call.end(f)
+
+    def _start(self, group: Group, kernel: Kernel, args: str) -> str:
+        """Call a kernel, through the pool where it is worth that: its status."""
+        f = self.f
+        timing, checking = self.program.timing, self.program.checking
+        name = kernel.name if checking is None else checking.thunk(kernel.name)
+        total = kernel.items * kernel.cost
+        if kernel.items < 2 or total < WORTH_THREADS:
+            self._unpolled += total
+            if self._unpolled > POLL and self._may_end(group):
+                self._poll()
+            return f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")
+        if timing is not None:
+            name = timing.part(group, name)
+        grain = max(1, round(PIECE / max(kernel.cost, 0.01)))
+        pool = self._slot("%run", RUN.index("pool"))
+        parallel = self._slot("%run", RUN.index("parallel"))
+        stop = "null"
+        if self._may_end(group):
+            stop = f(f"getelementptr ptr, ptr %run, i64 {RUN.index('stop')}")
+        return f(
+            f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
+            f"i64 {kernel.items}, i64 {grain}, ptr {stop})"
+        )
 
     def _inline(self, group: Group) -> None:
         node = group.nodes[0]

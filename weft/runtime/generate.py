@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.codegen.checks.module import CheckedModule
 from weft.codegen.program import Program
 from weft.codegen.scheduled import scheduled
 from weft.codegen.steps import GraphCode, described
@@ -15,13 +16,20 @@ __all__ = ["described", "generated", "scheduled"]
 
 
 def generated(
-    graph: Graph, keeps: bool, clock: int | None, module: Module | None = None
+    graph: Graph,
+    keeps: bool,
+    clock: int | None,
+    module: Module | None = None,
+    *,
+    check: bool = False,
 ) -> tuple[Program, GraphCode]:
     """The program of a graph, which `keeps` stacks or does not, and what it does as data."""
     whole = lowered(graph)
-    made = Program(module or Module(host()), clock=clock)
+    made = Program(module or (CheckedModule if check else Module)(host()), clock=clock)
     code = made.graph(whole, "graph")
     if made.timing is not None:
         made.timing.finish()
+    if made.checking is not None:
+        made.checking.finish()
     add_run(made.module, len(whole.inputs) + len(whole.outputs) if keeps else None)
     return made, code

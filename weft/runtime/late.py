@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.runtime.executable import Runs
 
-__all__ = ["code_maker", "generators", "make_ready"]
+__all__ = ["checked_program", "code_maker", "generators", "make_ready"]
 
 
 @functools.cache
@@ -21,6 +21,11 @@ def code_maker() -> Callable[..., Runs]:
     """`weft.runtime.native.native`."""
     made: Callable[..., Runs] = importlib.import_module("weft.runtime.native").native
     return made
+
+
+def checked_program() -> Any:
+    """The class `weft.runtime.checked.CheckedProgram`."""
+    return importlib.import_module("weft.runtime.checked").CheckedProgram
 
 
 @functools.cache

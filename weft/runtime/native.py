@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base import config
 from weft.base.dims import has_dims
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
-from weft.codegen.contract import SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
+from weft.codegen.contract import CHECKS, SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
 from weft.codegen.jit import load_llvm
 from weft.codegen.text import Module
 from weft.core.bind import bind
@@ -26,13 +27,13 @@ from weft.ir.interpret import Program as Interpreted
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import Literal
 from weft.ir.types import StackType, TensorType
-from weft.runtime.by_hand import addressed, by_hand, listed
+from weft.runtime.by_hand import Start, addressed, by_hand, listed
 from weft.runtime.call_code import table_bytes
 from weft.runtime.delivery import Call, Delivery
 from weft.runtime.direct import Plan, Result, call_request, direct, lend
 from weft.runtime.interpreted import InterpretedProgram, interpreted
 from weft.runtime.keys import code_key
-from weft.runtime.late import generators
+from weft.runtime.late import checked_program, generators
 from weft.runtime.memory import no_room, no_room_for_stacks, room
 from weft.runtime.outputs import Outputs
 from weft.runtime.specialized import SpecializedProgram, may_specialize
@@ -60,17 +61,22 @@ def native(
     written: Mapping[int, int] | None = None,
     optimized: Callable[[], Graph] | None = None,
     passes: bytes | None = None,
+    check: bool | None = None,
 ) -> NativeProgram | InterpretedProgram | SpecializedProgram:
     """What runs a graph: machine code, or the interpreter where there is none for it.
 
-    `optimized` and `passes`: see `NativeProgram`.
+    `optimized` and `passes`: see `NativeProgram`. `check`: whether the code checks what it does;
+    None: the environment says it.
     """
+    if check is None:
+        check = config.check()
     if optimized is not None and names_of_inputs(graph):
         graph, optimized = optimized(), None
     if may_specialize(graph):
-        return SpecializedProgram(graph, lambda sized: native(sized, written))
+        return SpecializedProgram(graph, lambda sized: native(sized, written, check=check))
+    made = checked_program() if check else NativeProgram
     try:
-        return NativeProgram(graph, written, optimized, passes)
+        return made(graph, written, optimized, passes)
     except NotNative as reason:
         return InterpretedProgram(optimized() if optimized else graph, str(reason))
 
@@ -89,6 +95,9 @@ class NativeProgram:
 
     #: The clock by which kernels are noted as they run (`weft.runtime.timed`); None: they are not.
     clock: int | None = None
+    #: Whether accesses to memory are checked (`weft.runtime.checked`).
+    check = False
+    outputs_class: type[Outputs] = Outputs
 
     def __init__(
         self,
@@ -110,6 +119,8 @@ class NativeProgram:
         #: How long it took to group the nodes and write the code, to compile, and to load it.
         self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
         key = None if self.clock is not None else code_key(graph, optimized, passes)
+        if self.check and key is not None:
+            key = b"checked\n" + key
         make_ready()
         loaded = cached(key, self._code)
         self.seconds |= loaded.seconds
@@ -132,7 +143,7 @@ class NativeProgram:
         if self._keeps:
             kinds.append(((1,), np.uint64))
             self._give_back = _GIVE_BACK(self.library.address("give_back"))
-        self._outputs = Outputs(kinds, dict(self.in_place))
+        self._outputs = self.outputs_class(kinds, dict(self.in_place))
         self._errors: dict[int, BaseException] = {}  # by thread: what a call into Python raised
         self._callback = _CALLBACK(self._call)
         self._constants = (ctypes.c_void_p * max(1, len(self._constant_arrays)))(
@@ -164,7 +175,7 @@ class NativeProgram:
         graph = self.graph
         _check_static(graph)
         made: tuple[Program, GraphCode] = generators().generated(
-            graph, self._keeps, self.clock, module
+            graph, self._keeps, self.clock, module, check=self.check
         )
         return made
 
@@ -178,7 +189,8 @@ class NativeProgram:
         text = made.module.text()
         self.seconds["text"] += time.perf_counter() - start
         exports = ["run", *(["give_back"] if self._keeps else [])]
-        return Code(text, [*exports, *(TIMING if self.clock is not None else ())], meta)
+        exports += [*(TIMING if self.clock is not None else ()), *(CHECKS if self.check else ())]
+        return Code(text, exports, meta)
 
     def scheduled(self) -> Graph:
         """The graph in the ops that kernels are made of, kernel by kernel."""
@@ -248,10 +260,14 @@ class NativeProgram:
 
     def _in_python(self) -> Call:
         """A call, step by step."""
+        count = len(self.captured.inputs)
+        return by_hand(self._start(), count, self._outputs, self._new_memory, self._failed)
+
+    def _start(self) -> Start:
+        """What reaches the machine code."""
         sizes = len(self.captured.inputs), len(self._outputs.kinds)
         run_code = self.library.address("run")
-        start = listed(run_code, self._run, *sizes) or addressed(run_code, self._run, *sizes)
-        return by_hand(start, sizes[0], self._outputs, self._new_memory, self._failed)
+        return listed(run_code, self._run, *sizes) or addressed(run_code, self._run, *sizes)
 
     def _with_stacks(self, call: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
         """A call that stacks go into or come out of."""

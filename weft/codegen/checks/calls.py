@@ -1,0 +1,210 @@
+"""What a program in check mode does around the call of a kernel.
+
+Before: the results are poisoned, and the memory of the kernel's own; a table is made of what it may
+touch. After: where a guard has noted something, or a result has poison left, the run ends with the
+status CHECKED. What was wrong then stands in `@check_fault`: the number of the call, and the words
+of the kernel's table. `@check_call` is the number of the call that was begun last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from weft.codegen.checks.frames import (
+    ADDRESS,
+    FAULT,
+    NOTED,
+    PLACE,
+    UNWRITTEN,
+    Entry,
+    frame_words,
+    write_frame,
+)
+from weft.codegen.checks.guard import fill, scan
+from weft.codegen.checks.module import THUNK, CheckedModule
+from weft.codegen.contract import Status
+from weft.codegen.control.stacks import copy
+from weft.codegen.kernel import PARAMS, Kernel
+from weft.codegen.text import Function
+from weft.ir.graph import Value
+from weft.ir.types import TensorType
+from weft.schedule.groups import Group
+
+__all__ = ["REDZONE", "Buffer", "CheckedCall", "Checking"]
+
+#: Bytes between two places in the arena: who goes too far is in no buffer.
+REDZONE = 64
+#: Poison: NaN that no computation gives (signaling ones), and odd words for the others.
+_FLOATS = {2: 0xFDA5FDA5FDA5FDA5, 4: 0xFFA5A5A5FFA5A5A5, 8: 0xFFF5A5A5A5A5A5A5}
+_BFLOAT16 = 0xFFA5FFA5FFA5FFA5
+_BOOL = 0xA5A5A5A5A5A5A5A5
+_INTEGER, _STEP = 0xC3A596E15A3C87D2, 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer that a kernel is given: a value, None for memory of its own, `RUN` for the run.
+
+    inputs  of a result that may lie where an input of the graph lies: the addresses of those
+    """
+
+    value: Any
+    address: str
+    size: int
+    writable: bool
+    inputs: Sequence[str] = ()
+
+
+class CheckedCall:
+    """A place in the program that calls the kernels of a group. The entries of its table are the
+    buffers, and the array of their addresses."""
+
+    def __init__(
+        self, checking: Checking, group: Group, kernels: Sequence[str], buffers: Sequence[Buffer]
+    ) -> None:
+        self.group = group
+        self.kernels = kernels
+        self.buffers = [buffer.value for buffer in buffers]
+        self._given = buffers
+        self._checking = checking
+        self._number = len(checking.calls)
+        self._table = ""
+
+    def begin(self, f: Function) -> None:
+        """Poison the results, and the memory of the kernels' own."""
+        f.do(f"store i64 {self._number}, ptr @check_call")
+        for buffer in self._given:
+            if buffer.value is None:
+                self._checking.bury(f, buffer.address, buffer.size)
+            elif (poison := _poison_of(buffer)) is not None:
+                with _unless_in_place(f, buffer):
+                    fill(f, buffer.address, buffer.size, poison.word, poison.step)
+
+    def arguments(self, f: Function, args: str) -> str:
+        """What is given to the kernels in place of `args`: these, and the table."""
+        entries: list[Entry] = [(b.address, b.size, b.writable) for b in self._given]
+        entries.append((args, 8 * len(self._given), False))
+        self._words = frame_words(len(entries))
+        self._table = f.var(f"[{self._words} x i64]", align=16)
+        write_frame(f, self._table, "null", True, entries)
+        both = f.var("[2 x ptr]", align=16)
+        f.do(f"store ptr {args}, ptr {both}")
+        f.do(f"store ptr {self._table}, ptr {f(f'getelementptr ptr, ptr {both}, i64 1')}")
+        return both
+
+    def look(self, f: Function) -> None:
+        """After a kernel: end the run where a guard has noted something."""
+        word = f(f"getelementptr i64, ptr {self._table}, i64 {FAULT}")
+        with f.when(f(f"icmp ne i64 {f(f'load i64, ptr {word}')}, 0")):
+            copy(f, _noted(f, 1), self._table, 8 * min(self._words, NOTED - 1))
+            self._end(f)
+
+    def end(self, f: Function) -> None:
+        """After all kernels: end the run where a result has poison left."""
+        for place, buffer in enumerate(self._given):
+            poison = _poison_of(buffer)
+            if poison is None or poison.size > buffer.size:
+                continue
+            with _unless_in_place(f, buffer):
+                name = scan(f.module, poison.size)
+                given = f"i64 {buffer.size // poison.size}, i64 {poison.word}, i64 {poison.step}"
+                at = f(f"call i64 @{name}(ptr {buffer.address}, {given})")
+                with f.when(f(f"icmp sge i64 {at}, 0")):
+                    offset = f(f"mul i64 {at}, {poison.size}")
+                    for word, value in ((FAULT, UNWRITTEN), (ADDRESS, offset), (PLACE, place)):
+                        f.do(f"store i64 {value}, ptr {_noted(f, 1 + word)}")
+                    self._end(f)
+
+    def _end(self, f: Function) -> None:
+        f.do(f"store i64 {self._number}, ptr @check_fault")
+        f.do(f"ret i32 {Status.CHECKED:d}")
+        f.block(f.fresh("never"))
+
+
+class Checking:
+    """The calls of a program that is being written."""
+
+    def __init__(self, module: CheckedModule) -> None:
+        self.module = module
+        self.calls: list[CheckedCall] = []
+
+    def begin(
+        self, f: Function, group: Group, kernels: Sequence[Kernel], buffers: Sequence[Buffer]
+    ) -> CheckedCall:
+        """What stands before the call of a group's kernels."""
+        call = CheckedCall(self, group, [kernel.name for kernel in kernels], buffers)
+        self.calls.append(call)
+        call.begin(f)
+        return call
+
+    def bury(self, f: Function, address: str, size: int) -> None:
+        """Poison memory that has no type: NaN to all floats."""
+        fill(f, address, size, -1, 0)
+
+    def thunk(self, kernel: str) -> str:
+        """The function that calls a kernel with its arguments and its table."""
+        self.module.kernels.add(kernel)
+        name = f"{THUNK}{kernel}"
+        if not self.module.has(name):
+            f = self.module.function(name, "i32", PARAMS)
+            args = f("load ptr, ptr %args")
+            table = f(f"load ptr, ptr {f('getelementptr ptr, ptr %args, i64 1')}")
+            status = f(f"call i32 @{kernel}(ptr {args}, i64 %begin, i64 %end, ptr {table})")
+            f.do(f"ret i32 {status}")
+        return name
+
+    def finish(self) -> None:
+        """Make room for what is noted."""
+        zeros = "zeroinitializer, align 64"
+        self.module.variable("check_fault", f"[{NOTED} x i64]", zeros, "")
+        self.module.variable("check_call", "i64", "0, align 64", "")
+
+
+def _noted(f: Function, word: int) -> str:
+    return f(f"getelementptr i64, ptr @check_fault, i64 {word}")
+
+
+def _unless_in_place(f: Function, buffer: Buffer) -> AbstractContextManager[None]:
+    """Where a result does not lie where an input lies."""
+    if not buffer.inputs:
+        return nullcontext()
+    other = "true"
+    for address in buffer.inputs:
+        other = f(f"and i1 {other}, {f(f'icmp ne ptr {buffer.address}, {address}')}")
+    return f.when(other)
+
+
+@dataclass(frozen=True, slots=True)
+class _Poison:
+    """What results hold before they are written.
+
+    size   how many bytes are looked at together
+    word   what stands in 8 bytes
+    step   0, or what changes it from each word to the next: any number may be an integer, but
+           not one after the other like this
+    """
+
+    size: int
+    word: int
+    step: int = 0
+
+
+def _poison_of(buffer: Buffer) -> _Poison | None:
+    """The poison of a result; None of what is not one, or no tensor."""
+    value = buffer.value
+    if (
+        not buffer.writable
+        or not isinstance(value, Value)
+        or not isinstance(value.type, TensorType)
+    ):
+        return None
+    dtype = value.type.dtype
+    if dtype.name == "bfloat16":
+        return _Poison(2, _BFLOAT16)
+    if dtype.kind in ("float", "complex"):
+        size = dtype.itemsize // (2 if dtype.kind == "complex" else 1)
+        return _Poison(size, _FLOATS[size]) if size in _FLOATS else None
+    return _Poison(1, _BOOL) if dtype.kind == "bool" else _Poison(8, _INTEGER, _STEP)

@@ -1,0 +1,181 @@
+"""The functions of check mode that stand in the module itself.
+
+    i64 @check.fault(ptr p, i64 bytes, i64 how, i64 place, ptr frame)     0, or what is wrong
+    ptr @check.access(the same)           p, or room that nobody uses where p is wrong
+    ptr @check.masked(ptr p, i64 size, i64 lanes, i64 how, i64 place, ptr frame)   of a lane's size
+    ptr @check.lane(ptr p, i1 on, …)      of one lane of a gather or scatter
+    i64 @check.span(ptr p, i64 bytes, …)  the bytes, or 0 where they are wrong
+    void @check.fill(ptr p, i64 bytes, i64 word, i64 step)    poison
+    i64 @check.scan.N(ptr p, i64 count, i64 word, i64 step)   the first element with poison, or -1
+
+`how` is 1 for writes, plus twice the alignment. A wrong access is noted in the table of the
+kernel's call and goes to `@check.sink`: nothing is damaged, and the kernel ends as it would.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.checks.frames import (
+    ADDRESS,
+    BEYOND,
+    BYTES,
+    COUNT,
+    ENTRIES,
+    FAULT,
+    KERNEL,
+    MISALIGNED,
+    PARENT,
+    PLACE,
+    READ_ONLY,
+)
+from weft.codegen.text import Function, Module
+
+__all__ = ["SINK", "add_guard", "fill", "scan"]
+
+#: Bytes that wrong accesses go to; no single access is larger.
+SINK = 8192
+_ATTRS = "nounwind noinline"
+_LOOKED_UP = [("i64", "how"), ("i64", "place"), ("ptr", "frame")]
+_PASSED_ON = "i64 %how, i64 %place, ptr %frame"
+
+
+def add_guard(module: Module) -> None:
+    module.variable("check.sink", f"[{SINK} x i8]", "zeroinitializer, align 64")
+    _fault(module)
+    f = module.function(
+        "check.access", "ptr", [("ptr", "p"), ("i64", "bytes"), *_LOOKED_UP], _ATTRS
+    )
+    _or_sink(f, "%p", "%bytes")
+    f = module.function(
+        "check.lane", "ptr", [("ptr", "p"), ("i1", "on"), ("i64", "bytes"), *_LOOKED_UP], _ATTRS
+    )
+    _return_where(f, f("xor i1 %on, true"), "ptr %p")
+    _or_sink(f, "%p", "%bytes")
+    _masked(module)
+    f = module.function("check.span", "i64", [("ptr", "p"), ("i64", "bytes"), *_LOOKED_UP], _ATTRS)
+    _return_where(f, f("icmp eq i64 %bytes, 0"), "i64 0")
+    fault = f(f"call i64 @check.fault(ptr %p, i64 %bytes, {_PASSED_ON})")
+    right = f(f"icmp eq i64 {fault}, 0")
+    f.do(f"ret i64 {f(f'select i1 {right}, i64 %bytes, i64 0')}")
+    _fill(module)
+
+
+def scan(module: Module, size: int) -> str:
+    """The function that looks for elements of so many bytes that are still poison."""
+    return module.once(f"check.scan.{size}", lambda found: _scan(found, size))
+
+
+def fill(f: Function, address: str, size: int, word: int, step: int) -> None:
+    """Poison bytes; nothing is done where the address is null."""
+    f.do(f"call void @check.fill(ptr {address}, i64 {size}, i64 {word}, i64 {step})")
+
+
+def _return_where(f: Function, condition: str, value: str) -> None:
+    with f.when(condition):
+        f.do(f"ret {value}")
+        f.block(f.fresh("never"))
+
+
+def _word(f: Function, table: str, word: int | str) -> str:
+    return f(f"getelementptr i64, ptr {table}, i64 {word}")
+
+
+def _or_sink(f: Function, pointer: str, size: str) -> None:
+    fault = f(f"call i64 @check.fault(ptr {pointer}, i64 {size}, {_PASSED_ON})")
+    right = f(f"icmp eq i64 {fault}, 0")
+    f.do(f"ret ptr {f(f'select i1 {right}, ptr %p, ptr @check.sink')}")
+
+
+def _fault(module: Module) -> None:
+    f = module.function("check.fault", "i64", [("ptr", "p"), ("i64", "bytes"), *_LOOKED_UP], _ATTRS)
+    start = f("ptrtoint ptr %p to i64")
+    end = f(f"add i64 {start}, %bytes")
+    writes = f("trunc i64 %how to i1")
+    table, kind = f.var("ptr", "%frame"), f.var("i64", str(BEYOND))
+    head, known, noted = (f.fresh(word) for word in ("head", "known", "noted"))
+    f.jump(head)
+    f.block(head)
+    now = f.get("ptr", table)
+    _return_where(f, f(f"icmp eq ptr {now}, null"), "i64 0")  # not in a kernel
+    with f.loop("0", f(f"load i64, ptr {_word(f, now, COUNT)}")) as i:
+        entry = _word(f, now, f(f"add i64 {f(f'mul i64 {i}, 3')}, {ENTRIES}"))
+        first, beyond, writable = (f(f"load i64, ptr {_word(f, entry, word)}") for word in range(3))
+        inside = f(
+            f"and i1 {f(f'icmp uge i64 {start}, {first}')}, {f(f'icmp ule i64 {end}, {beyond}')}"
+        )
+        with f.when(inside):
+            allowed = f(f"or i1 {f(f'xor i1 {writes}, true')}, {f(f'icmp ne i64 {writable}, 0')}")
+            with f.when(allowed):
+                low = f(f"sub i64 {f('lshr i64 %how, 1')}, 1")
+                off = f(f"icmp ne i64 {f(f'and i64 {start}, {low}')}, 0")
+                _return_where(f, f(f"xor i1 {off}, true"), "i64 0")
+                f.set("i64", kind, str(MISALIGNED))
+                f.jump(known)
+                f.block(f.fresh("never"))
+            f.set("i64", kind, str(READ_ONLY))
+    f.jump(known)
+    # The one that notes it is the kernel's, the last.
+    f.block(known)
+    here = f.get("ptr", table)
+    is_kernel = f(f"icmp ne i64 {f(f'load i64, ptr {_word(f, here, KERNEL)}')}, 0")
+    further = f.fresh("further")
+    f.branch(is_kernel, noted, further)
+    f.block(further)
+    f.set("ptr", table, f(f"load ptr, ptr {_word(f, here, PARENT)}"))
+    f.jump(head)
+    f.block(noted)
+    what = f.get("i64", kind)
+    pair = f(f"cmpxchg ptr {_word(f, here, FAULT)}, i64 0, i64 {what} monotonic monotonic")
+    with f.when(f(f"extractvalue {{ i64, i1 }} {pair}, 1")):
+        for word, value in ((ADDRESS, start), (BYTES, "%bytes"), (PLACE, "%place")):
+            f.do(f"store i64 {value}, ptr {_word(f, here, word)}")
+    f.do(f"ret i64 {what}")
+
+
+def _masked(module: Module) -> None:
+    """From the first lane that is on to the last."""
+    params = [("ptr", "p"), ("i64", "size"), ("i64", "lanes"), *_LOOKED_UP]
+    f = module.function("check.masked", "ptr", params, _ATTRS)
+    _return_where(f, f("icmp eq i64 %lanes, 0"), "ptr %p")
+    low = f.module.declare("i64", "llvm.cttz.i64", "i64, i1 immarg")
+    high = f.module.declare("i64", "llvm.ctlz.i64", "i64, i1 immarg")
+    first = f(f"call i64 @{low}(i64 %lanes, i1 true)")
+    after = f(f"sub i64 64, {f(f'call i64 @{high}(i64 %lanes, i1 true)')}")
+    pointer = f(f"getelementptr i8, ptr %p, i64 {f(f'mul i64 {first}, %size')}")
+    _or_sink(f, pointer, f(f"mul i64 {f(f'sub i64 {after}, {first}')}, %size"))
+
+
+# --- poison --------------------------------------------------------------------------------------
+
+
+def _poison(f: Function, at: str) -> str:
+    """The word at a place: the same everywhere, or, with a step, another one at each."""
+    return f(f"xor i64 %word, {f(f'mul i64 {at}, %step')}")
+
+
+def _fill(module: Module) -> None:
+    params = [("ptr", "p"), ("i64", "bytes"), ("i64", "word"), ("i64", "step")]
+    f = module.function("check.fill", "void", params, _ATTRS)
+    _return_where(f, f("icmp eq ptr %p, null"), "void")
+    words = f("lshr i64 %bytes, 3")
+    with f.loop("0", words) as i:
+        f.do(f"store i64 {_poison(f, i)}, ptr {_word(f, '%p', i)}, align 1")
+    last = _poison(f, words)
+    done = f(f"shl i64 {words}, 3")
+    with f.loop(done, "%bytes") as i:
+        shift = f(f"shl i64 {f(f'sub i64 {i}, {done}')}, 3")
+        byte = f(f"trunc i64 {f(f'lshr i64 {last}, {shift}')} to i8")
+        f.do(f"store i8 {byte}, ptr {f(f'getelementptr i8, ptr %p, i64 {i}')}")
+    f.do("ret void")
+
+
+def _scan(module: Module, size: int) -> None:
+    bits, kind = 8 * size, f"i{8 * size}"
+    params = [("ptr", "p"), ("i64", "count"), ("i64", "word"), ("i64", "step")]
+    f = module.function(f"check.scan.{size}", "i64", params, _ATTRS)
+    _return_where(f, f("icmp eq ptr %p, null"), "i64 -1")
+    with f.loop("0", "%count") as i:
+        word = _poison(f, i)
+        poison = word if bits == 64 else f(f"trunc i64 {word} to {kind}")
+        found = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr %p, i64 {i}')}, align 1")
+        _return_where(f, f(f"icmp eq {kind} {found}, {poison}"), f"i64 {i}")
+    f.do("ret i64 -1")

@@ -1,0 +1,326 @@
+"""A module that puts a guard before every load and store of its kernels.
+
+No emitter knows of it: the instructions are changed as the text is written. A function that a
+kernel consists of takes one more parameter, the table of what it may touch (see `frames`), and
+hands it on to those it calls. Before each access stands a call of the guard, which gives the
+pointer to use. Variables that are only loaded and stored as they are stay as they are: LLVM keeps
+them in registers.
+
+Functions of the program itself, which build tables and go through control flow, are not changed.
+One knows them by their first parameter: the table of a graph, or the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.source import SourceLocation
+from weft.codegen.checks.frames import Entry, frame_words, write_frame
+from weft.codegen.checks.guard import add_guard
+from weft.codegen.checks.instructions import (
+    LOAD,
+    STORE,
+    Call,
+    alignment,
+    called,
+    lanes_of,
+    size_of,
+    type_of,
+)
+from weft.codegen.text import Function, Module
+
+__all__ = ["CheckedModule", "Place"]
+
+_NAME = re.compile(r"[%@][\w.]+")
+_ALLOCA = re.compile(r"^  (%[\w.]+) = alloca (.+?)(?:, i64 (\d+))?(?:, align \d+)?$")
+_GLOBAL = re.compile(r"(?:constant|global) ([\[<].*?[\]>]|\w+)")
+#: What a function may no longer promise once it has guards.
+_PROMISES = re.compile(r" ?\b(readnone|readonly|willreturn|speculatable|memory\([^)]*\))")
+#: First parameters of functions that belong to the program, not to a kernel.
+_PROGRAM = ("%table", "%run", "%last", "%inputs", "%arrays")
+#: Functions with this prefix hand tables to kernels.
+THUNK = "checked."
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instruction that touches memory.
+
+    location   the user's line that it is for, where the emitter says it
+    """
+
+    function: str
+    instruction: str
+    location: SourceLocation | None
+
+
+class CheckedFunction(Function):
+    """A function that notes which of its lines are for which line of the user's."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.marks: list[tuple[int, SourceLocation | None]] = []
+
+    def here(self, location: SourceLocation | None) -> None:
+        self.marks.append((len(self._lines), location))
+
+
+class CheckedModule(Module):
+    """A module in check mode; `kernels` are the functions that a program calls with buffers."""
+
+    def __init__(self, target: Any = None) -> None:
+        super().__init__(target)
+        self.kernels: set[str] = set()
+        #: Of the last text that was written: where the accesses stand.
+        self.places: list[Place] = []
+        add_guard(self)
+
+    def function(
+        self,
+        name: str,
+        result: str,
+        params: Sequence[tuple[str, str]],
+        attrs: str = "nounwind",
+        *,
+        linkage: str = "internal",
+    ) -> Function:
+        super().function(name, result, params, attrs, linkage=linkage)
+        made = CheckedFunction(self, name, f"{linkage} {result}".strip(), params, attrs)
+        self._functions[name] = made
+        return made
+
+    def text(self) -> str:
+        self.places = []
+        guarded = self._guarded()
+        sizes = {name: _size_of_global(line) for name, line in self._globals.items()}
+        bodies = []
+        for name, function in self._functions.items():
+            if name in guarded:
+                bodies.append(_Guarding(self, function, guarded, sizes).text())
+            elif name.startswith((THUNK, "check.")):
+                bodies.append(function.text())
+            else:
+                bodies.append(_calling(function.text(), guarded))
+        return "\n".join([*self._globals.values(), *self._declared.values(), "", *bodies])
+
+    def _guarded(self) -> set[str]:
+        """The functions that kernels consist of."""
+        found: set[str] = set()
+        todo = [name for name in self.kernels if name in self._functions]
+        while todo:
+            name = todo.pop()
+            function = self._functions[name]
+            if name in found or name.startswith("check.") or _of_program(function):
+                continue
+            found.add(name)
+            for line in function._lines:
+                call = called(line) if "call " in line else None
+                if call is not None and call.name in self._functions:
+                    todo.append(call.name)
+        return found
+
+
+def _of_program(function: Function) -> bool:
+    return function._head.removeprefix("ptr ").startswith(_PROGRAM)
+
+
+def _size_of_global(line: str) -> int:
+    found = _GLOBAL.search(line)
+    if found is None:
+        raise ValueError(f"not a variable: {line}")
+    start = found.start(1)
+    return size_of(type_of(line[start:]))
+
+
+def _calling(text: str, guarded: set[str]) -> str:
+    """A function of the program: what it shares with kernels has no table from it."""
+    if not any(f"@{name}(" in text for name in guarded):
+        return text
+    return "\n".join(_passing(line, guarded, "null") for line in text.split("\n"))
+
+
+def _passing(line: str, guarded: set[str], table: str) -> str:
+    call = called(line) if "call " in line else None
+    if call is None or call.name not in guarded:
+        return line
+    return Call(call.head, call.name, [*call.arguments, f"ptr {table}"], call.tail).text()
+
+
+class _Guarding:
+    """One function of a kernel, with guards."""
+
+    def __init__(
+        self, module: CheckedModule, function: Function, guarded: set[str], sizes: dict[str, int]
+    ) -> None:
+        self.module = module
+        self.function = function
+        self.guarded = guarded
+        self.allocated = dict(map(_allocated, function._entry))
+        self.shared: set[str] = set()  # arrays on the stack, and constants, that need an entry
+        self.globals = {name: size for name, size in sizes.items() if name != "@check.sink"}
+        self.lines: list[str] = []
+        self.count = 0
+        self.location: SourceLocation | None = None
+
+    def text(self) -> str:
+        function = self.function
+        for line in function._lines:
+            self._find_shared(line)
+        table = self._table()
+        marks = dict(getattr(function, "marks", ()))
+        for number, line in enumerate(function._lines):
+            self.location = marks.get(number, self.location)
+            self._line(line, table)
+        attrs = _PROMISES.sub("", function._attrs)
+        params = ", ".join(part for part in (function._head, "ptr %check") if part)
+        head = f"define {function.result} @{function.name}({params}) {attrs}".rstrip()
+        return "\n".join([f"{head} {{", "entry:", *self.entry, *self.lines, "}", ""])
+
+    def _find_shared(self, line: str) -> None:
+        plain = self._plain(line)
+        for name in _NAME.findall(line):
+            if name != plain and (name in self.allocated or name in self.globals):
+                self.shared.add(name)
+        if plain is not None and line.count(plain) > 1:
+            self.shared.add(plain)
+
+    def _plain(self, line: str) -> str | None:
+        """The variable that a line loads or stores as it is."""
+        if found := LOAD.match(line):
+            name, kind = found[3], found[2]
+        elif found := STORE.match(line):
+            name, kind = found[2], type_of(found[1])
+        else:
+            return None
+        return name if size_of(kind) <= self.allocated.get(name, -1) else None
+
+    def _table(self) -> str:
+        """The table of what the function may touch: the caller's, with its own arrays before."""
+        self.entry = list(self.function._entry)
+        if not self.shared:
+            return "%check"
+        entries: list[Entry] = [
+            (name, self.allocated[name], True)
+            if name in self.allocated
+            else (name, self.globals[name], False)
+            for name in sorted(self.shared)
+        ]
+        self.entry.append(f"  %check.frame = alloca [{frame_words(len(entries))} x i64], align 16")
+        scratch = Function(self.module, "", "", [], "")
+        write_frame(scratch, "%check.frame", "%check", False, entries)
+        self.lines += [line.replace("%v.", "%check.v.") for line in scratch._lines]
+        return "%check.frame"
+
+    def _line(self, line: str, table: str) -> None:
+        plain = self._plain(line)
+        if plain is not None and plain not in self.shared:
+            self.lines.append(line)
+        elif found := LOAD.match(line):
+            _, kind, pointer, rest = found.groups()
+            to = self._access(pointer, kind, rest, False, line, table)
+            self.lines.append(line.replace(f", ptr {pointer}{rest}", f", ptr {to}{rest}"))
+        elif found := STORE.match(line):
+            value, pointer, rest = found.groups()
+            to = self._access(pointer, type_of(value), rest, True, line, table)
+            at = len(line) - len(f", ptr {pointer}{rest}")
+            self.lines.append(f"{line[:at]}, ptr {to}{rest}")
+        elif (call := called(line) if "call " in line else None) is not None:
+            self.lines.append(self._call(call, line, table))
+        else:
+            if "atomicrmw" in line or "cmpxchg" in line:
+                raise ValueError(f"check mode knows no such access: {line}")
+            self.lines.append(line)
+
+    def _emit(self, instruction: str) -> str:
+        self.count += 1
+        name = f"%check.{self.count}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def _looked_up(self, align: int, writes: bool, line: str, table: str) -> str:
+        """The arguments that all guards end with."""
+        place = len(self.module.places)
+        self.module.places.append(Place(self.function.name, line.strip(), self.location))
+        return f"i64 {2 * align + writes}, i64 {place}, ptr {table}"
+
+    def _access(
+        self, pointer: str, kind: str, rest: str, writes: bool, line: str, table: str
+    ) -> str:
+        more = self._looked_up(alignment(rest, kind), writes, line, table)
+        return self._emit(f"call ptr @check.access(ptr {pointer}, i64 {size_of(kind)}, {more})")
+
+    def _call(self, call: Call, line: str, table: str) -> str:
+        if call.name in self.guarded:
+            return _passing(line, self.guarded, table)
+        word = call.name.removeprefix("llvm.").removeprefix("masked.").partition(".")[0]
+        if not call.name.startswith("llvm.") or word not in _INTRINSICS:
+            return line
+        _INTRINSICS[word](self, call, line, table)
+        return call.text()
+
+    # --- intrinsics ---------------------------------------------------------------------------
+
+    def _span(self, call: Call, line: str, table: str) -> None:
+        """memcpy, memmove and memset: nothing is done where the bytes are not all there."""
+        bytes_ = call.arguments[2].split()[1]
+        todo = [(call.arguments[0], True)]
+        if not call.name.startswith("llvm.memset"):
+            todo.append((call.arguments[1], False))
+        for pointer, writes in todo:
+            more = self._looked_up(1, writes, line, table)
+            bytes_ = self._emit(
+                f"call i64 @check.span(ptr {pointer.split()[-1]}, i64 {bytes_}, {more})"
+            )
+        call.arguments[2] = f"i64 {bytes_}"
+
+    def _masked(self, call: Call, line: str, table: str) -> None:
+        writes = "masked.store" in call.name
+        at = 1 if writes else 0
+        lanes, element = lanes_of(type_of(call.arguments[0] if writes else call.arguments[2]))
+        *said, pointer = call.arguments[at].split()
+        mask = call.arguments[at + 1]
+        bits = self._emit(f"bitcast {mask} to i{lanes}")
+        if lanes < 64:
+            bits = self._emit(f"zext i{lanes} {bits} to i64")
+        more = self._looked_up(alignment(" ".join(said), element), writes, line, table)
+        size = size_of(element)
+        to = self._emit(f"call ptr @check.masked(ptr {pointer}, i64 {size}, i64 {bits}, {more})")
+        call.arguments[at] = " ".join([*said, to])
+
+    def _lanes(self, call: Call, line: str, table: str) -> None:
+        writes = "scatter" in call.name
+        at = 1 if writes else 0
+        lanes, element = lanes_of(type_of(call.arguments[0] if writes else call.arguments[2]))
+        kind = type_of(call.arguments[at])
+        *said, pointers = call.arguments[at][len(kind) :].split()
+        mask = call.arguments[at + 1]
+        align = alignment(" ".join(said), element)
+        for lane in range(lanes):
+            more = self._looked_up(align, writes, line, table)
+            pointer = self._emit(f"extractelement {kind} {pointers}, i64 {lane}")
+            on = self._emit(f"extractelement {mask}, i64 {lane}")
+            given = f"ptr {pointer}, i1 {on}, i64 {size_of(element)}, {more}"
+            to = self._emit(f"call ptr @check.lane({given})")
+            pointers = self._emit(f"insertelement {kind} {pointers}, ptr {to}, i64 {lane}")
+        call.arguments[at] = " ".join([kind, *said, pointers])
+
+
+_INTRINSICS = {
+    "memcpy": _Guarding._span,
+    "memmove": _Guarding._span,
+    "memset": _Guarding._span,
+    "load": _Guarding._masked,
+    "store": _Guarding._masked,
+    "gather": _Guarding._lanes,
+    "scatter": _Guarding._lanes,
+}
+
+
+def _allocated(line: str) -> tuple[str, int]:
+    found = _ALLOCA.match(line)
+    if found is None:
+        raise ValueError(f"not a variable: {line}")
+    return found[1], size_of(found[2]) * int(found[3] or 1)

@@ -1,0 +1,161 @@
+"""Programs in check mode: see `weft.codegen.checks`.
+
+Results and the arena are poisoned before each run. A kernel that goes beyond its buffers, leaves a
+part of a result unwritten or ends with a status that nobody knows is an internal error that names
+the kernel, its op and the user's line; memory is not damaged. A run takes several times as long.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import InternalError
+from weft.codegen.checks.frames import ENTRIES, FAULTS, KERNEL, NOTED, UNWRITTEN
+from weft.codegen.contract import CHECKS, RUN, Status
+from weft.core.tensor import Tensor
+from weft.ir.graph import Value
+from weft.ir.interpret import located
+from weft.runtime.by_hand import Start
+from weft.runtime.call_code import table_bytes
+from weft.runtime.delivery import Call, Delivery
+from weft.runtime.native import NativeProgram
+from weft.runtime.outputs import Outputs
+
+__all__ = ["CheckedProgram"]
+
+
+class PoisonedOutputs(Outputs):
+    """Arrays that are new in each run, or inputs' own, filled with what is NaN to floats."""
+
+    def __init__(
+        self, kinds: Sequence[tuple[tuple[int, ...], Any]], in_place: Mapping[int, int]
+    ) -> None:
+        super().__init__(kinds, in_place, large=sys.maxsize)
+
+    @property
+    def reuses(self) -> bool:
+        return True  # `take` is asked for all of them
+
+    def take(self, arrays: list[Any]) -> list[Any]:
+        made = super().take(arrays)
+        for i, array in enumerate(made):
+            if not any(i == output and array is arrays[j] for output, j in self._in_place):
+                array.reshape(-1).view(np.uint8).fill(0xFF)
+        return made
+
+
+class CheckedProgram(NativeProgram):
+    """A graph as machine code that looks at what it does."""
+
+    check = True
+    outputs_class = PoisonedOutputs
+
+    def delivering(self, _delivery: Delivery) -> Call | None:
+        return None
+
+    def _start(self) -> Start:
+        start = super()._start()
+        bytes_ = self.arena + table_bytes(len(self.captured.inputs), len(self._outputs.kinds))
+        one_at_a_time = threading.RLock()
+        self._noted = threading.local()  # what the last run of each thread has noted
+
+        def checked(arrays: list[Any], made: list[Any], memory: int) -> int:
+            with one_at_a_time:
+                ctypes.memset(memory, 0xFF, bytes_)
+                status = start(arrays, made, memory)
+                if status:
+                    self._noted.words = {name: self._words(name) for name in CHECKS}
+            return status
+
+        return checked
+
+    def _failed(self, status: int, inputs: list[Tensor]) -> list[Tensor]:
+        if status == Status.CHECKED:
+            raise self._fault()
+        known = status in Status._value2member_map_
+        if known and status != Status.FAILED:
+            return super()._failed(status, inputs)
+        made, _ = self.generate()
+        assert made.checking is not None
+        call = made.checking.calls[self._noted.words["check_call"][0]]
+        if known:
+            self._interpret(inputs)  # it raises, as the card says
+            raise _error(call, "says that it fails, and its op does not")
+        raise _error(call, f"gives a status that nobody knows, {status}")
+
+    def _words(self, name: str) -> list[int]:
+        start = self.library.address(name)
+        count = 1 if name == "check_call" else NOTED
+        return list((ctypes.c_int64 * count).from_address(start))
+
+    def _fault(self) -> InternalError:
+        """What the guards have noted."""
+        made, _ = self.generate()
+        made.module.text()  # it numbers the places
+        checking: Any = made.checking
+        number, *frame = self._noted.words["check_fault"]
+        call = checking.calls[number]
+        fault, address, size, at = frame[KERNEL + 1 : ENTRIES]
+        if fault == UNWRITTEN:
+            value = call.buffers[at]
+            text = f"has not written {_named(value)} at byte {address} of {value.type.nbytes}"
+            return _error(call, text)
+        place = checking.module.places[at]
+        verb = "writes" if _writes(place.instruction) else "reads"
+        entries = [frame[i : i + 2] for i in range(ENTRIES, len(frame), 3)]
+        near = _nearest(call.buffers, entries, address, size)
+        text = (
+            f"{verb} {size} bytes {FAULTS[fault]}: {near}, in {place.function}: {place.instruction}"
+        )
+        return _error(call, text, place.location)
+
+
+def _writes(instruction: str) -> bool:
+    return (
+        "store" in instruction or "scatter" in instruction or "call void @llvm.mem" in instruction
+    )
+
+
+def _nearest(
+    buffers: Sequence[Any], entries: Sequence[Sequence[int]], address: int, size: int
+) -> str:
+    """Which buffer an access is meant for, most likely, and where it is in it."""
+    known = [(value, *entry) for value, entry in zip(buffers, entries, strict=False) if entry[0]]
+    if not known:
+        return f"at address {address:#x}, with no buffers at all"
+
+    def away(entry: Any) -> int:
+        _, first, beyond = entry
+        return max(int(first) - address, address + size - int(beyond), 0)
+
+    value, first, beyond = min(known, key=away)
+    return f"at byte {address - first} of {_named(value)}, which has {beyond - first} bytes"
+
+
+def _named(value: Any) -> str:
+    if value is None:
+        return "its own memory"
+    if value is RUN:
+        return "the run"
+    assert isinstance(value, Value)
+    name = f"%{value.name}: " if value.name else ""
+    return f"{name}{value.type}"
+
+
+def _error(call: Any, text: str, location: Any = None) -> InternalError:
+    """An error about a kernel, on the user's line."""
+    ops = ", ".join(dict.fromkeys(node.op.name for node in call.group.in_order()))
+    name = ", ".join(filter(None, call.kernels)) or call.group.kind
+    head = call.group.nodes[0]
+    error = InternalError(f"kernel {name} ({ops}) {text}", hint="report it: this is Weft's mistake")
+    made = located(error, head)
+    assert isinstance(made, InternalError)
+    if location is not None:
+        made.location = location
+    return made
