@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuzzing.case import Argument, Case
+from fuzzing.graph_integers import DTYPES, INTEGERS
 from fuzzing.graph_networks import NETWORKS
 from fuzzing.graph_ops import OPS
 from fuzzing.graph_views import VIEWS
@@ -188,6 +189,9 @@ class GraphWriter:
     def write(self) -> Case:
         wanted = self.rng.randint(1, 3)
         results = [self.tensor(self.shape(), self.dtype) for _ in range(wanted)]
+        if self.chance(0.12):
+            shape = self.shape()
+            results.append(self.pick(INTEGERS)(self, shape, self.pick(DTYPES)))
         names = [line.split(" = ")[0] for line in self.lines if line.startswith("t")]
         names = [name for name in names if name.isalnum()]
         if names and self.chance(0.3):

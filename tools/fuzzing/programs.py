@@ -36,6 +36,7 @@ class ProgramWriter(Expressions):
         self.lists = self.chance(0.15)
         self.partial = plain and self.chance(0.02)
         self.masks = "vmap" not in self.transform and self.chance(0.3)
+        self.bounds = "vmap" not in self.transform and self.chance(0.1)
         self.draws = "vmap" not in self.transform and self.chance(0.05)
         results = RESULTS if plain else RESULTS[:-1]
         self.results = results
@@ -116,6 +117,12 @@ class ProgramWriter(Expressions):
             choices += [f"w[{mask}] *= 0.5", f"w[{mask}] = a", f"b = b + (v[{mask}] ** 2).sum()"]
         if self.draws:
             choices += ["a = a + 0.1 * weft.rand(())", f"w = w + weft.randn({self.size}) * 0.1"]
+        if self.bounds:
+            choices += [
+                f"b = b + w[:k % {self.size + 1}].sum()",
+                f"w[k % {self.size}:k % {self.size} + 1] = {self.scalar(0)}",
+                f"a = a + v[m % {self.size}:].sum()",
+            ]
         if self.lists and in_loop and sure:
             choices += [f"items.append({self.new(1)})"] * 3
         if self.rare and self.chance(0.3):

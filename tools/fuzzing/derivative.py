@@ -1,0 +1,52 @@
+"""Eager's own derivatives against differences of values: an oracle from outside.
+
+Along one direction, the difference quotients of two step sizes must agree with each other, or the
+function has a kink or a cast there and nothing can be said; and then with the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import weft
+from fuzzing.case import Case
+from fuzzing.outcomes import run
+
+#: The two step sizes; how near their quotients must be; how near the gradient.
+STEPS, AGREE, NEAR = (1e-4, 3e-5), 1e-5, 1e-3
+
+
+def wrong_derivative(case: Case, function: Callable[..., Any], values: list[Any]) -> str:
+    """What is wrong with the gradient of `value_and_grad`, in words; empty if nothing is."""
+    at = [i for i, one in enumerate(case.arguments) if one.is_float and one.grad]
+    if any(case.arguments[i].dtype != "float64" for i in at):
+        return ""
+    rng = np.random.default_rng(3)
+    direction = {i: rng.standard_normal(values[i].shape) for i in at}
+
+    def value(step: float) -> float:
+        moved = [
+            x + weft.asarray(step * direction[i]) if i in direction else x
+            for i, x in enumerate(values)
+        ]
+        return float(run(function, moved).leaves[0])
+
+    out = run(function, values)
+    gradients = out.leaves[1:]
+    got = sum(float((g * direction[i]).sum()) for g, i in zip(gradients, at, strict=True))
+    if not np.isfinite(got):
+        return ""
+    try:
+        quotients = [(value(h) - value(-h)) / (2 * h) for h in STEPS]
+    except IndexError:  # it raises there
+        return ""
+    sizes = [abs(float(out.leaves[0])), abs(got), *map(abs, quotients)]
+    scale = 1 + max(sizes)
+    if not np.all(np.isfinite(quotients)) or abs(quotients[0] - quotients[1]) > AGREE * scale:
+        return ""
+    if abs(quotients[1] - got) <= NEAR * scale:
+        return ""
+    return f"eagerly, the derivative in a direction is {got}; differences say {quotients[1]}"
