@@ -14,6 +14,34 @@ FIRST = (
     Argument("k", (), "int64", below=4),
 )
 
+Y, VECTOR, MATRIX = Argument("y", ()), Argument("v", (4,)), Argument("q", (4, 3))
+
+
+def graph(*body: str, given: tuple[Argument, ...], transform: str = "none") -> Case:
+    return Case("graph", 0, body, given, transform=transform, calls=(0, 1, 2))
+
+
+#: Graphs: what was wrong, and the case.
+GRAPHS = {
+    "a write of one value by a mask, under vmap": graph(
+        "t = v * 1", "t[t > 0] = y", "return (t,)", given=(VECTOR, Y), transform="vmap"
+    ),
+    "a write of one row by a mask of rows, under grad(vmap)": graph(
+        "t = q * 1",
+        "t[v > 0] = q[0] * y",
+        "return (t,)",
+        given=(VECTOR, MATRIX, Y),
+        transform="grad(vmap)",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", GRAPHS)
+def test_graphs(why: str) -> None:
+    result = check(GRAPHS[why])
+    assert result.state == "same", result.text
+
+
 #: Programs: what was wrong, and the lines.
 PROGRAMS = {
     "a swap after which the other way has returned is no alias": """

@@ -31,6 +31,7 @@ from weft.ops.batching import shifted
 from weft.ops.creation import arange, asarray
 from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
 from weft.ops.rules import apply, cast_to, check_kind
+from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
 
 __all__ = ["nonzero", "repeat", "searchsorted", "take", "take_along_axis"]
@@ -70,6 +71,9 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
     new = _fitting(value, self)
     if _is_static(key):
         update(SETITEM, self, new, index=key)
+    elif (mask := _whole_mask(self, key, new)) is not None:
+        # No positions are looked for: how many there are would depend on values.
+        rebind(self, where(mask, new, self), "setitem")
     else:
         x, index, tensors = _split(self, key)
         if x is self:
@@ -79,6 +83,22 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
             rebind(self, reshape(written, self.shape), "setitem")
     if lost:
         lost_item()
+
+
+def _whole_mask(x: Tensor, key: Any, value: Tensor) -> Tensor | None:
+    """A mask over the first axes of x, for `where`, if the same value is written at all its places.
+
+    Returns None for other indices, and for values that differ from place to place.
+    """
+    if not isinstance(key, (Tensor, np.ndarray)) or key.dtype not in (dtypes.bool, np.dtype(bool)):
+        return None
+    rest = x.ndim - key.ndim
+    if key.ndim == 0 or rest < value.ndim or tuple(key.shape) != x.shape[: key.ndim]:
+        return None
+    if any(n not in (1, m) for n, m in zip(value.shape[::-1], x.shape[::-1], strict=False)):
+        return None
+    mask = _as_index(key, x)
+    return reshape(mask, (*x.shape[: key.ndim], *(1,) * rest)) if rest else mask
 
 
 def _fitting(value: Any, target: Tensor) -> Tensor:
