@@ -424,6 +424,117 @@ def _(w: Any, x: Any) -> Any:
     return t, (t * t * c).sum()
 
 
+# --- history on one side only: what Python can know ----------------------------------------------
+
+
+@row("the last iteration detaches")
+def _(w: Any, x: Any) -> Any:
+    t = w * 1
+    for k in range(3):
+        t = t * w
+        if k == 2:
+            t = t.detach()
+    return t, (t * w).sum()
+
+
+@row("one iteration brings the history in, the last takes it away")
+def _(w: Any, x: Any) -> Any:
+    t, u = x * 1, x * 2
+    for k in range(4):
+        if k % 2 == 1:
+            t = w * x
+            u = u * w
+        else:
+            t = x * k
+    return t, u, (u * w).sum()
+
+
+@row("a branch that Python decides in a loop")
+def _(w: Any, x: Any) -> Any:
+    t = x * 1
+    learns = False
+    for _ in range(3):
+        t = t * w if learns else t * 2
+    return t, (t * w).sum()
+
+
+@row("a loop that does not run")
+def _(w: Any, x: Any) -> Any:
+    t = w * 1
+    for _ in range(0):
+        t = x * 1
+    return t, (t * w).sum()
+
+
+@row("sides of which both, or neither, have a history", UP, DOWN)
+def _(w: Any, x: Any) -> Any:
+    y, z = x * 1, w * 1
+    if x.sum() > 0:
+        y = x * 2
+        z = w * 2
+    return y, z, (y * z).sum()
+
+
+# --- history on one side only: what the data knows ----------------------------------------------
+
+ONE_SIDED: dict[str, Callable[..., Any]] = {}
+
+
+def one_sided(function: Any) -> Any:
+    ONE_SIDED[function.__name__] = function
+    return function
+
+
+@one_sided
+def branch(w: Any, x: Any) -> Any:
+    y = x * 2
+    if x.sum() > 0:
+        y = w * 2
+    return y.sum()
+
+
+@one_sided
+def early_return(w: Any, x: Any) -> Any:
+    if x.sum() > 0:
+        return (w * w).sum()
+    return x.sum()
+
+
+@one_sided
+def detached_branch(w: Any, x: Any) -> Any:
+    y = w * w
+    if x.sum() < 0:
+        y = y.detach()
+    return y.sum()
+
+
+@one_sided
+def no_grad_branch(w: Any, x: Any) -> Any:
+    y = w * w
+    if x.sum() < 0:
+        with no_grad():
+            y = y * w
+    return y.sum()
+
+
+@one_sided
+def loop(w: Any, x: Any) -> Any:
+    t = x * 1
+    while (t.sum() > 0) & (t.sum() < 5):
+        t = t + w * w
+    return t.sum()
+
+
+@one_sided
+def conditional(w: Any, x: Any) -> Any:
+    return weft.cond(x.sum() > 0, lambda: (w * w).sum(), lambda: x.sum())
+
+
+@one_sided
+def switched(w: Any, x: Any) -> Any:
+    return weft.switch((x[0] > 0).astype(weft.int64), [lambda: x.sum(), lambda: (w * w).sum()])
+
+
 # --- modes ---------------------------------------------------------------------------------------
 
 
@@ -504,3 +615,62 @@ def test_grad_and_jvp(name: str) -> None:
         slope = weft.compile(lambda w, data, t: weft.jvp(lambda v: loss(v, data), (w,), (t,))[1])
         got = slope(w, data, tangent)
         np.testing.assert_allclose(got.numpy(), (want * tangent).sum().numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+def test_history_where_only_the_data_knows(name: str) -> None:
+    """The result has a history on all ways; where the way taken has none, the gradient is zeros."""
+    function = ONE_SIDED[name]
+    assert not outside(function, DOWN)[1][0]
+    want = outside(function, UP)[2].numpy()
+    found = modes(function)
+    if name not in ("conditional", "switched"):
+        del found["trace"]  # it asks Python at each condition, and records each way by itself
+    for run in found.values():
+        for x in (UP, DOWN, UP, DOWN):
+            _, (wants,), grad = outside(run, x)
+            assert wants
+            np.testing.assert_allclose(grad.numpy(), want if x is UP else 0 * want, rtol=1e-6)
+            w = weft.tensor([1.5, -0.5], requires_grad=True)
+            (grad,) = weft.autograd.grad(run(w, weft.tensor(x)), w)
+            np.testing.assert_allclose(grad.numpy(), want if x is UP else 0 * want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+def test_a_backward_inside_where_only_the_data_knows(name: str) -> None:
+    function = ONE_SIDED[name]
+    want = outside(function, UP)[2].numpy()
+
+    def step(w: Any, x: Any) -> Any:
+        function(w, x).backward()
+
+    def asked(w: Any, x: Any) -> Any:
+        (w.grad,) = weft.autograd.grad(function(w, x), w)
+
+    for program in (step, asked):
+        for backend in ("interpret", "native"):
+            compiled = weft.compile(program, backend=backend)
+            for x in (UP, DOWN, UP, DOWN):
+                w = weft.tensor([1.5, -0.5], requires_grad=True)
+                compiled(w, weft.tensor(x))
+                assert w.grad is not None
+                np.testing.assert_allclose(w.grad.numpy(), want if x is UP else 0 * want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+def test_a_leaf_of_the_other_way_is_passed_by_as_eagerly(name: str) -> None:
+    """Beside another gradient `.grad` is what it is eagerly: an optimizer passes None by."""
+    function = ONE_SIDED[name]
+
+    def both(w: Any, v: Any, x: Any) -> Any:
+        return function(w, x) * v
+
+    for run in modes(both).values():
+        for x in (DOWN, UP, DOWN):
+            w, v = (
+                weft.tensor([1.5, -0.5], requires_grad=True),
+                weft.tensor(2.0, requires_grad=True),
+            )
+            run(w, v, weft.tensor(x)).backward()
+            assert v.grad is not None
+            assert (w.grad is None) == (x is DOWN)

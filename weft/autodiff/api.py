@@ -149,8 +149,9 @@ def _gradients(
     targets = [tensor._node for tensor in inputs]
     doubts: Doubts | None = None if zeros_do else {}
     caught = engine.run(roots, keep=keep, create=create, targets=targets, doubts=doubts)
-    for node, doubt in (doubts or {}).items():
-        if not decide(doubt):
+    missing = [node for node, doubt in (doubts or {}).items() if not decide(doubt)]
+    if len(missing) < len(caught):  # else there is no history at all: the gradients are zeros
+        for node in missing:
             del caught[node]
     found = [caught.get(node) for node in targets]
     return [g if g is None or isinstance(g, Tensor) else engine._as_tensor(g) for g in found]

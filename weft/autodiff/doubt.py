@@ -6,6 +6,9 @@ passes the parameter by, a hook is not called. So while a graph is recorded, the
 along under which condition a gradient is there, a `bool[]` tensor of the graph, and has the
 recorder decide where that makes a difference. A gradient without a doubt is there for certain. The
 zeros themselves stay zeros, whatever they pass through.
+
+What a branch gives has `requires_grad` if it has a history on any side. Where the side that was
+taken has none at all, an eager backward would be refused; here the gradients are the zeros.
 """
 
 from __future__ import annotations

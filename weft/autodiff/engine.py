@@ -107,6 +107,8 @@ def _run(
     observe = observer.apply if recorder() is None else None
     doubts: Doubts | None = None if recorder() is None else {}
     doubt: Tensor | None = None
+    passed_by: list[tuple[Node, Any]] = []  # leaves whose gradient is not there, and its zeros
+    arrived = False  # has a leaf got a gradient?
     following: Node | None = None  # a node that nothing on the heap comes before, and its gradient
     g: Any = None
     while heap or following is not None:
@@ -123,6 +125,7 @@ def _run(
             if doubt is not None:
                 if (extra is not None or (needed is None and node.is_leaf)) and decides(node):
                     if not decide(doubt):
+                        passed_by.append((node, g))
                         continue
                     doubt = None
                 elif node in asked and of_targets is not None:
@@ -146,6 +149,7 @@ def _run(
             work.forward, work.of = node.location, node.forward_name()
             if work.gradient is not None:
                 work.gradient(node.location, work.of, g)
+        arrived = arrived or node.is_leaf
         if observe is None:
             grads = node.apply(g, create, keep, wanted)
         else:
@@ -179,6 +183,10 @@ def _run(
                 waiting[following] = g
                 heappush(heap, (-following.number, following))
                 following = None
+    if not arrived:  # eagerly there is no history to go back on: the gradients are zeros
+        for node, g in passed_by:
+            if node.is_leaf:
+                node.apply(g, create, keep, None)
     return caught
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
 
 from weft.base.dims import dims_in
+from weft.core.bind import quietly
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op
 from weft.ir.types import StackType, TensorType, Type
+
+#: Values of a graph whose numbers are known where it is recorded.
+Known = dict[Value, Any]
 
 
 def is_smooth(kind: Type) -> bool:
@@ -17,19 +24,29 @@ def is_smooth(kind: Type) -> bool:
     return isinstance(kind, TensorType) and kind.dtype.kind in ("float", "complex")
 
 
-def active_values(graph: Graph, inputs: Sequence[bool]) -> set[Value]:
-    """The values that depend differentiably on the inputs that are said to be active."""
+def active_values(graph: Graph, inputs: Sequence[bool], known: Known | None = None) -> set[Value]:
+    """The values that depend differentiably on the inputs that are said to be active.
+
+    Where `known` tells what a condition is, only the branch that it chooses counts.
+    """
     active = {v for v, on in zip(graph.inputs, inputs, strict=True) if on and is_smooth(v.type)}
     for node in graph.nodes:
         flags = [value in active for value in node.inputs]
         if True in flags:
-            found = active_results(node, flags)
+            found = active_results(node, flags, known)
             active.update(v for v, on in zip(node.outputs, found, strict=True) if on)
     return active
 
 
-def active_results(node: Node, operands: Sequence[bool]) -> list[bool]:
+def active_results(node: Node, operands: Sequence[bool], known: Known | None = None) -> list[bool]:
     """Which results of a node depend differentiably on the operands that are active."""
+    if known and node.op.name == "if" and node.inputs[0] in known:
+        chosen = node.graphs[0 if known[node.inputs[0]] else 1]
+        inner = {
+            v: known[x] for v, x in zip(chosen.inputs, node.inputs[1:], strict=True) if x in known
+        }
+        active = active_values(chosen, list(operands[1:]), evaluate(chosen, inner))
+        return [value in active for value in chosen.outputs]
     rule = _CONTROL.get(node.op.name)
     if rule is not None:
         return rule(node, list(operands))
@@ -68,21 +85,76 @@ def carried_active(body: Graph, operands: list[bool], consts: int, carries: int)
         carried = after
 
 
-def carried_after(
-    body: Graph, operands: list[bool], consts: int, carries: int, length: int
-) -> list[bool]:
-    """Which carries depend on active operands after a known number of iterations."""
+def carried_after(node: Node, operands: list[bool]) -> list[bool]:
+    """Which carries of a scan of known length depend on active operands when it is over."""
+    consts, carries, length = (node.attrs[name] for name in ("consts", "carries", "length"))
+    (body,) = node.graphs
     end = consts + carries
     carried = operands[consts:end]
+    known = constants(node.inputs)
+    rows = {
+        i: known.pop(node.inputs[i]) for i in range(end, len(operands)) if node.inputs[i] in known
+    }
+    counts = (
+        bool(rows) and length <= MOST_STEPS and any(part.op.name == "if" for part in body.nodes)
+    )
+    held = {body.inputs[i]: known[x] for i, x in enumerate(node.inputs[:end]) if x in known}
     seen: list[list[bool]] = []
-    while len(seen) < length:
-        if carried in seen:  # from here on it repeats itself
+    for step in range(length):
+        if not counts and carried in seen:  # from here on it repeats itself
             first = seen.index(carried)
             return seen[first + (length - first) % (len(seen) - first)]
         seen.append(carried)
-        active = active_values(body, [*operands[:consts], *carried, *operands[end:]])
+        now: Known | None = None
+        if counts:
+            at = length - 1 - step if node.attrs["reverse"] else step
+            now = evaluate(body, {**held, **{body.inputs[i]: row[at] for i, row in rows.items()}})
+            ends = zip(body.inputs[consts:end], body.outputs, strict=False)
+            held = {v: x for v, x in held.items() if v.index < consts}
+            held |= {v: now[out] for v, out in ends if out in now}
+        active = active_values(body, [*operands[:consts], *carried, *operands[end:]], now)
         carried = [value in active for value in body.outputs[:carries]]
     return carried
+
+
+#: The most iterations of which each is looked at by itself.
+MOST_STEPS = 256
+
+
+def constants(values: Iterable[Value]) -> Known:
+    """Those of the values that are small constants: numbers, and what a `for` counts over."""
+    found: Known = {}
+    for value in values:
+        node, kind = value.node, value.type
+        if (
+            node is None
+            or not isinstance(kind, TensorType)
+            or kind.dtype.kind not in ("bool", "int")
+        ):
+            continue
+        if node.op.name == "constant":
+            found[value] = node.attrs["value"].array
+        elif node.op.name == "arange" and isinstance(kind.shape[0], int):
+            found[value] = quietly(node.op.kernels[np.ndarray][kind.dtype.numpy], **node.attrs)
+    return found
+
+
+def evaluate(graph: Graph, known: Known) -> Known:
+    """What of a graph's integers and conditions follows from some that are known."""
+    found = {**known, **constants([value for node in graph.nodes for value in node.outputs])}
+    for node in graph.nodes:
+        kind = node.outputs[0].type if len(node.outputs) == 1 else None
+        if not isinstance(kind, TensorType) or kind.shape or not node.inputs or node.graphs:
+            continue
+        if kind.dtype.kind not in ("bool", "int") or not all(v in found for v in node.inputs):
+            continue
+        inputs = [found[value] for value in node.inputs]
+        try:
+            kernel = node.op.kernels[np.ndarray][inputs[node.op.dispatch_on].dtype]
+            found[node.out] = np.asarray(quietly(kernel, *inputs, **node.attrs))
+        except Exception:
+            continue  # it fails where it is run, on the user's line
+    return found
 
 
 def _while(node: Node, operands: list[bool]) -> list[bool]:
@@ -100,9 +172,8 @@ def _scan(node: Node, operands: list[bool]) -> list[bool]:
     (body,) = node.graphs
     carried = carried_active(body, operands, consts, carries)
     active = active_values(body, [*operands[:consts], *carried, *operands[consts + carries :]])
-    length = node.attrs["length"]
-    if isinstance(length, int):
-        carried = carried_after(body, operands, consts, carries, length)
+    if isinstance(node.attrs["length"], int):
+        carried = carried_after(node, operands)
     return [*carried, *[value in active for value in body.outputs[carries:]]]
 
 

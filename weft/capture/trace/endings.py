@@ -122,8 +122,10 @@ def _link(
         grads: list[Tensor | None] = [None] * len(sources)
         for i, g in zip(places, found, strict=False):
             grads[i] = g
-        for i, there in zip(open_, found[len(places) :], strict=True):
-            if not there:
+        flags = zip(open_, found[len(places) :], strict=True)
+        missing = [i for i, there in flags if not there]
+        if len(missing) < len(places):  # else there is no history at all: the gradients are zeros
+            for i in missing:
                 grads[i] = None
         return grads
 
