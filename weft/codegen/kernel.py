@@ -9,8 +9,9 @@ then, where `scratch` is not 0, memory of the kernel's own. All lie dense in C o
 alignment of their dtype and no better. `begin … end` are the items of work to do: any cut of the
 range `0 … items` into ranges, run at the same time by several threads, must give the same bits.
 It gives 0, or something else where the node fails as its card would (an index out of range): the
-run ends there, and the card itself is asked for the error. Small room for one thread is `var`
-(the stack: keep it below 512 KiB). A node may take several kernels, run one after the other.
+run ends there, and the card itself is asked for the error. Room for one thread is `var`: what is
+large lies on the heap, and not on the thread's stack, which may be small. A node may take several
+kernels, run one after the other.
 
 bools are i8 (0 or 1) in memory; bfloat16 is i16 (there is no arithmetic on it), float16 is half.
 """

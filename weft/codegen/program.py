@@ -103,6 +103,7 @@ class _GraphWriter:
         self.inputs = {value: i for i, value in enumerate(graph.inputs)}
         self.work: list[tuple[Group, list[Any], list[Kernel]]] = []
         self.nested: dict[Group, list[GraphCode]] = {}
+        self.args = ""
         self._is_nested = nested
         self._unpolled = 0.0  # ns since the last poll, about
         self._writes_from = len(graph.nodes) + 1  # the group from which on inputs are written over
@@ -326,7 +327,10 @@ class _GraphWriter:
 
     def _arguments(self, buffers: list[Buffer]) -> str:
         f = self.f
-        args = f.var(f"[{len(buffers)} x ptr]", align=16)
+        if not self.args:  # one table for all kernels, as they run one after the other
+            most = max(len(buffers) for _, buffers, _ in self.work)
+            self.args = f.var(f"[{most} x ptr]", align=16)
+        args = self.args
         for place, buffer in enumerate(buffers):
             slot = f(f"getelementptr ptr, ptr {args}, i64 {place}")
             f.do(f"store ptr {buffer.address}, ptr {slot}")

@@ -15,11 +15,48 @@ types. What a loop carries lies in a variable (`var`, `get`, `set`): LLVM keeps 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Function", "Module"]
+from weft.base.errors import InternalError
+from weft.codegen.contract import Status
+
+__all__ = ["Function", "Module", "bytes_of"]
+
+#: Variables of a function that take more than this together are memory from the heap, in bytes:
+#: threads may have stacks of 64 KiB. Those below `SMALL` mostly become registers.
+STACK, SMALL = 4096, 256
+_LINE = 64
+_BYTES = {"i1": 1, "i8": 1, "i16": 2, "half": 2, "bfloat": 2, "i32": 4, "float": 4}
+_BYTES |= {"i64": 8, "double": 8, "ptr": 8, "i128": 16}
+_SEVERAL = re.compile(r"[\[<]\s*(\d+) x (.+)[\]>]")
+
+
+def bytes_of(kind: str) -> int:
+    """The size of a value of a type, about: a vector of i1 counts as bytes."""
+    several = _SEVERAL.fullmatch(kind)
+    return int(several[1]) * bytes_of(several[2]) if several else _BYTES[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class _Var:
+    name: str
+    kind: str
+    count: int
+    align: int
+
+    @property
+    def bytes(self) -> int:
+        return bytes_of(self.kind) * self.count
+
+
+def _on_stack(var: _Var) -> str:
+    size = f", i64 {var.count}" if var.count != 1 else ""
+    place = f", align {var.align}" if var.align else ""
+    return f"  {var.name} = alloca {var.kind}{size}{place}"
 
 
 class Function:
@@ -33,7 +70,7 @@ class Function:
         self.result = result
         self._head = ", ".join(f"{kind} %{param}" for kind, param in params)
         self._attrs = attrs
-        self._entry: list[str] = []  # variables: LLVM promotes those of the first block only
+        self._vars: list[_Var] = []
         self._lines: list[str] = []
         self._count = 0
         self.at = "entry"  # the label of the block that is being written
@@ -60,11 +97,10 @@ class Function:
     # --- variables ----------------------------------------------------------------------------
 
     def var(self, kind: str, start: str | None = None, *, count: int = 1, align: int = 0) -> str:
-        """Room for a value that changes (or for `count` of them), of the function's own."""
+        """Room for a value that changes (or for `count` of them), of the function's own: on the
+        stack, or where it is large in memory that the function takes and gives back."""
         name = f"%{self.fresh('var')}"
-        size = f", i64 {count}" if count != 1 else ""
-        place = f", align {align}" if align else ""
-        self._entry.append(f"  {name} = alloca {kind}{size}{place}")
+        self._vars.append(_Var(name, kind, count, align))
         if start is not None:
             self.set(kind, name, start)
         return name
@@ -123,7 +159,42 @@ class Function:
 
     def text(self) -> str:
         head = f"define {self.result} @{self.name}({self._head}) {self._attrs}".rstrip()
-        return "\n".join([f"{head} {{", "entry:", *self._entry, *self._lines, "}", ""])
+        large = [var for var in self._vars if var.bytes >= SMALL]
+        if sum(var.bytes for var in large) <= STACK:
+            large = []
+        # LLVM promotes variables of the first block only.
+        stack = [_on_stack(var) for var in self._vars if var not in large]
+        if not large:
+            return "\n".join([f"{head} {{", "entry:", *stack, *self._lines, "}", ""])
+        lines = [f"{head} {{", "room.begin:", *stack, *self._take(large), "entry:"]
+        for line in self._lines:
+            if line.startswith("  ret "):
+                lines.append("  call void @free(ptr %room)")
+            lines.append(line)
+        return "\n".join([*lines, "room.none:", f"  ret i32 {Status.NO_ROOM}", "}", ""])
+
+    def _take(self, large: Sequence[_Var]) -> list[str]:
+        """Take memory for variables; a kernel fails where there is none."""
+        if not self.result.endswith("i32"):
+            raise InternalError(f"{self.name} has {sum(v.bytes for v in large)} bytes of variables")
+        self.module.declare("noalias ptr", "malloc", "i64")
+        self.module.declare("void", "free", "ptr")
+        places, size = [], _LINE  # at lines of the cache, one of which may be lost before them
+        for var in large:
+            places.append(f"  {var.name} = getelementptr i8, ptr %room.line, i64 {size - _LINE}")
+            size += -(-var.bytes // _LINE) * _LINE
+        return [
+            f"  %room = call ptr @malloc(i64 {size})",
+            "  %room.failed = icmp eq ptr %room, null",
+            "  br i1 %room.failed, label %room.none, label %room.taken",
+            "room.taken:",
+            "  %room.at = ptrtoint ptr %room to i64",
+            f"  %room.over = and i64 %room.at, {_LINE - 1}",
+            f"  %room.skip = sub i64 {_LINE}, %room.over",
+            "  %room.line = getelementptr i8, ptr %room, i64 %room.skip",
+            *places,
+            "  br label %entry",
+        ]
 
 
 class Module:
@@ -188,11 +259,5 @@ class Module:
         return f"@{name}"
 
     def text(self) -> str:
-        return "\n".join(
-            [
-                *self._globals.values(),
-                *self._declared.values(),
-                "",
-                *[function.text() for function in self._functions.values()],
-            ]
-        )
+        functions = [function.text() for function in self._functions.values()]
+        return "\n".join([*self._globals.values(), *self._declared.values(), "", *functions])

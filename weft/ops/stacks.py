@@ -50,13 +50,35 @@ class Zeros:
 
 
 class Sum:
-    """The sum of two stacks, element by element, added up where they are popped."""
+    """The sum of two stacks, element by element, added up where they are popped: from the left, as
+    machine code does. There may be thousands of them, one inside the other."""
 
     __slots__ = ("x", "y")
 
     def __init__(self, x: Any, y: Any) -> None:
         self.x = x
         self.y = y
+
+    def popped(self, run: Any) -> tuple[Any, Any]:
+        below = top = None
+        waiting: list[Any] = [self]
+        while waiting:
+            stack = waiting.pop()
+            both = stack if stack.__class__ is Sum else getattr(stack, "summands", None)
+            if both is not None:
+                waiting += (both.y, both.x)
+                continue
+            rest, one = _popped(run, stack)
+            if top is None:
+                below, top = rest, one
+            else:
+                below = Sum(below, rest)
+                top = Sum(top, one) if _is_stack(one) else run.call(OPS["add"], top, one)
+        return below, top
+
+
+def _is_stack(value: Any) -> bool:
+    return value.__class__ in (tuple, Zeros) or hasattr(value, "popped")
 
 
 def _popped(run: Any, stack: Any) -> tuple[Any, Any]:
@@ -67,12 +89,7 @@ def _popped(run: Any, stack: Any) -> tuple[Any, Any]:
         return stack
     if stack.__class__ is Zeros:
         return stack, stack.top(run)
-    if hasattr(stack, "popped"):
-        return stack.popped(run)  # type: ignore[no-any-return]
-    (x, one), (y, two) = _popped(run, stack.x), _popped(run, stack.y)
-    if one.__class__ in (tuple, Zeros, Sum):
-        return Sum(x, y), Sum(one, two)
-    return Sum(x, y), run.call(OPS["add"], one, two)
+    return stack.popped(run)  # type: ignore[no-any-return]
 
 
 # --- type rules --------------------------------------------------------------------------------

@@ -53,20 +53,25 @@ class NativeStack:
         self.type = kind
         self.owner = owner
 
+    @property
+    def summands(self) -> Sum | None:
+        """The two stacks that this is the sum of."""
+        cell = int(self._data[0])
+        kind, a, b = _words(cell) if cell else (ELEMENT, 0, 0)
+        return Sum(self._stack(a), self._stack(b)) if kind == SUM else None
+
     def popped(self, run: Any) -> tuple[Any, Any]:
         """The stack below the top, and the top, for the interpreter."""
         cell = int(self._data[0])
         if not cell:
             raise IndexError("the stack is empty", op="stack_pop")
-        kind, a, b = (ctypes.c_size_t.from_address(cell + 8 * i).value for i in range(3))
+        kind, a, b = _words(cell)
         if kind == ELEMENT:
             return self._stack(a), self._element(cell + PAYLOAD)
         if kind == ZEROS:
             return self, self._zero(run)
         if kind == SUM:
-            (below, x), (other, y) = self._stack(a).popped(run), self._stack(b).popped(run)
-            both = Sum(x, y) if isinstance(self.type.element, StackType) else None
-            return Sum(below, other), both or run.call(OPS["add"], x, y)
+            return Sum(self._stack(a), self._stack(b)).popped(run)
         if b == 0:  # the one element among zeros; `a` is its address
             return _ZerosOf(self.type), self._element(a)
         return _Only(self, b - 1, a), self._zero(run)
@@ -85,6 +90,11 @@ class NativeStack:
 
     def _zero(self, run: Any) -> Any:
         return _zero_of(self.type, run)
+
+
+def _words(cell: int) -> tuple[int, int, int]:
+    kind, a, b = (ctypes.c_size_t.from_address(cell + 8 * i).value for i in range(3))
+    return kind, a, b
 
 
 class _ZerosOf:

@@ -18,6 +18,8 @@ from weft.ir.types import StackType, TensorType, Type
 
 __all__ = ["new_cell", "pop", "push", "size_of_type", "zeros_cell"]
 
+_POP = [("ptr", "run"), ("ptr", "stack"), ("ptr", "below"), ("ptr", "top")]
+
 
 def size_of_type(kind: Type) -> int:
     """Bytes of a value: of a stack its address, of a token nothing (but room it has)."""
@@ -63,15 +65,74 @@ def pop(module: Module, element: TensorType | StackType) -> str:
 
 
 def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
+    """A sum pops the stacks it is of, one after the other, from the left. There may be thousands:
+    those that wait are a list of cells, and not calls inside of calls."""
+    one = _pop_one(module, name, element)
+    f = module.function(name, "i32", _POP, "nounwind noinline")
     size = size_of_type(element)
-    params = [("ptr", "run"), ("ptr", "stack"), ("ptr", "below"), ("ptr", "top")]
-    f = module.function(name, "i32", params, "nounwind noinline")
+    waiting, part, below, rest = (
+        f.var("ptr", start) for start in ("null", "%stack", "null", "null")
+    )
+    is_first = f.var("i1", "true")
     with f.when(f("icmp eq ptr %stack, null")):
         f.do(f"ret i32 {Status.FAILED}")
         f.block(f.fresh("never"))
-    kind = f("load i64, ptr %stack")
-    a = f(f"load ptr, ptr {f('getelementptr i8, ptr %stack, i64 8')}")
-    b_at = f("getelementptr i8, ptr %stack, i64 16")
+    with f.when(f(f"icmp ne i64 {f('load i64, ptr %stack')}, {SUM}")):
+        f.do(f"ret i32 {f(f'call i32 @{one}(ptr %run, ptr %stack, ptr %below, ptr %top)')}")
+        f.block(f.fresh("never"))
+    other = f(f"call ptr @{heap(module)}(ptr %run, i64 {size})")
+    with f.when(f(f"icmp eq ptr {other}, null")):
+        f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
+        f.block(f.fresh("never"))
+    look, down, leaf, following, end = (
+        f.fresh(word) for word in ("look", "down", "leaf", "following", "end")
+    )
+    f.jump(look)
+    f.block(look)
+    now = f.get("ptr", part)
+    with f.when(f(f"icmp eq ptr {now}, null")):
+        f.do(f"ret i32 {Status.FAILED}")
+        f.block(f.fresh("never"))
+    f.branch(f(f"icmp eq i64 {f(f'load i64, ptr {now}')}, {SUM}"), down, leaf)
+    f.block(down)
+    left, right = (_field(f, now, 8 * i) for i in (1, 2))
+    f.set("ptr", waiting, new_cell(f, SUM, right, f.get("ptr", waiting)))
+    f.set("ptr", part, left)
+    f.jump(look)
+
+    f.block(leaf)
+    first = f.get("i1", is_first)
+    to = f(f"select i1 {first}, ptr %top, ptr {other}")
+    status = f(f"call i32 @{one}(ptr %run, ptr {now}, ptr {rest}, ptr {to})")
+    with f.when(f(f"icmp ne i32 {status}, 0")):
+        f.do(f"ret i32 {status}")
+        f.block(f.fresh("never"))
+    with f.when(first):
+        f.set("ptr", below, f.get("ptr", rest))
+        f.set("i1", is_first, "false")
+        f.jump(following)
+        f.block(f.fresh("never"))
+    f.set("ptr", below, new_cell(f, SUM, f.get("ptr", below), f.get("ptr", rest)))
+    _add_to_top(f, element, other)
+    f.jump(following)
+    f.block(following)
+    after = f.get("ptr", waiting)
+    with f.when(f(f"icmp eq ptr {after}, null")):
+        f.jump(end)
+        f.block(f.fresh("never"))
+    f.set("ptr", part, _field(f, after, 8))
+    f.set("ptr", waiting, _field(f, after, 16))
+    f.jump(look)
+    f.block(end)
+    f.do(f"store ptr {f.get('ptr', below)}, ptr %below")
+    f.do("ret i32 0")
+
+
+def _pop_one(module: Module, name: str, element: TensorType | StackType) -> str:
+    """The same of a stack that is no sum."""
+    size = size_of_type(element)
+    f = module.function(f"{name}.one", "i32", _POP, "nounwind noinline")
+    kind, a = f("load i64, ptr %stack"), _field(f, "%stack", 8)
     with _case(f, kind, ELEMENT):
         f.do(f"store ptr {a}, ptr %below")
         copy(f, "%top", f(f"getelementptr i8, ptr %stack, i64 {PAYLOAD}"), size)
@@ -80,11 +141,8 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
         f.do("store ptr %stack, ptr %below")
         _zero(f, element, size)
         _done(f)
-    with _case(f, kind, SUM):
-        _pop_sum(f, name, element, size, a, f(f"load ptr, ptr {b_at}"))
-        _done(f)
     # One element among zeros.
-    place = f(f"load i64, ptr {b_at}")
+    place = f(f"load i64, ptr {f('getelementptr i8, ptr %stack, i64 16')}")
     with f.when(f(f"icmp eq i64 {place}, 0")):
         f.do(f"store ptr {zeros_cell(module)}, ptr %below")
         copy(f, "%top", a, size)
@@ -93,21 +151,14 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     f.do(f"store ptr {new_cell(f, ONLY, a, less)}, ptr %below")
     _zero(f, element, size)
     f.do("ret i32 0")
+    return f.name
 
 
-def _pop_sum(f: Function, name: str, element: Type, size: int, a: str, b: str) -> None:
-    below_a, below_b = f.var("ptr"), f.var("ptr")
-    other = f(f"call ptr @{heap(f.module)}(ptr %run, i64 {size})")
-    with f.when(f(f"icmp eq ptr {other}, null")):
-        f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
-        f.block(f.fresh("never"))
-    for stack, below, top in ((a, below_a, "%top"), (b, below_b, other)):
-        status = f(f"call i32 @{name}(ptr %run, ptr {stack}, ptr {below}, ptr {top})")
-        with f.when(f(f"icmp ne i32 {status}, 0")):
-            f.do(f"ret i32 {status}")
-            f.block(f.fresh("never"))
-    rest = new_cell(f, SUM, f.get("ptr", below_a), f.get("ptr", below_b))
-    f.do(f"store ptr {rest}, ptr %below")
+def _field(f: Function, cell: str, at: int) -> str:
+    return f(f"load ptr, ptr {f(f'getelementptr i8, ptr {cell}, i64 {at}')}")
+
+
+def _add_to_top(f: Function, element: Type, other: str) -> None:
     if isinstance(element, StackType):
         both = new_cell(f, SUM, f("load ptr, ptr %top"), f(f"load ptr, ptr {other}"))
         f.do(f"store ptr {both}, ptr %top")

@@ -1,0 +1,71 @@
+"""Machine code in threads with small stacks: large temporaries do not lie there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.base.errors import InternalError
+from weft.codegen.jit import build
+from weft.codegen.target import host
+from weft.codegen.text import STACK, Module, bytes_of
+
+ROOT = Path(weft.__file__).parent
+SCRIPT = Path(__file__).with_name("small_stacks.py")
+
+
+def test_programs_run_on_small_stacks() -> None:
+    env = {**os.environ, "WEFT_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
+    assert done.returncode == 0, (done.stdout, done.stderr[-2000:])
+    assert done.stdout.count("\n") == 11
+
+
+def test_only_variables_are_on_the_stack() -> None:
+    """They know how large they are together; nobody else takes memory there."""
+    found = [path for path in ROOT.rglob("*.py") if " alloca " in path.read_text()]
+    assert [path.relative_to(ROOT).as_posix() for path in found] == ["codegen/text.py"]
+
+
+@pytest.mark.parametrize("count", [1, STACK // 4, STACK // 4 + 1, 1 << 20])
+def test_variables_keep_what_is_put_there(count: int) -> None:
+    module = Module(host())
+    f = module.function("f", "i32", [("i32", "x")], linkage="")
+    room, small = f.var("i32", count=count, align=64), f.var("i32", "%x")
+    last = f(f"getelementptr i32, ptr {room}, i64 {count - 1}")
+    f.set("i32", last, f(f"add i32 {f.get('i32', small)}, 1"))
+    with f.when(f("icmp slt i32 %x, 0")):
+        f.do("ret i32 -1")
+        f.block(f.fresh("never"))
+    f.do(f"ret i32 {f.get('i32', last)}")
+    text = module.text()
+    assert (text.count("call void @free"), text.count("alloca")) == (
+        (2, 1) if 4 * count > STACK else (0, 2)
+    )
+    library = build(text, ["f"])
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(library.address("f"))
+    assert [run(4), run(-4), run(9)] == [5, -1, 10]
+
+
+def test_large_variables_are_of_functions_that_can_fail() -> None:
+    module = Module(host())
+    f = module.function("f", "void", [])
+    f.var("<16 x float>", count=STACK)
+    f.do("ret void")
+    with pytest.raises(InternalError, match="bytes of variables"):
+        module.text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("ptr", 8), ("<4 x i64>", 32), ("[3 x <2 x half>]", 12), ("[5 x [2 x i8]]", 10)],
+)
+def test_sizes_of_types(kind: str, size: int) -> None:
+    assert bytes_of(kind) == size
