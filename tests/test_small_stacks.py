@@ -14,7 +14,7 @@ import weft
 from weft.base.errors import InternalError
 from weft.codegen.jit import build
 from weft.codegen.target import host
-from weft.codegen.text import STACK, Module, bytes_of
+from weft.codegen.text import STACK, Module
 
 ROOT = Path(weft.__file__).parent
 SCRIPT = Path(__file__).with_name("small_stacks.py")
@@ -61,11 +61,3 @@ def test_large_variables_are_of_functions_that_can_fail() -> None:
     f.do("ret void")
     with pytest.raises(InternalError, match="bytes of variables"):
         module.text()
-
-
-@pytest.mark.parametrize(
-    ("kind", "size"),
-    [("ptr", 8), ("<4 x i64>", 32), ("[3 x <2 x half>]", 12), ("[5 x [2 x i8]]", 10)],
-)
-def test_sizes_of_types(kind: str, size: int) -> None:
-    assert bytes_of(kind) == size

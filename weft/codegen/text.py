@@ -15,45 +15,38 @@ types. What a loop carries lies in a variable (`var`, `get`, `set`): LLVM keeps 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from weft.base.errors import InternalError
+from weft.codegen.checks.instructions import size_of
 from weft.codegen.contract import Status
 
-__all__ = ["Function", "Module", "bytes_of"]
+__all__ = ["Function", "Module", "Variable"]
 
 #: Variables of a function that take more than this together are memory from the heap, in bytes:
 #: threads may have stacks of 64 KiB. Those below `SMALL` mostly become registers.
 STACK, SMALL = 4096, 256
 _LINE = 64
-_BYTES = {"i1": 1, "i8": 1, "i16": 2, "half": 2, "bfloat": 2, "i32": 4, "float": 4}
-_BYTES |= {"i64": 8, "double": 8, "ptr": 8, "i128": 16}
-_SEVERAL = re.compile(r"[\[<]\s*(\d+) x (.+)[\]>]")
-
-
-def bytes_of(kind: str) -> int:
-    """The size of a value of a type, about: a vector of i1 counts as bytes."""
-    several = _SEVERAL.fullmatch(kind)
-    return int(several[1]) * bytes_of(several[2]) if several else _BYTES[kind]
 
 
 @dataclass(frozen=True, slots=True)
-class _Var:
+class Variable:
+    """Room of a function's own: for `count` values of a type."""
+
     name: str
     kind: str
-    count: int
-    align: int
+    count: int = 1
+    align: int = 0
 
     @property
     def bytes(self) -> int:
-        return bytes_of(self.kind) * self.count
+        return size_of(self.kind) * self.count
 
 
-def _on_stack(var: _Var) -> str:
+def _on_stack(var: Variable) -> str:
     size = f", i64 {var.count}" if var.count != 1 else ""
     place = f", align {var.align}" if var.align else ""
     return f"  {var.name} = alloca {var.kind}{size}{place}"
@@ -70,7 +63,7 @@ class Function:
         self.result = result
         self._head = ", ".join(f"{kind} %{param}" for kind, param in params)
         self._attrs = attrs
-        self._vars: list[_Var] = []
+        self.variables: list[Variable] = []
         self._lines: list[str] = []
         self._count = 0
         self.at = "entry"  # the label of the block that is being written
@@ -100,7 +93,7 @@ class Function:
         """Room for a value that changes (or for `count` of them), of the function's own: on the
         stack, or where it is large in memory that the function takes and gives back."""
         name = f"%{self.fresh('var')}"
-        self._vars.append(_Var(name, kind, count, align))
+        self.variables.append(Variable(name, kind, count, align))
         if start is not None:
             self.set(kind, name, start)
         return name
@@ -159,21 +152,26 @@ class Function:
 
     def text(self) -> str:
         head = f"define {self.result} @{self.name}({self._head}) {self._attrs}".rstrip()
-        large = [var for var in self._vars if var.bytes >= SMALL]
+        return self.assembled(head, self.variables, self._lines)
+
+    def assembled(self, head: str, variables: Sequence[Variable], body: Sequence[str]) -> str:
+        """A function of these variables and instructions. Where the variables are large, it begins
+        by taking memory for them, and gives that back wherever it returns."""
+        large = [var for var in variables if var.bytes >= SMALL]
         if sum(var.bytes for var in large) <= STACK:
             large = []
         # LLVM promotes variables of the first block only.
-        stack = [_on_stack(var) for var in self._vars if var not in large]
+        stack = [_on_stack(var) for var in variables if var not in large]
         if not large:
-            return "\n".join([f"{head} {{", "entry:", *stack, *self._lines, "}", ""])
+            return "\n".join([f"{head} {{", "entry:", *stack, *body, "}", ""])
         lines = [f"{head} {{", "room.begin:", *stack, *self._take(large), "entry:"]
-        for line in self._lines:
+        for line in body:
             if line.startswith("  ret "):
                 lines.append("  call void @free(ptr %room)")
             lines.append(line)
         return "\n".join([*lines, "room.none:", f"  ret i32 {Status.NO_ROOM}", "}", ""])
 
-    def _take(self, large: Sequence[_Var]) -> list[str]:
+    def _take(self, large: Sequence[Variable]) -> list[str]:
         """Take memory for variables; a kernel fails where there is none."""
         if not self.result.endswith("i32"):
             raise InternalError(f"{self.name} has {sum(v.bytes for v in large)} bytes of variables")

@@ -30,12 +30,11 @@ from weft.codegen.checks.instructions import (
     size_of,
     type_of,
 )
-from weft.codegen.text import Function, Module
+from weft.codegen.text import Function, Module, Variable
 
 __all__ = ["CheckedModule", "Place"]
 
 _NAME = re.compile(r"[%@][\w.]+")
-_ALLOCA = re.compile(r"^  (%[\w.]+) = alloca (.+?)(?:, i64 (\d+))?(?:, align \d+)?$")
 _GLOBAL = re.compile(r"(?:constant|global) ([\[<].*?[\]>]|\w+)")
 #: What a function may no longer promise once it has guards.
 _PROMISES = re.compile(r" ?\b(readnone|readonly|willreturn|speculatable|memory\([^)]*\))")
@@ -158,7 +157,7 @@ class _Guarding:
         self.module = module
         self.function = function
         self.guarded = guarded
-        self.allocated = dict(map(_allocated, function._entry))
+        self.allocated = {var.name: var.bytes for var in function.variables}
         self.shared: set[str] = set()  # arrays on the stack, and constants, that need an entry
         self.globals = {name: size for name, size in sizes.items() if name != "@check.sink"}
         self.lines: list[str] = []
@@ -177,7 +176,7 @@ class _Guarding:
         attrs = _PROMISES.sub("", function._attrs)
         params = ", ".join(part for part in (function._head, "ptr %check") if part)
         head = f"define {function.result} @{function.name}({params}) {attrs}".rstrip()
-        return "\n".join([f"{head} {{", "entry:", *self.entry, *self.lines, "}", ""])
+        return function.assembled(head, self.variables, self.lines)
 
     def _find_shared(self, line: str) -> None:
         plain = self._plain(line)
@@ -199,7 +198,7 @@ class _Guarding:
 
     def _table(self) -> str:
         """The table of what the function may touch: the caller's, with its own arrays before."""
-        self.entry = list(self.function._entry)
+        self.variables = list(self.function.variables)
         if not self.shared:
             return "%check"
         entries: list[Entry] = [
@@ -208,7 +207,8 @@ class _Guarding:
             else (name, self.globals[name], False)
             for name in sorted(self.shared)
         ]
-        self.entry.append(f"  %check.frame = alloca [{frame_words(len(entries))} x i64], align 16")
+        words = frame_words(len(entries))
+        self.variables.append(Variable("%check.frame", f"[{words} x i64]", align=16))
         scratch = Function(self.module, "", "", [], "")
         write_frame(scratch, "%check.frame", "%check", False, entries)
         self.lines += [line.replace("%v.", "%check.v.") for line in scratch._lines]
@@ -317,10 +317,3 @@ _INTRINSICS = {
     "gather": _Guarding._lanes,
     "scatter": _Guarding._lanes,
 }
-
-
-def _allocated(line: str) -> tuple[str, int]:
-    found = _ALLOCA.match(line)
-    if found is None:
-        raise ValueError(f"not a variable: {line}")
-    return found[1], size_of(found[2]) * int(found[3] or 1)
