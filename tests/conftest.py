@@ -11,6 +11,8 @@ from weft.ir.op import OPS
 
 # Tests of capture ask for the same bits as eager gives, op by op; those of machine code say so.
 os.environ.setdefault("WEFT_BACKEND", "interpret")
+# What is scheduled is verified before it is compiled.
+os.environ.setdefault("WEFT_VERIFY_PLANS", "1")
 
 # Who starts tests in the background may have switched Ctrl-C off, which some of them are about.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -253,3 +253,16 @@ def test_every_view_of_every_operand(consumer: str, mode: str) -> None:
                 np.testing.assert_allclose(
                     b.detach().numpy(), a.detach().numpy(), rtol=1e-3, atol=1e-4, err_msg=name
                 )
+
+
+def test_a_product_without_an_emitter() -> None:
+    """A complex product is a call into Python, which is handed dense arrays."""
+    compiled = weft.compile(lambda a, b: a.mT @ b[:, ::-1], backend="native")
+    rng = np.random.default_rng(2)
+    for _ in range(2):
+        a, b = (
+            (rng.normal(size=s) + 1j * rng.normal(size=s)).astype("complex64")
+            for s in ((4, 3), (4, 5))
+        )
+        found = compiled(weft.asarray(a), weft.asarray(b)).numpy()
+        np.testing.assert_allclose(found, a.T @ b[:, ::-1], rtol=1e-5)

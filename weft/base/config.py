@@ -32,6 +32,11 @@ def check() -> bool:
     return os.environ.get("WEFT_CHECK", "0").lower() not in ("", "0", "false", "no", "off")
 
 
+def verifies_plans() -> bool:
+    """Whether scheduled programs are verified before they are compiled: WEFT_VERIFY_PLANS=1."""
+    return os.environ.get("WEFT_VERIFY_PLANS", "0") not in ("", "0")
+
+
 def environment() -> dict[str, str]:
     """The environment variables that are meant for Weft."""
     return {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIX)}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from weft.base.shapes import size_of
 from weft.codegen.elementwise import has_emitter
-from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
+from weft.codegen.tables import KERNELS, LAYOUTS, MAY_FAIL, PRODUCTS
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
-from weft.schedule.groups import REDUCTIONS
+from weft.schedule.groups import IN_REGISTERS, REDUCTIONS, Group
 from weft.schedule.layouts import Layout
 
-__all__ = ["emits", "layout", "special"]
+__all__ = ["emits", "layout", "may_fail", "special"]
 
 _REDUCE_WITH = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -43,6 +43,13 @@ def layout(node: Node, place: int) -> Layout:
     """How the emitter of a node reads one of its operands."""
     declared = LAYOUTS.get(node.op.name, ())
     return declared[place] if place < len(declared) else Layout.DENSE
+
+
+def may_fail(group: Group) -> bool:
+    """Whether the code of a group may end the run with an error."""
+    if group.kind == "kernel":
+        return group.nodes[0].op.name in MAY_FAIL
+    return group.kind not in ("loop", "attention_grad", *IN_REGISTERS)
 
 
 def _has_elements(node: Node) -> bool:

@@ -21,14 +21,14 @@ from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import emit_rows, in_rows
 from weft.codegen.control.stacks import size_of_type
-from weft.codegen.emitters import emits, layout, special
+from weft.codegen.emitters import emits, layout, may_fail, special
 from weft.codegen.kernel import Kernel
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.pooled import pools
 from weft.codegen.products import emit_product, packs
 from weft.codegen.steps import GraphCode, Step
 from weft.codegen.stop import copy_in_parts
-from weft.codegen.tables import KERNELS, MAY_FAIL
+from weft.codegen.tables import KERNELS
 from weft.codegen.text import Module
 from weft.codegen.timing import Timing
 from weft.ir.graph import Graph, Node, Value
@@ -146,7 +146,7 @@ class _GraphWriter:
         self.dies = dies
         self.pairs: list[tuple[int, int]] = []
         if not self._is_nested:
-            self.pairs = in_place(self.graph, self.grouping, _may_fail, times)
+            self.pairs = in_place(self.graph, self.grouping, may_fail, times)
         pairs = self.pairs
         if pairs:
             homes = {value: group for group in times for value in group.outputs}
@@ -443,9 +443,3 @@ class _GraphWriter:
 
 def _with_run(buffers: list[Any], kernels: list[Kernel]) -> list[Any]:
     return [*buffers, RUN] if any(kernel.stops for kernel in kernels) else buffers
-
-
-def _may_fail(group: Group) -> bool:
-    if group.kind == "kernel":
-        return group.nodes[0].op.name in MAY_FAIL
-    return group.kind != "loop" and group.kind not in _OF_GROUPS

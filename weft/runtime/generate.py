@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from weft.base.config import verifies_plans
 from weft.codegen.checks.module import CheckedModule
 from weft.codegen.program import Program
 from weft.codegen.scheduled import scheduled
 from weft.codegen.steps import GraphCode, described
 from weft.codegen.target import host
 from weft.codegen.text import Module
+from weft.codegen.verify import verify_plan
 from weft.ir.graph import Graph
 from weft.runtime.entry import add_run
 from weft.schedule.lowered import lowered
@@ -27,6 +29,8 @@ def generated(
     whole = lowered(graph)
     made = Program(module or (CheckedModule if check else Module)(host()), clock=clock)
     code = made.graph(whole, "graph")
+    if check or verifies_plans():
+        verify_plan(code)
     if made.timing is not None:
         made.timing.finish()
     if made.checking is not None:

@@ -95,13 +95,13 @@ class Grouping(Values):
     def _alone(self, node: Node, kind: str) -> None:
         operands: list[Operand] = []
         prologues: dict[int, Group] = {}
-        for place, value in enumerate(node.inputs):
+        for place in range(len(node.inputs)):
             prologue = self._prologue(node, place, operands) if kind == "product" else None
             if prologue is not None:
                 prologues[place], leaf = prologue
                 operands.append(leaf)
             else:
-                operands.append(self.handed(value, self._layout(node, place)))
+                operands.append(self._handed_to(node, place, kind))
         group = self._new(kind)
         group.space.may_split = False
         group.nodes.append(node)
@@ -116,6 +116,11 @@ class Grouping(Values):
         group.prologues = prologues
         for loops in prologues.values():
             group.operands.update(loops.operands)
+
+    def _handed_to(self, node: Node, place: int, kind: str) -> Leaf:
+        """An operand as who computes a node reads it; a call into Python reads dense arrays."""
+        layout = Layout.DENSE if kind == "call" else self._layout(node, place)
+        return self.handed(node.inputs[place], layout)
 
     def _follows(self, node: Node) -> bool:
         """Let a pooling follow the convolution that it alone needs, image by image."""
@@ -184,7 +189,7 @@ class Grouping(Values):
 
     def _attend(self, node: Node, kind: str) -> None:
         operands: list[Operand] = [
-            self.handed(value, self._layout(node, i)) for i, value in enumerate(node.inputs)
+            self._handed_to(node, place, kind) for place in range(len(node.inputs))
         ]
         group = self._new(kind)
         group.space.may_split = False

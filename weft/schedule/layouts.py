@@ -1,6 +1,6 @@
 """How an emitter reads an operand. The one rule about it: what an emitter is handed suits what it
 declares, and an emitter that declares nothing is handed dense operands; `Values.handed` copies the
-others first, and the verifier of plans (`weft.schedule.verify`) holds it to that."""
+others first, and the verifier of plans (`weft.codegen.verify`) holds it to that."""
 
 from __future__ import annotations
 

@@ -1,0 +1,211 @@
+"""The verifier of plans: what a scheduled program reads and writes, step by step, before it is run.
+
+    read      what a step reads was written by a step before it, or is an input or a constant;
+              inside a group see `weft.schedule.verify`
+    layout    an emitter is handed operands that lie as it declares to read them
+    place     what lives at the same time does not overlap in the arena: values, the memory of
+              kernels, that of nested graphs and of what loops carry
+    in place  a result that is written where an input lies is written after the last read of it, and
+              each element just where it is read
+
+It takes the plan as data (`GraphCode`), and works out all that it compares with anew.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+
+from weft.codegen.control.stacks import size_of_type
+from weft.codegen.emitters import layout, may_fail
+from weft.codegen.steps import GraphCode, Step
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.types import TensorType
+from weft.schedule.groups import IN_REGISTERS, Group
+from weft.schedule.layouts import Layout, suits
+from weft.schedule.nodes import literal_of
+from weft.schedule.verify import PlanError, leaves, same_elements, verify_group
+from weft.schedule.views import dense
+
+__all__ = ["PlanError", "verify_plan"]
+
+LINE = 64  # bytes that places are multiples of
+
+
+def verify_plan(code: GraphCode) -> None:
+    """Raise `PlanError` where the plan of a graph, or of one nested in it, is wrong."""
+    for depth, found in code.walk():
+        _verify_reads(found)
+        for step in found.steps:
+            verify_group(step.group)
+            _verify_layouts(step.group)
+            _verify_room(step)
+        _verify_places(found)
+        if depth and found.in_place:
+            raise PlanError(f"@{found.name} is nested, and writes where its inputs lie")
+        for output, given in found.in_place:
+            _verify_in_place(found, output, given)
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def _is_constant(value: Value) -> bool:
+    return literal_of(value) is not None or (
+        value.node is not None and value.node.op.name == "constant"
+    )
+
+
+def _verify_reads(code: GraphCode) -> None:
+    there = set(code.graph.inputs)
+    for place, step in enumerate(code.steps):
+        for node, _, leaf in leaves(step.group):
+            if leaf.root not in there and not _is_constant(leaf.root):
+                raise PlanError(
+                    f"step {place} of @{code.name}, {step.kind}: {node.op.name} reads {leaf.root} "
+                    "before it is written"
+                )
+        there.update(step.outputs)
+    for value, wanted in zip(code.results, code.graph.outputs, strict=True):
+        if value not in there and not _is_constant(value):
+            raise PlanError(f"@{code.name} gives {value}, which is never written")
+        if size_of_type(value.type) != size_of_type(wanted.type):
+            raise PlanError(f"@{code.name} gives {value.type} for {wanted.type}")
+
+
+def _verify_layouts(group: Group) -> None:
+    """Operands of code that is no loop lie as it reads them."""
+    node = group.nodes[0]
+    if group.kind == "loop":
+        return
+    for reader, place, leaf in leaves(group):
+        if reader is not node:
+            continue
+        wanted = layout(node, place) if group.kind in _STRIDED else Layout.DENSE
+        if not suits(wanted, leaf):
+            raise PlanError(
+                f"{node.op.name} is handed {leaf.view} of {leaf.root.type} as operand {place}, and "
+                f"reads it {wanted.value}"
+            )
+
+
+_STRIDED = (*IN_REGISTERS, "attention_grad")
+
+
+# --- where things lie -----------------------------------------------------------------------------
+
+
+def _verify_room(step: Step) -> None:
+    """A step that runs nested graphs has memory for them, and for what a loop carries."""
+    if not step.nested:
+        return
+    node = step.nodes[0]
+    body = step.nested[-1].graph
+    room = max(_lines(code.arena) for code in step.nested) + _carried(node, body)
+    if step.room < room * step.parts:
+        raise PlanError(f"{node.op.name} has {step.room} bytes, and uses {room} × {step.parts}")
+
+
+def _carried(node: Node, body: Graph) -> int:
+    """Bytes of a loop: the second buffer of each carry, the condition, a slot for each result."""
+    if node.op.name not in ("while", "scan"):
+        return 0
+    first: int = node.attrs["consts"]
+    count: int = node.attrs["carries"] if node.op.name == "scan" else len(body.inputs) - first
+    carries = sum(
+        max(LINE, _lines(size_of_type(v.type))) for v in body.inputs[first : first + count]
+    )
+    return carries + LINE * (1 + len(node.outputs) - count)
+
+
+def _lines(size: int) -> int:
+    return -(-size // LINE) * LINE
+
+
+def _verify_places(code: GraphCode) -> None:
+    """What lives at the same step does not overlap."""
+    offsets = code.memory.offsets
+    last: dict[Value, int] = {}
+    for place, step in enumerate(code.steps):
+        for _, _, leaf in leaves(step.group):
+            last[leaf.root] = place
+    ends: dict[int, list[tuple[int, int, str]]] = {}
+    alive: list[tuple[int, int, str]] = []  # sorted by where they begin; none overlaps another
+    for place, step in enumerate(code.steps):
+        for found, end in _born(code, place, step, last, offsets):
+            at = bisect.bisect(alive, found)
+            for other in alive[max(0, at - 1) : at + 1]:
+                if found[0] < other[1] and other[0] < found[1]:
+                    raise PlanError(
+                        f"at step {place} of @{code.name}, {found[2]} at {found[0]} and {other[2]} "
+                        f"at {other[0]} overlap"
+                    )
+            if found[1] > code.arena:
+                raise PlanError(f"{found[2]} ends at {found[1]} of {code.arena} bytes")
+            alive.insert(at, found)
+            ends.setdefault(end, []).append(found)
+        for dead in ends.pop(place, ()):
+            alive.remove(dead)
+
+
+def _born(
+    code: GraphCode,
+    place: int,
+    step: Step,
+    last: Mapping[Value, int],
+    offsets: Mapping[Value | Group, int],
+) -> list[tuple[tuple[int, int, str], int]]:
+    """What a step writes in the arena: from where to where, what it is, its last step."""
+    made: list[tuple[tuple[int, int, str], int]] = []
+    if step.room:
+        at = offsets[step.group]
+        made.append(((at, at + step.room, f"memory of step {place}"), place))
+    for value in step.outputs:
+        if value in code.places:
+            continue
+        if value not in offsets:
+            if value in last:
+                raise PlanError(f"{value} is read, and lies nowhere")
+            continue
+        at = offsets[value]
+        end = at + max(1, size_of_type(value.type))
+        made.append(((at, end, str(value)), last.get(value, place)))
+    return made
+
+
+# --- results that take the place of inputs --------------------------------------------------------
+
+
+def _verify_in_place(code: GraphCode, output: int, number: int) -> None:
+    value, given = code.results[output], code.graph.inputs[number]
+    wrong = f"result {output} of @{code.name} is written where input {number} lies"
+    writers = [i for i, step in enumerate(code.steps) if value in step.outputs]
+    if len(writers) != 1 or value.type != given.type:
+        raise PlanError(f"{wrong}: they are {value.type} and {given.type}")
+    if given in code.results:
+        raise PlanError(f"{wrong}, which is given back as well")
+    for step in code.steps[writers[0] :]:
+        if may_fail(step.group):
+            raise PlanError(f"{wrong}, and {step.kind} {step.nodes[0].op.name} may fail after it")
+    for step in code.steps[writers[0] + 1 :]:
+        if any(leaf.root is given for _, _, leaf in leaves(step.group)):
+            raise PlanError(f"{wrong}, and {step.kind} {step.nodes[0].op.name} reads it later")
+    group = code.steps[writers[0]].group
+    in_loops = group.kind == "loop" or group.kind in IN_REGISTERS
+    if not in_loops or group.reduces or value in group.after or value not in group.maps:
+        raise PlanError(
+            f"{wrong} by {group.kind}, which does not write each element where it reads"
+        )
+    place = group.maps[value]
+    if {axis for part in place for axis in part} != set(group.space.order):
+        raise PlanError(f"{wrong} more than once")
+    first = None if group.kind == "loop" else group.nodes[0]
+    for node, _, leaf in leaves(group):
+        if leaf.root is not given:
+            continue
+        kind = given.type
+        assert isinstance(kind, TensorType)
+        if node is first or node not in group.places or group.places[node] != place:
+            raise PlanError(f"{wrong}, and {node.op.name} reads other elements of it there")
+        if not same_elements(leaf.view, dense(kind.shape)):
+            raise PlanError(f"{wrong}, and {node.op.name} reads it as {leaf.view}")
