@@ -10,18 +10,45 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.autodiff.transforms.graphs import GraphRun
+from weft.autodiff.transforms.vmap import DRAWING
 from weft.capture.control.branches import cond, switch
 from weft.capture.control.loops import while_loop
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import Program
+from weft.ir.op import Trait
+from weft.ir.types import TensorType
 from weft.ops.control import IF, SWITCH, WHILE
+from weft.ops.effects import CHECK, FAIL
+
+
+CHOICES = (IF, SWITCH, WHILE)
+#: Ops of which a batching rule cannot do all calls at once.
+_EACH = Trait.STACK | Trait.EFFECT | Trait.DATA_SHAPE
 
 
 def decides(graph: Graph) -> bool:
-    """Whether values decide somewhere in a graph which way it goes."""
+    """Whether values decide somewhere in a graph what it does, or whether it fails."""
     return any(
-        node.op in (IF, SWITCH, WHILE) or any(map(decides, node.graphs)) for node in graph.nodes
+        node.op in CHOICES or node.op in (CHECK, FAIL) or any(map(decides, node.graphs))
+        for node in graph.nodes
     )
+
+
+def maskable(graph: Graph, chosen: bool = False) -> bool:
+    """Whether all elements of a `vmap` can run a graph at once, where values decide.
+
+    chosen   whether that is a branch, or the body of a `while`. There an element that takes no part
+             draws no random numbers.
+    """
+    return all(_maskable(node, chosen) for node in graph.nodes)
+
+
+def _maskable(node: Node, chosen: bool) -> bool:
+    if node.graphs:
+        inside = chosen or node.op in CHOICES
+        tensors = all(isinstance(value.type, TensorType) for value in node.outputs)
+        return tensors and all(maskable(graph, inside) for graph in node.graphs)
+    return not node.op.traits & _EACH and not (chosen and node.op.batch in DRAWING)
 
 
 class LevelRun(GraphRun):

@@ -17,15 +17,13 @@ from weft.autodiff.transforms.levels import Level, innermost_level, left
 from weft.autodiff.transforms.vmap import Mapping
 from weft.base.errors import CaptureError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.level_run import LevelRun, decides
-from weft.capture.control.nested import close, graph_recorder
-from weft.capture.from_source.journal import Journal, Variable
-from weft.capture.from_source.merge import Maybe
-from weft.capture.from_source.merge_entries import same_parts
+from weft.capture.control.level_run import LevelRun, decides, maskable
+from weft.capture.control.nested import NestedRecorder, close, graph_recorder
+from weft.capture.from_source.element_loop import one_by_one, result_of, touches_only_its_own
+from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.run import Unreachable
 from weft.capture.from_source.tokens import tokens
-from weft.core.number import Number, as_held
-from weft.core.tensor import Tensor
+from weft.core.tensor import StateTensor, Tensor
 
 if TYPE_CHECKING:
     from weft.capture.from_source.hooks import SourceHooks
@@ -35,16 +33,23 @@ class _AsItIs(Exception):
     """The function itself is to run."""
 
 
+class _OneByOne(Exception):
+    """Each element needs a run of its own."""
+
+
 def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function for a transform to run."""
 
     @functools.wraps(function, updated=())  # it is no transform, though that may be one
     def run(*args: Any, **kwargs: Any) -> Any:
         level = innermost_level()
-        if level.__class__ not in (Mapping, Forward):
+        if not isinstance(level, (Mapping, Forward)):
             return function(*args, **kwargs)
         try:
             return _by_its_graph(hooks, level, function, args, kwargs)
+        except _OneByOne:
+            assert isinstance(level, Mapping)
+            return one_by_one(hooks, level, function, args, kwargs)
         except (Exception, Unreachable) as error:  # what is wrong shows where it runs itself
             reason = error if isinstance(error, WeftError) else None
         try:
@@ -53,16 +58,6 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
             raise error from reason
 
     return run
-
-
-def _touches_only_its_own(journal: Journal) -> bool:
-    """Whether a function has written to nothing but its own variables."""
-    after = journal.contents()
-    return all(
-        same_parts(before, after.get(key, before))
-        for key, (entry, before) in journal.entries.items()
-        if not isinstance(entry, Variable) or entry.outside is not None
-    )
 
 
 def _by_its_graph(
@@ -87,20 +82,31 @@ def _by_its_graph(
         try:
             with nested.opened():
                 found, shape = tree_flatten(function(*inner, **named))
-                results = [as_held(x, x.dtype) if isinstance(x, Number) else x for x in found]
-                writes = nested.changes() or tokens.get(nested) is not None
-                pure = not writes and _touches_only_its_own(journal)
-                if not pure or any(isinstance(x, Maybe) for x in results):
+                results = [result_of(x) for x in found]
+                if not touches_only_its_own(hooks, journal, (function, inner, named)):
                     raise _AsItIs
                 made = [nested.value_of(x) for x in results if isinstance(x, Tensor)]
+                _check_way(level, nested, flow.leveled != before)
         finally:
             flow.close()
             journal.undo()
             del flow.mixed.log[logged:]
         nested.graph.outputs = tuple(made)
-        if not decides(nested.graph) and flow.leveled == before:
-            raise _AsItIs
         captured = close([nested])
     outputs = iter(LevelRun(nested.graph).outputs([*captured, *given]))
     flow.leveled += 1
     return tree_unflatten(shape, [next(outputs) if isinstance(x, Tensor) else x for x in results])
+
+
+def _check_way(level: Level, nested: NestedRecorder, leveled: bool) -> None:
+    """How a function is to be run whose graph for one element is recorded; if not by that graph."""
+    states = nested.changes()
+    if not leveled and not decides(nested.graph):
+        raise _AsItIs
+    if any(not isinstance(state.tensor, StateTensor) for state in states):
+        raise _AsItIs
+    if not isinstance(level, Mapping):
+        if states or tokens.get(nested) is not None:
+            raise _AsItIs
+    elif states or not maskable(nested.graph):
+        raise _OneByOne

@@ -1,0 +1,128 @@
+"""`vmap` of a function in a captured one, element by element: one loop of the graph.
+
+For functions that masks cannot run (see `leveled`): what they do depends on values in such a way
+that each element needs a run of its own. The loop does what a Python loop over the elements does,
+also with random numbers, and what it costs is what such a loop costs in compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft.autodiff.transforms.levels import left
+from weft.autodiff.transforms.vmap import Mapping
+from weft.base.errors import CaptureError
+from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.capture.control.nested import NestedRecorder, stand_in
+from weft.capture.control.node import emit, unfollowed
+from weft.capture.from_source.journal import Journal, Variable
+from weft.capture.from_source.merge import Maybe, undefined
+from weft.capture.from_source.merge_entries import same_parts
+from weft.capture.from_source.reach import Reach
+from weft.capture.from_source.recorded_loop import RecordedLoop
+from weft.core.number import Number, as_held
+from weft.core.tensor import StateTensor, Tensor, type_of
+from weft.ops.control import SCAN
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.hooks import SourceHooks
+
+Function = Callable[..., Any]
+
+
+def touches_only_its_own(hooks: SourceHooks, journal: Journal, also: Any) -> bool:
+    """Whether a function that has ended wrote to nothing that was there before.
+
+    also   what it can reach: itself, and its arguments
+    """
+    after = journal.contents()
+    changed = [
+        entry
+        for key, (entry, before) in journal.entries.items()
+        if not same_parts(before, after.get(key, before))
+    ]
+    if any(isinstance(entry, Variable) and entry.outside is not None for entry in changed):
+        return False
+    objects = [entry for entry in changed if not isinstance(entry, Variable)]
+    if not objects:
+        return True
+    reach = Reach(hooks.watch, also)
+    return not any(entry.known(hooks.watch) or reach.holds(entry.obj) for entry in objects)
+
+
+class _ElementLoop(RecordedLoop):
+    """The loop; what the function gives for each element are its ys."""
+
+    def __init__(self, hooks: SourceHooks, function: Function) -> None:
+        super().__init__(hooks, (), (), (), function, "for")
+        self.entered = True
+        self.journal: Journal | None = None
+        self.results: list[Any] = []  # of one element: tensors, and Python values
+        self.structure: Any = None
+
+    def open(self, nested: NestedRecorder) -> Journal:
+        self.journal = super().open(nested)
+        return self.journal
+
+    def run(self, function: Function, args: Any, kwargs: Any) -> None:
+        found, self.structure = tree_flatten(function(*args, **kwargs))
+        self.results = [result_of(x) for x in found]
+        assert self.journal is not None
+        if not touches_only_its_own(self.hooks, self.journal, (function, args, kwargs)):
+            raise CaptureError("it writes to Python objects from outside", op="vmap")
+
+    def tensors_of_results(self) -> list[Tensor]:
+        return [x for x in self.results if isinstance(x, Tensor)]
+
+    def _set_outputs(self, nested: NestedRecorder) -> None:
+        super()._set_outputs(nested)
+        ys = self.tensors_of_results()
+        self.opaque = self.opaque or unfollowed(ys, nested.start)
+        values = [nested.value_of(y) for y in ys]
+        nested.graph.outputs = (*nested.graph.outputs, *values)
+
+    def emit(self, rows: list[Tensor], size: int) -> list[Tensor]:
+        """The results of all elements, side by side."""
+        if any(not isinstance(state.tensor, StateTensor) for state in self.tensors.states):
+            raise CaptureError("it writes to tensors from outside", op="vmap")
+        operands, pinned, consts = self._operands()
+        carries = len(operands) - consts
+        attrs = {"consts": consts, "carries": carries, "length": size, "reverse": False}
+        operands += [stand_in(self.here, x) for x in rows]
+        made = emit(self.here, SCAN, operands, [self.nested.graph], attrs, pinned, self.opaque)
+        self.finish(made[:carries], True)
+        return made[carries:]
+
+
+def result_of(x: Any) -> Any:
+    """A part of what a function gives: a tensor, or a Python value that is the same always."""
+    if isinstance(x, Maybe):
+        raise undefined("the result", x.why)
+    return as_held(x, x.dtype) if isinstance(x, Number) else x
+
+
+def one_by_one(
+    hooks: SourceHooks, level: Mapping, function: Function, args: Any, kwargs: Any
+) -> Any:
+    """What a function gives for all elements of a `vmap`; on its level."""
+    leaves, spec = tree_flatten((args, kwargs))
+    mapped = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and level.mapped(x)]
+    given = [level.below(x) if isinstance(x, Tensor) else x for x in leaves]
+    rows = [given[i] for i in mapped]
+    with left(level):
+        loop = _ElementLoop(hooks, function)
+        loop.python.length = level.size
+        loop.python.rows = rows
+
+        def step(nested: NestedRecorder) -> None:
+            one = list(given)
+            for i, row in zip(mapped, rows, strict=True):
+                kind = type_of(row)
+                one[i] = nested.carried(kind.like(shape=kind.shape[1:]), row._node is not None)
+            loop.run(function, *tree_unflatten(spec, one))
+
+        loop.settle(step)
+        ys = iter(loop.emit(rows, level.size))
+    found = [level.element(next(ys), True) if isinstance(x, Tensor) else x for x in loop.results]
+    return tree_unflatten(loop.structure, found)
