@@ -26,7 +26,7 @@ from weft.base.shapes import Shape, size_of
 from weft.core import bind as binding
 from weft.core.bind import Recorder, recorder, recording
 from weft.core.grad_mode import mode
-from weft.core.tensor import UNASKED, Tensor
+from weft.core.tensor import UNASKED, StateTensor, Tensor
 from weft.ir.dispatch import Family, register_stand_in
 from weft.ir.op import Op
 from weft.ir.types import DENSE, TensorType
@@ -207,12 +207,25 @@ class Level(Recorder):
     def write(self, target: Tensor) -> None:
         for journal in self._journals:
             journal.entries.setdefault(id(target), Held(target))
-        if id(target) not in self._held and not self.has(target):
-            self._held[id(target)] = Held(target)
+        if not self.has(target):
+            self._held.setdefault(id(target), Held(target))
             super().write(target)
 
     def keeps_gradient(self, target: Tensor) -> bool:
         return self.has(target) or super().keeps_gradient(target)
+
+    def lower_states(self) -> None:
+        """Let the states of random generators hold what they are on the level below.
+
+        They are no level's own: a node that is recorded there writes them, too.
+        """
+        for held in self._held.values():
+            target = held.tensor
+            if isinstance(target, StateTensor) and self.has(target):
+                try:
+                    target._data = self.leaving(target, "a random generator")._data
+                except Stays as refusal:
+                    self.refusal = self.refusal or str(refusal)
 
     def _give_back(self) -> None:
         """Let tensors from outside hold values of the level below, or what they held before."""
@@ -259,14 +272,15 @@ class Level(Recorder):
 
 @contextlib.contextmanager
 def left(level: Level) -> Iterator[None]:
-    """Be on the level below for a while; `level` is the innermost one."""
+    """Be on the level below for a while."""
     recorders = binding._thread.recorders
-    assert recorders[-1] is level
-    recorders.pop()
+    at = len(recorders) - 1 - recorders[::-1].index(level)
+    inner = recorders[at:]
+    del recorders[at:]
     try:
         yield
     finally:
-        recorders.append(level)
+        recorders[at:] = inner
 
 
 def all_elements(tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ the batching rule of its card (`weft.ops.batching`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.axes import axes_of, checked_axis, mapped_size
 from weft.autodiff.transforms.custom import CustomCall, MaybeTensors, Tensors, call_custom
@@ -38,6 +38,9 @@ from weft.ops.batching import (
     moved,
 )
 
+if TYPE_CHECKING:
+    from weft.autodiff.transforms.regions import Region
+
 __all__ = ["vmap"]
 
 #: The rules of ops that differ from element to element though no input does.
@@ -45,15 +48,19 @@ DRAWING = (advance_rule, draw_rule)
 
 
 class MappedArray(LevelArray):
-    """What a tensor is for one element; for all it is `tensor`, if mapped with one axis more."""
+    """What a tensor is for one element; for all it is `tensor`, if mapped with one axis more.
 
-    __slots__ = ("mapped",)
+    region   where it was made: there, elements that take no part have the values of one that does
+    """
+
+    __slots__ = ("mapped", "region")
 
     word = "mapped"
 
-    def __init__(self, tensor: Tensor, mapped: bool, level: Level) -> None:
+    def __init__(self, tensor: Tensor, mapped: bool, level: Mapping) -> None:
         super().__init__(tensor, level, tensor.shape[1:] if mapped else tensor.shape)
         self.mapped = mapped
+        self.region = level.region
 
 
 register_level(MappedArray, "vmap")
@@ -67,6 +74,7 @@ class Mapping(Level):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
+        self.region: Region | None = None  # the branch, or iteration, that is being run
 
     def mapped(self, tensor: Tensor) -> bool:
         """Whether a tensor differs from element to element."""
@@ -85,6 +93,16 @@ class Mapping(Level):
         return everywhere(self.below(tensor), self.mapped(tensor), self.size)
 
     # --- op calls -----------------------------------------------------------------------------
+
+    def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
+        region = self.region
+        if region is None:
+            return super().call(op, inputs, attrs)
+        out = super().call(op, tuple([region.entered(x) for x in inputs]), attrs)
+        if op.batch is draw_rule:  # also what is drawn is that of an element that takes part
+            out._data.region = None
+            out = region.entered(out)
+        return out
 
     def compute(
         self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], enabled: bool
@@ -130,6 +148,8 @@ class Mapping(Level):
     # --- calls with a derivative of their own --------------------------------------------------
 
     def custom(self, call: CustomCall) -> list[Tensor]:
+        if self.region is not None:
+            call.inputs = [self.region.entered(x) for x in call.inputs]
         made: list[Tensor] = []
         saved: list[Tensor | None] = []
         mapped: list[bool] = []

@@ -10,8 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.node import tensor_of
-from weft.autodiff.transforms.control import is_mapped, mapped_cond, mapped_switch
-from weft.autodiff.transforms.dual_control import Attempt, dual_cond
+from weft.autodiff.transforms.control import (
+    cond_masks,
+    is_mapped,
+    mapped_cond,
+    mapped_switch,
+    switch_masks,
+)
+from weft.autodiff.transforms.dual_control import dual_cond
+from weft.autodiff.transforms.forward import Forward
+from weft.autodiff.transforms.levels import Level
+from weft.autodiff.transforms.lowering import Attempt
+from weft.autodiff.transforms.mapped_nodes import chosen_by_each, chosen_once
+from weft.autodiff.transforms.vmap import Mapping
 from weft.base import dtypes
 from weft.base.errors import CaptureError, DTypeError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -31,8 +42,8 @@ from weft.capture.control.nested import (
     assign_states,
     check_effects,
     close,
-    dual_level,
     graph_recorder,
+    recorded_level,
 )
 from weft.capture.control.node import BACKWARD, emit, unfollowed
 from weft.capture.recorder import GraphRecorder
@@ -75,14 +86,14 @@ def cond(
     >>> weft.cond(weft.asarray(2.0) > 1, lambda x: x + 1, lambda x: x - 1, weft.asarray(2.0))
     tensor(3.)
     """
-    if is_mapped(pred):
-        return mapped_cond(pred, true_fn, false_fn, operands)
-    level = dual_level()
+    level = recorded_level()
     if level is not None and isinstance(pred, Tensor):
         with Attempt(level):
-            return dual_cond(
-                level, lambda p, both: cond(p, *both), pred, (true_fn, false_fn), operands
+            return _below(
+                level, lambda p, both: cond(p, *both), pred, (true_fn, false_fn), operands, "cond"
             )
+    if is_mapped(pred):
+        return mapped_cond(pred, true_fn, false_fn, operands)
     here = graph_recorder()
     if here is None or not isinstance(pred, Tensor):
         return (true_fn if pred else false_fn)(*operands)
@@ -98,12 +109,12 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if not branches:
         raise ShapeError("there is no branch to choose", op="switch")
-    if is_mapped(index):
-        return mapped_switch(index, branches, operands)
-    level = dual_level()
+    level = recorded_level()
     if level is not None and isinstance(index, Tensor):
         with Attempt(level):
-            return dual_cond(level, switch, index, branches, operands)
+            return _below(level, switch, index, branches, operands, "switch")
+    if is_mapped(index):
+        return mapped_switch(index, branches, operands)
     here = graph_recorder()
     if here is None or not isinstance(index, Tensor):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
@@ -111,6 +122,24 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise DTypeError(f"the index must be one integer, not {index.type}", op="switch")
     chosen = index if index.shape == () else reshape(index, ())
     return _branches(here, "switch", SWITCH, chosen, list(branches), operands)
+
+
+def _below(
+    level: Level,
+    choose: Callable[..., Any],
+    chosen: Tensor,
+    branches: Sequence[Callable[..., Any]],
+    operands: Any,
+    name: str,
+) -> Any:
+    """A choice in a function that a transform runs, as nodes on the level below."""
+    if isinstance(level, Forward):
+        return dual_cond(level, choose, chosen, branches, operands)
+    assert isinstance(level, Mapping)
+    if not level.mapped(chosen):
+        return chosen_once(level, choose, chosen, branches, operands)
+    masks = cond_masks(chosen) if name == "cond" else switch_masks(chosen, len(branches))
+    return chosen_by_each(level, cond, masks, branches, operands, name)
 
 
 class _Branch:

@@ -12,14 +12,13 @@ from typing import Any
 from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.vmap import DRAWING
 from weft.capture.control.branches import cond, switch
-from weft.capture.control.loops import while_loop
+from weft.capture.control.loops import scan, while_loop
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import Program
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
-from weft.ops.control import IF, SWITCH, WHILE
+from weft.ops.control import IF, SCAN, SWITCH, WHILE
 from weft.ops.effects import CHECK, FAIL
-
 
 CHOICES = (IF, SWITCH, WHILE)
 #: Ops of which a batching rule cannot do all calls at once.
@@ -68,4 +67,18 @@ class LevelRun(GraphRun):
                 lambda carry: self(body, [*fixed, *carry]),
                 carry,
             )
+        if node.op is SCAN:
+            return self._scan(Program(node.graphs[0]), given, **attrs)
         return super()._control(node, given, attrs)
+
+    def _scan(
+        self, body: Program, given: list[Any], consts: int, carries: int, length: int, reverse: bool
+    ) -> list[Any]:
+        fixed, xs = given[:consts], given[consts + carries :]
+
+        def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+            found = self(body, [*fixed, *carry, *slices])
+            return found[:carries], found[carries:]
+
+        last, ys = scan(step, given[consts : consts + carries], xs, length, reverse)
+        return [*last, *ys]

@@ -12,14 +12,18 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.control import is_mapped, mapped_while
-from weft.autodiff.transforms.dual_control import Attempt, dual_scan, dual_while
+from weft.autodiff.transforms.dual_control import dual_scan, dual_while
+from weft.autodiff.transforms.forward import Forward
+from weft.autodiff.transforms.lowering import Attempt
+from weft.autodiff.transforms.mapped_nodes import mapped_scan_node, mapped_while_node
+from weft.autodiff.transforms.vmap import Mapping
 from weft.base import dtypes
 from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_map, tree_unflatten
 from weft.capture.control.agree import as_leaf, is_number
 from weft.capture.control.carry import record_scan, record_while
-from weft.capture.control.nested import NestedRecorder, dual_level, graph_recorder, stand_in
+from weft.capture.control.nested import NestedRecorder, graph_recorder, recorded_level, stand_in
 from weft.capture.make_graph import OnceRecorder
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
@@ -37,7 +41,7 @@ Function = Callable[..., Any]
 
 def makes_graph() -> bool:
     """Whether a loop would become a node here, and not run as Python."""
-    return graph_recorder() is not None or dual_level() is not None
+    return graph_recorder() is not None or recorded_level() is not None
 
 
 def _own(here: GraphRecorder | None, tree: Any) -> Any:
@@ -69,8 +73,8 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
     tensor(192.)
     """
     here = graph_recorder()
-    level = dual_level()
-    if level is not None:
+    level = recorded_level()
+    if isinstance(level, Forward):
         with Attempt(level):
             return dual_while(level, while_loop, cond_fn, body_fn, init)
     carry = _own(here, init)
@@ -78,9 +82,11 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
         if here is not None and isinstance(_probed(here, cond_fn, carry), Tensor):
             return record_while(here, cond_fn, body_fn, carry)
         test = cond_fn(carry)
+        if isinstance(level, Mapping) and isinstance(test, Tensor):
+            with Attempt(level):
+                return mapped_while_node(level, while_loop, cond_fn, body_fn, carry, test)
         if is_mapped(test):
-            found = mapped_while(cond_fn, body_fn, carry, test, while_loop)
-            return _finished(found, "while_loop")
+            return _finished(mapped_while(cond_fn, body_fn, carry, test), "while_loop")
         if not test:
             return _finished(carry, "while_loop")
         carry = body_fn(carry)
@@ -106,7 +112,8 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
     """
     here = graph_recorder()
     device = next((b.device for b in (lower, upper) if isinstance(b, Tensor)), None)
-    if dual_level() is not None and (isinstance(lower, Tensor) or isinstance(upper, Tensor)):
+    in_transform = recorded_level() is not None or is_mapped(lower) or is_mapped(upper)
+    if in_transform and (isinstance(lower, Tensor) or isinstance(upper, Tensor)):
         first = _bound(lower, device)
         last = _bound(upper, device)
         return while_loop(
@@ -114,7 +121,7 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
             lambda carry: (carry[0] + 1, body_fn(carry[0], carry[1])),
             (first, init),
         )[1]
-    if here is None and dual_level() is None:
+    if here is None and recorded_level() is None:
         carry = _own(here, init)
         for i in range(int(lower), int(upper)):
             carry = body_fn(as_tensor(i, "fori_loop"), carry)
@@ -123,7 +130,7 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
         length = dim_max(upper - lower, 0)
         steps = arange(lower, lower + length, dtype=dtypes.int64)
         return scan(lambda carry, i: (body_fn(i, carry), None), init, steps, length)[0]
-    assert here is not None  # inside of jvp it was a while_loop, or a scan
+    assert here is not None  # inside of a transform it was a while_loop, or a scan
     first, last = (_bound(bound, device) for bound in (lower, upper))
     _, out = record_while(
         here,
@@ -170,14 +177,17 @@ def scan(
     count = _length(tensors, structure.paths(), length)
     here = graph_recorder()
     known = not isinstance(count, Dim)
-    level = dual_level()
+    level = recorded_level()
     if level is not None:
 
-        def below(step: Function, start: Any, pairs: Any) -> Any:
-            return scan(step, start, pairs, count, reverse, unroll)
+        def below(step: Function, start: Any, rows: Any) -> Any:
+            return scan(step, start, rows, count, reverse, unroll)
 
         with Attempt(level):
-            return dual_scan(level, below, f, init, tensors, structure)
+            if isinstance(level, Forward):
+                return dual_scan(level, below, f, init, tensors, structure)
+            assert isinstance(level, Mapping)
+            return mapped_scan_node(level, below, f, init, tensors, structure)
     if here is None or (known and count > 0 and (unroll is True or unroll >= count)):
         return _run_scan(f, init, tensors, structure, count, reverse)
     if known and unroll > 1:

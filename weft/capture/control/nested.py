@@ -21,6 +21,7 @@ from weft.autodiff.node import Barrier, RemovableHandle, count, tensor_of
 from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.levels import Level
+from weft.autodiff.transforms.vmap import Mapping
 from weft.base.errors import CaptureError
 from weft.base.shapes import Shape
 from weft.capture.recorder import GraphRecorder, Written
@@ -275,12 +276,13 @@ def graph_recorder() -> GraphRecorder | None:
     return here if isinstance(here, GraphRecorder) else None
 
 
-def dual_level() -> Forward | None:
-    """The `jvp` whose function runs, if what it computes is recorded as a graph."""
+def recorded_level() -> Level | None:
+    """The `jvp` or `vmap` whose function runs, if what it computes is recorded as a graph."""
     level = recorder()
-    if level.__class__ is not Forward:
+    if level.__class__ not in (Forward, Mapping):
         return None
     around = [r for r in binding._thread.recorders if not isinstance(r, Level)]
+    assert isinstance(level, Level)
     return level if around and isinstance(around[-1], GraphRecorder) else None
 
 
