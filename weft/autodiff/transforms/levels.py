@@ -283,6 +283,21 @@ def left(level: Level) -> Iterator[None]:
         recorders[at:] = inner
 
 
+class ClosedLevel(CaptureError):
+    """A tensor of a level is used where that is closed, or left."""
+
+
+def check_open(tensor: Tensor) -> None:
+    """Refuse a tensor of a level that this thread is not on."""
+    data = tensor._data
+    if isinstance(data, LevelArray) and data.level not in binding._thread.recorders:
+        raise ClosedLevel(
+            f"a tensor ({tensor.type}) from inside of a function that {data.level.function} runs "
+            "is used outside of it",
+            hint="hand it to the function as an argument",
+        )
+
+
 def all_elements(tensor: Tensor) -> Tensor:
     """What a tensor is without any level: for checks that all elements of an axis must pass."""
     while isinstance(tensor._data, LevelArray):

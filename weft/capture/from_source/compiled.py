@@ -90,6 +90,9 @@ class Compiled(Traced):
         self.fallback = fallback
         self.recorder_class = functools.partial(SourceRecorder, fallback=fallback)  # type: ignore[assignment]
 
+    def _alike(self, function: Any) -> Compiled:
+        return Compiled(function, self._make, self.limit, self.fallback, self._budget)
+
     def converted_source(self) -> str:
         """The code that is run to record the function."""
         function = self._plain_function()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.forward import Forward
-from weft.autodiff.transforms.levels import Level, innermost_level, left
+from weft.autodiff.transforms.levels import ClosedLevel, Level, innermost_level, left
 from weft.autodiff.transforms.vmap import Mapping
 from weft.base.errors import CaptureError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
@@ -50,6 +50,8 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
         except _OneByOne:
             assert isinstance(level, Mapping)
             return one_by_one(hooks, level, function, args, kwargs)
+        except ClosedLevel:
+            raise
         except (Exception, Unreachable) as error:  # what is wrong shows where it runs itself
             reason = error if isinstance(error, WeftError) else None
         try:

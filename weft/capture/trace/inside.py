@@ -1,17 +1,90 @@
 """A captured function that `vmap` or `jvp` runs: vmap(compile(f)).
 
-There its own graph is run, op by op, on the tensors of the transform. So a condition on a mapped
-tensor, which Python could not answer, is an `if` in the graph, and each element takes its side.
+Inside of `vmap` alone, what is called is the function for all elements, compile(vmap(f)). Elsewhere
+the function's own graph is run, op by op, on the tensors of the transform. So a condition on a
+mapped tensor, which Python could not answer, is an `if` in the graph, and each element takes its
+side.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.graphs import GraphRun
-from weft.base.pytree import tree_unflatten
+from weft.autodiff.transforms.levels import ClosedLevel
+from weft.autodiff.transforms.vmap import Mapping, vmap
+from weft.autodiff.transforms.whole_call import call_whole, spreads
+from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.trace.segments import Given, Made, Segment
+from weft.capture.watch.origin import MISSING
+from weft.core import bind as binding
+from weft.core.tensor import Tensor
 from weft.ir.graph import extract
+
+if TYPE_CHECKING:
+    from weft.capture.trace.traced import Traced
+
+
+def call_for_all(traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call with mapped arguments by one of the function for all elements.
+
+    MISSING where that is not possible: other transforms or a recording are under way, an argument
+    goes by name only, or the function uses a mapped tensor that it does not take.
+    """
+    recorders = binding._thread.recorders
+    if any(found.__class__ is not Mapping for found in recorders):
+        return MISSING
+    level = recorders[-1]
+    assert isinstance(level, Mapping)
+    given = _by_position(traced.function, args, kwargs)
+    if given is None:
+        return MISSING
+    leaves, spec = tree_flatten(given)
+    tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
+    spread = [spreads(level, leaves[i]) for i in tensors]
+    axes: list[int | None] = [None] * len(leaves)
+    for i, on in zip(tensors, spread, strict=True):
+        axes[i] = 0 if on else None
+    function = _for_all(traced, tree_unflatten(spec, axes))
+    shape: Any = None
+
+    def whole(inputs: Sequence[Tensor]) -> list[Tensor]:
+        nonlocal shape
+        taken = list(leaves)
+        for i, x in zip(tensors, inputs, strict=True):
+            taken[i] = x
+        results, shape = tree_flatten(function(*tree_unflatten(spec, taken)))
+        return results
+
+    try:
+        results = call_whole(level, whole, [leaves[i] for i in tensors], spread)
+    except ClosedLevel:
+        return MISSING
+    return tree_unflatten(shape, results)
+
+
+def _by_position(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """All arguments of a call by position; None where some go by name only."""
+    if not kwargs:
+        return args
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return None
+    return None if bound.kwargs else bound.args
+
+
+def _for_all(traced: Traced, in_axes: Any) -> Traced:
+    """The function for all elements of a `vmap`, captured alike."""
+    key = repr(in_axes)
+    with traced._lock:
+        found = traced._mapped.get(key)
+        if found is None:
+            found = traced._mapped[key] = traced._alike(vmap(traced.function, in_axes))
+            found.recordings, found.programs = traced.recordings, traced.programs
+    return found
 
 
 def runs_inside(segment: Segment) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from weft.autodiff import engine
 from weft.autodiff.doubt import Doubts
 from weft.autodiff.node import FreedError
+from weft.autodiff.transforms.levels import check_open
 from weft.base.device import Device
 from weft.base.dims import dims_in
 from weft.base.dtypes import DType
@@ -99,6 +100,7 @@ class TraceRecorder(GraphRecorder):
     # --- tensors from outside -----------------------------------------------------------------
 
     def lift(self, tensor: Tensor) -> Value:
+        check_open(tensor)
         origin = self.watch.origin_of(tensor)
         if origin is None and isinstance(tensor, StateTensor):
             # The state of a generator that the function makes: the same in each call.

@@ -29,7 +29,7 @@ from weft.capture.notes import CaptureNotes
 from weft.capture.trace.endings import Execute as Execute
 from weft.capture.trace.endings import Numbers, finish
 from weft.capture.trace.endings import Prepare as Prepare
-from weft.capture.trace.inside import run_inside, runs_inside
+from weft.capture.trace.inside import call_for_all, run_inside, runs_inside
 from weft.capture.trace.parting import budget_trouble, split_of
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
@@ -109,6 +109,7 @@ class Traced:
         self._told_of_budget = False
         self._roots: list[Segment] = []
         self._inner: list[Segment] = []  # the same for calls that vmap makes
+        self._mapped: dict[str, Traced] = {}  # for all elements of a vmap, by what is mapped
         self._lock = threading.RLock()
         self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
@@ -162,6 +163,9 @@ class Traced:
         """The result for mapped arguments of `vmap`; MISSING: the function itself is to run."""
         if innermost_level() is None or not any(map(is_mapped, tree_leaves((args, kwargs)))):
             return MISSING
+        found = call_for_all(self, args, kwargs)
+        if found is not MISSING:
+            return found
         with self._lock:
             for _ in range(2):
                 for segment in self._inner:
@@ -172,6 +176,10 @@ class Traced:
                     break
                 self._record(args, kwargs, _Miss([], "a call inside of vmap"), inside=True)
         return MISSING
+
+    def _alike(self, function: Callable[..., Any]) -> Traced:
+        """Another function, captured in the same way."""
+        return type(self)(function, self._make, self.limit, budget=self._budget)
 
     def __get__(self, obj: Any, kind: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
