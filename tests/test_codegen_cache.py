@@ -302,10 +302,10 @@ def test_a_folder_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_folder_that_is_read_only(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_args: object) -> int:
+    def refused(*_args: object) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(Path, "write_bytes", refused)  # as root, modes refuse nothing
+    monkeypatch.setattr(store, "write_file", refused)  # as root, modes refuse nothing
     assert value(cached(b"k", Maker(4))) == 4
     assert entries(place) == []
     assert not list(place.glob("*.part"))

@@ -1,9 +1,12 @@
 """What is worth keeping between processes: small files in one folder, by name.
 
-An entry is one file: a checksum, something that JSON can say, and blocks of bytes. It is written
-beside its place and then renamed, so any number of processes can write and read; an entry that is
-cut short or damaged counts as none. Where nothing can be written, nothing is kept, and nobody is
-bothered.
+An entry is one file: a checksum, its own name, something that JSON can say, and blocks of bytes. It
+is written beside its place and then renamed, so any number of processes can write and read; an
+entry that is cut short, damaged or under another's name counts as none. Where nothing can be
+written, nothing is kept, and nobody is bothered.
+
+Entries are code, and are run. So the folder is used only where nobody else can write to it (see
+`weft.base.private_files`); where others can, a warning says so, and nothing is kept.
 
 Machine code is kept so (`weft.codegen.cache`) and the rewritten code of functions
 (`weft.capture.convert.kept`). Their names are digests of all that they depend on: nothing is ever
@@ -33,9 +36,11 @@ from typing import Any
 
 from weft.base.config import cache_dir
 from weft.base.errors import RangeError
-from weft.base.source import PACKAGE
+from weft.base.private_files import make_folder, read_file, refusal, write_file
+from weft.base.source import PACKAGE, warn_user
 
 __all__ = [
+    "CacheWarning",
     "Entry",
     "clear",
     "files",
@@ -49,7 +54,7 @@ __all__ = [
 ]
 
 DEFAULT_SIZE = 1 << 30
-MAGIC = b"weft entry\n"
+MAGIC = b"weft entry 2\n"
 DIGEST_BYTES = 20
 SUFFIX, UNFINISHED = ".weft", ".part"
 #: What a process may write before it looks how much there is: this part of what may be kept.
@@ -58,23 +63,52 @@ SMALL_PART = 64
 ABANDONED_S = 3600.0
 
 
+class CacheWarning(UserWarning):
+    """What is kept on disk cannot be used."""
+
+
 def folder() -> Path | None:
     """Where entries are; None where nothing is kept."""
     asked = os.environ.get
     said = asked("WEFT_CACHE"), asked("WEFT_CACHE_DIR"), asked("XDG_CACHE_HOME"), asked("HOME")
     if said not in _folders:
         _folders[said] = _folder(said[0] or "")
-    return _folders[said]
+    place = _folders[said]
+    return place if place in _trusted or place is None else _if_trusted(place)
 
 
 _folders: dict[tuple[str | None, ...], Path | None] = {}
+#: Folders that others cannot write to, and those that they can.
+_trusted: set[Path] = set()
+_refused: set[Path] = set()
+
+
+def _if_trusted(place: Path) -> Path | None:
+    """A folder, if it can be trusted; one that is not there yet is looked at again."""
+    if place in _refused:
+        return None
+    try:
+        why = refusal(place)
+    except OSError:
+        return place
+    if why is None:
+        _trusted.add(place)
+        return place
+    _refused.add(place)
+    warn_user(
+        f"Weft keeps no code on disk: {why}. Code that is kept is run, so nobody else may be able "
+        "to write there. Or set WEFT_CACHE_DIR to a folder of your own; WEFT_CACHE=0 keeps nothing "
+        "and says nothing",
+        CacheWarning,
+    )
+    return None
 
 
 def _folder(switch: str) -> Path | None:
     if switch.strip().lower() in ("0", "off", "no", "false"):
         return None
     try:
-        return cache_dir() / "entries"
+        return Path(os.path.realpath(cache_dir() / "entries"))
     except RuntimeError:  # nobody's home
         return None
 
@@ -97,7 +131,7 @@ def files(place: Path | str, suffix: str) -> Iterator[tuple[str, os.stat_result]
                     yield from files(entry.path, suffix)
                 elif entry.name.endswith(suffix):
                     try:
-                        yield entry.path, entry.stat()
+                        yield entry.path, entry.stat(follow_symlinks=False)
                     except OSError:  # gone meanwhile: others clean up too
                         continue
     except OSError:
@@ -168,19 +202,19 @@ def _read(name: str) -> Entry | None:
     if place is None:
         return None
     path = f"{place}{os.sep}{name}{SUFFIX}"
-    try:
-        with open(path, "rb", 0) as file:
-            data = file.read()
-    except OSError:
+    data = read_file(path)
+    if data is None or place not in _trusted:
         return None
     head = len(MAGIC) + DIGEST_BYTES
     body = memoryview(data)[head:]
     if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : head] != _checksum(body):
         return None  # the one who makes it anew writes over it
+    at = 8 + int.from_bytes(body[:8], "little")
+    own, said, sizes = json.loads(str(body[8:at], "utf-8"))
+    if own != name:
+        return None  # it was put in the place of another
     with contextlib.suppress(OSError):
         os.utime(path)  # used now: the last to go
-    at = 8 + int.from_bytes(body[:8], "little")
-    said, sizes = json.loads(str(body[8:at], "utf-8"))
     ends = list(itertools.accumulate(sizes, initial=at))
     return said, [bytes(body[start:end]) for start, end in itertools.pairwise(ends)]
 
@@ -200,7 +234,7 @@ def write(name: str, said: Any, blocks: Sequence[bytes] = ()) -> None:
     if use.used is not None:
         use.used[name] = (said, list(blocks))
     path = place / f"{name}{SUFFIX}"
-    head = json.dumps([said, [len(block) for block in blocks]]).encode()
+    head = json.dumps([name, said, [len(block) for block in blocks]]).encode()
     body = b"".join([len(head).to_bytes(8, "little"), head, *blocks])
     data = b"".join([MAGIC, _checksum(body), body])
     most = _most()
@@ -208,9 +242,11 @@ def write(name: str, said: Any, blocks: Sequence[bytes] = ()) -> None:
         return
     beside = path.with_name(f"{path.stem}.{os.getpid()}.{next(_numbers)}{UNFINISHED}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(place)
+        if place not in _trusted and _if_trusted(place) is None:
+            return
         try:
-            beside.write_bytes(data)
+            write_file(beside, data)
             os.replace(beside, path)
         except BaseException:
             beside.unlink(missing_ok=True)
