@@ -65,7 +65,7 @@ class Run:
                 found = worker.check(case, PATIENCE)
             with self.lock:
                 self.tally.add(kind, found)
-                if found.state in ("found", "broken"):
+                if found.state in self.options.wanted:
                     self.waiting.append((case, found))
             self.reduce_waiting(worker, REDUCING)
         self.reduce_waiting(worker, 1.0)
@@ -81,6 +81,8 @@ class Run:
                 if busy or late or not self.waiting:
                     return
                 case, found = self.waiting.pop()
+                if found.kind in self.tally.distinct:  # errors are told apart by what they say
+                    continue
             start = time.monotonic()
             small, last = self.smaller(worker, case, found)
             with self.lock:
@@ -95,7 +97,7 @@ class Run:
         def fails(candidate: Case) -> bool:
             nonlocal last
             got = worker.check(candidate, 20.0)
-            if got.state == "found" and got.kind == found.kind:
+            if (got.state, got.kind) == (found.state, found.kind):
                 last = got
                 return True
             return False
@@ -113,7 +115,7 @@ class Run:
             return
         text = as_test(small, found)
         self.tally.distinct[key] = text
-        self.show(f"--- found: {found.kind} (--{case.kind} {case.seed})\n\n{text}\n")
+        self.show(f"--- {found.state}: {found.kind} (--{case.kind} {case.seed})\n\n{text}\n")
         if self.options.save:
             folder = Path(self.options.save)
             folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +165,7 @@ def show_one(case: Case, options: argparse.Namespace) -> int:
     worker = Worker()
     found = worker.check(case, PATIENCE)
     print(f"{found.state}: {found.kind}\n{found.text}")
-    if found.state == "found":
+    if found.state in ("found", "refused"):
         run = Run(options)
         small, last = run.smaller(worker, case, found)
         run.report(case, small, last)
@@ -181,6 +183,9 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--programs", type=int, default=1, metavar="N", help="N of 6 cases are programs (default 1)"
     )
+    parser.add_argument(
+        "--refusals", action="store_true", help="reduce and print what is refused, too"
+    )
     parser.add_argument("--save", help="a folder for what is found")
     parser.add_argument("--no-reduce", action="store_true", help="leave what is found as it is")
     parser.add_argument("--reduce-seconds", type=float, default=20.0, help="for one case")
@@ -189,6 +194,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(words)
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(10**9)
+    options.wanted = ("found", "broken", "refused") if options.refusals else ("found", "broken")
     return options
 
 

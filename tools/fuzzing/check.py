@@ -212,7 +212,9 @@ def _in_mode(
         weft.manual_seed(i)
         got = run(function, calls[i], backward)
         if got.refused and not wants[i].refused:
-            return Result("refused", reason(got.message), f"{mode}: {got.message}")
+            error = wants[i].error
+            why = reason(got.message) + (f" (eagerly {error.__name__})" if error else "")
+            return Result("refused", why, f"{mode}: {got.message}")
         found = difference(wants[i], got, loose=mode != "traced", exact=exact or mode == "traced")
         if found is None and wants[i].error is None:
             found = _values(wants[i], got, _interpreted(captured, calls[i], backward, i))

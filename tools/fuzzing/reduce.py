@@ -149,9 +149,8 @@ def _statements(case: Case) -> Iterator[Case]:
     for number, block in enumerate(_blocks(tree_of(case))):
         for i in reversed(range(len(block))):
             statement = block[i]
-            if isinstance(statement, ast.Pass) or (
-                number == 0 and isinstance(statement, ast.Return) and i == len(block) - 1
-            ):
+            last = number == 0 and isinstance(statement, ast.Return) and i == len(block) - 1
+            if last or (isinstance(statement, ast.Pass) and len(block) == 1):
                 continue
             yield _edited(case, number, lambda found, i=i: found.__delitem__(i))  # type: ignore[misc]
             for name in ("body", "orelse"):

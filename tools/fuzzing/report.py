@@ -50,7 +50,7 @@ TEST_HEAD = "from fuzzing.case import Argument, Case\nfrom fuzzing.check import 
 
 def signature(case: Case, result: Result) -> str:
     """What makes two reduced cases the same: how they fail, and the words of their bodies."""
-    if "raises" in result.kind or result.kind == "hang":
+    if "raises" in result.kind or result.kind == "hang" or result.state == "refused":
         return result.kind
     words: set[str] = set()
     for node in ast.walk(ast.parse("def f():\n" + "\n".join(f"    {x}" for x in case.body))):
