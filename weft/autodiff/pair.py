@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from weft.base.dims import dims_in
+from weft.base.dims import has_dims
 from weft.ir.graph import Node, Value
 from weft.ir.liveness import Storages, memory_plan, nbytes
 from weft.ir.op import Trait
@@ -29,7 +29,7 @@ def may_repeat(node: Node) -> bool:
 def flops(node: Node) -> int:
     """The work of a node; 0 where its sizes are not known."""
     types = tuple(value.type for value in (*node.inputs, *node.outputs))
-    if any(not isinstance(kind, TensorType) or any(dims_in(kind.shape)) for kind in types):
+    if any(not isinstance(kind, TensorType) or has_dims(kind.shape) for kind in types):
         return 0
     given = tuple(value.tensor_type for value in node.inputs)
     results = tuple(value.tensor_type for value in node.outputs)

@@ -145,12 +145,17 @@ def _read(node: ast.expr, names: Mapping[str, Dim]) -> int:
 
 
 def bind_dims(
-    pattern: Shape, actual: Shape, bindings: MutableMapping[str, int], *, name: str = ""
+    pattern: Shape,
+    actual: Shape,
+    bindings: MutableMapping[str, int],
+    *,
+    name: str = "",
+    partly: bool = False,
 ) -> None:
     """Find the sizes for which `pattern` is the shape `actual`, and add them to `bindings`.
 
     Names, and expressions that are linear in one name, are solved for; all others are checked.
-    `name` says in errors whose shape it is.
+    `name` says in errors whose shape it is. With `partly`, what cannot be solved yet is left open.
 
     >>> bindings = {}
     >>> B = weft.dim("B")
@@ -158,11 +163,13 @@ def bind_dims(
     >>> bindings
     {'B': 3}
     """
-    bind_all([(pattern, actual, name)], bindings)
+    bind_all([(pattern, actual, name)], bindings, partly)
 
 
 def bind_all(
-    shapes: Iterable[tuple[Shape, Shape, str]], bindings: MutableMapping[str, int]
+    shapes: Iterable[tuple[Shape, Shape, str]],
+    bindings: MutableMapping[str, int],
+    partly: bool = False,
 ) -> None:
     """`bind_dims` for several shapes (pattern, actual, name) that share their names."""
     open_axes: list[tuple[int, int, str]] = []
@@ -182,6 +189,8 @@ def bind_all(
     while open_axes:
         left = [axis for axis in open_axes if not _solved(*axis, bindings)]
         if len(left) == len(open_axes):
+            if partly:
+                return
             size, number, where = left[0]
             raise ShapeError(
                 f"{where} has size {number}, from which {size} cannot be solved",

@@ -160,7 +160,7 @@ class Program:
             else:
                 slots.extend(out)
             if symbolic:
-                _fit_all(node.outputs, slots[-len(node.outputs) :], sizes)
+                _fit_all(node.outputs, slots[-len(node.outputs) :], sizes, partly=stacks)
             if watch is not None:
                 watch.after(node, slots)
                 continue
@@ -243,16 +243,21 @@ def _has_dims(tree: Any) -> bool:
     return isinstance(tree, slice) and _has_dims((tree.start, tree.stop, tree.step))
 
 
-def _fit_all(values: Sequence[Value], given: Sequence[Any], sizes: Bindings) -> None:
+def _fit_all(
+    values: Sequence[Value], given: Sequence[Any], sizes: Bindings, partly: bool = False
+) -> None:
     for value, part in zip(values, given, strict=True):
-        _fit(value, part, sizes)
+        _fit(value, part, sizes, partly)
 
 
-def _fit(value: Value, given: Any, sizes: Bindings) -> None:
-    """Note what the symbolic sizes of a value are in this run; they must not contradict."""
+def _fit(value: Value, given: Any, sizes: Bindings, partly: bool) -> None:
+    """Note what the symbolic sizes of a value are in this run; they must not contradict.
+
+    With `partly`, later values may tell the names of a sum: what lies on stacks has no order.
+    """
     if isinstance(value.type, TensorType) and _is_symbolic(value):
         try:
-            bind_dims(value.type.shape, tuple(given.shape), sizes)
+            bind_dims(value.type.shape, tuple(given.shape), sizes, partly=partly)
         except WeftError as error:
             made = value.node
             where = f"input %{value.name or value.index}" if made is None else made.op.name

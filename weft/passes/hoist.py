@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.ir.failing import cannot_fail
 from weft.ir.graph import Builder, Graph, Node, Value, extract
 from weft.ir.literal import CONSTANT
+from weft.ir.sizes import local_sizes, sizes_named
 from weft.ops.control import SCAN
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import is_creation
@@ -29,11 +30,16 @@ class Hoist(Pass):
 
 
 def _invariant(body: Graph, consts: int) -> list[Node]:
-    """The nodes of a body that depend on its constants only, in order."""
+    """The nodes of a body that depend on its constants only, in order.
+
+    Not those of a size that only an iteration knows.
+    """
     known: set[Value] = set(body.inputs[:consts])
+    hidden = local_sizes(body)
     found = []
     for node in body.nodes:
-        if all(value in known for value in node.inputs) and cannot_fail(node):
+        same = all(value in known for value in node.inputs) and cannot_fail(node)
+        if same and (not hidden or hidden.isdisjoint(sizes_named([node]))):
             known.update(node.outputs)
             found.append(node)
     return found

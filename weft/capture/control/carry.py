@@ -12,7 +12,6 @@ from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.base.source import user_location
 from weft.capture.control.agree import as_leaf, carry_type, check_structure, line_of, typed
 from weft.capture.control.branches import truth
-from weft.capture.control.gradient_flow import local_sizes
 from weft.capture.control.nested import (
     Border,
     NestedRecorder,
@@ -28,6 +27,7 @@ from weft.core.bind import get_grad
 from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, type_of
 from weft.ir.graph import Value
+from weft.ir.sizes import local_sizes
 from weft.ir.types import TensorType
 from weft.ops.control import SCAN, WHILE
 from weft.ops.stacks import zero_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.dims import dims_in
 from weft.core.bind import quietly
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op
+from weft.ir.sizes import size_names
 from weft.ir.types import StackType, TensorType, Type
 
 #: Values of a graph whose numbers are known where it is recorded.
@@ -194,45 +194,6 @@ def reached_inputs(graph: Graph, active: set[Value], outputs: Sequence[bool]) ->
         if not reached.isdisjoint(node.outputs):
             reached.update(value for value in node.inputs if value in active)
     return [value in reached for value in graph.inputs]
-
-
-def local_sizes(graph: Graph) -> set[str]:
-    """The names of sizes that depend on values computed in a graph: nobody outside knows them."""
-    found: set[str] = set()
-    for node in graph.nodes:
-        if node.op.data_shape:
-            given = size_names(node.inputs)
-            found |= size_names(node.outputs) - given
-    return found
-
-
-def size_names(values: Sequence[Value]) -> set[str]:
-    names: set[str] = set()
-    for value in values:
-        kind = value.type.innermost if isinstance(value.type, StackType) else value.type
-        if isinstance(kind, TensorType):
-            for size in dims_in(kind.shape):
-                names.update(size.names)
-    return names
-
-
-def bare_names(value: Value) -> set[str]:
-    """The sizes that an array of this type tells: those that stand in its shape by themselves."""
-    kind = value.type
-    if not isinstance(kind, TensorType):
-        return set()
-    return {str(size) for size in dims_in(kind.shape) if len(size.names) == 1} & size_names([value])
-
-
-def sizes_named(nodes: Sequence[Node]) -> set[str]:
-    """The names of sizes in the attributes of nodes, also of nested ones."""
-    found: set[str] = set()
-    for node in nodes:
-        for size in dims_in(node.attrs):
-            found.update(size.names)
-        for graph in node.graphs:
-            found |= sizes_named(graph.nodes)
-    return found
 
 
 def needs_box(value: Value, operands: Sequence[Value]) -> bool:

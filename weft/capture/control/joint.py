@@ -16,13 +16,7 @@ from weft.autodiff.doubt import Doubts
 from weft.base import dtypes
 from weft.base.device import CPU
 from weft.base.errors import GradientError
-from weft.capture.control.gradient_flow import (
-    bare_names,
-    is_smooth,
-    local_sizes,
-    size_names,
-    sizes_named,
-)
+from weft.capture.control.gradient_flow import is_smooth
 from weft.capture.control.nested import Border, NestedRecorder, check_effects, set_inputs
 from weft.capture.control.node import replay, replay_node
 from weft.capture.recorder import GraphRecorder
@@ -34,6 +28,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.failing import cannot_fail
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import OPS, Trait
+from weft.ir.sizes import bare_names, local_sizes, sizes_named
 from weft.ir.types import TOKEN, StackType, TensorType, Type
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 
@@ -63,7 +58,8 @@ class Halves:
         used += [value for value in (*self.gradients, *self.doubts) if value is not None]
         found = [value for value in dict.fromkeys(used) if value not in made]
         given = [value for value in self.cotangents if value is not None]
-        return found + self._sized(size_names([*found, *given]))
+        told = [bare_names(value) for value in (*found, *given)]
+        return found + self._sized(set().union(*told))
 
     def _sized(self, known: set[str]) -> list[Value]:
         """Values that tell sizes of the forward half which the other names, but nothing has."""
@@ -228,11 +224,14 @@ def _no_larger(one: Type, two: Type) -> bool:
 def invariant_values(graph: Graph, consts: set[Value]) -> set[Value]:
     """What depends on constants of a loop only: it is the same in all iterations.
 
-    Not what may fail: there may be no iteration.
+    Not what may fail: there may be no iteration. And not what has a size that only an iteration
+    knows.
     """
     found = set(consts)
+    hidden = local_sizes(graph)
     for node in graph.nodes:
-        if all(value in found for value in node.inputs) and cannot_fail(node):
+        same = all(value in found for value in node.inputs) and cannot_fail(node)
+        if same and (not hidden or hidden.isdisjoint(sizes_named([node]))):
             found.update(node.outputs)
     return found
 

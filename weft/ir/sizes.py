@@ -1,0 +1,56 @@
+"""Symbolic sizes in a graph: which names values have, and who tells what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.dims import dims_in
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Trait
+from weft.ir.types import StackType, TensorType
+
+
+def local_sizes(graph: Graph) -> set[str]:
+    """The names of sizes that nobody outside of a graph knows.
+
+    They depend on values that are computed in it, or on what lies on a stack.
+    """
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.op.data_shape or Trait.STACK in node.op.traits:
+            given = size_names([value for value in node.inputs if _is_tensor(value)])
+            found |= size_names([value for value in node.outputs if _is_tensor(value)]) - given
+    return found
+
+
+def _is_tensor(value: Value) -> bool:
+    return isinstance(value.type, TensorType)
+
+
+def size_names(values: Sequence[Value]) -> set[str]:
+    names: set[str] = set()
+    for value in values:
+        kind = value.type.innermost if isinstance(value.type, StackType) else value.type
+        if isinstance(kind, TensorType):
+            for size in dims_in(kind.shape):
+                names.update(size.names)
+    return names
+
+
+def bare_names(value: Value) -> set[str]:
+    """The sizes that an array of this type tells: those that stand in its shape by themselves."""
+    kind = value.type
+    if not isinstance(kind, TensorType):
+        return set()
+    return {str(size) for size in dims_in(kind.shape) if len(size.names) == 1} & size_names([value])
+
+
+def sizes_named(nodes: Sequence[Node]) -> set[str]:
+    """The names of sizes in the attributes of nodes, also of nested ones."""
+    found: set[str] = set()
+    for node in nodes:
+        for size in dims_in(node.attrs):
+            found.update(size.names)
+        for graph in node.graphs:
+            found |= sizes_named(graph.nodes)
+    return found
