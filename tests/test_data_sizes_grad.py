@@ -232,7 +232,7 @@ def products_in_a_loop(x: Any) -> Any:
 def a_list_of_sums(x: Any) -> Any:
     parts = []
     for k in range(2):
-        parts.append(x[x > 0.1 * k].sum())
+        parts.append(x[x > 0.1 * k].sum())  # noqa: PERF401
     return weft.stack(parts).prod()
 
 
