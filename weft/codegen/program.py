@@ -159,8 +159,8 @@ class _GraphWriter:
         self._copy_results()
         f.do("ret i32 0")
         steps = [
-            Step(group, kernels, self.nested.get(group, []), self.grouping.why)
-            for group, _, kernels in self.work
+            Step(group, kernels, self.nested.get(group, []), self.grouping.why, buffers)
+            for group, buffers, kernels in self.work
         ]
         results = self.grouping.results
         return GraphCode(self.name, self.graph, results, memory, self.results, steps, pairs)

@@ -45,12 +45,14 @@ class Step:
     kernels   the functions that do it, one after the other
     nested    the functions of the graphs in its node, where that is control flow
     why       for each of its nodes, why it is here: see `weft.schedule.reasons`
+    buffers   what the kernels are given: values, None for memory of their own, `RUN` for the run
     """
 
     group: Group
     kernels: list[Kernel]
     nested: list[GraphCode]
     why: Mapping[Node, Any]
+    buffers: list[Any]
 
     @property
     def kind(self) -> str:

@@ -235,6 +235,11 @@ class Module:
     def has(self, name: str) -> bool:
         return name in self._functions
 
+    def expose(self, name: str) -> None:
+        """Let a function be seen from outside of the module."""
+        function = self._functions[name]
+        function.result = function.result.removeprefix("internal ")
+
     def declare(self, result: str, name: str, params: str, attrs: str = "") -> str:
         """The name of an intrinsic or a function from elsewhere, to be called as `@name`."""
         self._declared[name] = f"declare {result} @{name}({params}) {attrs}".rstrip()

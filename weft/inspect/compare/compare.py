@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from weft.compile import BACKENDS
 from weft.core.tensor import Tensor
 from weft.inspect.compare.close import Tolerance, distance
 from weft.inspect.compare.eager import Stream, forward_finding, gradient_finding
+from weft.inspect.compare.kernels import KernelComparison, compare_kernels
 from weft.inspect.compare.locate import Finding, in_code, in_passes
 from weft.inspect.compare.report import Comparison, Row
 from weft.inspect.compare.runs import GraphRun, noted_runs, replayed
@@ -46,14 +47,33 @@ MODES: dict[str, Callable[[Function], Function]] = {
 }
 
 
+@overload
 def compare(
     function: Function,
     *args: Any,
+    by: Literal["mode"] = "mode",
+    backends: Sequence[str] = ...,
+    rtol: float | None = ...,
+    atol: float | None = ...,
+    **kwargs: Any,
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    function: Function, *args: Any, by: Literal["kernel"], **kwargs: Any
+) -> KernelComparison: ...
+
+
+def compare(
+    function: Function,
+    *args: Any,
+    by: str = "mode",
     backends: Sequence[str] = tuple(MODES),
     rtol: float | None = None,
     atol: float | None = None,
     **kwargs: Any,
-) -> Comparison:
+) -> Comparison | KernelComparison:
     """Run a function in several modes, and name the first op where they differ, with its line.
 
     Each mode starts from the same state: arguments, parameters, optimizers, random numbers and all
@@ -75,6 +95,9 @@ def compare(
     >>> [row.mode for row in report.rows]
     ['eager', 'trace', 'source', 'interpret', 'native']
 
+    by          "mode", or "kernel": then each kernel of the native program is run by itself on what
+                the interpreter computed before it, and the first is named that is off by more than
+                rounding explains
     backends    the modes; the first is what the others are held against
     rtol, atol  how far apart numbers may be; by default as far as roundings of their dtype are
 
@@ -84,8 +107,11 @@ def compare(
     if unknown or len(backends) < 2:
         known = ", ".join(f'"{name}"' for name in MODES)
         raise RangeError(f"no two modes: {unknown or backends}", op="compare", hint=known)
+    if by not in ("mode", "kernel"):
+        raise RangeError(f"nothing is compared by {by!r}", op="compare", hint='"mode", "kernel"')
     plain = function.function if isinstance(function, Traced) else function
-    return _Comparing(plain, args, kwargs, Tolerance(rtol, atol)).run(backends)
+    comparing = _Comparing(plain, args, kwargs, Tolerance(rtol, atol))
+    return comparing.kernels() if by == "kernel" else comparing.run(backends)
 
 
 class _Outcome:
@@ -122,6 +148,17 @@ class _Comparing:
                 row.finding = self._located(mode, found, "eager" in modes)
             report.rows.append(row)
         self.state.restore()
+        return report
+
+    def kernels(self) -> KernelComparison:
+        """Each kernel of the native programs by itself."""
+        found = self._outcome("native")
+        if found.error is not None and not found.runs:
+            raise found.error
+        report = compare_kernels(_name(self.function), found.runs)
+        self.state.restore()
+        if found.error is not None:
+            report.notes.append(f"the call raises {type(found.error).__name__}: {found.error}")
         return report
 
     def _outcome(self, mode: str) -> _Outcome:

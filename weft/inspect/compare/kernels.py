@@ -1,0 +1,286 @@
+"""`weft.compare(f, by="kernel")`: every kernel of a program on the interpreter's numbers.
+
+A native program is right to rounding, and programs may amplify roundings. So each kernel is run by
+itself, on what the interpreter computed before it, and held against what the interpreter computes
+there: it may differ by as much as rounding can explain (`bounds.py`), and no more. What one kernel
+does wrong does not reach the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.codegen.scheduled import numbered
+from weft.codegen.steps import GraphCode, Step
+from weft.core.bind import bind
+from weft.core.grad_mode import no_grad
+from weft.core.tensor import Tensor, wrap
+from weft.inspect.compare.bounds import SAMPLES, Bounds, jittered
+from weft.inspect.compare.close import Tolerance
+from weft.inspect.compare.locate import Finding, first_difference
+from weft.inspect.compare.runs import Event, GraphRun, replayed, silently
+from weft.inspect.frames import LOOPS, loops_text
+from weft.inspect.watch.births import summary
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.interpret import run_node
+from weft.ir.types import TensorType
+from weft.runtime.executable import Runs
+from weft.runtime.interpreted import InterpretedProgram
+from weft.runtime.kernels import Kernels
+from weft.runtime.native import NativeProgram
+from weft.runtime.specialized import SpecializedProgram
+
+__all__ = ["KernelComparison", "KernelRow", "compare_kernels"]
+
+Array = np.ndarray[Any, Any]
+#: How often the graph of a branch or body is gone through, at most, in one run of its node.
+MOST_ROUNDS = 64
+#: Results of a whole program may be off by so many times what roundings of its inputs change.
+FAR = 64
+
+
+@dataclass(slots=True)
+class KernelRow:
+    """One kernel.
+
+    number   as in the scheduled graph: 0, or 1.0.2 in a nested graph
+    ops      what it computes
+    runs     how often it was run
+    ratio    the largest difference that was seen, in terms of the bound: above 1 is wrong
+    """
+
+    number: str
+    name: str
+    ops: str
+    runs: int = 0
+    ratio: float = 0.0
+    finding: Finding | None = None
+
+    @property
+    def status(self) -> str:
+        if self.finding is not None:
+            return "wrong"
+        return "right" if self.runs else "not run"
+
+
+@dataclass
+class KernelComparison:
+    """What `weft.compare(f, by="kernel")` gives; true where no kernel is wrong.
+
+    notes   what was not looked at, and why
+    """
+
+    name: str
+    rows: list[KernelRow] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    whole: Finding | None = None
+
+    @property
+    def same(self) -> bool:
+        return self.first is None
+
+    @property
+    def first(self) -> Finding | None:
+        """The first kernel that is wrong, in the order in which they run."""
+        return next((row.finding for row in self.rows if row.finding is not None), self.whole)
+
+    def __bool__(self) -> bool:
+        return self.same
+
+    def __str__(self) -> str:
+        lines = [("kernel", "", "", "runs", "error / bound", "ops")]
+        for row in self.rows:
+            ratio = f"{row.ratio:.2g}" if row.runs else ""
+            lines.append((row.number, row.name, row.status, str(row.runs), ratio, row.ops))
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+        pairs = [zip(line, widths, strict=True) for line in lines]
+        shown = ["  ".join(cell.ljust(width) for cell, width in pair).rstrip() for pair in pairs]
+        shown.insert(0, f"{self.name}, kernel by kernel")
+        shown += self.notes
+        if self.first is not None:
+            shown.append("the first that is wrong:" if self.whole is None else "wrong:")
+            shown += [f"  {line}" for line in str(self.first).splitlines()]
+        return "\n".join(shown)
+
+    def __repr__(self) -> str:
+        wrong = sum(row.finding is not None for row in self.rows)
+        return f"<comparison of {self.name}: {len(self.rows)} kernels, {wrong} wrong>"
+
+
+def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
+    """The kernels of all programs that a call ran."""
+    report = KernelComparison(name)
+    known: dict[int, _Checking] = {}
+    for run in runs:
+        program = _program_of(run)
+        if not isinstance(program, NativeProgram):
+            why = program.reason if isinstance(program, InterpretedProgram) else "no machine code"
+            report.notes.append(f"{run.executable.name} is interpreted: {why}")
+            continue
+        if id(program) not in known:
+            prefix = f"{run.executable.name}: " if known else ""
+            known[id(program)] = _Checking(program, report, prefix)
+        known[id(program)].check(run)
+    return report
+
+
+def _program_of(run: GraphRun) -> Runs:
+    program = run.executable.program
+    if isinstance(program, SpecializedProgram):
+        wanted = [getattr(x, "type", None) for x in run.inputs]
+        for found in program.programs:
+            if [value.type for value in found.graph.inputs] == wanted:
+                return found
+    return program
+
+
+class _Checking:
+    """The kernels of one program."""
+
+    def __init__(self, program: NativeProgram, report: KernelComparison, prefix: str) -> None:
+        self.kernels = Kernels(program)
+        self.report = report
+        self.rows: dict[int, KernelRow] = {}
+        for number, _, step in numbered(self.kernels.code):
+            names = [kernel.name for kernel in step.kernels if kernel.name]
+            if names:
+                ops = " ".join(node.op.name for node in step.group.in_order())
+                row = KernelRow(f"{prefix}{number}", ", ".join(names), ops)
+                self.rows[id(step)] = row
+                report.rows.append(row)
+
+    def check(self, run: GraphRun) -> None:
+        graph = self.kernels.code.graph
+        wanted = self._graph(self.kernels.code, run.inputs, [])
+        difference = first_difference(wanted, run.outputs, Tolerance())
+        if difference is None or self.report.first is not None:
+            return
+        if not _explained(graph, run.inputs, wanted, run.outputs):
+            note = "each kernel by itself is right: memory or control flow between them is not"
+            self.report.whole = Finding("code", "return", None, (), difference.text, note)
+
+    def _graph(
+        self, code: GraphCode, inputs: list[Any], loops: list[tuple[Node, int]]
+    ) -> list[Any]:
+        outputs, events = replayed(code.graph, inputs)
+        numbers = _Numbers(code, inputs, [event for event in events if event.depth == 0])
+        for step in code.steps:
+            if id(step) in self.rows:
+                self._step(step, numbers, loops)
+            elif step.nested:
+                self._nested(step, numbers.events[step.nodes[0]], loops)
+        return outputs
+
+    def _nested(self, step: Step, event: Event, loops: list[tuple[Node, int]]) -> None:
+        by_graph = {code.graph: code for code in step.nested}
+        rounds: dict[Any, int] = {}
+        for graph, given in event.inner:
+            count = rounds[graph] = rounds.get(graph, -1) + 1
+            if graph not in by_graph or count >= MOST_ROUNDS:
+                continue
+            inside = [*loops, (event.node, count)] if event.node.op.name in LOOPS else loops
+            self._graph(by_graph[graph], given, inside)
+
+    def _step(self, step: Step, numbers: _Numbers, loops: list[tuple[Node, int]]) -> None:
+        row = self.rows[id(step)]
+        row.runs += 1
+        if row.finding is not None:
+            return
+        with silently():
+            status, made = self.kernels.call(step, numbers.array)
+            bounds = Bounds(step.group, numbers.array)
+        where = [f"kernel {row.name} ({row.ops})", loops_text(loops)]
+        note = "; ".join(part for part in where if part)
+        if status:
+            row.finding = _finding(step, step.nodes[0], numbers, f"it fails: status {status}", note)
+            return
+        for value, got in made.items():
+            if value not in step.outputs:
+                continue
+            text = self._differs(row, numbers.array(value), got, bounds.of(value))
+            if text:
+                node = value.node or step.nodes[0]
+                row.finding = _finding(step, node, numbers, text, note)
+                return
+
+    def _differs(self, row: KernelRow, wanted: Array, got: Array, bound: Array) -> str:
+        """How a result is wrong; nothing where rounding explains it."""
+        floating = wanted.dtype.kind in "fcV"
+        wide: Any = np.complex128 if wanted.dtype.kind == "c" else np.float64
+        x, y = (wanted.astype(wide), got.astype(wide)) if floating else (wanted, got)
+        with np.errstate(all="ignore"):
+            same = (x == y) | (np.isnan(x) & np.isnan(y) if floating else False)
+            apart = np.where(same, 0.0, np.abs(x.astype(wide) - y.astype(wide)))
+            wrong = ~same & ~(apart <= bound)
+            known = apart[(apart > 0) & (bound > 0)] / bound[(apart > 0) & (bound > 0)]
+        if known.size:
+            row.ratio = max(row.ratio, float(np.nanmax(known)))
+        if not wrong.any():
+            return ""
+        row.ratio = max(row.ratio, np.inf if not known.size else row.ratio)
+        first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        at = f" at {[int(i) for i in first]}" if wrong.ndim else ""
+        count = f"{int(wrong.sum())} of {wrong.size} elements: " if wrong.ndim else ""
+        values = f"{wanted[first]!s} and {got[first]!s}{at}"
+        return f"{count}{values}, where rounding explains {bound[first]:.2g}"
+
+
+def _explained(
+    graph: Graph, inputs: Sequence[Any], wanted: Sequence[Any], got: Sequence[Any]
+) -> bool:
+    """Whether roundings of the inputs change the results of a graph as much as they differ."""
+    rng = np.random.default_rng(0)
+    pairs = [i for i, x in enumerate(wanted) if isinstance(x, Tensor)]
+    spread = {i: np.zeros(wanted[i].shape) for i in pairs}
+    with np.errstate(all="ignore"):
+        for _ in range(SAMPLES):
+            near = [wrap(jittered(rng, x._data)) if isinstance(x, Tensor) else x for x in inputs]
+            moved, _ = replayed(graph, near)
+            for i in pairs:
+                spread[i] = np.fmax(spread[i], _apart(wanted[i]._data, moved[i]._data))
+        return all(
+            bool((_apart(wanted[i]._data, got[i]._data) <= FAR * spread[i].max(initial=0)).all())
+            for i in pairs
+            if Tolerance().difference(wanted[i]._data, got[i]._data) is not None
+        )
+
+
+def _apart(a: Array, b: Array) -> Array:
+    wide: Any = np.complex128
+    same = (a == b) | ((a != a) & (b != b))
+    return np.where(same, 0.0, np.abs(a.astype(wide) - b.astype(wide)))
+
+
+def _finding(step: Step, node: Node, numbers: _Numbers, text: str, note: str) -> Finding:
+    roots = [value for value in step.reads() if isinstance(value.type, TensorType)]
+    operands = tuple(summary(numbers.value(value)) for value in roots)
+    location = node.location or step.nodes[0].location
+    return Finding("code", node.op.name, location, operands, text, note)
+
+
+class _Numbers:
+    """What the interpreter gives for the values of a graph; copies of the schedule's own, too."""
+
+    def __init__(self, code: GraphCode, inputs: Sequence[Any], events: Sequence[Event]) -> None:
+        self.events = {event.node: event for event in events}
+        self._known: dict[Value, Any] = dict(zip(code.graph.inputs, inputs, strict=True))
+        for event in events:
+            self._known.update(zip(event.node.outputs, event.outputs, strict=True))
+
+    def value(self, value: Value) -> Any:
+        if value not in self._known:
+            node = value.node
+            assert node is not None
+            with no_grad():
+                made = run_node(node, [self.value(other) for other in node.inputs], bind)
+            self._known.update(zip(node.outputs, made, strict=True))
+        return self._known[value]
+
+    def array(self, value: Value) -> Array:
+        found = self.value(value)
+        assert isinstance(found, Tensor)
+        return np.asarray(found._data)

@@ -1,0 +1,90 @@
+"""The kernels of a program, each to be called by itself: `weft.compare(f, by="kernel")` does."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.codegen.cache import Code, cached
+from weft.codegen.contract import RUN
+from weft.codegen.steps import Step
+from weft.codegen.target import host
+from weft.codegen.text import Module
+from weft.ir.graph import Value
+from weft.ir.types import TensorType
+from weft.runtime.native import NativeProgram
+from weft.runtime.threads import parallel_address, poll_address, pool_address
+
+__all__ = ["Kernels"]
+
+_KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Kernels:
+    """The code of a program, generated once more so that its kernels can be called.
+
+    code   what the program does, step by step
+    """
+
+    def __init__(self, program: NativeProgram) -> None:
+        made, self.code = program.generate(Module(host()))
+        names = [name for _, code in self.code.walk() for name in code.kernels if name]
+        for name in names:
+            made.module.expose(name)
+        self._library = cached(None, lambda: Code(made.module.text(), names)).library
+        self._constants = [np.ascontiguousarray(literal.array) for literal in made.constants]
+        addresses = [array.ctypes.data for array in self._constants] or [0]
+        self._table = (ctypes.c_void_p * len(addresses))(*addresses)
+        given = {
+            "pool": pool_address(),
+            "parallel": parallel_address(),
+            "poll": poll_address(),
+            "constants": ctypes.addressof(self._table),
+        }
+        self._run = (ctypes.c_void_p * len(RUN))(*[given.get(word, 0) for word in RUN])
+
+    def call(
+        self, step: Step, array_of: Callable[[Value], np.ndarray[Any, Any]]
+    ) -> tuple[int, dict[Value, np.ndarray[Any, Any]]]:
+        """Run the kernels of a step on the arrays of its operands: the status of the one that
+        failed, and the arrays of the results, which were filled with 0xFF before."""
+        held: list[Any] = []
+        addresses: list[int] = []
+        results: dict[Value, np.ndarray[Any, Any]] = {}
+        for value in step.buffers:
+            array: Any = None
+            if value is RUN:
+                addresses.append(ctypes.addressof(self._run))
+                continue
+            if value is None:
+                array = np.full(step.room + 64, 0xFF, np.uint8)
+            elif value in step.outputs or value in step.group.written:
+                if value not in results:
+                    results[value] = _unwritten(value)
+                array = results[value]
+            elif isinstance(value.type, TensorType) and value not in _made(step):
+                array = np.ascontiguousarray(array_of(value))
+            held.append(array)
+            addresses.append(0 if array is None else array.ctypes.data)
+        args = (ctypes.c_void_p * len(addresses))(*addresses)
+        for kernel in step.kernels:
+            function = _KERNEL(self._library.address(kernel.name))
+            status = function(ctypes.addressof(args), 0, kernel.items)
+            if status:
+                return status, results
+        return 0, results
+
+
+def _made(step: Step) -> set[Value]:
+    """What the nodes of a step compute; what is no output is asked for by nobody."""
+    return {value for node in step.nodes for value in node.outputs}
+
+
+def _unwritten(value: Value) -> np.ndarray[Any, Any]:
+    kind = value.tensor_type
+    array = np.empty(kind.shape, kind.dtype.numpy)
+    array.reshape(-1).view(np.uint8).fill(0xFF)
+    return array
