@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from weft.base.errors import RangeError
+
 PREFIX = "WEFT_"
 
 
@@ -25,6 +27,21 @@ def cache_dir() -> Path:
 def backend() -> str:
     """What runs compiled functions that do not say: WEFT_BACKEND, else "native"."""
     return os.environ.get("WEFT_BACKEND") or "native"
+
+
+#: The ways to run machine code, each of which relies on less than the one before it.
+CALLS = ("machine", "ctypes", "interpret")
+
+
+def call() -> str | None:
+    """How compiled functions are called: WEFT_CALL, one of `CALLS`; None: as well as it goes."""
+    asked = os.environ.get("WEFT_CALL")
+    if not asked:
+        return None
+    if asked not in CALLS:
+        known = ", ".join(CALLS)
+        raise RangeError(f"WEFT_CALL is {asked!r}", op="compile", hint=f"one of {known}")
+    return asked
 
 
 def check() -> bool:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Image", "NotLoaded"]
+__all__ = ["Image", "NotExecutable", "NotLoaded"]
 
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8  # kinds of sections
 _WRITE, _ALLOC = 1, 2  # flags of sections
@@ -24,6 +24,10 @@ _ADDRESS, _DISTANCE = 1, 24  # relocations: R_X86_64_64, R_X86_64_PC64
 
 class NotLoaded(Exception):
     """An object file that is not of the kind that is known here."""
+
+
+class NotExecutable(Exception):
+    """The system gives no memory that code can be run in."""
 
 
 @dataclass(slots=True)
@@ -190,7 +194,7 @@ def _map(size: int) -> int:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     found = _process().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if found is None or found == ctypes.c_void_p(-1).value:
-        raise NotLoaded(os.strerror(ctypes.get_errno()))
+        raise NotExecutable(os.strerror(ctypes.get_errno()))
     return int(found)
 
 
@@ -200,4 +204,4 @@ def _unmap(base: int, size: int) -> None:
 
 def _protect(base: int, size: int) -> None:
     if size and _process().mprotect(base, size, mmap.PROT_READ | mmap.PROT_EXEC):
-        raise NotLoaded(os.strerror(ctypes.get_errno()))
+        raise NotExecutable(os.strerror(ctypes.get_errno()))

@@ -13,13 +13,22 @@ from typing import Any, ClassVar
 
 from weft.base.errors import InternalError
 from weft.codegen import llvm
-from weft.codegen.elf import Image, NotLoaded
+from weft.codegen.elf import Image, NotExecutable, NotLoaded
 from weft.codegen.llvm_passes import run_passes, short_code_generation
 from weft.codegen.parsed import parsed
 from weft.codegen.split import split
 from weft.codegen.target import Target, host
 
-__all__ = ["Library", "assembly", "build", "link", "object_code", "object_codes", "optimized"]
+__all__ = [
+    "CannotLoad",
+    "Library",
+    "assembly",
+    "build",
+    "link",
+    "object_code",
+    "object_codes",
+    "optimized",
+]
 
 #: How long a part of a text is at least that is compiled in a thread of its own, and how many.
 PART_SIZE, MOST_PARTS = 40_000, 4
@@ -35,6 +44,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
+
+
+class CannotLoad(InternalError):
+    """Machine code that was made cannot be put into memory, or not be run there."""
 
 
 def load_llvm() -> None:
@@ -111,6 +124,8 @@ def link(code: Sequence[bytes], exports: Sequence[str], target: Target | None = 
     try:
         image = Image(code, exports)
         return Library(image.addresses, image.close)
+    except NotExecutable as reason:
+        raise CannotLoad(f"there is no memory to run code in: {reason}", op="native") from None
     except NotLoaded:  # other machines; LLVM also knows what is wrong
         return _linked_by_llvm(code, exports, target or host())
 
@@ -221,7 +236,7 @@ def _linked_by_llvm(code: Sequence[bytes], exports: Sequence[str], target: Targe
         try:
             tracker = builder.link(jit, f"weft{next(_numbers)}")
         except RuntimeError as error:
-            raise InternalError(f"LLVM cannot link: {error}", op="native") from None
+            raise CannotLoad(f"LLVM cannot link: {error}", op="native") from None
 
     def close() -> None:
         with _lock:

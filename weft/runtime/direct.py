@@ -26,8 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.errors import InternalError
 from weft.codegen.cache import Code, Request, cached
-from weft.core.tensor import Tensor
+from weft.codegen.jit import CannotLoad
+from weft.core.ownership import proven
+from weft.core.tensor import Tensor, wrap
 from weft.runtime.call_code import (
     EXPORTS,
     FIELDS,
@@ -38,7 +41,9 @@ from weft.runtime.call_code import (
     table_bytes,
 )
 from weft.runtime.delivery import LISTED, VALUE
+from weft.runtime.memory import room
 from weft.runtime.places import places
+from weft.runtime.rungs import rung
 
 __all__ = ["Plan", "Result", "direct", "entry", "lend"]
 
@@ -93,11 +98,16 @@ _ENTRY = ctypes.CFUNCTYPE(
 _METHODS: list[_MethodDef] = []
 
 
-def direct(plan: Plan) -> Callable[[list[Any]], list[Any]] | None:
-    """The function that runs a program; None where it cannot be had."""
-    ready = _ready()
+def direct(plan: Plan, reuses: bool | None = None) -> Callable[[list[Any]], list[Any]] | None:
+    """The function that runs a program; None where it cannot be had.
+
+    `reuses`: whether arrays of inputs and of earlier results are used again; None: where that can
+    be relied on."""
+    ready = _ready() if rung() == "machine" else None
     if ready is None:
         return None
+    if reuses is None:
+        reuses = _relied_on()
     method, empty = ready.method, ready.empty
     rows = (ctypes.c_int64 * max(1, len(RESULT) * len(plan.results)))()
     table = (ctypes.c_int64 * len(FIELDS))()
@@ -106,9 +116,10 @@ def direct(plan: Plan) -> Callable[[list[Any]], list[Any]] | None:
         sizes = (ctypes.c_ssize_t * max(1, len(result.shape)))(*result.shape)
         kind = np.dtype(result.dtype)
         kept += [sizes, kind]
-        place = (result.in_place, len(result.shape), ctypes.addressof(sizes), id(kind))
+        in_place = result.in_place if reuses else -1
+        place = (in_place, len(result.shape), ctypes.addressof(sizes), id(kind))
         size = math.prod(result.shape) * kind.itemsize
-        again = result.role != VALUE and result.in_place < 0 and size <= MOST_AGAIN
+        again = reuses and result.role != VALUE and in_place < 0 and size <= MOST_AGAIN
         rows[i * len(RESULT) : (i + 1) * len(RESULT)] = [*place, result.role, result.to, again]
     spares: list[Any] = [None] * (SPARES * len(plan.results) + 1)  # of this length for good
     kept.append(spares)
@@ -138,7 +149,7 @@ def entry(
 ) -> tuple[Callable[..., int], Any] | None:
     """A function `(plan, id(inputs), id(outputs), memory) -> status` that runs a program on two
     lists of arrays, and the plan, whose address it takes; None where it cannot be had."""
-    ready = _ready()
+    ready = _ready() if rung() == "machine" else None
     if ready is None:
         return None
     tables = table_bytes(inputs, outputs)
@@ -148,7 +159,7 @@ def entry(
 
 def call_request() -> list[Request]:
     """The code of calls, where it is not there yet."""
-    found = None if _ready.cache_info().currsize else _request()
+    found = None if _ready.cache_info().currsize or rung() != "machine" else _request()
     return [] if found is None else [found]
 
 
@@ -174,7 +185,10 @@ def _ready() -> _Ready | None:
     request = _request()
     if request is None:
         return None
-    library = cached(*request).library
+    try:
+        library = cached(*request).library
+    except CannotLoad:
+        return None
     library.keep()
     method = _MethodDef(b"call", library.address("weft_call"), _FASTCALL, b"Run a program.")
     _METHODS.append(method)
@@ -189,3 +203,57 @@ def _numpy_function(number: int) -> int:
     numpy_core: Any = importlib.import_module("numpy._core._multiarray_umath")
     table = get(numpy_core._ARRAY_API, None)
     return int((ctypes.c_void_p * (number + 1)).from_address(table)[number] or 0)
+
+
+# --- whether it tells right who holds an array ---------------------------------------------------
+
+
+@functools.cache
+def _relied_on() -> bool:
+    """Whether calls tell right who holds the array of an input, an earlier result, and its array:
+    tried with calls of a program that does nothing."""
+    return proven(_written_in_place) and proven(_tensor_used_again) and proven(_array_used_again)
+
+
+def _tried(inputs: int, result: Result) -> tuple[Callable[[list[Any]], list[Any]], Any]:
+    """A call, and what it needs to live."""
+    ready = _ready()
+    assert ready is not None
+
+    def failed(status: int, _inputs: list[Any]) -> Any:
+        raise InternalError(f"a call that does nothing gives {status}")
+
+    call = direct(Plan(ready.nothing, 0, inputs, [result], failed), reuses=True)
+    memory, owner = room(table_bytes(inputs, 1))
+    lend(call, memory)
+    assert call is not None
+    return call, owner
+
+
+def _written_in_place(others: int) -> bool:
+    call, _owner = _tried(1, Result((1,), np.float64, 0, VALUE, 0))
+    tensor = wrap(np.empty(1))
+    held, before = [tensor._data] * others, id(tensor._data)
+    call([tensor])
+    del held
+    return id(tensor._data) == before
+
+
+def _tensor_used_again(others: int) -> bool:
+    call, _owner = _tried(0, Result((1,), np.float64))
+    found = call([])
+    held, before = [found[0]] * others, id(found[0])
+    del found
+    again = id(call([])[0]) == before
+    del held
+    return again
+
+
+def _array_used_again(others: int) -> bool:
+    call, _owner = _tried(0, Result((1,), np.float64))
+    found = call([])
+    held, before = [found[0]._data] * others, id(found[0]._data)
+    del found
+    again = id(call([])[0]._data) == before
+    del held
+    return again

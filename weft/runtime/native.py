@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import time
@@ -16,7 +17,7 @@ from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
 from weft.codegen.contract import CHECKS, SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
-from weft.codegen.jit import load_llvm
+from weft.codegen.jit import CannotLoad, load_llvm
 from weft.codegen.text import Module
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -36,6 +37,7 @@ from weft.runtime.keys import code_key
 from weft.runtime.late import checked_program, generators
 from weft.runtime.memory import no_room, no_room_for_stacks, room
 from weft.runtime.outputs import Outputs
+from weft.runtime.rungs import no_machine_code, rung, warn_no_machine_code
 from weft.runtime.specialized import SpecializedProgram, may_specialize
 from weft.runtime.stacks import NativeStack, Owner
 from weft.runtime.threads import (
@@ -70,6 +72,9 @@ def native(
     """
     if check is None:
         check = config.check()
+    if rung() == "interpret":
+        reason = no_machine_code() or "WEFT_CALL says so"
+        return InterpretedProgram(optimized() if optimized else graph, reason)
     if optimized is not None and names_of_inputs(graph):
         graph, optimized = optimized(), None
     if may_specialize(graph):
@@ -79,15 +84,26 @@ def native(
         return made(graph, written, optimized, passes)
     except NotNative as reason:
         return InterpretedProgram(optimized() if optimized else graph, str(reason))
+    except CannotLoad as reason:
+        warn_no_machine_code(reason.message)
+        return InterpretedProgram(optimized() if optimized else graph, reason.message)
 
 
 def make_ready(compiles: bool = False) -> None:
     """Load what every program needs, as one is going to run; and LLVM, if it must be compiled."""
-    prepare([*pool_request(), *call_request()])
-    pool_address()
+    if rung() == "interpret":
+        return
+    with contextlib.suppress(CannotLoad):  # who needs it says so
+        _load_common()
     if compiles:
         generators()
         load_llvm()
+
+
+def _load_common() -> None:
+    with contextlib.suppress(CannotLoad):  # calls can do without theirs; who cannot says so next
+        prepare([*pool_request(), *call_request()])
+    pool_address()
 
 
 class NativeProgram:
@@ -121,7 +137,7 @@ class NativeProgram:
         key = None if self.clock is not None else code_key(graph, optimized, passes)
         if self.check and key is not None:
             key = b"checked\n" + key
-        make_ready()
+        _load_common()
         loaded = cached(key, self._code)
         self.seconds |= loaded.seconds
         self.library = loaded.library
