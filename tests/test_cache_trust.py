@@ -100,7 +100,7 @@ def test_functions_work_without_the_folder(place: Path, tmp_path: Path) -> None:
     place.chmod(0o777)
     code = (
         "import weft\n"
-        "f = weft.compile(lambda x: x * 2, capture='trace')\n"
+        "f = weft.compile(lambda x: x * 2, capture='trace', backend='native')\n"
         "print(f(weft.ones(3)), f(weft.ones(3) * 2))\n"
     )
     script = tmp_path / "script.py"

@@ -176,7 +176,7 @@ try:
     sys.exit(77)
 except elf.NotExecutable:
     pass
-f = weft.compile(lambda x: x * 2 + 1)
+f = weft.compile(lambda x: x * 2 + 1, backend="native")
 print(f(weft.ones(2)).numpy().tolist(), f(weft.zeros(2)).numpy().tolist())
 """
 
