@@ -140,8 +140,9 @@ class Mapping(Level):
                 f"Python asks a mapped tensor ({tensor.type}, for each of {self.size} elements) "
                 f"for its value ({question})",
                 op="vmap",
-                hint="elements may answer differently: use weft.where(condition, a, b) or "
-                "weft.cond(condition, f, g, x) instead of if, and weft.while_loop instead of while",
+                hint="elements may answer differently: compile it, weft.compile(weft.vmap(f)); or "
+                "use weft.where(condition, a, b) or weft.cond(condition, f, g, x) instead of if, "
+                "and weft.while_loop instead of while",
             )
         return self.below(tensor)
 

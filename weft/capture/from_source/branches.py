@@ -102,6 +102,7 @@ def record_if(
 
     Of the variables `cells`, only those that are `live` are used afterwards.
     """
+    hooks.flow.asked += 1
     split: set[int] = set()  # lists of which no graph can hold both contents
     for _ in range(MOST_LISTS):
         try:

@@ -7,13 +7,15 @@ also with random numbers, and what it costs is what such a loop costs in compile
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.levels import left
 from weft.autodiff.transforms.vmap import Mapping
-from weft.base.errors import CaptureError
+from weft.base.errors import CaptureError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.capture.control.agree import line_of
+from weft.capture.control.gradient_flow import local_sizes
 from weft.capture.control.nested import NestedRecorder, stand_in
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.journal import Journal, Variable
@@ -70,7 +72,7 @@ class _ElementLoop(RecordedLoop):
         self.results = [result_of(x) for x in found]
         assert self.journal is not None
         if not touches_only_its_own(self.hooks, self.journal, (function, args, kwargs)):
-            raise CaptureError("it writes to Python objects from outside", op="vmap")
+            raise CaptureError("a Python object from outside is written to", op="vmap")
 
     def tensors_of_results(self) -> list[Tensor]:
         return [x for x in self.results if isinstance(x, Tensor)]
@@ -80,12 +82,24 @@ class _ElementLoop(RecordedLoop):
         ys = self.tensors_of_results()
         self.opaque = self.opaque or unfollowed(ys, nested.start)
         values = [nested.value_of(y) for y in ys]
+        self._check_sizes(nested, ys)
         nested.graph.outputs = (*nested.graph.outputs, *values)
+
+    def _check_sizes(self, nested: NestedRecorder, ys: Sequence[Tensor]) -> None:
+        local = local_sizes(nested.graph)
+        for y in ys:
+            if any(local.intersection(getattr(size, "names", ())) for size in y.shape):
+                raise ShapeError(
+                    f"a result is {y.type}{line_of(y, self.body)}: its size depends on values, and "
+                    "may differ from element to element",
+                    op="vmap",
+                    hint="give all elements one size, by a mask or by padding",
+                )
 
     def emit(self, rows: list[Tensor], size: int) -> list[Tensor]:
         """The results of all elements, side by side."""
         if any(not isinstance(state.tensor, StateTensor) for state in self.tensors.states):
-            raise CaptureError("it writes to tensors from outside", op="vmap")
+            raise CaptureError("a tensor from outside is written to", op="vmap")
         operands, pinned, consts = self._operands()
         carries = len(operands) - consts
         attrs = {"consts": consts, "carries": carries, "length": size, "reverse": False}

@@ -2,8 +2,9 @@
 
 Its own `if` and `while` on tensors cannot be recorded on the level of the transform. So it is
 recorded by itself first, for one element and without tangents. If values decide in its graph which
-way it goes, that graph is run on the level, by the rules of the transform; if not, or if it does
-more than compute a result, the function itself runs there.
+way it goes, that graph is run on the level, by the rules of the transform; or, where masks cannot
+do what it does for all elements of a `vmap` at once, for one element after the other. If nothing is
+to be decided, or if it writes something, the function itself runs there.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from weft.base.errors import CaptureError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.level_run import LevelRun, decides, maskable
 from weft.capture.control.nested import NestedRecorder, close, graph_recorder
+from weft.capture.from_source.attempt import Attempt
 from weft.capture.from_source.element_loop import one_by_one, result_of, touches_only_its_own
 from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.run import Unreachable
 from weft.capture.from_source.tokens import tokens
+from weft.capture.watch.origin import MISSING
 from weft.core.tensor import StateTensor, Tensor
 
 if TYPE_CHECKING:
@@ -34,7 +37,16 @@ class _AsItIs(Exception):
 
 
 class _OneByOne(Exception):
-    """Each element needs a run of its own."""
+    """Each element needs a run of its own; `draws`: for random numbers, perhaps only for them."""
+
+    def __init__(self, draws: bool = False) -> None:
+        self.draws = draws
+
+
+WRITES = (
+    "it writes to tensors or Python objects from outside: return what it writes instead, then each "
+    "element can go its own way"
+)
 
 
 def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,21 +57,41 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
         level = innermost_level()
         if not isinstance(level, (Mapping, Forward)):
             return function(*args, **kwargs)
+        reason = ""
+        cause = None
         try:
             return _by_its_graph(hooks, level, function, args, kwargs)
-        except _OneByOne:
+        except _OneByOne as way:
             assert isinstance(level, Mapping)
-            return one_by_one(hooks, level, function, args, kwargs)
+            found = _by_masks(hooks, level, function, args, kwargs) if way.draws else MISSING
+            return one_by_one(hooks, level, function, args, kwargs) if found is MISSING else found
         except ClosedLevel:
             raise
+        except _AsItIs as way:
+            reason = str(way)
         except (Exception, Unreachable) as error:  # what is wrong shows where it runs itself
-            reason = error if isinstance(error, WeftError) else None
+            cause = error if isinstance(error, WeftError) else None
         try:
             return function(*args, **kwargs)
         except CaptureError as error:
-            raise error from reason
+            error.hint = reason or error.hint
+            raise error from cause
 
     return run
+
+
+def _by_masks(
+    hooks: SourceHooks, level: Mapping, function: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """The function itself, as it draws in a `vmap` that is not captured; MISSING: Python asks."""
+    with left(level):
+        attempt = Attempt(hooks, ())
+    try:
+        with attempt:
+            return function(*args, **kwargs)
+    except CaptureError:
+        attempt.undo()
+        return MISSING
 
 
 def _by_its_graph(
@@ -68,7 +100,7 @@ def _by_its_graph(
     leaves, spec = tree_flatten((args, kwargs))
     given = [x for x in leaves if isinstance(x, Tensor) and level.has(x)]
     flow = hooks.flow
-    before, logged = flow.leveled, len(flow.mixed.log)
+    before, logged = (flow.leveled, flow.asked), len(flow.mixed.log)
     with left(level):
         here = graph_recorder()
         if here is None:
@@ -86,9 +118,9 @@ def _by_its_graph(
                 found, shape = tree_flatten(function(*inner, **named))
                 results = [result_of(x) for x in found]
                 if not touches_only_its_own(hooks, journal, (function, inner, named)):
-                    raise _AsItIs
+                    raise _AsItIs(WRITES)
                 made = [nested.value_of(x) for x in results if isinstance(x, Tensor)]
-                _check_way(level, nested, flow.leveled != before)
+                _check_way(level, nested, (flow.leveled, flow.asked) != before)
         finally:
             flow.close()
             journal.undo()
@@ -100,15 +132,21 @@ def _by_its_graph(
     return tree_unflatten(shape, [next(outputs) if isinstance(x, Tensor) else x for x in results])
 
 
-def _check_way(level: Level, nested: NestedRecorder, leveled: bool) -> None:
-    """How a function is to be run whose graph for one element is recorded; if not by that graph."""
+def _check_way(level: Level, nested: NestedRecorder, chose: bool) -> None:
+    """How a function is to be run whose graph for one element is recorded; if not by that graph.
+
+    chose   whether Python or a transform in it asked a tensor which way to go
+    """
+    graph = nested.graph
     states = nested.changes()
-    if not leveled and not decides(nested.graph):
+    acts = bool(states) or tokens.get(nested) is not None
+    chose = chose or decides(graph)
+    if not chose and (acts or not maskable(graph) or not any(node.graphs for node in graph.nodes)):
         raise _AsItIs
     if any(not isinstance(state.tensor, StateTensor) for state in states):
+        raise _AsItIs(WRITES)
+    if isinstance(level, Mapping):
+        if acts or not maskable(graph):
+            raise _OneByOne(bool(states))
+    elif acts:
         raise _AsItIs
-    if not isinstance(level, Mapping):
-        if states or tokens.get(nested) is not None:
-            raise _AsItIs
-    elif states or not maskable(nested.graph):
-        raise _OneByOne
