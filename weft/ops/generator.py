@@ -8,10 +8,13 @@ the numbers that eager code would have drawn. Which number comes of which state 
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -150,7 +153,36 @@ def _new_state(key: int, device: Device) -> Tensor:
     state = StateTensor()
     state._data = family_for(device).from_numpy(array, device)
     state._node = None
+    _states[id(state)] = state
     return state
+
+
+#: The states of all generators that there are.
+_states: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+class Draws:
+    """What all generators held at some time: to draw the same numbers once more."""
+
+    def __init__(self) -> None:
+        self._held = [(state, _copied(state._data)) for state in list(_states.values())]
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Draw what was drawn after that time; generators are where they were when it is over."""
+        now = [(state, _copied(state._data)) for state, _ in self._held]
+        for state, data in self._held:
+            state._data = _copied(data)
+        try:
+            yield
+        finally:
+            for state, data in now:
+                state._data = data
+
+
+def _copied(data: Any) -> Any:
+    """An array of its own: compiled code writes a state where it lies."""
+    return data.copy() if isinstance(data, np.ndarray) else data
 
 
 def _entropy() -> int:

@@ -8,6 +8,7 @@ have nothing to do with each other, so the gradient for each of them is that of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.autodiff.call import link
 from weft.autodiff.node import Barrier
@@ -19,6 +20,7 @@ from weft.autodiff.transforms.vmap import Mapping
 from weft.core.grad_mode import mode, set_grad_enabled
 from weft.core.tensor import Tensor, wrap
 from weft.ops.creation import zeros
+from weft.ops.generator import Draws
 
 __all__: list[str] = []
 
@@ -44,18 +46,11 @@ def call_whole(
     if level.region is not None:
         with left(level):
             inputs = [level.region.entered(x) for x in inputs]
-    enabled = mode.enabled
     given = [twin(x) for x in inputs]
+    moving = [i for i, x in enumerate(given) if mode.enabled and _moves(level, x)]
     level.lower_states()
-    with left(level), set_grad_enabled(enabled and level.linked):
-        below = [
-            level.whole(x) if on else level.below(x) for x, on in zip(given, spread, strict=True)
-        ]
-        results = whole(below)
-    made = [level.element(y, True) for y in results]
-    if enabled:
-        _give_history(level, whole, given, spread, made)
-    return made
+    call = _Call(level, whole, given, spread, moving)
+    return call.results(call.run)
 
 
 def spreads(level: Mapping, x: Tensor) -> bool:
@@ -67,42 +62,94 @@ def _moves(level: Mapping, x: Tensor) -> bool:
     return is_float(x) and level.has(x) and x._node is not None
 
 
-def _give_history(
-    level: Mapping,
-    whole: Whole,
-    inputs: Sequence[Tensor],
-    spread: Sequence[bool],
-    results: Sequence[Tensor],
-) -> None:
-    moving = [i for i, x in enumerate(inputs) if _moves(level, x)]
-    outs = [i for i, y in enumerate(results) if is_float(y)]
-    if not outs:
-        return
-    behind = [level.below(results[i])._node for i in outs]
-    captured = wrap(results[outs[0]]._data)
-    captured._node = _Captured((), [node for node in behind if node is not None])
-    if not moving and not captured._node.edges:
-        return
+class _Call:
+    """One such call.
 
-    def pulled(given: Sequence[Tensor]) -> list[Tensor]:
-        """From inputs and the cotangents of results to the cotangents of inputs."""
-        primals, cotangents = list(given[: len(inputs)]), list(given[len(inputs) :])
+    moving   the numbers of the inputs that have a history on the level
+    """
 
-        def of_moving(*some: Tensor) -> list[Tensor]:
-            taken = list(primals)
-            for i, x in zip(moving, some, strict=True):
+    def __init__(
+        self,
+        level: Mapping,
+        whole: Whole,
+        inputs: Sequence[Tensor],
+        spread: Sequence[bool],
+        moving: Sequence[int],
+    ) -> None:
+        self.level = level
+        self.whole = whole
+        self.inputs = inputs
+        self.spread = spread
+        self.moving = moving
+        self.draws = Draws() if moving else None
+        self.pull: Callable[[list[Tensor]], Sequence[Tensor]] | None = None
+
+    def results(self, run: Whole) -> list[Tensor]:
+        """What `run` gives for all elements, on the level."""
+        level = self.level
+        enabled = mode.enabled
+        with left(level), set_grad_enabled(enabled and level.linked):
+            below = [
+                level.whole(x) if on else level.below(x)
+                for x, on in zip(self.inputs, self.spread, strict=True)
+            ]
+            made = [level.element(y, True) for y in run(below)]
+        if enabled:
+            self._link(made)
+        return made
+
+    def run(self, below: Sequence[Tensor]) -> list[Tensor]:
+        """The call itself; what its backward needs is kept."""
+        if not self.moving:
+            return self.whole(below)
+        found, self.pull, others = self._differentiated(below, self.whole)
+        made = iter(found)
+        return [next(made) if y is None else y for y in others]
+
+    def _differentiated(self, below: Sequence[Tensor], whole: Whole) -> Any:
+        """Floating results, what pulls their cotangents back, and the others in their places."""
+
+        def of_moving(*some: Tensor) -> tuple[list[Tensor], list[Tensor | None]]:
+            taken = list(below)
+            for i, x in zip(self.moving, some, strict=True):
                 taken[i] = x
-            found = whole(taken)
-            return [found[i] for i in outs]
+            results = whole(taken)
+            others = [None if is_float(y) else y for y in results]
+            return [y for y in results if is_float(y)], others
 
-        return list(vjp(of_moving, *[primals[i] for i in moving])[1](cotangents))
+        return vjp(of_moving, *[below[i] for i in self.moving], has_aux=True)
 
-    def backward(cotangents: Sequence[Tensor]) -> list[Tensor | None]:
-        found: list[Tensor | None] = []
-        if moving:
-            given = [*inputs, *cotangents]
-            found += call_whole(level, pulled, given, [*spread, *[True] * len(outs)])
+    def _link(self, results: Sequence[Tensor]) -> None:
+        level = self.level
+        outs = [y for y in results if is_float(y)]
+        if not outs:
+            return
+        behind = [level.below(y)._node for y in outs]
+        captured = wrap(outs[0]._data)
+        captured._node = _Captured((), [node for node in behind if node is not None])
+        sources = [*[self.inputs[i] for i in self.moving], captured]
+        if self.moving or captured._node.edges:
+            link("Compiled", sources, outs, self._backward, self._backward)
+
+    def _backward(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+        found: list[Tensor] = []
+        if self.moving:
+            given = [*self.inputs, *map(twin, cotangents)]
+            moving = [i for i, x in enumerate(given) if mode.enabled and _moves(self.level, x)]
+            spread = [*self.spread, *[True] * len(cotangents)]
+            call = _Call(self.level, self._pulled, given, spread, moving)
+            found = call.results(call.run if self.pull is None else self._kept)
         return [*found, zeros((), dtype=cotangents[0].dtype)]
 
-    sources = [*[inputs[i] for i in moving], captured]
-    link("Compiled", sources, [results[i] for i in outs], backward, backward)
+    def _kept(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """What `_pulled` gives, of what the call kept."""
+        assert self.pull is not None
+        return list(self.pull(list(given[len(self.inputs) :])))
+
+    def _pulled(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """From inputs and the cotangents of results to those of inputs, computed once more."""
+        count = len(self.inputs)
+        assert self.draws is not None
+        with self.draws.again():
+            pull = self._differentiated(given[:count], self.whole)[1]
+        return list(pull(list(given[count:])))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.autodiff.transforms.levels import left
 from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
@@ -121,22 +121,34 @@ def one_by_one(
 ) -> Any:
     """What a function gives for all elements of a `vmap`; on its level."""
     leaves, spec = tree_flatten((args, kwargs))
-    mapped = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and level.mapped(x)]
-    given = [level.below(x) if isinstance(x, Tensor) else x for x in leaves]
-    rows = [given[i] for i in mapped]
-    with left(level):
+    tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
+    spread = [spreads(level, leaves[i]) for i in tensors]
+    mapped = {i for i, on in zip(tensors, spread, strict=True) if on}
+    structure: Any = None
+    constants: list[Any] = []
+
+    def whole(inputs: Sequence[Tensor]) -> list[Tensor]:
+        nonlocal structure, constants
+        given = list(leaves)
+        for i, x in zip(tensors, inputs, strict=True):
+            given[i] = x
+        rows = [given[i] for i in sorted(mapped)]
         loop = _ElementLoop(hooks, function)
         loop.python.length = level.size
         loop.python.rows = rows
 
         def step(nested: NestedRecorder) -> None:
             one = list(given)
-            for i, row in zip(mapped, rows, strict=True):
-                kind = type_of(row)
-                one[i] = nested.carried(kind.like(shape=kind.shape[1:]), row._node is not None)
+            for i in sorted(mapped):
+                kind = type_of(given[i])
+                row = kind.like(shape=kind.shape[1:])
+                one[i] = nested.carried(row, given[i]._node is not None)
             loop.run(function, *tree_unflatten(spec, one))
 
         loop.settle(step)
-        ys = iter(loop.emit(rows, level.size))
-    found = [level.element(next(ys), True) if isinstance(x, Tensor) else x for x in loop.results]
-    return tree_unflatten(loop.structure, found)
+        structure = loop.structure
+        constants = [None if isinstance(x, Tensor) else (x,) for x in loop.results]
+        return loop.emit(rows, level.size)
+
+    made = iter(call_whole(level, whole, [leaves[i] for i in tensors], spread))
+    return tree_unflatten(structure, [next(made) if x is None else x[0] for x in constants])
