@@ -15,7 +15,7 @@ from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
-from weft.capture.control.gradient_flow import local_sizes
+from weft.ir.sizes import local_sizes
 from weft.capture.control.nested import NestedRecorder, stand_in
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.journal import Journal, Variable
