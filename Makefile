@@ -1,6 +1,7 @@
 # make demo      a tour of Weft
 # make test      lint, then all tests
 # make lint      ruff and mypy
+# make checked   programs, views and compositions in check mode (docs/native.md), all of them
 # make bench     speed and memory, side by side with PyTorch, JAX and NumPy (docs/benchmarks.md)
 # make fuzz      two minutes of random graphs and programs, with a new seed (docs/fuzzing.md)
 # make generate  write the files that come from the op cards: docs/ops.md, weft/core/methods.pyi
@@ -14,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q
 
-.PHONY: demo test lint bench fuzz generate clean distclean
+.PHONY: demo test lint checked bench fuzz generate clean distclean
 
 demo: $(VENV)/.weft-run
 	@$(BIN)/weft demo
@@ -27,6 +28,11 @@ lint: $(VENV)/.weft-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+checked: $(VENV)/.weft-test
+	WEFT_CHECK=1 WEFT_CHECK_ALL=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto \
+	  tests/test_check_mode.py tests/test_native_programs.py tests/test_native_views.py \
+	  tests/test_native_compositions.py tests/test_control_flow_table.py
 
 bench: $(VENV)/.weft-bench
 	$(BIN)/python benchmarks/import_time.py

@@ -66,6 +66,13 @@ def one_too_far(f: Function, x: str, out: str, _own: str) -> None:
     _copy(f, x, out, 1)
 
 
+def into_another_buffer(f: Function, x: str, out: str, _own: str) -> None:
+    """The result lies 256 bytes behind the operand."""
+    _copy(f, x, out, 0)
+    value = f(f"load float, ptr {_at(f, x, 64 + 5)}, align 4")
+    f.do(f"store float {value}, ptr {out}, align 4")
+
+
 def one_before(f: Function, x: str, out: str, _own: str) -> None:
     _copy(f, x, out, -1)
 
@@ -96,7 +103,7 @@ def gather_beyond(f: Function, x: str, out: str, _own: str) -> None:
     name = f.module.declare(
         "<2 x float>", "llvm.masked.gather.v2f32.v2p0", "<2 x ptr>, <2 x i1>, <2 x float>"
     )
-    places = f(f"getelementptr float, ptr {x}, <2 x i64> <i64 3, i64 {N + 4}>")
+    places = f(f"getelementptr float, ptr {x}, <2 x i64> <i64 3, i64 {N + 100}>")
     on = "<2 x i1> <i1 true, i1 true>"
     value = f(
         f"call <2 x float> @{name}(<2 x ptr> align 4 {places}, {on}, <2 x float> zeroinitializer)"
@@ -125,6 +132,14 @@ def beyond_the_stack(f: Function, x: str, out: str, _own: str) -> None:
     room = f.var("float", count=8, align=16)
     f.do(f"store float 0.0, ptr {_at(f, room, '%end')}")
     f.do(f"store float 0.0, ptr {_at(f, room, f('add i64 %end, 7'))}")
+
+
+def into_another_array(f: Function, x: str, out: str, _own: str) -> None:
+    _copy(f, x, out, 0)
+    rooms = [f.var("float", count=64, align=64) for _ in range(2)]
+    for room in rooms:
+        for place in ("%end", f("mul i64 %end, 80"), f("mul i64 %end, -16")):
+            f.do(f"store float 0.0, ptr {_at(f, room, place)}")
 
 
 def beyond_a_constant(f: Function, x: str, out: str, _own: str) -> None:
@@ -179,6 +194,7 @@ def fails_for_nothing(f: Function, x: str, out: str, _own: str) -> None:
 #: What the error says of each.
 FAULTS: dict[Body, str] = {
     one_too_far: r"reads 4 bytes outside .* at byte 160 of f32\[40\], which has 160 bytes",
+    into_another_buffer: r"reads 4 bytes outside .* at byte 276 of f32\[40\], which has 160",
     one_before: r"reads 4 bytes outside .* at byte -4 of f32\[40\], which has 160 bytes",
     writes_beyond: r"writes 4 bytes outside .* at byte 160 of f32\[40\]",
     vector_beyond: r"reads 32 bytes outside .* at byte 144 of f32\[40\].* load <8 x float>",
@@ -188,6 +204,7 @@ FAULTS: dict[Body, str] = {
     clears_beyond: r"writes 160 bytes outside .* at byte 4 of f32\[40\]",
     beyond_its_own: r"writes 8 bytes outside .* at byte 128 of its own memory, which has 128",
     beyond_the_stack: r"writes 4 bytes outside",
+    into_another_array: r"writes 4 bytes outside .* an array of its function",
     beyond_a_constant: r"reads 4 bytes outside .* load i32",
     in_a_function_of_its_own: r"reads 4 bytes outside .* at byte 160 .* in planted: ",
     writes_what_it_reads: r"writes 4 bytes to a buffer that it may only read: at byte 0 of f32",
@@ -280,6 +297,7 @@ def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
             weft.compile(lambda x: x + 1, backend="native", **given)(weft.ones(2))
         return made[0]
 
+    monkeypatch.delenv("WEFT_CHECK", raising=False)
     assert kind() is NativeProgram
     assert kind(check=True) is CheckedProgram
     assert kind(check=True, capture="trace") is CheckedProgram

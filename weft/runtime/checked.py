@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import InternalError
-from weft.codegen.checks.frames import ENTRIES, FAULTS, KERNEL, NOTED, UNWRITTEN
+from weft.codegen.checks.frames import ENTRIES, FAULTS, KERNEL, NOTED, OWN, UNWRITTEN
 from weft.codegen.contract import CHECKS, RUN, Status
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
@@ -109,11 +109,10 @@ class CheckedProgram(NativeProgram):
         place = checking.module.places[at]
         verb = "writes" if _writes(place.instruction) else "reads"
         entries = [frame[i : i + 2] for i in range(ENTRIES, len(frame), 3)]
-        near = _nearest(call.buffers, entries, address, size)
-        text = (
-            f"{verb} {size} bytes {FAULTS[fault]}: {near}, in {place.function}: {place.instruction}"
-        )
-        return _error(call, text, place.location)
+        known = [(value, *entry) for value, entry in zip(call.buffers, entries, strict=False)]
+        where = _place(known, place.entry, address, size)
+        text = f"{verb} {size} bytes {FAULTS[fault]}: {where}"
+        return _error(call, f"{text}, in {place.function}: {place.instruction}", place.location)
 
 
 def _writes(instruction: str) -> bool:
@@ -122,18 +121,18 @@ def _writes(instruction: str) -> bool:
     )
 
 
-def _nearest(
-    buffers: Sequence[Any], entries: Sequence[Sequence[int]], address: int, size: int
-) -> str:
-    """Which buffer an access is meant for, most likely, and where it is in it."""
-    known = [(value, *entry) for value, entry in zip(buffers, entries, strict=False) if entry[0]]
-    if not known:
-        return f"at address {address:#x}, with no buffers at all"
+def _place(buffers: Sequence[tuple[Any, int, int]], entry: int, address: int, size: int) -> str:
+    """Where an access is: in the buffer that it is meant for, or the nearest if nobody knows."""
 
-    def away(entry: Any) -> int:
-        _, first, beyond = entry
-        return max(int(first) - address, address + size - int(beyond), 0)
+    def away(buffer: tuple[Any, int, int]) -> int:
+        _, first, beyond = buffer
+        return max(first - address, address + size - beyond, 0)
 
+    if entry >= OWN:
+        return "an array of its function, or a constant"
+    known = [buffer for buffer in buffers if buffer[1]]
+    if entry:
+        known = [buffers[entry - 1]]
     value, first, beyond = min(known, key=away)
     return f"at byte {address - first} of {_named(value)}, which has {beyond - first} bytes"
 

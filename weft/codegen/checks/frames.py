@@ -13,6 +13,9 @@ A table of i64 words:
 
 The table of a kernel's call has the buffers of the call. A function that a kernel consists of adds
 one with its own arrays on the stack and the constants of the module that it reads.
+
+Where the code says which buffer a pointer was made of, only that one counts. Its number then is
+1 + i for entry i of the kernel's table, and OWN + i for entry i of the function's own.
 """
 
 from __future__ import annotations
@@ -21,18 +24,19 @@ from collections.abc import Sequence
 
 from weft.codegen.text import Function
 
-__all__ = ["BEYOND", "ENTRIES", "FAULTS", "MISALIGNED", "NOTED", "READ_ONLY", "UNWRITTEN"]
-__all__ += ["Entry", "frame_words", "write_frame"]
+__all__ = ["BEYOND", "ENTRIES", "FAULTS", "MISALIGNED", "NOTED", "OWN", "READ_ONLY"]
+__all__ += ["UNWRITTEN", "Entry", "frame_words", "write_frame"]
 
 PARENT, COUNT, KERNEL, FAULT, ADDRESS, BYTES, PLACE, ENTRIES = range(8)
 BEYOND, MISALIGNED, READ_ONLY, UNWRITTEN = range(1, 5)
 FAULTS = {
-    BEYOND: "outside of the buffers that it was given",
+    BEYOND: "outside of the buffer or array",
     MISALIGNED: "at an address that is not aligned as its code says",
     READ_ONLY: "to a buffer that it may only read",
     UNWRITTEN: "not written",
 }
 
+OWN = 1 << 24
 #: Words of `@check_fault`: the number of a call, and as much of its table as there is room for.
 NOTED = 1 + ENTRIES + 3 * 256
 

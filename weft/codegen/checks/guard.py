@@ -8,8 +8,10 @@
     void @check.fill(ptr p, i64 bytes, i64 word, i64 step)    poison
     i64 @check.scan.N(ptr p, i64 count, i64 word, i64 step)   the first element with poison, or -1
 
-`how` is 1 for writes, plus twice the alignment. A wrong access is noted in the table of the
-kernel's call and goes to `@check.sink`: nothing is damaged, and the kernel ends as it would.
+`how` is 1 for writes, plus twice the alignment, plus 2**32 times the entry of the buffer that the
+pointer was made of (see `frames`): only that one counts then, and 0 is any. A wrong access is noted
+in the table of the kernel's call and goes to `@check.sink`: nothing is damaged, and the kernel ends
+as it would.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from weft.codegen.checks.frames import (
     FAULT,
     KERNEL,
     MISALIGNED,
+    OWN,
     PARENT,
     PLACE,
     READ_ONLY,
@@ -90,22 +93,32 @@ def _fault(module: Module) -> None:
     start = f("ptrtoint ptr %p to i64")
     end = f(f"add i64 {start}, %bytes")
     writes = f("trunc i64 %how to i1")
+    align = f(f"lshr i64 {f('and i64 %how, 4294967295')}, 1")
+    entry = f("lshr i64 %how, 32")
+    is_any = f(f"icmp eq i64 {entry}, 0")
+    is_own = f(f"icmp uge i64 {entry}, {OWN}")
+    base = f(f"select i1 {is_own}, i64 {OWN}, i64 1")
+    number = f(f"select i1 {is_any}, i64 0, i64 {f(f'sub i64 {entry}, {base}')}")
     table, kind = f.var("ptr", "%frame"), f.var("i64", str(BEYOND))
     head, known, noted = (f.fresh(word) for word in ("head", "known", "noted"))
     f.jump(head)
     f.block(head)
     now = f.get("ptr", table)
     _return_where(f, f(f"icmp eq ptr {now}, null"), "i64 0")  # not in a kernel
-    with f.loop("0", f(f"load i64, ptr {_word(f, now, COUNT)}")) as i:
-        entry = _word(f, now, f(f"add i64 {f(f'mul i64 {i}, 3')}, {ENTRIES}"))
-        first, beyond, writable = (f(f"load i64, ptr {_word(f, entry, word)}") for word in range(3))
+    kernel = f(f"icmp ne i64 {f(f'load i64, ptr {_word(f, now, KERNEL)}')}, 0")
+    here = f(f"select i1 {is_own}, i1 {f(f'icmp eq ptr {now}, %frame')}, i1 {kernel}")
+    one = f(f"select i1 {here}, i64 {f(f'add i64 {number}, 1')}, i64 0")
+    count = f(f"load i64, ptr {_word(f, now, COUNT)}")
+    with f.loop(number, f(f"select i1 {is_any}, i64 {count}, i64 {one}")) as i:
+        row = _word(f, now, f(f"add i64 {f(f'mul i64 {i}, 3')}, {ENTRIES}"))
+        first, beyond, writable = (f(f"load i64, ptr {_word(f, row, word)}") for word in range(3))
         inside = f(
             f"and i1 {f(f'icmp uge i64 {start}, {first}')}, {f(f'icmp ule i64 {end}, {beyond}')}"
         )
         with f.when(inside):
             allowed = f(f"or i1 {f(f'xor i1 {writes}, true')}, {f(f'icmp ne i64 {writable}, 0')}")
             with f.when(allowed):
-                low = f(f"sub i64 {f('lshr i64 %how, 1')}, 1")
+                low = f(f"sub i64 {align}, 1")
                 off = f(f"icmp ne i64 {f(f'and i64 {start}, {low}')}, 0")
                 _return_where(f, f(f"xor i1 {off}, true"), "i64 0")
                 f.set("i64", kind, str(MISALIGNED))

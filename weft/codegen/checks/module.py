@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.source import SourceLocation
-from weft.codegen.checks.frames import Entry, frame_words, write_frame
+from weft.codegen.checks.frames import OWN, Entry, frame_words, write_frame
 from weft.codegen.checks.guard import add_guard
 from weft.codegen.checks.instructions import (
     LOAD,
@@ -36,6 +36,7 @@ __all__ = ["CheckedModule", "Place"]
 
 _NAME = re.compile(r"[%@][\w.]+")
 _GLOBAL = re.compile(r"(?:constant|global) ([\[<].*?[\]>]|\w+)")
+_STEP = re.compile(r"^  (%[\w.]+) = getelementptr ([^,]+), ptr ([%@][\w.]+), (?:<.*>|i64) ?(.*)$")
 #: What a function may no longer promise once it has guards.
 _PROMISES = re.compile(r" ?\b(readnone|readonly|willreturn|speculatable|memory\([^)]*\))")
 #: First parameters of functions that belong to the program, not to a kernel.
@@ -49,11 +50,13 @@ class Place:
     """An instruction that touches memory.
 
     location   the user's line that it is for, where the emitter says it
+    entry      the number of the buffer that its pointer was made of, see `frames`; 0: not known
     """
 
     function: str
     instruction: str
     location: SourceLocation | None
+    entry: int
 
 
 class CheckedFunction(Function):
@@ -93,21 +96,23 @@ class CheckedModule(Module):
 
     def text(self) -> str:
         self.places = []
-        guarded = self._guarded()
+        guarded, inner = self._guarded()
         sizes = {name: _size_of_global(line) for name, line in self._globals.items()}
         bodies = []
         for name, function in self._functions.items():
             if name in guarded:
-                bodies.append(_Guarding(self, function, guarded, sizes).text())
+                is_outer = name in self.kernels and name not in inner
+                bodies.append(_Guarding(self, function, guarded, sizes, is_outer).text())
             elif name.startswith((THUNK, "check.")):
                 bodies.append(function.text())
             else:
                 bodies.append(_calling(function.text(), guarded))
         return "\n".join([*self._globals.values(), *self._declared.values(), "", *bodies])
 
-    def _guarded(self) -> set[str]:
-        """The functions that kernels consist of."""
+    def _guarded(self) -> tuple[set[str], set[str]]:
+        """The functions that kernels consist of, and which of them others of them call."""
         found: set[str] = set()
+        inner: set[str] = set()
         todo = [name for name in self.kernels if name in self._functions]
         while todo:
             name = todo.pop()
@@ -119,7 +124,8 @@ class CheckedModule(Module):
                 call = called(line) if "call " in line else None
                 if call is not None and call.name in self._functions:
                     todo.append(call.name)
-        return found
+                    inner.add(call.name)
+        return found, inner
 
 
 def _of_program(function: Function) -> bool:
@@ -152,14 +158,23 @@ class _Guarding:
     """One function of a kernel, with guards."""
 
     def __init__(
-        self, module: CheckedModule, function: Function, guarded: set[str], sizes: dict[str, int]
+        self,
+        module: CheckedModule,
+        function: Function,
+        guarded: set[str],
+        sizes: dict[str, int],
+        is_outer: bool,
     ) -> None:
+        """`is_outer`: whether its `%args` are those of the kernel's call."""
         self.module = module
         self.function = function
         self.guarded = guarded
         self.allocated = {var.name: var.bytes for var in function.variables}
         self.shared: set[str] = set()  # arrays on the stack, and constants, that need an entry
         self.globals = {name: size for name, size in sizes.items() if name != "@check.sink"}
+        #: Pointers by the entry that they were made of, see `frames`.
+        self.origins: dict[str, int] = {}
+        self.slots: dict[str, int] = {"%args": 1} if is_outer else {}  # of `%args`
         self.lines: list[str] = []
         self.count = 0
         self.location: SourceLocation | None = None
@@ -207,6 +222,7 @@ class _Guarding:
             else (name, self.globals[name], False)
             for name in sorted(self.shared)
         ]
+        self.origins |= {name: OWN + i for i, (name, _, _) in enumerate(entries)}
         words = frame_words(len(entries))
         self.variables.append(Variable("%check.frame", f"[{words} x i64]", align=16))
         scratch = Function(self.module, "", "", [], "")
@@ -216,6 +232,7 @@ class _Guarding:
 
     def _line(self, line: str, table: str) -> None:
         plain = self._plain(line)
+        self._find_origin(line)
         if plain is not None and plain not in self.shared:
             self.lines.append(line)
         elif found := LOAD.match(line):
@@ -234,22 +251,35 @@ class _Guarding:
                 raise ValueError(f"check mode knows no such access: {line}")
             self.lines.append(line)
 
+    def _find_origin(self, line: str) -> None:
+        if found := _STEP.match(line):
+            name, kind, base, index = found.groups()
+            if base in self.slots:
+                if kind == "ptr" and index.isdigit():
+                    self.slots[name] = self.slots[base] + int(index)
+            elif base in self.origins:
+                self.origins[name] = self.origins[base]
+        elif (found := LOAD.match(line)) and found[2] == "ptr" and found[3] in self.slots:
+            self.origins[found[1]] = self.slots[found[3]]
+
     def _emit(self, instruction: str) -> str:
         self.count += 1
         name = f"%check.{self.count}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 
-    def _looked_up(self, align: int, writes: bool, line: str, table: str) -> str:
+    def _looked_up(self, pointer: str, align: int, writes: bool, line: str, table: str) -> str:
         """The arguments that all guards end with."""
         place = len(self.module.places)
-        self.module.places.append(Place(self.function.name, line.strip(), self.location))
-        return f"i64 {2 * align + writes}, i64 {place}, ptr {table}"
+        entry = self.origins.get(pointer, 0)
+        self.module.places.append(Place(self.function.name, line.strip(), self.location, entry))
+        how = (entry << 32) + 2 * align + writes
+        return f"i64 {how}, i64 {place}, ptr {table}"
 
     def _access(
         self, pointer: str, kind: str, rest: str, writes: bool, line: str, table: str
     ) -> str:
-        more = self._looked_up(alignment(rest, kind), writes, line, table)
+        more = self._looked_up(pointer, alignment(rest, kind), writes, line, table)
         return self._emit(f"call ptr @check.access(ptr {pointer}, i64 {size_of(kind)}, {more})")
 
     def _call(self, call: Call, line: str, table: str) -> str:
@@ -270,7 +300,7 @@ class _Guarding:
         if not call.name.startswith("llvm.memset"):
             todo.append((call.arguments[1], False))
         for pointer, writes in todo:
-            more = self._looked_up(1, writes, line, table)
+            more = self._looked_up(pointer.split()[-1], 1, writes, line, table)
             bytes_ = self._emit(
                 f"call i64 @check.span(ptr {pointer.split()[-1]}, i64 {bytes_}, {more})"
             )
@@ -285,7 +315,8 @@ class _Guarding:
         bits = self._emit(f"bitcast {mask} to i{lanes}")
         if lanes < 64:
             bits = self._emit(f"zext i{lanes} {bits} to i64")
-        more = self._looked_up(alignment(" ".join(said), element), writes, line, table)
+        align = alignment(" ".join(said), element)
+        more = self._looked_up(pointer, align, writes, line, table)
         size = size_of(element)
         to = self._emit(f"call ptr @check.masked(ptr {pointer}, i64 {size}, i64 {bits}, {more})")
         call.arguments[at] = " ".join([*said, to])
@@ -298,8 +329,9 @@ class _Guarding:
         *said, pointers = call.arguments[at][len(kind) :].split()
         mask = call.arguments[at + 1]
         align = alignment(" ".join(said), element)
+        pointers_of = pointers
         for lane in range(lanes):
-            more = self._looked_up(align, writes, line, table)
+            more = self._looked_up(pointers_of, align, writes, line, table)
             pointer = self._emit(f"extractelement {kind} {pointers}, i64 {lane}")
             on = self._emit(f"extractelement {mask}, i64 {lane}")
             given = f"ptr {pointer}, i1 {on}, i64 {size_of(element)}, {more}"
