@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.dims import dim, substitute
-from weft.base.errors import DTypeError, IndexError
+from weft.base.errors import CaptureError, DTypeError, IndexError
 from weft.core.bind import bind
 from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import StackType, TensorType
+from weft.ops.batching import Attrs, Inputs, Mapped, moved
 from weft.ops.parts import GETITEM
 from weft.ops.stacks import STACK_POP, zero_of
 
@@ -122,6 +123,27 @@ def _stack_of(run: Any, x: Any) -> tuple[Any, ...]:
     return (stack,)
 
 
+# --- batching rules ------------------------------------------------------------------------------
+
+
+def _at(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
+    """One place for all elements."""
+    if mapped[1]:
+        raise CaptureError("elements index a list by different numbers", op="vmap")
+    return bind(op, *inputs, **attrs)
+
+
+def _as_rows(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
+    """The rows of all elements, of which each has its own."""
+    if mapped[-1] and len(mapped) > 1:
+        raise CaptureError("elements have lists of different lengths", op="vmap")
+    return moved(bind(op, *inputs, **attrs), 1, 0)
+
+
+def _of_rows(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
+    return bind(op, moved(inputs[0], 0, 1))
+
+
 # --- cards ---------------------------------------------------------------------------------------
 
 _TRAITS = Trait.STACK | Trait.LINEAR
@@ -131,6 +153,7 @@ LIST_ITEM: Op = Op(
     _item_type,
     _item,
     vjp=(lambda _xp, g, _out, _stack, place: bind(LIST_ONLY, g, place), None),
+    batch=_at,
     traits=_TRAITS,
 )
 LIST_ONLY: Op = Op(
@@ -138,6 +161,7 @@ LIST_ONLY: Op = Op(
     _only_type,
     _only,
     vjp=(lambda _xp, g, _out, _x, place: bind(LIST_ITEM, g, place), None),
+    batch=_at,
     traits=_TRAITS,
 )
 LIST_ROWS: Op = Op(
@@ -145,6 +169,7 @@ LIST_ROWS: Op = Op(
     _rows_type,
     _rows,
     vjp=(lambda _xp, g, _out, _stack, *, size: bind(LIST_OF, g),),
+    batch=_as_rows,
     traits=_TRAITS,
 )
 LIST_ALL: Op = Op(
@@ -152,6 +177,7 @@ LIST_ALL: Op = Op(
     _all_type,
     _all,
     vjp=(lambda _xp, g, _out, _stack, _count: bind(LIST_OF, g), None),
+    batch=_as_rows,
     traits=_TRAITS | Trait.DATA_SHAPE,
 )
 LIST_OF: Op = Op(
@@ -159,6 +185,7 @@ LIST_OF: Op = Op(
     _stack_of_type,
     _stack_of,
     vjp=(lambda _xp, g, _out, x_type: bind(LIST_ROWS, g, size=x_type.shape[0]),),
+    batch=_of_rows,
     traits=_TRAITS,
 )
 

@@ -12,12 +12,14 @@ from typing import Any
 from weft.base.device import Device
 from weft.base.dims import substitute
 from weft.base.dtypes import DType
-from weft.base.errors import DTypeError, IndexError
+from weft.base.errors import CaptureError, DTypeError, IndexError
 from weft.base.shapes import Shape
 from weft.core.bind import bind
 from weft.core.tensor import Tensor
 from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import StackType, TensorType
+from weft.ops.batching import Attrs, Inputs, Mapped, everywhere
+from weft.ops.creation import zeros_like
 
 __all__: list[str] = []
 
@@ -150,6 +152,41 @@ def _unpopped(_xp: Any, g: Any, _out: Any, stack: Any) -> Any:
     return bind(STACK_PUSH, below, top)
 
 
+def _together(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
+    """The batching rule: a stack of what all elements push, and all push and pop at once."""
+    given = [widened(x, m, size) for x, m in zip(inputs, mapped, strict=True)]
+    return bind(op, *given, **attrs)
+
+
+class SharedStack(CaptureError):
+    """A stack that is the same for all elements of a `vmap` would have to differ."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("elements push different values on a stack that they share", op="vmap")
+        self.value = value
+
+
+def widened(x: Tensor, is_mapped: bool, size: int) -> Tensor:
+    """A tensor or a stack for all elements of a mapped axis, also where it is the same for all.
+
+    Of a stack, that can be done as long as it is empty, or one of zeros.
+    """
+    if is_mapped:
+        return x
+    data = x._data
+    while not hasattr(data, "value") and hasattr(data, "tensor"):
+        data = data.tensor._data
+    kind = getattr(getattr(data, "value", None), "type", None)
+    if not isinstance(kind, StackType):
+        return everywhere(x, False, size)
+    made = data.value.node
+    if made is None or made.op not in (STACK_NEW, STACK_ZEROS):
+        raise SharedStack(data.value)
+    attrs = stack_attrs(kind)
+    out: Tensor = bind(made.op, **{**attrs, "shape": (size, *attrs["shape"])})
+    return out
+
+
 _MADE = Trait.CREATION | Trait.STACK
 
 STACK_NEW = Op("stack_new", _new_type, lambda run, **_attrs: ((),), traits=_MADE)
@@ -159,7 +196,8 @@ STACK_PUSH: Op = Op(
     _push_type,
     lambda run, stack, x: ((stack, x),),
     vjp=(_unpushed(0), _unpushed(1)),
-    traits=Trait.STACK | Trait.LINEAR,
+    batch=_together,
+    traits=Trait.STACK | Trait.LINEAR | Trait.JOINT,
 )
 STACK_POP: Op = Op(
     "stack_pop",
@@ -167,14 +205,16 @@ STACK_POP: Op = Op(
     _popped,
     outputs=2,
     vjp=(_unpopped,),
-    traits=Trait.STACK | Trait.LINEAR,
+    batch=_together,
+    traits=Trait.STACK | Trait.LINEAR | Trait.JOINT,
 )
 STACK_ADD = Op(
     "stack_add",
     _add_type,
     lambda run, x1, x2: (Sum(x1, x2),),
     vjp=(lambda _xp, g, _out, _x1, _x2: g, lambda _xp, g, _out, _x1, _x2: g),
-    traits=Trait.STACK | Trait.LINEAR | Trait.COMMUTATIVE,
+    batch=_together,
+    traits=Trait.STACK | Trait.LINEAR | Trait.JOINT | Trait.COMMUTATIVE,
 )
 
 
@@ -193,6 +233,12 @@ def zero_stack(kind: StackType) -> Tensor:
     """A symbolic stack of zeros."""
     out: Tensor = bind(STACK_ZEROS, **stack_attrs(kind))
     return out
+
+
+def zero_like(x: Tensor) -> Tensor:
+    """A zero for a tensor or a symbolic stack."""
+    kind = getattr(getattr(x._data, "value", None), "type", None)
+    return zero_stack(kind) if isinstance(kind, StackType) else zeros_like(x)
 
 
 def zero_of(kind: TensorType | StackType) -> Tensor:

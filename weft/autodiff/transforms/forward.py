@@ -284,7 +284,7 @@ class Linear(Forward):
         out: Any,
     ) -> Sequence[Any]:
         results = out if isinstance(out, tuple) else (out,)
-        return self._note(
+        return self.note(
             lambda given: push(op, values, given, attrs, out),
             tangents,
             list(map(is_float, results)),
@@ -300,9 +300,10 @@ class Linear(Forward):
         def apply(given: Sequence[Tangent]) -> Sequence[Tangent]:
             return Forward.push_custom(self, call, given, outs, saved)
 
-        return self._note(apply, tangents, list(map(is_float, outs)))
+        return self.note(apply, tangents, list(map(is_float, outs)))
 
-    def _note(self, step: LinearMap, tangents: Sequence[Any], floats: list[bool]) -> list[Any]:
+    def note(self, step: LinearMap, tangents: Sequence[Any], floats: list[bool]) -> list[Any]:
+        """Keep the linear map of a call: the places of the tangents of its results."""
         places = self.take(len(floats))
         self.steps.append((step, list(tangents), places))
         return [place if f else None for place, f in zip(places, floats, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from weft.autodiff.transforms.forward import Linearized, jvp
@@ -11,6 +11,7 @@ from weft.autodiff.transforms.trees import (
     FLOATS,
     Function,
     argument_numbers,
+    as_run_by,
     check_callable,
     chosen,
     name_of,
@@ -26,7 +27,8 @@ from weft.core.tensor import Tensor
 from weft.ops.batching import moved
 from weft.ops.creation import eye
 from weft.ops.elementwise import conj
-from weft.ops.shape import reshape
+from weft.ops.shape import reshape, stack
+from weft.ops.stacks import SharedStack
 
 __all__ = ["hessian", "hvp", "jacfwd", "jacobian", "jacrev"]
 
@@ -94,7 +96,7 @@ def hessian(
             [2., 0.]])
     """
     first = _jacobian(fn, argnums, "reverse", has_aux, holomorphic, "hessian")
-    second = _jacobian(first, argnums, "forward", has_aux, holomorphic, "hessian")
+    second = _jacobian(as_run_by(fn, first), argnums, "forward", has_aux, holomorphic, "hessian")
     return transformed(second, fn, "hessian", lambda f: hessian(f, argnums, has_aux, holomorphic))
 
 
@@ -116,7 +118,7 @@ def hvp(fn: Function, primals: Any, tangents: Any) -> Any:
             hint="write weft.hvp(f, (x,), (t,))",
         )
     gradient = grad(fn, argnums=tuple(range(len(primals))))
-    _, product = jvp(gradient, primals, tangents)
+    _, product = jvp(as_run_by(fn, gradient), primals, tangents)
     return product[0] if len(primals) == 1 else product
 
 
@@ -237,7 +239,7 @@ class _Derivatives:
                 given[number] = direction
                 return linear.push(given)
 
-            found = vmap(push)(_unit_vectors(x))
+            found = _at_once(push, _unit_vectors(x))
             columns.append([_shaped(moved(c, 0, c.ndim - 1), c.shape[1:], x) for c in found])
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -250,12 +252,22 @@ class _Derivatives:
             def pull(direction: Tensor, out: Tensor = out) -> list[Tensor]:
                 return run.pull_leaves([out], [direction], keep=True, constant=True)
 
-            found = vmap(pull)(_unit_vectors(out))
+            found = _at_once(pull, _unit_vectors(out))
             if holomorphic:
                 found = [conj(row) for row in found]
             shape = tuple(out.shape)
             rows.append([reshape(r, (*shape, *r.shape[1:])) for r in found])
         return rows
+
+
+def _at_once(linear: Callable[[Tensor], list[Tensor]], directions: Tensor) -> list[Tensor]:
+    """A linear map of all directions: all at once, or, where they cannot, one after the other."""
+    try:
+        found: list[Tensor] = vmap(linear)(directions)
+        return found
+    except SharedStack:
+        rows = [linear(directions[i]) for i in range(directions.shape[0])]
+        return [stack(column) for column in zip(*rows, strict=True)]
 
 
 def _unit_vectors(x: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class Lowering:
 
     def look(self, leaves: Sequence[Any]) -> None:
         """Note where histories of the level come from; none may begin on it."""
-        stack = [x._node for x in leaves if isinstance(x, Tensor) and self.level.has(x)]
+        stack = [x._node for x in leaves if isinstance(x, Tensor)] if self.enabled else []
         seen = set[Node]()
         while stack:
             node = stack.pop()

@@ -28,6 +28,7 @@ from weft.core.grad_mode import enable_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import OPS, DerivativeRule, Op, Trait
 from weft.ops.creation import zeros_like
+from weft.ops.stacks import zero_like
 
 __all__: list[str] = []
 
@@ -69,6 +70,9 @@ def push(
     """The tangents of the results of an op call; None for zero."""
     has = [t is not None and rule_of(op, i)[0] is not None for i, t in enumerate(tangents)]
     given = [t if h else None for t, h in zip(tangents, has, strict=True)]
+    if Trait.JOINT in op.traits:
+        together = _jointly(op, inputs, given, attrs)
+        return together if isinstance(together, tuple) else (together,)
     if not isinstance(out, tuple):
         found = _short_way(op, inputs, given, attrs, out)
         if found is not None:
@@ -92,9 +96,7 @@ def _short_way(
             x.dtype is out.dtype for x, t in zip(inputs, tangents, strict=True) if t is not None
         )
         return _diagonal(op, inputs, tangents, attrs, out) if real else None
-    if Trait.JOINT in op.traits:
-        return _jointly(op, inputs, tangents, attrs)
-    if Trait.LINEAR in op.traits:
+    if Trait.LINEAR in op.traits and not op.data_shape:  # another call has sizes of its own
         parts = []
         for i, t in enumerate(tangents):
             if t is not None:
@@ -142,13 +144,12 @@ def _is_plain(tensors: Sequence[Tangent]) -> bool:
 
 def _jointly(
     op: Op, inputs: Sequence[Tensor], tangents: Sequence[Tangent], attrs: dict[str, Any]
-) -> Tensor:
+) -> Any:
     given = [
-        (zeros_like(x) if is_float(x) else x) if t is None else t
+        (zero_like(x) if is_float(x) else x) if t is None else t
         for x, t in zip(inputs, tangents, strict=True)
     ]
-    made: Tensor = bind(op, *given, **attrs)
-    return made
+    return bind(op, *given, **attrs)
 
 
 def _transposed(

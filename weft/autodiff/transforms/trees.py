@@ -118,6 +118,15 @@ def check_like(
             )
 
 
+def as_run_by(function: Any, made: Function) -> Function:
+    """What a transform made of a function, for another transform to run.
+
+    Where functions are watched, the one that was given knows how such a function is to be run.
+    """
+    prepare = getattr(function, "for_transform", None)
+    return made if prepare is None else prepare(made)
+
+
 def transformed(
     wrapper: Function, function: Any, transform: str, remake: Callable[[Any], Function]
 ) -> Function:

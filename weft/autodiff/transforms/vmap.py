@@ -117,6 +117,8 @@ class Mapping(Level):
         try:
             out = rule_of(op)(op, self.size, mapped, given, attrs)
         except WeftError as error:
+            if Trait.STACK in op.traits:
+                raise
             raise _as_for_one(op, mapped, given, attrs, error) from None
         if isinstance(out, tuple):
             return tuple([self._result(part) for part in out])

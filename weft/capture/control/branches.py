@@ -17,9 +17,6 @@ from weft.autodiff.transforms.control import (
     mapped_switch,
     switch_masks,
 )
-from weft.autodiff.transforms.dual_control import dual_cond
-from weft.autodiff.transforms.forward import Forward
-from weft.autodiff.transforms.levels import Level
 from weft.autodiff.transforms.lowering import Attempt
 from weft.autodiff.transforms.mapped_nodes import chosen_by_each, chosen_once
 from weft.autodiff.transforms.vmap import Mapping
@@ -46,6 +43,7 @@ from weft.capture.control.nested import (
     recorded_level,
 )
 from weft.capture.control.node import BACKWARD, emit, unfollowed
+from weft.capture.control.on_level import on_level
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
 from weft.core.tensor import Tensor
@@ -89,12 +87,14 @@ def cond(
     level = recorded_level()
     if level is not None and isinstance(pred, Tensor):
         with Attempt(level):
+            if not isinstance(level, Mapping):
+                return on_level(lambda: cond(pred, true_fn, false_fn, *operands))
             return _below(
                 level, lambda p, both: cond(p, *both), pred, (true_fn, false_fn), operands, "cond"
             )
-    if is_mapped(pred):
-        return mapped_cond(pred, true_fn, false_fn, operands)
     here = graph_recorder()
+    if here is None and is_mapped(pred):
+        return mapped_cond(pred, true_fn, false_fn, operands)
     if here is None or not isinstance(pred, Tensor):
         return (true_fn if pred else false_fn)(*operands)
     chosen = truth(pred, "cond")
@@ -112,10 +112,12 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     level = recorded_level()
     if level is not None and isinstance(index, Tensor):
         with Attempt(level):
+            if not isinstance(level, Mapping):
+                return on_level(lambda: switch(index, branches, *operands))
             return _below(level, switch, index, branches, operands, "switch")
-    if is_mapped(index):
-        return mapped_switch(index, branches, operands)
     here = graph_recorder()
+    if here is None and is_mapped(index):
+        return mapped_switch(index, branches, operands)
     if here is None or not isinstance(index, Tensor):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     if index.dtype.kind not in ("int", "uint") or index.size != 1:
@@ -125,17 +127,14 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
 
 def _below(
-    level: Level,
+    level: Mapping,
     choose: Callable[..., Any],
     chosen: Tensor,
     branches: Sequence[Callable[..., Any]],
     operands: Any,
     name: str,
 ) -> Any:
-    """A choice in a function that a transform runs, as nodes on the level below."""
-    if isinstance(level, Forward):
-        return dual_cond(level, choose, chosen, branches, operands)
-    assert isinstance(level, Mapping)
+    """A choice in a function that `vmap` runs, as nodes on the level below."""
     if not level.mapped(chosen):
         return chosen_once(level, choose, chosen, branches, operands)
     masks = cond_masks(chosen) if name == "cond" else switch_masks(chosen, len(branches))

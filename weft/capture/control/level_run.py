@@ -6,18 +6,25 @@ choices and loops over all elements in `vmap`, nodes that carry tangents in `jvp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.vmap import DRAWING
+from weft.base.dtypes import int64
+from weft.base.errors import CaptureError
 from weft.capture.control.branches import cond, switch
-from weft.capture.control.loops import scan, while_loop
+from weft.capture.control.closed import described
+from weft.capture.control.level_rules import call_control
+from weft.capture.control.loops import while_loop
+from weft.capture.control.node import specialized
+from weft.capture.control.on_level import use_run
+from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Node
-from weft.ir.interpret import Program
 from weft.ir.op import Trait
-from weft.ir.types import TensorType
-from weft.ops.control import IF, SCAN, SWITCH, WHILE
+from weft.ir.types import StackType, TensorType
+from weft.ops.control import IF, SWITCH, WHILE
+from weft.ops.creation import full
 from weft.ops.effects import CHECK, FAIL
 
 CHOICES = (IF, SWITCH, WHILE)
@@ -26,11 +33,8 @@ _EACH = Trait.STACK | Trait.EFFECT | Trait.DATA_SHAPE
 
 
 def decides(graph: Graph) -> bool:
-    """Whether values decide somewhere in a graph what it does, or whether it fails."""
-    return any(
-        node.op in CHOICES or node.op in (CHECK, FAIL) or any(map(decides, node.graphs))
-        for node in graph.nodes
-    )
+    """Whether a graph has control flow, or values decide whether it fails."""
+    return any(node.graphs or node.op in (CHECK, FAIL) for node in graph.nodes)
 
 
 def maskable(graph: Graph, chosen: bool = False) -> bool:
@@ -54,31 +58,45 @@ class LevelRun(GraphRun):
     """Runs a graph on the level of a transform."""
 
     def _control(self, node: Node, given: list[Any], attrs: Mapping[str, Any]) -> Any:
-        if node.op is IF or node.op is SWITCH:
-            ways = [self._branch(Program(graph)) for graph in node.graphs]
-            if node.op is IF:
-                return cond(given[0], ways[0], ways[1], *given[1:])
-            return switch(given[0], ways, *given[1:])
-        if node.op is WHILE and not attrs["counted"]:
-            condition, body = [Program(graph) for graph in node.graphs]
-            fixed, carry = given[: attrs["consts"]], given[attrs["consts"] :]
-            return while_loop(
-                lambda carry: self(condition, [*fixed, *carry])[0],
-                lambda carry: self(body, [*fixed, *carry]),
-                carry,
+        made = described(node.op, given, specialized(node, given), dict(attrs), node.location)
+        return call_control(made, given, RUN)
+
+
+class _Run:
+    """Runs what rules of transforms run: graphs, and nodes whose way differs."""
+
+    def __call__(self, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return LevelRun(graph).outputs(inputs)
+
+    def differing(self, node: Node, given: Sequence[Tensor]) -> list[Tensor]:
+        graphs = node.graphs
+        if node.op is not WHILE:
+            ways = [lambda *operands, way=graph: self(way, operands) for graph in graphs]
+            found: list[Tensor] = (
+                cond(given[0], *ways, *given[1:])
+                if node.op is IF
+                else switch(given[0], ways, *given[1:])
             )
-        if node.op is SCAN:
-            return self._scan(Program(node.graphs[0]), given, **attrs)
-        return super()._control(node, given, attrs)
+            return found
+        if any(isinstance(value.type, StackType) for value in node.outputs):
+            raise CaptureError(
+                "this loop was recorded together with its backward, which keeps a stack of values "
+                "of another depth for each element",
+                op="vmap",
+                hint="differentiate outside: vmap(grad(compile(f))) and grad(vmap(compile(f)))",
+            )
+        fixed, start = given[: node.attrs["consts"]], list(given[node.attrs["consts"] :])
+        counter = [full((), 0, dtype=int64)] if node.attrs["counted"] else []
+        ended: list[Tensor] = while_loop(
+            lambda state: self(graphs[0], [*fixed, *state[: len(start)]])[0],
+            lambda state: [
+                *self(graphs[1], [*fixed, *state[: len(start)]]),
+                *[n + 1 for n in state[len(start) :]],
+            ],
+            [*start, *counter],
+        )
+        return ended
 
-    def _scan(
-        self, body: Program, given: list[Any], consts: int, carries: int, length: int, reverse: bool
-    ) -> list[Any]:
-        fixed, xs = given[:consts], given[consts + carries :]
 
-        def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-            found = self(body, [*fixed, *carry, *slices])
-            return found[:carries], found[carries:]
-
-        last, ys = scan(step, given[consts : consts + carries], xs, length, reverse)
-        return [*last, *ys]
+RUN = _Run()
+use_run(RUN)

@@ -12,8 +12,6 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.control import is_mapped, mapped_while
-from weft.autodiff.transforms.dual_control import dual_scan, dual_while
-from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.lowering import Attempt
 from weft.autodiff.transforms.mapped_nodes import mapped_scan_node, mapped_while_node
 from weft.autodiff.transforms.vmap import Mapping
@@ -24,6 +22,7 @@ from weft.base.pytree import tree_flatten, tree_map, tree_unflatten
 from weft.capture.control.agree import as_leaf, is_number
 from weft.capture.control.carry import record_scan, record_while
 from weft.capture.control.nested import NestedRecorder, graph_recorder, recorded_level, stand_in
+from weft.capture.control.on_level import on_level
 from weft.capture.make_graph import OnceRecorder
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
@@ -74,9 +73,9 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
     """
     here = graph_recorder()
     level = recorded_level()
-    if isinstance(level, Forward):
+    if level is not None and not isinstance(level, Mapping):
         with Attempt(level):
-            return dual_while(level, while_loop, cond_fn, body_fn, init)
+            return on_level(lambda: while_loop(cond_fn, body_fn, init))
     carry = _own(here, init)
     while True:
         if here is not None and isinstance(_probed(here, cond_fn, carry), Tensor):
@@ -184,9 +183,9 @@ def scan(
             return scan(step, start, rows, count, reverse, unroll)
 
         with Attempt(level):
-            if isinstance(level, Forward):
-                return dual_scan(level, below, f, init, tensors, structure)
-            assert isinstance(level, Mapping)
+            if not isinstance(level, Mapping):
+                last, ys = on_level(lambda: scan(f, init, xs, length, reverse, unroll))
+                return last, ys
             return mapped_scan_node(level, below, f, init, tensors, structure)
     if here is None or (known and count > 0 and (unroll is True or unroll >= count)):
         return _run_scan(f, init, tensors, structure, count, reverse)

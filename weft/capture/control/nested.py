@@ -19,9 +19,7 @@ import numpy as np
 from weft.autodiff.function import with_hook
 from weft.autodiff.node import Barrier, RemovableHandle, count, tensor_of
 from weft.autodiff.node import Node as HistoryNode
-from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.levels import Level
-from weft.autodiff.transforms.vmap import Mapping
 from weft.base.errors import CaptureError
 from weft.base.shapes import Shape
 from weft.capture.recorder import GraphRecorder, Written
@@ -277,12 +275,11 @@ def graph_recorder() -> GraphRecorder | None:
 
 
 def recorded_level() -> Level | None:
-    """The `jvp` or `vmap` whose function runs, if what it computes is recorded as a graph."""
+    """The transform whose function runs, if what it computes is recorded as a graph."""
     level = recorder()
-    if level.__class__ not in (Forward, Mapping):
+    if not isinstance(level, Level):
         return None
     around = [r for r in binding._thread.recorders if not isinstance(r, Level)]
-    assert isinstance(level, Level)
     return level if around and isinstance(around[-1], GraphRecorder) else None
 
 

@@ -26,10 +26,11 @@ from weft.autodiff.node import (
 )
 from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.transforms.history import Primal
+from weft.autodiff.transforms.levels import innermost_level
 from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_dims
 from weft.base.errors import CaptureError, GradientError, WeftError
-from weft.base.source import user_location
+from weft.base.source import SourceLocation, user_location
 from weft.capture.control.gradient_flow import active_results, is_smooth
 from weft.capture.control.nested import Border, graph_recorder
 from weft.capture.recorder import GraphRecorder, locate_histories
@@ -48,6 +49,14 @@ Backward = Callable[
 ]
 #: By the name of the op; the modules that define them put them here.
 BACKWARD: dict[str, Backward] = {}
+
+
+#: Records a construct by itself and runs its graph on the innermost level; see `on_level`.
+_on_level: list[Callable[[Callable[[], Any]], Any]] = []
+
+
+def use_levels(on_level: Callable[[Callable[[], Any]], Any]) -> None:
+    _on_level[:] = [on_level]
 
 
 class ControlNode(HistoryNode):
@@ -76,11 +85,6 @@ class ControlNode(HistoryNode):
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
     ) -> Sequence[Any]:
-        here = graph_recorder()
-        if here is None:
-            raise CaptureError(
-                "the graph that this was recorded in is no longer recorded", op=self.name()
-            )
         if self.operands is FREED:
             raise freed(self.name())
         asked = [
@@ -95,10 +99,23 @@ class ControlNode(HistoryNode):
                 part if part is None or isinstance(part, Tensor) else wrap(as_array(part))
                 for part in parts
             ]
-            grads = BACKWARD[self.node.op.name](self, here, given, asked)
+            if innermost_level() is None:
+                grads = self._backward(given, asked)
+            else:
+                grads, self.doubts = _on_level[0](
+                    lambda: (self._backward(given, asked), self.doubts)
+                )
         if not keep:
             self.operands = FREED
         return [part if create else data_of(part) for part in grads]
+
+    def _backward(self, g: list[Tensor | None], asked: list[bool]) -> list[Tensor | None]:
+        here = graph_recorder()
+        if here is None:
+            raise CaptureError(
+                "the graph that this was recorded in is no longer recorded", op=self.name()
+            )
+        return BACKWARD[self.node.op.name](self, here, g, asked)
 
     def _check(self, asked: Sequence[bool]) -> None:
         if self.opaque:
@@ -210,6 +227,7 @@ def emit(
     attrs: dict[str, Any],
     pinned: frozenset[int] = frozenset(),
     opaque: str = "",
+    location: SourceLocation | None = None,
 ) -> list[Tensor]:
     """Add a node of control flow, and give its results, with their history."""
     values = [here.value_of(x) for x in operands]
@@ -217,7 +235,7 @@ def emit(
         types = infer_types(op, values, attrs, graphs)
     except WeftError as error:
         raise error.about(op.name, [value.type for value in values]) from None
-    node = Node(op, values, attrs, types, graphs, user_location())
+    node = Node(op, values, attrs, types, graphs, location or user_location())
     here.graph.nodes.append(node)
     stand_ins = [
         tensor_of(SymbolicArray(value, here), x._node)
@@ -263,6 +281,11 @@ def call_node(node: Node, inputs: list[Tensor], attrs: Mapping[str, Any]) -> lis
     """A node of control flow of another graph becomes one of the graph that is recorded."""
     here = graph_recorder()
     assert here is not None
+    return emit(here, node.op, inputs, specialized(node, inputs), dict(attrs))
+
+
+def specialized(node: Node, inputs: Sequence[Tensor]) -> list[Graph]:
+    """The nested graphs of a node, for inputs whose sizes are numbers where theirs are symbolic."""
     sizes: dict[str, int] = {}
     for value, x in zip(node.inputs, inputs, strict=True):
         if isinstance(value.type, TensorType) and value.type.shape != x.shape:
@@ -271,7 +294,7 @@ def call_node(node: Node, inputs: list[Tensor], attrs: Mapping[str, Any]) -> lis
     if sizes:
         for graph in graphs:
             _specialize(graph, sizes)
-    return emit(here, node.op, inputs, graphs, dict(attrs))
+    return graphs
 
 
 def _specialize(graph: Graph, sizes: dict[str, int]) -> None:

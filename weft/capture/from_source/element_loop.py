@@ -15,7 +15,6 @@ from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
-from weft.ir.sizes import local_sizes
 from weft.capture.control.nested import NestedRecorder, stand_in
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.journal import Journal, Variable
@@ -25,6 +24,7 @@ from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.recorded_loop import RecordedLoop
 from weft.core.number import Number, as_held
 from weft.core.tensor import StateTensor, Tensor, type_of
+from weft.ir.sizes import local_sizes
 from weft.ops.control import SCAN
 
 if TYPE_CHECKING:

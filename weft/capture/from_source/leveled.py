@@ -77,6 +77,7 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
             error.hint = reason or error.hint
             raise error from cause
 
+    run.for_transform = lambda made: leveled(hooks, made)  # type: ignore[attr-defined]
     return run
 
 

@@ -1,0 +1,82 @@
+"""Nodes of control flow on the level of a transform: the rules of `jvp`, `linearize` and `vmap`.
+
+Nested graphs are closed, so a transform of a node is another node whose graphs are transformed. It
+is called on the level below, where the next transform makes another one of it; at the bottom a
+graph is recorded, and the last one becomes a node of that graph.
+
+What nested graphs compute is run on a level of their own, by `run`. Where a choice or the condition
+of a loop differs from element to element of a `vmap`, see `weft.autodiff.transforms.control`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from weft.autodiff.transforms.forward import Forward, Linear
+from weft.autodiff.transforms.levels import Level
+from weft.autodiff.transforms.lowering import Lowering
+from weft.autodiff.transforms.vmap import Mapping
+from weft.base.errors import CaptureError
+from weft.capture.control.batch_rules import Differs, batched
+from weft.capture.control.closed import Run
+from weft.capture.control.dual_rules import Dual
+from weft.capture.control.gradient_flow import active_results, is_smooth
+from weft.capture.control.node import emit
+from weft.capture.recorder import GraphRecorder
+from weft.core.bind import recorder
+from weft.core.grad_mode import mode
+from weft.core.tensor import Tensor
+from weft.ir.graph import Node
+
+
+def call_control(node: Node, operands: Sequence[Tensor], run: Run) -> list[Tensor]:
+    """The results of a node of control flow, called on the innermost level with other operands."""
+    here = recorder()
+    if isinstance(here, GraphRecorder):
+        graphs = [graph.clone() for graph in node.graphs]
+        return emit(here, node.op, operands, graphs, dict(node.attrs), location=node.location)
+    if not isinstance(here, Level):
+        raise CaptureError("control flow of a graph is called where no graph is recorded")
+    lowering = Lowering(here)
+    lowering.look(operands)
+    return [lowering.marked(x) for x in _on_level(lowering, node, operands, run)]
+
+
+def _on_level(lowering: Lowering, node: Node, operands: Sequence[Tensor], run: Run) -> list[Tensor]:
+    level = lowering.level
+    if isinstance(level, Mapping):
+        region = level.region
+        with contextlib.suppress(Differs), lowering.below():
+            given = list(operands) if region is None else [region.entered(x) for x in operands]
+            mapped = [level.mapped(x) for x in given]
+            given = [level.below(x) for x in given]
+            results, flags = batched(level.size, node, given, mapped, run, call_control)
+            return [level.element(x, on) for x, on in zip(results, flags, strict=True)]
+        return run.differing(node, operands)
+    assert isinstance(level, Forward)
+    values = [level.below(x) for x in operands]
+    tangents = [level.tangent(x) if mode.enabled else None for x in operands]
+    pairs = zip(tangents, node.inputs, strict=True)
+    tangents = [t if is_smooth(value.type) else None for t, value in pairs]
+    with lowering.below():
+        if isinstance(level, Linear):
+            return _linear(level, node, values, tangents, run)
+        results, moved = Dual(node, tangents, run).call(values, tangents, call_control)
+    return list(map(level.dual, results, moved))
+
+
+def _linear(
+    level: Linear, node: Node, values: list[Tensor], places: list[Any], run: Run
+) -> list[Tensor]:
+    """The results, and a note of the linear map: a loop beside which tangents run."""
+    results = call_control(node, values, run)
+    active = active_results(node, [place is not None for place in places])
+    if True not in active:
+        return [level.dual(x) for x in results]
+
+    def push(given: Sequence[Tensor | None]) -> list[Tensor | None]:
+        return Dual(node, given, run).call(values, given, call_control)[1]
+
+    return list(map(level.dual, results, level.note(push, places, active)))

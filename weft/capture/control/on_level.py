@@ -1,0 +1,74 @@
+"""Control flow in a function that a transform runs, where a graph is recorded below.
+
+Nobody knows there which way a condition goes. So it is recorded by itself, as a graph that is given
+the tensors of the level, and this graph is run on the level by the rules of the transform: see
+`level_rules`. A backward through control flow of the level below, as in `jacrev`, does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.autodiff.node import tensor_of
+from weft.autodiff.transforms.levels import LevelArray
+from weft.autodiff.transforms.lowering import Unlowered
+from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.capture.control.closed import Run, bottom_recorder, value_type
+from weft.capture.control.nested import NestedRecorder, assign_states, close
+from weft.capture.control.node import use_levels
+from weft.capture.recorder import GraphRecorder
+from weft.core.tensor import Tensor
+from weft.ir.graph import Value
+
+#: Runs a graph on the innermost level; `level_run`, which stands behind this, puts its own here.
+_runs: list[Run] = []
+
+
+def use_run(run: Run) -> None:
+    _runs[:] = [run]
+
+
+class LevelNested(NestedRecorder):
+    """Records what is done on a level; tensors of levels are among what it captures."""
+
+    def __init__(self, parent: GraphRecorder, name: str) -> None:
+        super().__init__(parent, name)
+        self._of_levels: dict[int, tuple[Tensor, Value]] = {}  # by id of the array
+
+    def value_of(self, tensor: Tensor) -> Value:
+        data = tensor._data
+        if not isinstance(data, LevelArray):
+            return super().value_of(tensor)
+        known = self._of_levels.get(id(data))
+        if known is None:
+            known = self._of_levels[id(data)] = (tensor, Value(value_type(tensor)))
+        key = (known[1], tensor._node)
+        found = self.captured.get(key)
+        if found is None:
+            found = self.captured[key] = (tensor_of(data, tensor._node), Value(known[1].type))
+        return found[1]
+
+
+def on_level(construct: Callable[[], Any]) -> Any:
+    """What a construct gives on the innermost level: it is recorded, and its graph run there."""
+    parent = bottom_recorder()
+    assert parent is not None
+    nested = LevelNested(parent, "on_level")
+    with nested.opened():
+        leaves, spec = tree_flatten(construct())
+        states = nested.changes()
+        ends = [state.now() for state in states]
+        keeps = [nested.kept_node(state) for state in states]
+        kept = [x for x in [*leaves, *ends] if isinstance(x, Tensor)]
+        nested.graph.outputs = tuple([nested.value_of(x) for x in kept])
+    if any(end is None for end in ends):  # a gradient is taken away
+        raise Unlowered
+    operands = close([nested])
+    found = iter(_runs[0](nested.graph, operands))
+    made = [next(found) if isinstance(x, Tensor) else x for x in leaves]
+    assign_states(states, list(found), keeps)
+    return tree_unflatten(spec, made)
+
+
+use_levels(on_level)
