@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.shapes import Shape
+from weft.ops.extremes import without_negative_zeros
 from weft.ops.windows import Padding, Window, slices, taps, windows_of
 
 Array = np.ndarray[Any, Any]
@@ -76,9 +77,9 @@ def _lowest(dtype: np.dtype[Any]) -> Any:
 
 
 def max_pool(x: Array, *, kernel: Shape, stride: Shape, padding: Padding, dilation: Shape) -> Array:
-    """The largest element of each window; NaN where there is one."""
+    """The largest element of each window, 0 for -0; NaN where there is one."""
     windows = _windows(x.shape, kernel, stride, dilation, padding)
-    return _pool(x, windows, np.maximum, _lowest(x.dtype))
+    return without_negative_zeros(_pool(x, windows, np.maximum, _lowest(x.dtype)))
 
 
 def sum_pool(x: Array, *, kernel: Shape, stride: Shape, padding: Padding) -> Array:

@@ -27,6 +27,7 @@ from weft.ir.types import TensorType
 from weft.ops.batching import shifted
 from weft.ops.creation import ones, zeros
 from weft.ops.elementwise import abs, divide, maximum, not_equal, square, subtract
+from weft.ops.extremes import extreme
 from weft.ops.rules import cast_to, check_kind, conj_of
 from weft.ops.select import root_or_zero
 from weft.ops.shape import concat, inverse_order, reshape
@@ -75,12 +76,16 @@ def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp:
         name,
         infer,
         evaluate,
-        numpy=partial(ufunc.reduce, **_AS_ARRAY),
+        numpy=(extreme if name in ("max", "min") else _reducing)(ufunc, **_AS_ARRAY),
         kinds=kinds,
         vjp=vjp,
         batch=shifted("axis"),
         traits=Trait.REDUCTION | Trait.WIDEN | (Trait.LINEAR if name == "sum" else Trait.NONE),
     )
+
+
+def _reducing(ufunc: Any, **more: Any) -> Any:
+    return partial(ufunc.reduce, **more)
 
 
 def _size(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:

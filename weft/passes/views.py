@@ -13,12 +13,12 @@ from weft.passes.facts import dense, made_by, of_kind
 from weft.passes.sweep import Sweep
 
 #: Reductions that give an element itself where there is only one, and for which dtypes. A sum of
-#: floats does not: it begins with 0.0, and -0.0 + 0.0 is 0.0.
+#: floats does not, nor an extreme: of -0.0 they give 0.0.
 OF_ONE = {
     "sum": "integral",
     "prod": "real numeric",
-    "max": "real",
-    "min": "real",
+    "max": "integral",
+    "min": "integral",
     "any": "bool",
     "all": "bool",
 }

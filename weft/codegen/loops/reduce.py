@@ -58,6 +58,12 @@ class Reduction:
             cast = emit(f, "astype", [(self.given, value)], self.dtype, lanes, to)
             assert cast is not None
             value = cast
+        if self.join in ("maximum", "minimum") and self.dtype.kind == "float":
+            # -0 becomes 0: which of equal zeros is met last depends on the order.
+            zero = (self.dtype, literal(self.dtype, 0.0, lanes))
+            sum_ = emit(f, "add", [(self.dtype, value), zero], self.dtype, lanes, {})
+            assert sum_ is not None
+            value = sum_
         if mask is None:
             return value
         kind = self.kind(lanes)

@@ -31,6 +31,10 @@ class Fold:
             return float("-inf")
         return 0 if element.dtype.kind == "uint" else -(1 << (element.dtype.bits - 1))
 
+    def end(self, element: Element, value: Vec) -> Vec:
+        """The result of a window: the largest one is 0, not -0, whichever of them comes first."""
+        return value + 0.0 if self.largest and element.real else value
+
     def join(self, element: Element, one: Vec, other: Vec) -> Vec:
         """The larger one, the first of equals, NaN where there is one; or the sum."""
         if not self.largest:
@@ -109,7 +113,8 @@ def _across(
             f.set(kind, total, joined.name)
 
         each_tap(f, problem, places, x, lanes, tap)
-        value = element.rounded(f, f.get(kind, total), lanes)
+        found = fold.end(element, Vec(f, element.kind, lanes, f.get(kind, total)))
+        value = element.rounded(f, found.name, lanes)
         left = f(f"sub i64 {last.out}, {x}")
         some = inside(f, "0", left, lanes) if lanes > 1 else None
         store.put(f, value, lanes, (*index[:2], add(f, index[2], x)), some)
@@ -143,7 +148,7 @@ def _along(
                 joined = fold.join(element, so_far, Vec(f, element.kind, lanes, value))
                 f.set(kind, total, joined.name)
         value = _folded(f, element, fold, f.get(kind, total), lanes)
-        value = element.rounded(f, value, 1)
+        value = element.rounded(f, fold.end(element, Vec(f, element.kind, 1, value)).name, 1)
         store.put(f, value, 1, (*index[:2], add(f, index[2], x)))
 
 
