@@ -65,6 +65,7 @@ class GraphRecorder(Recorder):
         self._lifted: dict[int, tuple[Tensor, Value]] = {}  # tensors from outside, by id
         self._stopped: dict[Value, Value] = {}
         self._unknown = itertools.count()
+        self.memo = {}
         self._sized: dict[Any, Node] = {}  # calls whose result's size depends on values
         #: While something is computed again: what each value is behind the fence.
         self._again: dict[Value, Value] | None = None

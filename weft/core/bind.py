@@ -56,6 +56,10 @@ class Recorder:
     #: Whether what it records is to run inside of a transform, whose tangents and histories it does
     #: not see: then all code under no_grad() is marked, also where no tensor has a history.
     marks_all = False
+    #: Of recorders that make a graph: what several op calls share, by keys of their own.
+    memo: dict[Any, Any] | None = None
+    #: Whether it tries to record a loop that can be unrolled instead.
+    unrolls = False
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
         """Do what is to be done instead of the op call, and give its result."""
@@ -414,6 +418,27 @@ def _tell(method: str, *args: Any) -> Any:
         return getattr(recorder, method)(*args)
     finally:
         _thread.recorders.append(recorder)
+
+
+def graph_recorder() -> Any:
+    """The innermost recorder that makes a graph, perhaps below transforms; None where none does."""
+    for found in reversed(_thread.recorders) if _recording else ():
+        if found.memo is not None:
+            return found
+    return None
+
+
+def graph_value(tensor: Tensor) -> Any:
+    """The value that a tensor is in the graph that is being recorded."""
+    recorders = _thread.recorders
+    here = graph_recorder()
+    at = recorders.index(here)
+    above = recorders[at:]
+    del recorders[at:]
+    try:
+        return here.value_of(tensor)
+    finally:
+        recorders.extend(above)
 
 
 def _tell_outer(method: str, *args: Any) -> Any:

@@ -33,6 +33,7 @@ from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_
 from weft.ops.rules import apply, cast_to, check_kind
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
+from weft.ops.slices import has_tensor_bounds, read_slices, written_slices
 
 __all__ = ["nonzero", "repeat", "searchsorted", "take", "take_along_axis"]
 
@@ -55,10 +56,14 @@ def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
     """x[key]: a part of x, as a tensor of its own."""
     if _is_static(key):
         part = short(GETITEM, operator.getitem, self, key, _static_index)
-        if part is None:
-            part = bind(GETITEM, self, index=key)
-        return part
-    x, index, tensors = _split(self, key)
+        if part is not None:
+            return part
+        if not has_tensor_bounds(key):
+            return bind(GETITEM, self, index=key)  # type: ignore[no-any-return]
+    x = self
+    if has_tensor_bounds(key):
+        x, key = read_slices(x, key, _axes_used)
+    x, index, tensors = _split(x, key)
     out: Tensor = (
         bind(GATHER, x, *tensors, index=index) if tensors else bind(GETITEM, x, index=index)
     )
@@ -69,7 +74,9 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
     """x[key] = value: x now holds the new values; no other tensor changes."""
     lost = getrefcount(self) <= ITEM_OF_TEMPORARY
     new = _fitting(value, self)
-    if _is_static(key):
+    if has_tensor_bounds(key):
+        rebind(self, written_slices(self, key, new, _axes_used), "setitem")
+    elif _is_static(key):
         update(SETITEM, self, new, index=key)
     elif (mask := _whole_mask(self, key, new)) is not None:
         # No positions are looked for: how many there are would depend on values.

@@ -31,7 +31,7 @@ class DeadCode(Pass):
 
 def needed_nodes(graph: Graph) -> set[Node]:
     """The nodes that outputs and effects depend on."""
-    sizes = _size_makers(graph)
+    sizes = size_makers(graph)
     needed: set[Node] = set()
     stack: list[Node] = [node for node in graph.nodes if has_effect(node)]
 
@@ -46,11 +46,11 @@ def needed_nodes(graph: Graph) -> set[Node]:
         needed.add(node)
         use(node.inputs)
         if sizes:
-            use(tuple([sizes[name] for name in _names_in_attributes(node) if name in sizes]))
+            use(tuple([sizes[name] for name in names_in_attributes(node) if name in sizes]))
     return needed
 
 
-def _names_in_attributes(node: Node) -> set[str]:
+def names_in_attributes(node: Node) -> set[str]:
     """The names of sizes that a node, or a node in its nested graphs, asks for."""
     nodes = [node]
     for nested in node.graphs:
@@ -58,7 +58,7 @@ def _names_in_attributes(node: Node) -> set[str]:
     return {name for inner in nodes for dim in dims_in(inner.attrs) for name in dim.names}
 
 
-def _size_makers(graph: Graph) -> dict[str, Value]:
+def size_makers(graph: Graph) -> dict[str, Value]:
     """For each named size that no input has: the first array that has it. A stack tells none."""
     makers: dict[str, Value] = {}
     known = {name for value in graph.inputs for name in _names(value.type)}

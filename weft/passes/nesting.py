@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from weft.ir.graph import Builder, Graph, Node, Value, extract
 from weft.passes.contract import Notes
-from weft.passes.dead_code import needed_nodes
+from weft.passes.dead_code import names_in_attributes, needed_nodes, size_makers
 
 
 def inline(builder: Builder, graph: Graph, inputs: Sequence[Value]) -> list[Value]:
@@ -46,12 +46,14 @@ def used_values(graph: Graph) -> set[Value]:
 class Reach:
     """Which inputs of a graph are needed, as more and more of its values are asked for.
 
-    Each node is looked at once, however often something is added.
+    What tells a size that a node asks for is needed, too. Each node is looked at once, however
+    often something is added.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.inputs: set[Value] = set()
         self._seen: set[Node] = set()
+        self._sizes = size_makers(graph)
         for node in needed_nodes(with_outputs(graph, ())):  # what effects need
             self._seen.add(node)
             self.inputs.update(value for value in node.inputs if value.node is None)
@@ -67,6 +69,9 @@ class Reach:
             elif value.node not in self._seen:
                 self._seen.add(value.node)
                 stack.extend(value.node.inputs)
+                if self._sizes:
+                    names = names_in_attributes(value.node)
+                    stack.extend([self._sizes[name] for name in names if name in self._sizes])
         return self.inputs - before
 
 

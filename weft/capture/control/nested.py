@@ -83,6 +83,7 @@ class NestedRecorder(GraphRecorder):
         self.parent = parent
         self.doubtful = parent.doubtful
         self.marks_all = parent.marks_all
+        self.unrolls = parent.unrolls
         self._unknown = parent._unknown  # sizes that depend on values are named apart everywhere
         self.inputs: list[Value] = []  # its own: carries, slices
         #: By value outside and its history: what stands for it outside and inside.

@@ -18,9 +18,12 @@ State = Sequence[tuple[str, Any, Any]]
 
 
 class Attempt:
-    """As a context: what is done in it can be undone afterwards."""
+    """As a context: what is done in it can be undone afterwards.
 
-    def __init__(self, hooks: SourceHooks, state: State) -> None:
+    With `unrolls`, what is tried can be done by unrolling a loop, too.
+    """
+
+    def __init__(self, hooks: SourceHooks, state: State, unrolls: bool = False) -> None:
         self.hooks = hooks
         self.state = state
         here = graph_recorder()
@@ -32,6 +35,7 @@ class Attempt:
         self.tensors: dict[int, tuple[Tensor, Any, Any, Any]] = {}
         self.grads_set = set(here.grads_set)
         self._write = here.write
+        self.unrolls = here.unrolls or unrolls, here.unrolls
         self.log = len(hooks.flow.mixed.log)
 
     def __enter__(self) -> Attempt:
@@ -47,10 +51,12 @@ class Attempt:
             write(target)
 
         self.here.write = noted  # type: ignore[method-assign]
+        self.here.unrolls = self.unrolls[0]
         return self
 
     def __exit__(self, *_exc: object) -> None:
         self.here.write = self._write  # type: ignore[method-assign]
+        self.here.unrolls = self.unrolls[1]
         self.hooks.flow.close()
 
     def undo(self) -> None:
@@ -72,3 +78,4 @@ class Attempt:
         del here.graph.nodes[self.mark :]
         here._stopped = {k: v for k, v in here._stopped.items() if v.node not in gone}
         here._sized = {k: v for k, v in here._sized.items() if v not in gone}
+        here.memo = {}

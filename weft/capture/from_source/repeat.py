@@ -194,7 +194,7 @@ def _for(
                         _for_as_while(hooks, rows, body, going, state, head, after, first=1)
             return
         try:
-            with Attempt(hooks, state) as attempt:
+            with Attempt(hooks, state, unrolls=True) as attempt:
                 if going is None:
                     _for_as_scan(hooks, rows, body, state, head, after)
                 else:
