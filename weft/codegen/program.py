@@ -23,6 +23,7 @@ from weft.codegen.control.rows import emit_rows, in_rows
 from weft.codegen.control.stacks import size_of_type
 from weft.codegen.emitters import emits, layout, may_fail, special
 from weft.codegen.kernel import Kernel
+from weft.codegen.launch import Launcher, slot
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.pooled import pools
 from weft.codegen.products import emit_product, packs
@@ -40,12 +41,6 @@ from weft.schedule.in_place import in_place
 from weft.schedule.memory import planned
 
 __all__ = ["GraphCode", "Program"]
-
-#: Threads are asked where a kernel takes longer than this, for pieces at least so long, in ns.
-WORTH_THREADS = 12_000.0
-PIECE = 4_000.0
-#: Kernels outside of the pool that take longer than this together are polled between, in ns.
-POLL = 1_000_000.0
 
 #: Kinds of groups whose emitters take the group: what follows the first node in registers as well.
 _OF_GROUPS = {
@@ -99,13 +94,13 @@ class _GraphWriter:
         params = [("ptr", "table"), ("ptr", "arena"), ("ptr", "run")]
         self.module.at(None)
         self.f = self.module.function(name, "i32", params, linkage=linkage)
+        self.launcher = Launcher(self.f, program.timing, program.checking)
         self.name = name
         self.inputs = {value: i for i, value in enumerate(graph.inputs)}
         self.work: list[tuple[Group, list[Any], list[Kernel]]] = []
         self.nested: dict[Group, list[GraphCode]] = {}
         self.args = ""
         self._is_nested = nested
-        self._unpolled = 0.0  # ns since the last poll, about
         self._writes_from = len(graph.nodes) + 1  # the group from which on inputs are written over
         self._group()
 
@@ -278,26 +273,22 @@ class _GraphWriter:
     def _address(self, value: Value) -> str:
         f = self.f
         if value in self.inputs:
-            return self._slot("%table", self.inputs[value])
+            return slot(self.f, "%table", self.inputs[value])
         if value in self.results:
-            return self._slot("%table", len(self.inputs) + self.results[value])
+            return slot(self.f, "%table", len(self.inputs) + self.results[value])
         literal = self.grouping.constants.get(value)
         if literal is not None:
             array = literal.array
             if array.nbytes <= SMALL_CONSTANT:
                 said = "".join(f"\\{byte:02X}" for byte in array.tobytes())
                 return self.module.constant(f"[{array.nbytes} x i8]", f'c"{said}"')
-            table = self._slot("%run", RUN.index("constants"))
-            return self._slot(table, self.program.constant(literal))
+            table = self.launcher.of_run("constants")
+            return slot(self.f, table, self.program.constant(literal))
         if value not in self.offsets:
             if value in self.read:
                 raise InternalError(f"{value} is read, and lies nowhere")
             return "null"  # a result that nobody asks for
         return f(f"getelementptr i8, ptr %arena, i64 {self.offsets[value]}")
-
-    def _slot(self, table: str, place: int) -> str:
-        f = self.f
-        return f(f"load ptr, ptr {f(f'getelementptr ptr, ptr {table}, i64 {place}')}")
 
     def _buffers(self, group: Group, buffers: list[Any], kernels: list[Kernel]) -> list[Buffer]:
         """Where the buffers of a group lie."""
@@ -323,7 +314,7 @@ class _GraphWriter:
         if self.program.checking is None:
             return []
         place = self.results.get(value)
-        return [self._slot("%table", taken) for result, taken in self.pairs if result == place]
+        return [slot(self.f, "%table", taken) for result, taken in self.pairs if result == place]
 
     def _arguments(self, buffers: list[Buffer]) -> str:
         f = self.f
@@ -356,79 +347,44 @@ class _GraphWriter:
         elif group.kind == "call":
             number = len(self.program.calls)
             self.program.calls.append(group.nodes[0])
-            callback = self._slot("%run", RUN.index("callback"))
+            callback = self.launcher.of_run("callback")
             status = f(f"call i32 {callback}(i64 {number}, ptr {self._arguments(given)})")
             if timing is not None:
                 timing.end(f, start, group)
-            self._check(status)
+            self.launcher.check(status)
         else:
             args = self._arguments(given)
             if call is not None:
                 args = call.arguments(f, args)
             for kernel in kernels:
-                status = self._start(group, kernel, args)
+                status = self.launcher.start(group, kernel, args, may_end=self._may_end(group))
                 if timing is not None:
                     timing.end(f, start, group, kernel.name)
                     start = timing.begin(f)
                 if call is not None:
                     call.look(f)
-                self._check(status)
+                self.launcher.check(status)
         if call is not None:
             call.end(f)
 
-    def _start(self, group: Group, kernel: Kernel, args: str) -> str:
-        """Call a kernel, through the pool where it is worth that: its status."""
-        f = self.f
-        timing, checking = self.program.timing, self.program.checking
-        name = kernel.name if checking is None else checking.thunk(kernel.name)
-        total = kernel.items * kernel.cost
-        if kernel.items < 2 or total < WORTH_THREADS:
-            self._unpolled += total
-            if self._unpolled > POLL and self._may_end(group):
-                self._poll()
-            return f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")
-        if timing is not None:
-            name = timing.part(group, name)
-        grain = max(1, round(PIECE / max(kernel.cost, 0.01)))
-        pool = self._slot("%run", RUN.index("pool"))
-        parallel = self._slot("%run", RUN.index("parallel"))
-        stop = "null"
-        if self._may_end(group):
-            stop = f(f"getelementptr ptr, ptr %run, i64 {RUN.index('stop')}")
-        return f(
-            f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
-            f"i64 {kernel.items}, i64 {grain}, ptr {stop})"
-        )
-
     def _inline(self, group: Group) -> None:
-        node = group.nodes[0]
+        node, check = group.nodes[0], self.launcher.check
         given = [self._address(op.root) for op in group.operands[node] if isinstance(op, Leaf)]
         out = [self._address(value) for value in node.outputs]
         if group.kind == "stack":
-            STACK_OPS[node.op.name](self.f, node, given, out, self._check)
+            STACK_OPS[node.op.name](self.f, node, given, out, check)
             return
         at = self.offsets.get(group)
         arena = self.f(f"getelementptr i8, ptr %arena, i64 {at or 0}")
         names = [code.name for code in self.nested[group]]
         inner = -(-self._inner(group) // 64) * 64
-        emit_control(Frame(self.f, node, given, out, names, arena, inner, self._check, self._poll))
+        emit_control(
+            Frame(self.f, node, given, out, names, arena, inner, check, self.launcher.poll)
+        )
 
     def _may_end(self, group: Group) -> bool:
         """Whether a group may end the run: not after the first that writes where inputs lie."""
         return group.position < self._writes_from
-
-    def _poll(self) -> None:
-        """End the run where the user asked to: looked at in every round of a loop, and between
-        kernels that take long together."""
-        self._unpolled = 0.0
-        poll, pool = self._slot("%run", RUN.index("poll")), self._slot("%run", RUN.index("pool"))
-        self._check(self.f(f"call i32 {poll}(ptr {pool})"))
-
-    def _check(self, status: str) -> None:
-        f = self.f
-        with f.when(f(f"icmp ne i32 {status}, 0")):
-            f.do(f"ret i32 {status}")
-            f.block(f.fresh("never"))
 
     def _copy_results(self) -> None:
         """Results that lie elsewhere: inputs given back, constants, one value given twice."""
@@ -436,7 +392,7 @@ class _GraphWriter:
         for place, value in enumerate(self.grouping.results):
             if self.results.get(value) == place:
                 continue
-            to = self._slot("%table", len(self.inputs) + place)
+            to = slot(self.f, "%table", len(self.inputs) + place)
             run = "%run" if self._writes_from > len(self.graph.nodes) else None
             copy_in_parts(f, run, to, self._address(value), size_of_type(value.type))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from weft.base.source import SourceLocation
 from weft.codegen.debug import DebugModule
+from weft.codegen.launch import WORTH_THREADS
 from weft.codegen.listing import assembly_of, llvm_of, source_lines
-from weft.codegen.program import WORTH_THREADS
 from weft.codegen.scheduled import numbered
 from weft.codegen.steps import GraphCode, Step
 from weft.codegen.target import host

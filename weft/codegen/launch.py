@@ -1,0 +1,78 @@
+"""How the function of a graph starts kernels: alone or through the pool, with looks at Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.codegen.contract import RUN
+from weft.codegen.kernel import Kernel
+from weft.codegen.text import Function
+from weft.schedule.groups import Group
+
+if TYPE_CHECKING:
+    from weft.codegen.checks.calls import Checking
+    from weft.codegen.timing import Timing
+
+__all__ = ["WORTH_THREADS", "Launcher", "slot"]
+
+#: Threads are asked where a kernel takes longer than this, for pieces at least so long, in ns.
+WORTH_THREADS = 12_000.0
+PIECE = 4_000.0
+#: Kernels outside of the pool that take longer than this together are polled between, in ns.
+POLL = 1_000_000.0
+
+
+def slot(f: Function, table: str, place: int) -> str:
+    """The pointer at a place of a table of pointers."""
+    return f(f"load ptr, ptr {f(f'getelementptr ptr, ptr {table}, i64 {place}')}")
+
+
+class Launcher:
+    """Starts the kernels of one function, which has the run as `%run`."""
+
+    def __init__(self, f: Function, timing: Timing | None, checking: Checking | None) -> None:
+        self.f = f
+        self._timing = timing
+        self._checking = checking
+        self._unpolled = 0.0  # ns since the last poll, about
+
+    def of_run(self, word: str) -> str:
+        """A word of the run."""
+        return slot(self.f, "%run", RUN.index(word))
+
+    def start(self, group: Group, kernel: Kernel, args: str, *, may_end: bool) -> str:
+        """Call a kernel of a group, through the pool where it is worth that: its status.
+        `may_end`: whether the run may be ended here."""
+        f = self.f
+        name = kernel.name if self._checking is None else self._checking.thunk(kernel.name)
+        total = kernel.items * kernel.cost
+        if kernel.items < 2 or total < WORTH_THREADS:
+            self._unpolled += total
+            if self._unpolled > POLL and may_end:
+                self.poll()
+            return f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")
+        if self._timing is not None:
+            name = self._timing.part(group, name)
+        grain = max(1, round(PIECE / max(kernel.cost, 0.01)))
+        pool, parallel = self.of_run("pool"), self.of_run("parallel")
+        stop = "null"
+        if may_end:
+            stop = f(f"getelementptr ptr, ptr %run, i64 {RUN.index('stop')}")
+        return f(
+            f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
+            f"i64 {kernel.items}, i64 {grain}, ptr {stop})"
+        )
+
+    def poll(self) -> None:
+        """End the run where the user asked to: looked at in every round of a loop, and between
+        kernels that take long together."""
+        self._unpolled = 0.0
+        poll, pool = self.of_run("poll"), self.of_run("pool")
+        self.check(self.f(f"call i32 {poll}(ptr {pool})"))
+
+    def check(self, status: str) -> None:
+        """End the run where a status is not 0."""
+        f = self.f
+        with f.when(f(f"icmp ne i32 {status}, 0")):
+            f.do(f"ret i32 {status}")
+            f.block(f.fresh("never"))
