@@ -16,6 +16,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from fuzzing import graphs, programs
@@ -51,8 +52,20 @@ class Run:
         return self.stopped or self.seconds > 60 * self.options.minutes
 
     def work(self) -> None:
-        """What one thread does: hands seeds to its worker."""
+        """What one thread does; a fault of the fuzzer itself is found, too."""
         worker = Worker()
+        try:
+            self.hand_out(worker)
+        except Exception:
+            text = traceback.format_exc()
+            with self.lock:
+                self.tally.found["the fuzzer"] += 1
+                self.show(text)
+        finally:
+            worker.stop()
+
+    def hand_out(self, worker: Worker) -> None:
+        """Hand seeds to a worker, and reduce what it finds."""
         while not self.is_over():
             number = next(self.numbers)
             if self.options.cases and number >= self.options.cases:
@@ -69,7 +82,6 @@ class Run:
                     self.waiting.append((case, found))
             self.reduce_waiting(worker, REDUCING)
         self.reduce_waiting(worker, 1.0)
-        worker.stop()
 
     def reduce_waiting(self, worker: Worker, share: float) -> None:
         """Reduce what was found, as long as that takes no more than a share of the time."""

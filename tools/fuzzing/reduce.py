@@ -56,7 +56,7 @@ def _first(
 
 
 def tree_of(case: Case) -> ast.FunctionDef:
-    text = "def program():\n" + "".join(f"    {line}\n" for line in case.body)
+    text = "def program():\n" + "".join(f"    {line}\n" for line in case.body or ("pass",))
     (function,) = ast.parse(text).body
     assert isinstance(function, ast.FunctionDef)
     return function
