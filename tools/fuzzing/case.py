@@ -49,11 +49,12 @@ class Argument:
     def is_float(self) -> bool:
         return self.shape is not None and "float" in self.dtype
 
-    def make(self, rng: np.random.Generator, count: int = 0) -> Any:
-        """The value; with `count`, that many along a new first axis."""
+    def make(self, rng: np.random.Generator, count: int = 0, more: int = 0) -> Any:
+        """The value; with `count`, that many along a new first axis; all others `more` larger."""
         if self.shape is None:
             return self.fixed if self.fixed is not None else int(rng.integers(0, self.below))
-        shape = (count, *self.shape) if count else self.shape
+        shape = tuple(size + more for size in self.shape)
+        shape = (count, *shape) if count else shape
         whole = (*shape[:-1], 2 * shape[-1]) if self.strided and shape else shape
         array: Any
         if self.dtype == "bool":
@@ -88,6 +89,7 @@ class Case:
     transform   what is done with the function, a key of `TRANSFORMS`
     calls       seeds of the arguments of its calls
     second      whether gradients of gradients are compared, too
+    growing     whether tensors are larger in each call than in the one before
     """
 
     kind: str
@@ -99,6 +101,7 @@ class Case:
     threads: int = 1
     optimized: bool = True
     second: bool = False
+    growing: bool = False
 
     @property
     def source(self) -> str:
@@ -115,8 +118,8 @@ class Case:
         """The arguments of a call."""
         rng = np.random.default_rng([call, 7])
         count = TRANSFORMS[self.transform].mapped
-        made = [argument.make(rng, count) for argument in self.arguments]
-        return made
+        more = self.calls.index(call) if self.growing and call in self.calls else 0
+        return [argument.make(rng, count, more) for argument in self.arguments]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

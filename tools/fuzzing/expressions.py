@@ -17,9 +17,11 @@ class Expressions:
     size      of vectors; `D` in the tables stands for it
     aliases   whether two names may hold one tensor
     masks     whether elements may be chosen by a mask
+    growing   whether calls have tensors of other sizes: then no expression names a size
     """
 
     masks = True
+    growing = False
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -71,48 +73,53 @@ class Expressions:
 
     def vector(self) -> str:
         one = self.pick(["v", "w", "w", "p[0]", "q[:, 0]", "p.diagonal()", "v[::-1]", "p.T[-1]"])
-        made: str = self.pick(
-            [
-                f"{one} * 0.5 + v",
-                f"weft.tanh({one} + {self.scalar(0)})",
-                f"weft.roll({one}, 1)",
-                f"weft.where({one} > {self.number()}, v, w)",
-                f"{one} - weft.mean({one})",
-                f"{one} * {self.scalar(0)}",
-                f"{self.pick(['q', 'p', 'q.T', 'p.T'])} @ {one}",
-                f"{one} @ {self.pick(['q', 'p', 'q.mT'])} * 0.5",
-                f"{self.scalar(0)} * {one} + {self.pick(['p', 'q'])} @ w",
-                f"weft.softmax({one}, axis=0)",
+        options = [
+            f"{one} * 0.5 + v",
+            f"weft.tanh({one} + {self.scalar(0)})",
+            f"weft.roll({one}, 1)",
+            f"weft.where({one} > {self.number()}, v, w)",
+            f"{one} - weft.mean({one})",
+            f"{one} * {self.scalar(0)}",
+            f"{self.pick(['q', 'p', 'q.T', 'p.T'])} @ {one}",
+            f"{one} @ {self.pick(['q', 'p', 'q.mT'])} * 0.5",
+            f"{self.scalar(0)} * {one} + {self.pick(['p', 'q'])} @ w",
+            f"weft.softmax({one}, axis=0)",
+            f"F.gelu({one}[::-1])",
+            f"weft.sort({one})",
+            f"weft.concat([{one}[1:], {one}[:1]])",
+            f"{self.pick(['p', 'q'])}.sum(axis={self.pick([0, 1])}) * 0.3",
+            f"weft.take({one}, weft.argsort(v))",
+            f"weft.cumulative_sum({one}) * 0.4",
+        ]
+        if not self.growing:
+            options += [
                 f"F.layer_norm({one}, ({self.size},), eps=0.1)",
-                f"F.gelu({one}[::-1])",
-                f"weft.sort({one})",
-                f"weft.concat([{one}[1:], {one}[:1]])",
                 f"weft.stack([{', '.join(self.scalar(0) for _ in range(self.size))}])",
-                f"{self.pick(['p', 'q'])}.sum(axis={self.pick([0, 1])}) * 0.3",
-                f"weft.take({one}, weft.argsort(v))",
-                f"weft.cumulative_sum({one}) * 0.4",
                 f"weft.full(({self.size},), m / 4, dtype=v.dtype) + {one}",
             ]
-        )
+        made: str = self.pick(options)
         return made
 
     def matrix(self) -> str:
         one = self.pick(["q", "p", "p", "q.T", "p.mT", "p[::-1]", "q[:, ::-1]"])
-        made: str = self.pick(
-            [
-                f"weft.tanh({one} @ {self.pick(['p', 'q'])})",
-                f"{one} * {self.scalar(0)}",
-                f"weft.linalg.outer(w, v) * 0.5 + {one}",
-                f"{one} - {one}.mean(axis=0)",
-                f"weft.softmax({one}, axis=1)",
-                f"F.rms_norm({one}, ({self.size},), eps=0.1)",
-                f"weft.where({one} > 0, {one}, w)",
-                f"{one}.T.reshape(-1).reshape({self.size}, {self.size})",
-                f"F.conv1d({one}[None], weft.ones(({self.size}, {self.size}, 1), "
-                f"dtype=v.dtype) * 0.2)[0]",
-                f"weft.stack([w] * {self.size}) * 0.5 + {one}",
+        size = self.size
+        options = [
+            f"weft.tanh({one} @ {self.pick(['p', 'q'])})",
+            f"{one} * {self.scalar(0)}",
+            f"weft.linalg.outer(w, v) * 0.5 + {one}",
+            f"{one} - {one}.mean(axis=0)",
+            f"weft.softmax({one}, axis=1)",
+            f"weft.where({one} > 0, {one}, w)",
+            f"{one}.T.reshape(-1).reshape({one}.shape)",
+        ]
+        if not self.growing:
+            weight = f"weft.ones(({size}, {size}, 1), dtype=v.dtype) * 0.2"
+            options += [
+                f"F.rms_norm({one}, ({size},), eps=0.1)",
+                f"F.conv1d({one}[None], {weight})[0]",
+                f"weft.stack([w] * {size}) * 0.5 + {one}",
             ]
-        )
+        made: str = self.pick(options)
         return made
 
     def condition(self) -> str:

@@ -32,6 +32,7 @@ class ProgramWriter(Expressions):
         self.extra = ""  # a name that only some paths define
         self.transform = self.pick(PROGRAM_TRANSFORMS)
         plain = self.transform == "none"
+        self.growing = self.chance(0.12)
         self.rare = plain and self.chance(0.12)  # may raise
         self.lists = self.chance(0.15)
         self.partial = plain and self.chance(0.02)
@@ -71,6 +72,7 @@ class ProgramWriter(Expressions):
             transform=self.transform,
             calls=(first, first + 1, first + 2),
             threads=2 if self.chance(0.2) else 1,
+            growing=self.growing,
             second=self.transform == "none" and self.chance(0.15),
         )
 
@@ -116,7 +118,7 @@ class ProgramWriter(Expressions):
             mask = f"w > {self.number()}"
             choices += [f"w[{mask}] *= 0.5", f"w[{mask}] = a", f"b = b + (v[{mask}] ** 2).sum()"]
         if self.draws:
-            choices += ["a = a + 0.1 * weft.rand(())", f"w = w + weft.randn({self.size}) * 0.1"]
+            choices += ["a = a + 0.1 * weft.rand(())", "w = w + weft.randn_like(w) * 0.1"]
         if self.bounds:
             choices += [
                 f"b = b + w[:k % {self.size + 1}].sum()",

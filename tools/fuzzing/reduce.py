@@ -109,6 +109,7 @@ def _options(case: Case) -> Iterator[Case]:
         {"threads": 1},
         {"optimized": True},
         {"second": False},
+        {"growing": False},
         *[{"calls": (call,)} for call in case.calls],
         {"calls": case.calls[:2]},
     ):

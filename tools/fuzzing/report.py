@@ -36,7 +36,7 @@ def as_test(case: Case, result: Result) -> str:
         lines.append(f"            Argument({', '.join(said)}),")
     lines.append("        ),")
     plain_case = Case("", 0, (), ())
-    for key in ("transform", "calls", "threads", "optimized", "second"):
+    for key in ("transform", "calls", "threads", "optimized", "second", "growing"):
         if key == "calls" or getattr(case, key) != getattr(plain_case, key):
             lines.append(f"        {key}={getattr(case, key)!r},")
     lines.append("    )")
