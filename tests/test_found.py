@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fuzzing.case import Argument, Case
 from fuzzing.check import check
@@ -34,6 +36,53 @@ GRAPHS = {
         transform="grad(vmap)",
     ),
 }
+
+
+def program(*body: str, transform: str = "none", **how: Any) -> Case:
+    given = (*FIRST[:2], Argument("q", (3, 3)), *FIRST[2:])
+    return Case("program", 0, body, given, transform=transform, calls=(0, 1, 2), **how)
+
+
+#: Reduced programs: what was wrong, and the case.
+REDUCED = {
+    "a list that a loop under no_grad appends to keeps the gradients of what it had": program(
+        "items = [x * 2]",
+        "with weft.no_grad():",
+        "    for c in v:",
+        "        items.append(c * x)",
+        "        items.append(x)",
+        "return (weft.stack(items).sum(), items[0], items[-1])",
+    ),
+    "a row that a loop under no_grad goes over has no gradient, wherever it ends up": program(
+        "items = [x * 2]",
+        "with weft.no_grad():",
+        "    for c in v:",
+        "        w = c",
+        "        items.append(c)",
+        "return (w, c * x, weft.stack(items).sum())",
+    ),
+    "rows and results of a scan under no_grad": program(
+        "with weft.no_grad():",
+        "    last, ys = weft.scan(lambda c, r: (c, (r, x)), x, v)",
+        "return (last, ys[0] * x, ys[1])",
+    ),
+    "what a list gives under no_grad has its own gradient": program(
+        "items = [x * 2]",
+        "for c in v:",
+        "    items.append(c * x)",
+        "with weft.no_grad():",
+        "    last = items[-1]",
+        "    a = items.pop()",
+        "    stacked = weft.stack(items)",
+        "return (last, a * x, stacked)",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", REDUCED)
+def test_reduced(why: str) -> None:
+    result = check(REDUCED[why])
+    assert result.state == "same", result.text
 
 
 @pytest.mark.parametrize("why", GRAPHS)

@@ -26,11 +26,13 @@ from weft.capture.control.on_level import on_level
 from weft.capture.make_graph import OnceRecorder
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
+from weft.core.grad_mode import is_grad_enabled
 from weft.core.operands import as_tensor, cast, constant
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ops.creation import arange, zeros
+from weft.ops.identity import detached
 from weft.ops.shape import concat, reshape, stack
 
 __all__ = ["fori_loop", "map", "scan", "while_loop"]
@@ -171,6 +173,20 @@ def scan(
     >>> weft.scan(lambda total, x: (total + x, total), weft.asarray(0.0), weft.ones(3))
     (tensor(3.), tensor([0., 1., 2.]))
     """
+    if is_grad_enabled():
+        return _scan(f, init, xs, length, reverse, unroll)
+    # Neither a row that is read nor rows that are put together have a history then.
+    last, ys = _scan(f, init, tree_map(_without_history, xs), length, reverse, unroll)
+    return last, tree_map(_without_history, ys)
+
+
+def _without_history(x: Any) -> Any:
+    return detached(x) if isinstance(x, Tensor) and x.dtype.kind in ("float", "complex") else x
+
+
+def _scan(
+    f: Function, init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
+) -> tuple[Any, Any]:
     leaves, structure = tree_flatten(xs)
     tensors = [as_leaf(leaf, "scan") for leaf in leaves]
     count = _length(tensors, structure.paths(), length)

@@ -15,6 +15,7 @@ from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.from_source.merge import kind_of_tensor, shown
 from weft.core.bind import bind
+from weft.core.grad_mode import enable_grad
 from weft.core.number import HELD_AS, Number, as_held, kind_of, number, plain
 from weft.core.tensor import Tensor
 from weft.ir.types import StackType, TensorType, Type
@@ -48,7 +49,11 @@ class Mark:
 
 
 class Grown:
-    """A list of the graph. `stacks` and `count` change; journals keep them as attributes."""
+    """A list of the graph. `stacks` and `count` change; journals keep them as attributes.
+
+    A list holds tensors with their histories: what goes in and comes out keeps its own, under
+    `no_grad`, too.
+    """
 
     def __init__(
         self, structure: TreeSpec, kinds: list[TensorType], numbers: list[bool], note: Note
@@ -67,6 +72,7 @@ class Grown:
 
     # --- changes ------------------------------------------------------------------------------
 
+    @enable_grad()
     def push(self, element: Any) -> None:
         leaves, structure = _flat(element)
         if structure != self.structure:
@@ -85,6 +91,7 @@ class Grown:
         self.stacks = tuple(pushed)
         self.count = self.count + 1
 
+    @enable_grad()
     def pop(self) -> Any:
         pairs = [bind(STACK_POP, stack) for stack in self.stacks]
         self.stacks = tuple([below for below, _ in pairs])
@@ -97,6 +104,7 @@ class Grown:
         self.counted = True
         return self.count
 
+    @enable_grad()
     def item(self, index: Any) -> Any:
         if isinstance(index, int) and index < 0:
             place: Any = -index - 1
@@ -118,6 +126,7 @@ class Grown:
         held = as_held(count, HELD_AS["int"])
         return [bind(LIST_ALL, stack, held) for stack in self.stacks]
 
+    @enable_grad()
     def elements(self) -> list[Any]:
         """The elements one by one: Python asks how many there are."""
         count = self.length()

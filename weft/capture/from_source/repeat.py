@@ -24,6 +24,7 @@ from weft.capture.from_source.loop_state import AlwaysFails
 from weft.capture.from_source.recorded_loop import RecordedLoop, unchanged
 from weft.capture.from_source.run import standing_for
 from weft.capture.notes import place_now
+from weft.core.grad_mode import is_grad_enabled
 from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_and
@@ -255,6 +256,8 @@ def _for_as_scan(
     recorded.entered = True
     recorded.python.rows = rows.live_tensors()
     streams = rows.tensors()
+    if not is_grad_enabled():  # nor has a row that Python reads a history then
+        streams = [x.detach() for x in streams]
 
     def step(nested: NestedRecorder) -> None:
         kinds = rows.slice_kinds(streams)
