@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from programs import PROGRAMS
 from programs.compare import call, difference
@@ -334,6 +335,43 @@ def test_infinite_slope_on_a_way_that_is_not_taken(function: Callable[..., Any])
         want = call(function, (f64(numbers),), {}, second=True)
         got = call(captured, (f64(numbers),), {}, second=True)
         assert not difference(want, got, loose=True, gradients_near=1e-10)
+
+
+def halves(x):
+    found = [x]
+    while x > 1:
+        x = x / 2
+        found.append(x * x)
+    return weft.stack(found).sum()
+
+
+def lists_of_other_lengths_in_a_for(x):
+    total = x.sum() * 0
+    for part in x:
+        total = total + halves(part)
+    return total
+
+
+def lists_of_other_lengths_in_a_while(x):
+    total = x.sum() * 0
+    n = x[0]
+    while n > 0:
+        total = total + halves(n * x[1])
+        n = n - 3
+    return total
+
+
+@pytest.mark.parametrize(
+    "function", [lists_of_other_lengths_in_a_for, lists_of_other_lengths_in_a_while]
+)
+def test_lists_of_other_lengths_in_each_iteration(function: Callable[..., Any]) -> None:
+    """A size that differs from iteration to iteration: the loop stays one, and has a gradient."""
+    captured = weft.compile(function)
+    slope = weft.compile(weft.grad(function))
+    for numbers in ([8.0, 40.0, 3.0], [9.5, 2.0, 1.0], [0.5, 1.0, 0.25]):
+        x = f64(numbers)
+        np.testing.assert_allclose(captured(x).numpy(), function(x).numpy())
+        np.testing.assert_allclose(slope(x).numpy(), weft.grad(function)(x).numpy())
 
 
 def test_sets_of_tensors_in_any_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.op import OPS
+from weft.ir.sizes import local_sizes
 from weft.ir.types import StackType, TensorType
 from weft.ops.control import SCAN
 from weft.ops.parts import GETITEM
@@ -41,8 +42,8 @@ def is_short(node: Node) -> bool:
     body = node.graphs[0]
     if not isinstance(length, int) or length > MOST_ITERATIONS:
         return False
-    if length * body.node_count() > MOST_NODES:
-        return False
+    if length * body.node_count() > MOST_NODES or local_sizes(body):
+        return False  # a size that differs from iteration to iteration has one name
     xs = node.inputs[node.attrs["consts"] + node.attrs["carries"] :]
     ys = body.outputs[node.attrs["carries"] :]
     return not any(isinstance(value.type, StackType) for value in (*xs, *ys))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from types import CellType
+from types import CellType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.levels import innermost_level
@@ -164,11 +164,13 @@ def _kept(hooks: SourceHooks, value: Any) -> Any:
 
 def _quantifier(all_of: bool) -> Handler:
     def handle(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if hooks.asks(args[0]) or not isinstance(args[0], (list, tuple)):
+        # Inside of a branch or body nobody can be asked when to stop: all of a generator counts.
+        listed = (list, tuple, GeneratorType) if hooks.flow.depth else (list, tuple)
+        if hooks.asks(args[0]) or not isinstance(args[0], listed):
             return NotImplemented
         values = list(hooks.iter(args[0]))
         if not any(hooks.asks(value) for value in values):
-            return NotImplemented
+            return (all if all_of else any)(hooks.test(value) for value in values)
         join = hooks.all_of if all_of else hooks.any_of
         made = join(values[0], *[_constant(value) for value in values[1:]])
         return known_number(truth(made, "all")) if hooks.asks(made) else made

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.levels import ClosedLevel, Level, innermost_level, left
 from weft.autodiff.transforms.vmap import Mapping
-from weft.base.errors import CaptureError, WeftError
+from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.level_run import LevelRun, decides, maskable
 from weft.capture.control.nested import NestedRecorder, close, graph_recorder
@@ -43,6 +43,9 @@ class _OneByOne(Exception):
         self.draws = draws
 
 
+#: What Python asks of a tensor, and no graph can answer.
+QUESTIONS = ("bool", "int", "float", "item", "numpy")
+DIFFER = "elements may have different values: keep to tensors"
 WRITES = (
     "it writes to tensors or Python objects from outside: return what it writes instead, then each "
     "element can go its own way"
@@ -70,12 +73,14 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
         except _AsItIs as way:
             reason = str(way)
         except (Exception, Unreachable) as error:  # what is wrong shows where it runs itself
-            cause = error if isinstance(error, WeftError) else None
+            cause = error if isinstance(error, CaptureError) else None
         try:
             return function(*args, **kwargs)
         except CaptureError as error:
-            error.hint = reason or error.hint
-            raise error from cause
+            if cause is not None and cause.op not in QUESTIONS:
+                raise cause from error  # why an element cannot have a run of its own
+            error.hint = reason or DIFFER
+            raise
 
     run.for_transform = lambda made: leveled(hooks, made)  # type: ignore[attr-defined]
     return run
