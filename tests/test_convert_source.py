@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dis
 import functools
+import importlib
 from typing import Any
 
 import pytest
 from converted import SCALE, Child, Point, Vector, decorated
 
-from weft.capture.convert.convert import NoSource, convert
+from weft.capture.convert.convert import NoSource, _same_code, convert
 from weft.capture.watch.watch import Watch
 
 two = [lambda x: x + 1, lambda x: x + 2]
@@ -42,6 +44,53 @@ def test_changed_source_is_noticed(tmp_path: Any, monkeypatch: Any) -> None:
     watch = Watch()
     assert watch.run(weft_changed.f, (1,), {}) == 2
     assert watch.uncacheable
+
+
+#: A body, and what it was changed to. What names are used stays the same, and where it can the
+#: constants, too.
+EDITS = {
+    "a small number": ("return x * 2", "return x * 3"),
+    "a large number": ("return x * 1000", "return x * 1001"),
+    "numbers that changed places": ("return x * 2 + 3", "return x * 3 + 2"),
+    "operands that changed places": ("return x - y", "return y - x"),
+    "an operator": ("return x - y", "return x + y"),
+    "a comparison": ("return x < y", "return x <= y"),
+    "which is given back": ("x = x + 1; y = y + 1; return x", "x = x + 1; y = y + 1; return y"),
+    "which is assigned": ("x, y = y, x; return x", "y, x = y, x; return x"),
+    "an index": ("return x[0]", "return x[1]"),
+    "the end of a slice": ("return x[1:2]", "return x[1:3]"),
+    "a constant that is given back": ("return 1", "return 2"),
+    "a list and a tuple": ("return [x, y]", "return (x, y)"),
+    "a not": ("return not x", "return x"),
+    "a loop": (
+        "for i in range(3): x = x + y\n    return x",
+        "for i in range(4): x = x + y\n    return x",
+    ),
+    "a function inside": ("return (lambda z: z * 2)(x)", "return (lambda z: z * 3)(x)"),
+    "and, or": ("return x and y", "return x or y"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_each_change_is_noticed(edit: str, tmp_path: Any, monkeypatch: Any) -> None:
+    before, after = EDITS[edit]
+    name = f"weft_edited_{list(EDITS).index(edit)}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(f"def f(x, y):\n    {before}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module(name)
+    file.write_text(f"def f(x, y):\n    {after}\n")
+    with pytest.raises(NoSource, match="has changed since"):
+        convert(module.f)
+
+
+def test_an_instruction_that_is_in_no_list_is_compared() -> None:
+    """Python 3.14 loads small numbers by an instruction of their own, which no list knew."""
+    plain = (lambda x: x).__code__
+    other = dis.opmap["BUILD_STRING"]
+    one, two = (plain.replace(co_code=plain.co_code + bytes([other, n])) for n in (1, 2))
+    assert _same_code(one, one)
+    assert not _same_code(one, two)
 
 
 def test_a_callable_object_a_partial_and_a_method() -> None:

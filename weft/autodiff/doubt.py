@@ -45,16 +45,9 @@ def masked(node: Node, grads: Sequence[Any], doubt: Tensor, create: bool) -> Seq
     if isinstance(node, OpNode):
         if not node.plan.keeps:
             return grads  # it computes with nothing but the gradient
-        if Trait.LINEAR in node.op.traits or node.op.name in _TAME:
+        if node.op.traits & (Trait.LINEAR | Trait.FINITE):
             choose = _where  # the cheaper one: its slope is finite, and so are those of that
     return [part if _is_other(part) else _masked(part, doubt, create, choose) for part in grads]
-
-
-#: Ops all of whose derivatives are finite where their inputs are.
-_TAME = frozenset(
-    {"sin", "cos", "sinh", "cosh", "tanh", "exp", "expm1", "square", "sigmoid", "erf", "arctan"}
-    | {"maximum", "minimum", "max", "min", "abs", "where", "gather", "prod", "cumulative_prod"}
-)
 
 
 def _masked(part: Any, doubt: Tensor, create: bool, choose: Choice) -> Any:

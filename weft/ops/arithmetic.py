@@ -157,6 +157,7 @@ abs = unary(
     kinds="numeric",
     result="real",
     vjp=lambda xp, g, _out, x: g * xp.sign(x),
+    traits=Trait.FINITE,
 )
 
 
@@ -177,7 +178,12 @@ sign = unary(
     vjp=_sign_vjp,
 )
 square = unary(
-    "square", "x * x.", "square", kinds="numeric", vjp=lambda xp, g, _out, x: g * conj_of(xp, 2 * x)
+    "square",
+    "x * x.",
+    "square",
+    kinds="numeric",
+    vjp=lambda xp, g, _out, x: g * conj_of(xp, 2 * x),
+    traits=Trait.FINITE,
 )
 sqrt = unary(
     "sqrt",

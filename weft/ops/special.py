@@ -126,6 +126,7 @@ erf = unary(
     kinds="real floating",
     evaluate=_erf,
     vjp=lambda xp, g, _out, x: g * (_SLOPE * xp.exp(-x * x)),
+    traits=Trait.FINITE,
 )
 erfc = unary(
     "erfc",
@@ -150,6 +151,7 @@ sigmoid = unary(
     kinds="real floating",
     evaluate=lambda xp, x: 1 / (1 + xp.exp(-x)),
     vjp=lambda xp, g, out, _x: g * (out * (1 - out)),
+    traits=Trait.FINITE,
 )
 
 # --- the softmax family ------------------------------------------------------------------------

@@ -44,6 +44,7 @@ exp = unary(
     "exp",
     kinds="floating",
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out),
+    traits=Trait.FINITE,
 )
 expm1 = unary(
     "expm1",
@@ -52,6 +53,7 @@ expm1 = unary(
     kinds="floating",
     evaluate={"complex": xp_math.complex_expm1, "": "expm1"},
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out + 1),
+    traits=Trait.FINITE,
 )
 log = unary(
     "log",
@@ -111,6 +113,7 @@ sin = unary(
     "sin",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.cos(x)),
+    traits=Trait.FINITE,
 )
 cos = unary(
     "cos",
@@ -118,6 +121,7 @@ cos = unary(
     "cos",
     kinds="floating",
     vjp=lambda xp, g, _out, x: -g * conj_of(xp, xp.sin(x)),
+    traits=Trait.FINITE,
 )
 tan = unary(
     "tan",
@@ -146,6 +150,7 @@ atan = unary(
     "atan",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, 1 + x * x),
+    traits=Trait.FINITE,
 )
 
 
@@ -176,6 +181,7 @@ sinh = unary(
     "sinh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.cosh(x)),
+    traits=Trait.FINITE,
 )
 cosh = unary(
     "cosh",
@@ -183,6 +189,7 @@ cosh = unary(
     "cosh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.sinh(x)),
+    traits=Trait.FINITE,
 )
 
 
@@ -204,6 +211,7 @@ tanh = unary(
     kinds="floating",
     evaluate={"complex": xp_math.complex_tanh, "": "tanh"},
     vjp=_tanh_slope,
+    traits=Trait.FINITE,
 )
 asinh = unary(
     "asinh",

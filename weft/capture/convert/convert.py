@@ -190,28 +190,41 @@ def _same_code(a: CodeType, b: CodeType) -> bool:
     return True
 
 
-#: Instructions that must agree. Calls of attributes and jumps are left out: the compiler writes
-#: those in one of two ways, by what it knows of the module around.
-_COMPARED = frozenset(
-    number
-    for name, number in dis.opmap.items()
-    if name.startswith(("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "UNARY_", "LOAD_CONST"))
-    or name in ("LOAD_FAST", "STORE_FAST", "RETURN_VALUE")
+#: Instructions that need not agree, and those of which only the kind must: how attributes are
+#: called and how far jumps go differs with what the compiler knows of the module around. All others
+#: are compared, those of Pythons to come, too: text that has changed is never taken for what runs.
+_LEFT_OUT = (
+    *("CACHE", "NOP", "RESUME", "EXTENDED_ARG", "COPY_FREE_VARS", "MAKE_CELL"),
+    *("LOAD_ATTR", "LOAD_METHOD", "PUSH_NULL", "PRECALL", "CALL", "KW_NAMES"),
+    *("BUILD_TUPLE", "BUILD_MAP", "BUILD_CONST_KEY_MAP", "DICT_MERGE"),  # of many arguments
 )
+_ANY_OF = {
+    number: name.startswith(_LEFT_OUT)
+    for name, number in dis.opmap.items()
+    if name.startswith(_LEFT_OUT) or number in {*dis.hasjrel, *dis.hasjabs, *dis.hasfree}
+}
 
 
 def _steps(code: CodeType) -> list[tuple[int, int]]:
     text = code.co_code
     # The names of many keywords are loaded as a constant in one of the two ways to write a call.
     names = {i for i, value in enumerate(code.co_consts) if _is_names(value)}
-    return [
-        (op, arg)
-        for op, arg in zip(text[::2], text[1::2], strict=True)
-        if op in _COMPARED and not (op == _LOAD_CONST and arg in names)
-    ]
+    steps, more = [], 0
+    for op, arg in zip(text[::2], text[1::2], strict=True):
+        whole, more = more | arg, 0
+        if op == dis.EXTENDED_ARG:
+            more = whole << 8
+        elif op == _LOAD_GLOBAL:
+            steps.append((op, whole >> 1))  # the last bit says how it is called
+        elif op not in _ANY_OF:
+            if not (op == _LOAD_CONST and whole in names):
+                steps.append((op, whole))
+        elif not _ANY_OF[op]:
+            steps.append((op, -1))
+    return steps
 
 
-_LOAD_CONST = dis.opmap["LOAD_CONST"]
+_LOAD_CONST, _LOAD_GLOBAL = dis.opmap["LOAD_CONST"], dis.opmap["LOAD_GLOBAL"]
 
 
 def _is_names(constant: Any) -> bool:
