@@ -222,3 +222,76 @@ def test_a_compiled_function_sets_attributes_of_the_users_own(mode: str) -> None
         write(tensor(number))
         assert w.seen
         assert w.last.tolist() == [2 * number]
+
+
+# --- a leaf that a recorded function gives another value, and uses ------------------------------
+
+
+def by_data(w: Any, x: Any) -> None:
+    w.data = x
+
+
+def by_copy(w: Any, x: Any) -> None:
+    with weft.no_grad():
+        w.copy_(x)
+
+
+def by_items(w: Any, x: Any) -> None:
+    with weft.no_grad():
+        w[...] = x
+
+
+def by_a_result(w: Any, x: Any) -> None:
+    with weft.no_grad():
+        w.copy_(x * 2)
+
+
+def in_one_branch(w: Any, x: Any) -> None:
+    if x.sum() > 4:
+        w.data = x
+
+
+@in_all_modes
+@pytest.mark.parametrize("reads_first", [False, True])
+@pytest.mark.parametrize("write", [by_data, by_copy, by_items, by_a_result, in_one_branch])
+def test_a_leaf_is_written_then_used(mode: str, reads_first: bool, write: Any) -> None:
+    """The numbers are those of each call, and the gradient arrives with a backward outside."""
+
+    def run(function: Callable[..., Any]) -> list[Any]:
+        w, v = Parameter(tensor(1, 2)), Parameter(tensor(3, -1))
+
+        @function
+        def loss(x: Any) -> Any:
+            before = (w * v).sum() if reads_first else 0.0
+            write(w, x)
+            return before + (w * w * x * v).sum()
+
+        found = []
+        for numbers in ([1.0, 3.0], [2.0, 5.0], [4.0, 0.5]):
+            w.grad = v.grad = None
+            x = tensor(*numbers)
+            out = loss(x)
+            out.backward()
+            x += 100  # nobody shares it
+            found += [out.item(), w.tolist(), w.grad.tolist(), v.grad.tolist()]
+        return found
+
+    assert run(MODES[mode]) == run(lambda function: function)
+
+
+@in_all_modes
+def test_a_leaf_is_written_beside_a_new_one(mode: str) -> None:
+    w = Parameter(tensor(1, 2))
+
+    @MODES[mode]
+    def both(x: Any) -> Any:
+        w.data = x
+        new = (x * 3).detach().requires_grad_()
+        return (w * x + new * new).sum(), new
+
+    for numbers in ([1.0, 3.0], [2.0, 5.0]):
+        w.grad = None
+        out, new = both(tensor(*numbers))
+        out.backward()
+        assert w.grad.tolist() == numbers
+        assert new.grad.tolist() == [6 * n for n in numbers]

@@ -22,6 +22,7 @@ from weft.core.grad_mode import mode
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import UNASKED, Tensor
 from weft.ir.attributes import attrs_key
+from weft.ir.dispatch import family_of
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op
 from weft.ir.types import StackType
@@ -223,6 +224,14 @@ class GraphRecorder(Recorder):
         outside = target._data.__class__ is not SymbolicArray or id(target) in self.written
         if outside and id(target) not in self.written:
             self.written[id(target)] = Written(target)
+
+    def adopt_value(self, value: Tensor) -> Any:
+        """A tensor from outside stands for a value of the graph, also where it becomes another's:
+        the numbers of this run are no other run's."""
+        data = value._data
+        if data.__class__ is SymbolicArray or family_of(data).refusal:
+            return data
+        return symbolic(self.value_of(value), self)._data
 
     def keeps_gradient(self, target: Tensor) -> bool:
         """A tensor from outside keeps its history by itself: the graph only gives it a value."""

@@ -77,6 +77,10 @@ class Recorder:
         """Whether an op has to say that a write without gradients keeps the target's history."""
         return bool(_tell_outer("keeps_gradient", target))
 
+    def adopt_value(self, value: Tensor) -> Any:
+        """What a tensor holds from now on that is given the value of another."""
+        return _held(value)
+
     def wrote_grad(self, tensor: Tensor) -> None:
         """The gradient of a tensor is about to be set, perhaps to what it is."""
         _tell_outer("wrote_grad", tensor)
@@ -372,7 +376,7 @@ def rebind(target: Tensor, value: Tensor, op: str) -> None:
         finally:
             mode.enabled = False
         target._node = value._node
-    target._data = value._data
+    target._data = _held(value) if _recording else value._data
 
 
 def _keeps_gradient(target: Tensor) -> bool:
@@ -405,6 +409,10 @@ def written(target: Tensor) -> None:
     """Say that a tensor is about to be given another value, history or gradient."""
     if _recording and _thread.recorders:
         _tell("write", target)
+
+
+def _held(value: Tensor) -> Any:
+    return _tell("adopt_value", value) if _thread.recorders else value._data
 
 
 def _ask(tensor: Tensor, question: str) -> Any:

@@ -1,11 +1,15 @@
-"""Leaves that a run makes and leaves behind: `x.detach().requires_grad_()`, a new Parameter."""
+"""Leaves that a run makes and leaves behind: `x.detach().requires_grad_()`, a new Parameter.
+
+Also those from outside that it gives another value before it reads them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.capture.recorder import Written
 from weft.capture.watch.origin import Origin
 from weft.core.number import Number
 from weft.core.tensor import Tensor
@@ -66,3 +70,13 @@ def make_leaves(
         if grad is not None:
             found = made[grad] if isinstance(grad, int) else grad.evaluate(args, kwargs)
             made[leaf.place]._grad = found
+
+
+def unread_leaves(written: dict[int, Written], read: Container[int]) -> list[Written]:
+    """Leaves from outside whose first value nobody read: they were written to before. `read` has
+    the ids of those that were read."""
+    return [
+        entry
+        for key, entry in written.items()
+        if key not in read and entry.node is not None and entry.node.is_leaf
+    ]

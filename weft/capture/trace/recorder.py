@@ -22,8 +22,8 @@ from weft.base.dtypes import DType
 from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
-from weft.capture.recorder import GraphRecorder
-from weft.capture.trace.new_leaves import new_leaves
+from weft.capture.recorder import GraphRecorder, Written
+from weft.capture.trace.new_leaves import new_leaves, unread_leaves
 from weft.capture.trace.segments import (
     Backward,
     Ending,
@@ -34,7 +34,7 @@ from weft.capture.trace.segments import (
     array_tensor,
 )
 from weft.capture.watch.effects import Now
-from weft.capture.watch.origin import Origin, pinned
+from weft.capture.watch.origin import Origin, input_name, pinned
 from weft.capture.watch.watch import Watch
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -348,24 +348,29 @@ class TraceRecorder(GraphRecorder):
         lifted = [
             (tensor, value)
             for tensor, value in self._lifted.values()
-            if self._wants_gradient(tensor)
+            if self._node_of(tensor) is not None
         ]
-        lifted += [(leaf, self.value_of(leaf)) for leaf in own]
-        if not lifted:
+        new = [(leaf, self.value_of(leaf)) for leaf in own]  # they stay the last
+        unread = unread_leaves(self.written, self._lifted)
+        if not (lifted or new or unread):
             return None
         cotangents = [Value(type_of(result), f"g{i}") for i, result in enumerate(results)]
         starts = [symbolic(value, self) for value in cotangents]
         roots = [(r._node, g) for r, g in zip(results, starts, strict=True)]
-        targets = [self._node_of(tensor) for tensor, _ in lifted]
+        targets = [self._node_of(tensor) for tensor, _ in [*lifted, *new]]
+        targets += [entry.node for entry in unread]
         doubts: Doubts = {}
         try:
             caught = engine.run(
                 roots, keep=True, create=True, targets=targets, cut=True, doubts=doubts
             )
         except FreedError:
-            sources = [value for _, value in lifted]
+            sources = [value for _, value in [*lifted, *new]]
             nothing: list[Value | None] = [None] * len(sources)
             return Backward([], sources, cotangents, nothing, nothing, freed=True)
+        lifted += [(x.tensor, self._lift_old(x)) for x in unread if x.node in caught]
+        lifted += new
+        targets = [self._node_of(tensor) for tensor, _ in lifted]
         found = [caught.get(node) for node in targets]
         gradients = [None if g is None else self.value_of(g) for g in found]
         conditions = [doubts.get(node) for node in targets]
@@ -374,20 +379,17 @@ class TraceRecorder(GraphRecorder):
         sources = [value for _, value in lifted]
         return Backward(nodes, sources, cotangents, gradients, there)
 
+    def _lift_old(self, entry: Written) -> Value:
+        """The input for what a leaf held before it was written to: its gradient goes there."""
+        old = wrap(entry.data)
+        origin = self.watch.origin_of(entry.tensor) or pinned(entry.tensor, "a tensor")
+        value = self._input(type_of(old), origin, old)
+        self._lifted[id(entry.tensor)] = (entry.tensor, value)
+        return value
+
     def _node_of(self, tensor: Tensor) -> Any:
         entry = self.written.get(id(tensor))
         return tensor._node if entry is None else entry.node
-
-    def _wants_gradient(self, tensor: Tensor) -> bool:
-        return self._node_of(tensor) is not None
-
-
-def input_name(origin: Origin) -> str:
-    """args[0].scale -> args_0_scale"""
-    text = origin.text.removeprefix("global ")
-    kept = "".join(c if c.isalnum() or c == "_" else " " for c in text)
-    name = "_".join(kept.split())
-    return name if name and not name[0].isdigit() else f"x{name}"
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype)

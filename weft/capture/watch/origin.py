@@ -202,3 +202,11 @@ EXPRESSIONS: dict[str, Callable[[str, str, Any, Pool], str]] = {
     HAS: lambda base, key, raw, pool: f"{key} in {base}",
     CELL: lambda base, key, raw, pool: f"{base}.cell_contents",
 }
+
+
+def input_name(origin: Origin) -> str:
+    """args[0].scale -> args_0_scale"""
+    text = origin.text.removeprefix("global ")
+    kept = "".join(c if c.isalnum() or c == "_" else " " for c in text)
+    name = "_".join(kept.split())
+    return name if name and not name[0].isdigit() else f"x{name}"
