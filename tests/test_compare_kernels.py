@@ -244,6 +244,23 @@ def indices() -> tuple[Any, tuple[Any, ...]]:
     return f, (weft.randn((6, 35)), weft.asarray([4, 0, 0, 5]))
 
 
+def computed_again() -> tuple[Any, tuple[Any, ...]]:
+    """A kernel reads a value from memory and computes it once more itself."""
+
+    def total(x: Any, v: Any, q: Any) -> Any:
+        a, b, w, p = x * 0.8, v.sum(), v * 0.5, q * 0.5
+        for row, other in zip(v, p, strict=True):
+            b = (b + row * other.sum()) * 0.8
+            p = weft.where(p.mT > 0, p.mT, w)
+        weights = [weft.cos(weft.arange(y.size)).reshape(y.shape) for y in (a, b, w, p)]
+        return sum((y * z).sum() for y, z in zip((a, b, w, p), weights, strict=True))
+
+    def f(x: Any, v: Any, q: Any) -> Any:
+        return weft.value_and_grad(total, argnums=(0, 1, 2))(x, v, q)
+
+    return f, (weft.asarray(0.3), weft.asarray([0.3]), weft.asarray([[0.3]]))
+
+
 RIGHT: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "transformer block": block,
     "convolutions": convolutions,
@@ -254,6 +271,7 @@ RIGHT: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "float16": narrow(weft.float16),
     "float64": narrow(weft.float64),
     "indices": indices,
+    "computed again": computed_again,
 }
 
 

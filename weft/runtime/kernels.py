@@ -51,6 +51,7 @@ class Kernels:
     ) -> tuple[int, dict[Value, np.ndarray[Any, Any]]]:
         """Run the kernels of a step on the arrays of its operands: the status of the one that
         failed, and the arrays of the results, which were filled with 0xFF before."""
+        read = step.reads()
         held: list[Any] = []
         addresses: list[int] = []
         results: dict[Value, np.ndarray[Any, Any]] = {}
@@ -65,7 +66,7 @@ class Kernels:
                 if value not in results:
                     results[value] = _unwritten(value)
                 array = results[value]
-            elif isinstance(value.type, TensorType) and value not in _made(step):
+            elif isinstance(value.type, TensorType) and value in read:  # else nobody asks for it
                 array = np.ascontiguousarray(array_of(value))
             held.append(array)
             addresses.append(0 if array is None else array.ctypes.data)
@@ -76,11 +77,6 @@ class Kernels:
             if status:
                 return status, results
         return 0, results
-
-
-def _made(step: Step) -> set[Value]:
-    """What the nodes of a step compute; what is no output is asked for by nobody."""
-    return {value for node in step.nodes for value in node.outputs}
 
 
 def _unwritten(value: Value) -> np.ndarray[Any, Any]:
