@@ -66,6 +66,26 @@ REDUCED = {
         "    last, ys = weft.scan(lambda c, r: (c, (r, x)), x, v)",
         "return (last, ys[0] * x, ys[1])",
     ),
+    "a gradient taken under no_grad in a loop has no history": program(
+        "for c in range(3):",
+        "    with weft.no_grad():",
+        "        a = weft.grad(lambda t: t * x)(x)",
+        "        w = weft.grad(lambda t: (t * v).sum())(v)",
+        "return (a, w)",
+    ),
+    "an inner gradient of a function that uses values of the outer jvp": program(
+        "a = x * 2",
+        "b = weft.grad(lambda t: weft.sin(t) * a)(x)",
+        "return (a * b,)",
+        transform="jvp",
+    ),
+    "the same under jacobian, in a loop": program(
+        "a = x * 2",
+        "for c in range(2):",
+        "    a = a - 0.1 * weft.grad(lambda t: weft.sin(t) * a)(x)",
+        "return (a,)",
+        transform="jacobian",
+    ),
     "what a list gives under no_grad has its own gradient": program(
         "items = [x * 2]",
         "for c in v:",

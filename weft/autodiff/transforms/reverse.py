@@ -117,7 +117,7 @@ class Run:
             roots = [_start(out, g, create) for out, g in starts]
             found = engine.run(roots, keep=keep or create, create=create, targets=self.own)
             grads = [self._gradient(p, found) for p in self.primals]
-        return list(map(self.outside.released, grads)) if self.linked else grads
+        return list(map(self.out, grads))
 
     def _gradient(self, p: Tensor, found: dict[Node, Any]) -> Tensor:
         if p.dtype.kind not in FLOATS:

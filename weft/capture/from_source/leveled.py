@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.forward import Forward
-from weft.autodiff.transforms.levels import ClosedLevel, Level, innermost_level, left
+from weft.autodiff.transforms.levels import Level, innermost_level, left
 from weft.autodiff.transforms.vmap import Mapping
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
@@ -68,8 +68,6 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
             assert isinstance(level, Mapping)
             found = _by_masks(hooks, level, function, args, kwargs) if way.draws else MISSING
             return one_by_one(hooks, level, function, args, kwargs) if found is MISSING else found
-        except ClosedLevel:
-            raise
         except _AsItIs as way:
             reason = str(way)
         except (Exception, Unreachable) as error:  # what is wrong shows where it runs itself
