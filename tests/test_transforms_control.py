@@ -256,3 +256,17 @@ def test_arguments_and_trees() -> None:
             pairs = zip(weft.tree_leaves(found), weft.tree_leaves(want), strict=True)
             for a, b in pairs:
                 np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-9)
+
+
+def straight(x: Any) -> Any:
+    return weft.sin(x) * x[::-1]
+
+
+@pytest.mark.parametrize("program", [straight, while_, breaks])
+def test_transforms_of_compiled_functions(program: Function) -> None:
+    """There is no graph around them: a backward of native code gets cotangents of a vmap."""
+    for name in ("jacrev", "jacfwd"):
+        check(SOME[name](weft.compile(program)), SOME[name](program), POINTS)
+    slope = weft.grad(number(program))
+    for jacobian in (weft.jacrev, weft.jacfwd):
+        check(jacobian(weft.compile(slope)), SOME["hessian"](program), POINTS)

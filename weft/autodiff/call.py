@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of
+from weft.autodiff.transforms.levels import LevelArray
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.types import TensorType
@@ -20,7 +21,8 @@ class CallNode(Node):
     """What made the results of a recorded call.
 
     backward        computes the gradients of what the forward run kept
-    differentiable  computes the same by ops on the tape, for gradients of gradients
+    differentiable  computes the same by ops on the tape, for gradients of gradients; and for
+                    cotangents of a `vmap` or `jvp`, which have no numbers
     release         the last backward, which lets go of what was kept while it runs; None: the
                     same as `backward`
     """
@@ -45,10 +47,11 @@ class CallNode(Node):
     ) -> Sequence[Any]:
         if self.backward is FREED:
             raise freed(self.name())
-        run = self.differentiable if create else self.backward
-        if not keep and not create and self.release is not None:
-            run, self.backward = self.release, FREED
         given = g if isinstance(g, tuple) else (g,)
+        by_ops = create or any(isinstance(data_of(part), LevelArray) for part in given)
+        run = self.differentiable if by_ops else self.backward
+        if not keep and not by_ops and self.release is not None:
+            run, self.backward = self.release, FREED
         with enable_grad() if create else no_grad():
             grads = run([_tensor(part, kind) for part, kind in zip(given, self.types, strict=True)])
         if not keep:
