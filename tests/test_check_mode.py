@@ -414,8 +414,8 @@ def test_kinds_of_kernels(name: str) -> None:
 
 
 _ALL = [p for p in PROGRAMS if "source" in p.supports]
-#: A part of the table; WEFT_CHECK_ALL=1 runs all of it.
-_SOME = _ALL if os.environ.get("WEFT_CHECK_ALL") == "1" else _ALL[::9]
+#: A part of the table; WEFT_TEST_ALL=1 runs all of it.
+_SOME = _ALL if os.environ.get("WEFT_TEST_ALL") else _ALL[::9]
 
 
 @pytest.mark.parametrize("program", _SOME, ids=lambda p: p.name)
