@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from weft.base.recursion import call_deeply
 from weft.capture.convert import scopes, source
 from weft.capture.convert.expressions import HOOKS, Unconvertible
 from weft.capture.convert.kept import is_untouched, kept
@@ -63,7 +64,19 @@ def _convert(function: FunctionType, transformer: type[Statements]) -> CodeType:
     def rewritten() -> CodeType:
         return _compiled(transformed(function, transformer), function.__code__)
 
-    return kept(function, transformer, rewritten)
+    def rewritten_deeply() -> CodeType:
+        """An expression of a thousand terms is a tree that is a thousand nodes deep."""
+        try:
+            return rewritten()
+        except RecursionError:
+            pass
+        try:
+            return call_deeply(rewritten)
+        except RecursionError:
+            what = "an expression has too many levels: write it as several statements"
+            raise NoSource(f"{what} ({function.__code__.co_qualname})") from None
+
+    return kept(function, transformer, rewritten_deeply)
 
 
 def transformed(function: FunctionType, transformer: type[Statements]) -> Definition:

@@ -19,6 +19,7 @@ from weft.capture.convert.structured import Structured
 from weft.capture.from_source import repeat
 from weft.capture.from_source.access import Access
 from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.endless import endless_recursion
 from weft.capture.from_source.leveled import leveled
 from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.run import Flow, Unreachable, is_own, standing_for
@@ -30,6 +31,9 @@ from weft.core.number import HELD_AS, Number, as_held
 from weft.core.tensor import Tensor
 from weft.ops.effects import CHECK, Message, Raised
 from weft.ops.elementwise import logical_and, logical_not, logical_or
+
+#: What records branches and loops.
+_RECORDS = (record_if.__code__, repeat.record_while.__code__)
 
 
 class SourceWatch(Watch):
@@ -46,6 +50,11 @@ class SourceWatch(Watch):
             return None  # the graph raises before it comes to the end
         except CaptureError:
             raise
+        except RecursionError as error:
+            endless = endless_recursion(error, _RECORDS)
+            if endless is None:
+                raise
+            raise endless from None
         except Exception as error:
             here = graph_recorder()
             if here is None or token_of(here) is None or is_own(error):

@@ -8,17 +8,15 @@ Objects that the run made itself are unknown here, and free.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
-import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.recursion import deeper
 from weft.base.source import user_frame
 from weft.capture.notes import CaptureNotes
 from weft.capture.watch import origin as origins
@@ -115,7 +113,7 @@ class Watch:
         self._structure(self._remember(target, self.pin(target, name), True), None)
         before = mode.enabled, dtypes.get_default_dtype()
         try:
-            with deeper_stack():
+            with deeper(3):  # hooks stand between the user's frames
                 return self.hooks_class(self, None).call(fn, *args, **kwargs)
         finally:
             if (mode.enabled, dtypes.get_default_dtype()) != before:
@@ -398,27 +396,6 @@ class Watch:
         text = f"{reason} ({where})" if where else reason
         if text not in self.uncacheable:
             self.uncacheable.append(text)
-
-
-_deep_lock = threading.Lock()
-_deep = [0, 0]  # how many runs are on, and the recursion limit before the first
-
-
-@contextlib.contextmanager
-def deeper_stack() -> Iterator[None]:
-    """Hooks stand between the user's frames: what recursed well before must do so now."""
-    with _deep_lock:
-        if not _deep[0]:
-            _deep[1] = sys.getrecursionlimit()
-            sys.setrecursionlimit(_deep[1] * 3)
-        _deep[0] += 1
-    try:
-        yield
-    finally:
-        with _deep_lock:
-            _deep[0] -= 1
-            if not _deep[0]:
-                sys.setrecursionlimit(_deep[1])
 
 
 def is_module(obj: Any) -> bool:
