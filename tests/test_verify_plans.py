@@ -168,6 +168,11 @@ def _leaves_what_it_has_not(code: GraphCode) -> None:
     code.steps[0].group.outputs.append(code.steps[1].outputs[0])
 
 
+def _other_result(code: GraphCode) -> None:
+    first, second = code.places
+    code.places = {first: code.places[second], second: code.places[first]}
+
+
 def _in_place(*pairs: tuple[int, int]) -> Callable[[GraphCode], None]:
     def plant(code: GraphCode) -> None:
         code.in_place[:] = pairs
@@ -194,6 +199,7 @@ FAULTS: list[tuple[Callable[[GraphCode], None], str, Callable[..., Any], tuple[A
     (_other_rows, "the loops along", _softmax, (X,)),
     (_fewer_elements, "elements of operand|loops compute", _softmax, (X,)),
     (_leaves_what_it_has_not, "does not compute", _products, (X, W)),
+    (_other_result, "which it is not", _update, (X, Y)),
     # A result where an input lies: read later, given back, turned, summed, an operand of a product,
     # and before something that may fail.
     (_in_place((0, 0)), "reads it later", lambda x, w: (weft.exp(x), weft.exp(x) @ w + x), (X, W)),

@@ -32,7 +32,7 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         paths = [str(TOOLS), str(TOOLS.parent)]
         settings = {"PYTHONPATH": os.pathsep.join(paths), "WEFT_CACHE": "0"}
-        settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "WEFT_VERIFY_PLANS": "1"}
         self.cases = 0
         return subprocess.Popen(
             [sys.executable, "-m", "fuzzing.worker"],

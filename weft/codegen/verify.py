@@ -71,6 +71,10 @@ def _verify_reads(code: GraphCode) -> None:
             raise PlanError(f"@{code.name} gives {value}, which is never written")
         if size_of_type(value.type) != size_of_type(wanted.type):
             raise PlanError(f"@{code.name} gives {value.type} for {wanted.type}")
+    made = {value for step in code.steps for value in step.outputs}
+    for value, place in code.places.items():
+        if code.results[place] is not value or value not in made:
+            raise PlanError(f"{value} is to be written as result {place}, which it is not")
 
 
 def _verify_layouts(group: Group) -> None:
