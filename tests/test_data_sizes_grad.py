@@ -264,6 +264,20 @@ def test_gradients_are_as_eagerly(name: str) -> None:
                 np.testing.assert_allclose(got[1], grad, rtol=1e-4, atol=1e-6)
 
 
+def test_short_loops_without_gradients_keep_their_sizes() -> None:
+    def sums(x: Any) -> Any:
+        total = x.sum() * 0
+        for k in range(3):
+            total = total + (x[x > 0.6 * k] ** 2).sum()
+        return total
+
+    for backend in ("interpret", "native"):
+        compiled = weft.compile(sums, backend=backend)
+        for x in DATA:
+            got, want = compiled(weft.tensor(x)), sums(weft.tensor(x))
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_by_transforms(name: str) -> None:
     function = PROGRAMS[name]

@@ -390,6 +390,17 @@ def _(w: Any, x: Any) -> Any:
     return t, (t * w).sum()
 
 
+@row("copy_ under no_grad of a tensor with a history to one without")
+def _(w: Any, x: Any) -> Any:
+    t, u = x * 2, x * 1
+    for _ in range(3):
+        t = t * 1
+        with no_grad():
+            t.copy_(u)
+        u = u * w
+    return t, (t * u).sum()
+
+
 @row("in-place by weft.cond and switch", UP, DOWN)
 def _(w: Any, x: Any) -> Any:
     t = w * 2
@@ -447,6 +458,15 @@ def _(w: Any, x: Any) -> Any:
         else:
             t = x * k
     return t, u, (u * w).sum()
+
+
+@row("a counter of the outer loop decides in the inner one")
+def _(w: Any, x: Any) -> Any:
+    t = w * 1
+    for k in range(3):
+        for j in range(2):
+            t = x * j if k > 0 else t * w
+    return t, (t * w).sum()
 
 
 @row("a branch that Python decides in a loop")

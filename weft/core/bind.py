@@ -369,24 +369,29 @@ def rebind(target: Tensor, value: Tensor, op: str) -> None:
                 hint="update it under weft.no_grad(), or write to a copy: y = x.clone()",
             )
         target._node = value._node
-    elif not mode.enabled and _recording and _thread.recorders and _keeps_gradient(target):
-        mode.enabled = True
-        try:
-            value = bind(OPS["with_gradient_of"], value, target)
-        finally:
-            mode.enabled = False
-        target._node = value._node
+    elif not mode.enabled and _recording and _thread.recorders:
+        value = _without_gradient(target, value)
     target._data = _held(value) if _recording else value._data
 
 
-def _keeps_gradient(target: Tensor) -> bool:
-    """Whether a recorded op must hand the gradient on to what a tensor held before a write.
+def _without_gradient(target: Tensor, value: Tensor) -> Tensor:
+    """What a recorded write under no_grad() gives a tensor: the value, and not its gradient.
 
-    A leaf stays a leaf, and its gradient is that of the leaf.
+    An op hands the gradient on to what the tensor held before. A leaf stays a leaf, whose gradient
+    is its own.
     """
-    if target._node is not None and target._node.is_leaf:
-        return False
-    return bool(target._data.dtype.kind not in "biu" and _tell("keeps_gradient", target))
+    if target._data.dtype.kind in "biu":
+        return value
+    is_leaf = target._node is not None and target._node.is_leaf
+    if is_leaf or not _tell("keeps_gradient", target):
+        return bind(OPS["stop_gradient"], value) if _tell("keeps_gradient", value) else value
+    mode.enabled = True
+    try:
+        made: Tensor = bind(OPS["with_gradient_of"], value, target)
+    finally:
+        mode.enabled = False
+    target._node = made._node
+    return made
 
 
 def _wrapped(out: Any) -> Any:

@@ -35,7 +35,10 @@ class Unroll(Pass):
 
 
 def is_short(node: Node) -> bool:
-    """Whether a node is a scan that is worth unrolling."""
+    """Whether a node is a scan that is worth unrolling.
+
+    Not where an iteration has sizes of its own: they would have one name in all iterations.
+    """
     if node.op is not SCAN:
         return False
     length = node.attrs["length"]
@@ -43,7 +46,7 @@ def is_short(node: Node) -> bool:
     if not isinstance(length, int) or length > MOST_ITERATIONS:
         return False
     if length * body.node_count() > MOST_NODES or local_sizes(body):
-        return False  # a size that differs from iteration to iteration has one name
+        return False
     xs = node.inputs[node.attrs["consts"] + node.attrs["carries"] :]
     ys = body.outputs[node.attrs["carries"] :]
     return not any(isinstance(value.type, StackType) for value in (*xs, *ys))

@@ -47,6 +47,8 @@ def active_results(node: Node, operands: Sequence[bool], known: Known | None = N
         }
         active = active_values(chosen, list(operands[1:]), evaluate(chosen, inner))
         return [value in active for value in chosen.outputs]
+    if known and node.op.name == "scan":
+        return _scan(node, list(operands), known)
     rule = _CONTROL.get(node.op.name)
     if rule is not None:
         return rule(node, list(operands))
@@ -85,19 +87,24 @@ def carried_active(body: Graph, operands: list[bool], consts: int, carries: int)
         carried = after
 
 
-def carried_after(node: Node, operands: list[bool]) -> list[bool]:
-    """Which carries of a scan of known length depend on active operands when it is over."""
+def carried_after(node: Node, operands: list[bool], given: Known | None) -> list[bool]:
+    """Which carries of a scan of known length depend on active operands when it is over.
+
+    `given` are values that are known where it stands.
+    """
     consts, carries, length = (node.attrs[name] for name in ("consts", "carries", "length"))
     (body,) = node.graphs
     end = consts + carries
     carried = operands[consts:end]
-    known = constants(node.inputs)
+    known = {
+        **constants(node.inputs),
+        **{v: x for v, x in (given or {}).items() if v in node.inputs},
+    }
     rows = {
         i: known.pop(node.inputs[i]) for i in range(end, len(operands)) if node.inputs[i] in known
     }
-    counts = (
-        bool(rows) and length <= MOST_STEPS and any(part.op.name == "if" for part in body.nodes)
-    )
+    chooses = any(part.op.name == "if" for graph in body.walk() for part in graph.nodes)
+    counts = bool(rows or known) and length <= MOST_STEPS and chooses
     held = {body.inputs[i]: known[x] for i, x in enumerate(node.inputs[:end]) if x in known}
     seen: list[list[bool]] = []
     for step in range(length):
@@ -118,7 +125,7 @@ def carried_after(node: Node, operands: list[bool]) -> list[bool]:
 
 
 #: The most iterations of which each is looked at by itself.
-MOST_STEPS = 256
+MOST_STEPS = 32
 
 
 def constants(values: Iterable[Value]) -> Known:
@@ -167,13 +174,13 @@ def _while(node: Node, operands: list[bool]) -> list[bool]:
     return [*carried, False, *[value in active for value in body.outputs[len(carried) :]]]
 
 
-def _scan(node: Node, operands: list[bool]) -> list[bool]:
+def _scan(node: Node, operands: list[bool], known: Known | None = None) -> list[bool]:
     consts, carries = node.attrs["consts"], node.attrs["carries"]
     (body,) = node.graphs
     carried = carried_active(body, operands, consts, carries)
     active = active_values(body, [*operands[:consts], *carried, *operands[consts + carries :]])
     if isinstance(node.attrs["length"], int):
-        carried = carried_after(node, operands)
+        carried = carried_after(node, operands, known)
     return [*carried, *[value in active for value in body.outputs[carries:]]]
 
 
