@@ -433,27 +433,6 @@ def _tell(method: str, *args: Any) -> Any:
         _thread.recorders.append(recorder)
 
 
-def graph_recorder() -> Any:
-    """The innermost recorder that makes a graph, perhaps below transforms; None where none does."""
-    for found in reversed(_thread.recorders) if _recording else ():
-        if found.memo is not None:
-            return found
-    return None
-
-
-def graph_value(tensor: Tensor) -> Any:
-    """The value that a tensor is in the graph that is being recorded."""
-    recorders = _thread.recorders
-    here = graph_recorder()
-    at = recorders.index(here)
-    above = recorders[at:]
-    del recorders[at:]
-    try:
-        return here.value_of(tensor)
-    finally:
-        recorders.extend(above)
-
-
 def _tell_outer(method: str, *args: Any) -> Any:
     """Pass on what a recorder has no use for; it is off while its own method runs."""
     return _tell(method, *args) if _thread.recorders else None

@@ -15,9 +15,10 @@ from weft.base import dtypes
 from weft.base.device import CPU
 from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError, DTypeError
-from weft.core.bind import bind, graph_recorder, graph_value, recorder
+from weft.core.bind import bind, recorder
 from weft.core.number import Number
 from weft.core.operands import cast, constant
+from weft.core.recorded import graph_recorder, graph_value
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.ir.op import OPS
