@@ -345,7 +345,11 @@ def drawn(f: Function, xs: Any) -> tuple[list[Array], list[int]]:
 
 def test_draws_of_python_loops_come_element_by_element() -> None:
     """As a Python loop over the elements draws; a backward draws nothing."""
-    for f in (walk, grad(walk), grad(grad(walk))):
+
+    def twice(x: Any) -> Any:
+        return grad(walk)(x) * grad(walk)(x)
+
+    for f in (walk, grad(walk), grad(grad(walk)), twice):
         want = drawn(lambda xs, f=f: one_by_one(f, xs), NUMBERS)
         for way in (compile(vmap(f)), vmap(compile(f))):
             found = drawn(way, NUMBERS)
@@ -369,6 +373,11 @@ def test_draws_of_functional_loops_come_step_by_step() -> None:
     assert alone[0][0][0] == want[0][0][0]  # nobody's numbers depend on what others do
     graph = weft.make_graph(vmap(functional_walk), NUMBERS)
     for way in (graph, weft.trace(vmap(functional_walk)), compile(vmap(functional_walk))):
+        found = drawn(way, NUMBERS)
+        same(found[0], want[0])
+        assert found[1] == want[1]
+    want = drawn(vmap(grad(functional_walk)), NUMBERS)
+    for way in (compile(vmap(grad(functional_walk))), compile(grad(summed(functional_walk)))):
         found = drawn(way, NUMBERS)
         same(found[0], want[0])
         assert found[1] == want[1]

@@ -167,6 +167,10 @@ class Draws:
     def __init__(self) -> None:
         self._held = [(state, _copied(state._data)) for state in list(_states.values())]
 
+    def end(self) -> None:
+        """Only the generators count that were drawn from by now."""
+        self._held = [(state, data) for state, data in self._held if _differ(state._data, data)]
+
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """Draw what was drawn after that time; generators are where they were when it is over."""
@@ -178,6 +182,12 @@ class Draws:
         finally:
             for state, data in now:
                 state._data = data
+
+
+def _differ(now: Any, before: Any) -> bool:
+    if isinstance(now, np.ndarray) and isinstance(before, np.ndarray):
+        return not np.array_equal(now, before)
+    return now is not before
 
 
 def _copied(data: Any) -> Any:

@@ -47,7 +47,7 @@ def call_whole(
         with left(level):
             inputs = [level.region.entered(x) for x in inputs]
     given = [twin(x) for x in inputs]
-    moving = [i for i, x in enumerate(given) if mode.enabled and _moves(level, x)]
+    moving = [i for i, x in enumerate(given) if has_history(level, x)]
     level.lower_states()
     call = _Call(level, whole, given, spread, moving)
     return call.results(call.run)
@@ -55,11 +55,12 @@ def call_whole(
 
 def spreads(level: Mapping, x: Tensor) -> bool:
     """Whether an input needs the axis of the elements: it differs, or its gradient may."""
-    return level.mapped(x) or (mode.enabled and _moves(level, x))
+    return level.mapped(x) or has_history(level, x)
 
 
-def _moves(level: Mapping, x: Tensor) -> bool:
-    return is_float(x) and level.has(x) and x._node is not None
+def has_history(level: Mapping, x: Tensor) -> bool:
+    """Whether an input has a history on the level."""
+    return mode.enabled and is_float(x) and level.has(x) and x._node is not None
 
 
 class _Call:
@@ -94,6 +95,8 @@ class _Call:
                 for x, on in zip(self.inputs, self.spread, strict=True)
             ]
             made = [level.element(y, True) for y in run(below)]
+        if self.draws is not None:
+            self.draws.end()
         if enabled:
             self._link(made)
         return made
@@ -135,7 +138,7 @@ class _Call:
         found: list[Tensor] = []
         if self.moving:
             given = [*self.inputs, *map(twin, cotangents)]
-            moving = [i for i, x in enumerate(given) if mode.enabled and _moves(self.level, x)]
+            moving = [i for i, x in enumerate(given) if has_history(self.level, x)]
             spread = [*self.spread, *[True] * len(cotangents)]
             call = _Call(self.level, self._pulled, given, spread, moving)
             found = call.results(call.run if self.pull is None else self._kept)

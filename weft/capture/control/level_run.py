@@ -46,6 +46,13 @@ def maskable(graph: Graph, chosen: bool = False) -> bool:
     return all(_maskable(node, chosen) for node in graph.nodes)
 
 
+def differentiates(graph: Graph) -> bool:
+    """Whether a graph has a loop that was recorded together with its backward."""
+    return any(
+        node.attrs.get("counted") or any(map(differentiates, node.graphs)) for node in graph.nodes
+    )
+
+
 def _maskable(node: Node, chosen: bool) -> bool:
     if node.graphs:
         inside = chosen or node.op in CHOICES

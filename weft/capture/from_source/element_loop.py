@@ -100,6 +100,7 @@ class _ElementLoop(RecordedLoop):
         """The results of all elements, side by side."""
         if any(not isinstance(state.tensor, StateTensor) for state in self.tensors.states):
             raise CaptureError("a tensor from outside is written to", op="vmap")
+        self.hooks.flow.drawn += bool(self.tensors.states)
         operands, pinned, consts = self._operands()
         carries = len(operands) - consts
         attrs = {"consts": consts, "carries": carries, "length": size, "reverse": False}

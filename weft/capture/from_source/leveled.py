@@ -10,15 +10,17 @@ to be decided, or if it writes something, the function itself runs there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.forward import Forward
 from weft.autodiff.transforms.levels import Level, innermost_level, left
+from weft.autodiff.transforms.lowering import Unlowered
 from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.whole_call import call_whole, has_history, spreads
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.level_run import LevelRun, decides, maskable
+from weft.capture.control.level_run import LevelRun, decides, differentiates, maskable
 from weft.capture.control.nested import NestedRecorder, close, graph_recorder
 from weft.capture.from_source.attempt import Attempt
 from weft.capture.from_source.element_loop import one_by_one, result_of, touches_only_its_own
@@ -26,6 +28,7 @@ from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.run import Unreachable
 from weft.capture.from_source.tokens import tokens
 from weft.capture.watch.origin import MISSING
+from weft.core.bind import recording
 from weft.core.tensor import StateTensor, Tensor
 
 if TYPE_CHECKING:
@@ -37,10 +40,10 @@ class _AsItIs(Exception):
 
 
 class _OneByOne(Exception):
-    """Each element needs a run of its own; `draws`: for random numbers, perhaps only for them."""
+    """Each element needs a run of its own; unless the function itself does for all (`maybe`)."""
 
-    def __init__(self, draws: bool = False) -> None:
-        self.draws = draws
+    def __init__(self, maybe: bool) -> None:
+        self.maybe = maybe
 
 
 #: What Python asks of a tensor, and no graph can answer.
@@ -66,7 +69,7 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
             return _by_its_graph(hooks, level, function, args, kwargs)
         except _OneByOne as way:
             assert isinstance(level, Mapping)
-            found = _by_masks(hooks, level, function, args, kwargs) if way.draws else MISSING
+            found = _by_itself(hooks, level, function, args, kwargs) if way.maybe else MISSING
             return one_by_one(hooks, level, function, args, kwargs) if found is MISSING else found
         except _AsItIs as way:
             reason = str(way)
@@ -84,18 +87,39 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
     return run
 
 
-def _by_masks(
+def _by_itself(
     hooks: SourceHooks, level: Mapping, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
-    """The function itself, as it draws in a `vmap` that is not captured; MISSING: Python asks."""
+    """What the function itself gives on the level; MISSING where Python asks there.
+
+    It does not ask where it calls `weft.cond` and its like, which draw random numbers as they do in
+    a `vmap` that is not captured, or where it differentiates another one, which is mapped by masks.
+    """
+    flow = hooks.flow
+    before = flow.drawn
+    leaves, spec = tree_flatten((args, kwargs))
+    shape: Any = None
+
+    def run(taken: list[Any]) -> list[Any]:
+        nonlocal shape
+        inner, named = tree_unflatten(spec, taken)
+        found, shape = tree_flatten(function(*inner, **named))
+        return found
+
     with left(level):
         attempt = Attempt(hooks, ())
+    level.lowered += 1  # no condition of the graph is asked for
     try:
         with attempt:
-            return function(*args, **kwargs)
-    except CaptureError:
-        attempt.undo()
-        return MISSING
+            found = _in_one_step(level, run, leaves)
+        if flow.drawn == before:
+            return tree_unflatten(shape, found)
+    except (CaptureError, Unlowered):
+        pass
+    finally:
+        level.lowered -= 1
+    attempt.undo()
+    return MISSING
 
 
 def _by_its_graph(
@@ -119,8 +143,8 @@ def _by_its_graph(
         flow.open(journal)
         try:
             with nested.opened():
-                found, shape = tree_flatten(function(*inner, **named))
-                results = [result_of(x) for x in found]
+                parts, shape = tree_flatten(function(*inner, **named))
+                results = [result_of(x) for x in parts]
                 if not touches_only_its_own(hooks, journal, (function, inner, named)):
                     raise _AsItIs(WRITES)
                 made = [nested.value_of(x) for x in results if isinstance(x, Tensor)]
@@ -131,9 +155,39 @@ def _by_its_graph(
             del flow.mixed.log[logged:]
         nested.graph.outputs = tuple(made)
         captured = close([nested])
-    outputs = iter(LevelRun(nested.graph).outputs([*captured, *given]))
+    graph = nested.graph
+    found = _in_one_step(level, lambda x: LevelRun(graph).outputs([*captured, *x]), given)
+    outputs = iter(found)
     flow.leveled += 1
     return tree_unflatten(shape, [next(outputs) if isinstance(x, Tensor) else x for x in results])
+
+
+def _in_one_step(
+    level: Level, run: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any]
+) -> list[Any]:
+    """What `run` gives of leaves of the level; histories of theirs see it as one step.
+
+    For control flow of the graph, which is a node on the level below: it has a history there.
+    """
+    tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and level.has(x)]
+    inputs = [leaves[i] for i in tensors]
+    if not isinstance(level, Mapping) or not any(has_history(level, x) for x in inputs):
+        return list(run(list(leaves)))
+    spread = [spreads(level, x) for x in inputs]
+    others: list[Any] = []
+
+    def whole(given: Sequence[Tensor]) -> list[Tensor]:
+        nonlocal others
+        taken = list(leaves)
+        with recording(level):
+            for i, x, on in zip(tensors, given, spread, strict=True):
+                taken[i] = level.element(x, on)
+            found = run(taken)
+        others = [None if isinstance(x, Tensor) else (x,) for x in found]
+        return [level.whole(x) for x in found if isinstance(x, Tensor)]
+
+    made = iter(call_whole(level, whole, inputs, spread))
+    return [next(made) if x is None else x[0] for x in others]
 
 
 def _check_way(level: Level, nested: NestedRecorder, chose: bool) -> None:
@@ -151,6 +205,6 @@ def _check_way(level: Level, nested: NestedRecorder, chose: bool) -> None:
         raise _AsItIs(WRITES)
     if isinstance(level, Mapping):
         if acts or not maskable(graph):
-            raise _OneByOne(bool(states))
+            raise _OneByOne(bool(states) or differentiates(graph))
     elif acts:
         raise _AsItIs

@@ -67,6 +67,7 @@ class Flow:
         self.mixed = Mixed(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
         self.leveled = 0  # functions that transforms ran by their graphs
+        self.drawn = 0  # loops over the elements of a vmap in which random numbers are drawn
         self.asked = 0  # how often a tensor was asked which way to go
         self._tries: list[int] = []
 
