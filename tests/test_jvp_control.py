@@ -187,14 +187,48 @@ def test_a_backward_inside_through_a_parameter_is_refused() -> None:
         weft.make_graph(pushed(f), POINTS[0], T)
 
 
-def test_a_gradient_inside_of_jvp_is_asked_which_way_it_goes() -> None:
-    """A trace has a path for each way; a graph cannot be made."""
+def test_a_gradient_inside_of_jvp() -> None:
+    """The function is recorded by itself first, and its graph carries tangents along."""
     g = pushed(weft.grad(lambda x: nested(x).sum()))
+    captured = weft.trace(g)
+    graph = weft.make_graph(g, POINTS[0], T)
+    for x in POINTS:
+        same(captured(x, T), g(x, T))
+        same(graph(x, T), g(x, T))
+    assert len(captured.recordings) == 1
+
+
+def test_a_gradient_inside_of_jvp_and_python_that_asks() -> None:
+    """Then a trace has a path for each way, and a graph cannot be made."""
+
+    def f(x: Any) -> Any:
+        return nested(x).sum() if x.sum() > 4 else (grown(x) * x).sum()
+
+    g = pushed(weft.grad(f))
     captured = weft.trace(g)
     for x in POINTS:
         same(captured(x, T), g(x, T))
     with pytest.raises(CaptureError):
         weft.make_graph(g, POINTS[0], T)
+
+
+def test_a_gradient_inside_of_jvp_and_writes() -> None:
+    """What a first attempt wrote, to tensors and to Python objects, is not written twice."""
+    seen: list[str] = []
+    total = weft.tensor([0.0, 0.0], dtype="f8")
+
+    def f(x: Any) -> Any:
+        total[:] = total + 1
+        seen.append("called")
+        return nested(x).sum()
+
+    g = pushed(weft.grad(f))
+    captured = weft.trace(g)
+    for count, x in enumerate(POINTS, 1):
+        before = len(seen)
+        found = captured(x, T)
+        assert (len(seen) - before, total.tolist()) == (1, [2.0 * count - 1] * 2)
+        same(found, g(x, T))
 
 
 def test_a_write_outside_is_asked_which_way_it_goes() -> None:

@@ -270,3 +270,40 @@ def test_transforms_of_compiled_functions(program: Function) -> None:
     slope = weft.grad(number(program))
     for jacobian in (weft.jacrev, weft.jacfwd):
         check(jacobian(weft.compile(slope)), SOME["hessian"](program), POINTS)
+
+
+# --- control flow by functions, in traces and graphs ---------------------------------------------
+
+
+def while_function(x: Any) -> Any:
+    def going(carry: Any) -> Any:
+        return (carry[0] * carry[0]).sum() > carry[1]
+
+    def step(carry: Any) -> Any:
+        return weft.sin(carry[0]) * 0.95 + 0.1 * weft.cos(carry[0][::-1]), carry[1] * 1.02
+
+    return weft.while_loop(going, step, (x, 0.6))[0]
+
+
+def cond_function(x: Any) -> Any:
+    return weft.cond(x.sum() > 2, lambda x: x * x * x, lambda x: weft.sin(x) * x[::-1], x)
+
+
+FUNCTIONS = [while_function, cond_function, scans]
+NAMES = ["jacrev", "jacfwd", "hessian", "jvp of grad", "jacrev of jacrev"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("program", FUNCTIONS)
+def test_traces_and_graphs(program: Function, name: str) -> None:
+    made = {**SOME, **MORE}[name](program)
+    traced = weft.trace(made)
+    check(traced, made, POINTS)
+    assert len(traced.recordings) == 1
+    check(weft.make_graph(made, POINTS[0]), made, POINTS)
+
+
+@pytest.mark.parametrize("program", FUNCTIONS)
+def test_a_gradient_inside_of_vmap(program: Function) -> None:
+    slope = weft.grad(number(program))
+    check(weft.make_graph(weft.vmap(slope), ROWS[0]), one_by_one(slope), ROWS)

@@ -233,7 +233,7 @@ def _run(
     """The leaves of the function's result, their structure, and what it returned beside them."""
     with level.opened(), enable_grad():
         args = tree_unflatten(spec, list(map(level.dual, values, tangents)))
-        value, aux = with_aux(fn(*args), has_aux, fn, op)
+        value, aux = with_aux(level.run(lambda: fn(*args)), has_aux, fn, op)
         outputs, out_spec = tensors_of(value, op, f"the result of {name_of(fn)}")
     return outputs, out_spec, aux
 

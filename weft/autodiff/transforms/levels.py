@@ -14,7 +14,7 @@ argument of the function. Tensors from outside are taken as they are.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,30 @@ class Stays(Exception):
     """A value that cannot leave its level."""
 
 
+class Unlowered(Exception):
+    """A node on the level below cannot hold something: a history that began on the level itself."""
+
+    def __init__(self, level: Level) -> None:
+        super().__init__(level.function)
+        self.level = level
+
+
+class _Graphs:
+    """How functions are run by their graphs; `weft.capture.control.on_level` says so.
+
+    run       runs a function on the innermost level by a graph that is recorded of it
+    effects   counts what was written to Python objects
+    """
+
+    run: Callable[[Callable[[], Any]], Any] | None = None
+    effects: Callable[[], int] = staticmethod(lambda: 0)
+
+
+def use_graphs(run: Callable[[Callable[[], Any]], Any], effects: Callable[[], int]) -> None:
+    _Graphs.run = staticmethod(run)
+    _Graphs.effects = staticmethod(effects)
+
+
 class Level(Recorder):
     """A recorder of op calls on the tensors of one level."""
 
@@ -134,6 +158,8 @@ class Level(Recorder):
         self.start = next(count)  # histories with higher numbers began in here
         self.lowered = 0  # how many nested recordings below run functions of this level
         self.refusal = ""  # why a write outside could not be kept
+        #: While the function runs that could run by its graph: how many effects it began with.
+        self._effects: int | None = None
         self._held: dict[int, Held] = {}  # by id of the tensor, which the entry keeps alive
         self._journals: list[Journal] = []
 
@@ -145,6 +171,32 @@ class Level(Recorder):
                 yield
         finally:
             self._give_back()
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """What a function gives on this level.
+
+        Where a gradient that is taken in it passes control flow of a recorded graph, it is recorded
+        as a graph by itself, which is run then; but if Python asks for values in it, as it is.
+        """
+        journal, before = Journal(), self._effects
+        self._effects = _Graphs.effects()
+        try:
+            with self.journal(journal):
+                return function()
+        except Unlowered as refusal:
+            if refusal.level is not self or _Graphs.run is None:
+                raise
+            journal.restore()
+        finally:
+            self._effects = before
+        try:
+            return _Graphs.run(function)
+        except CaptureError:
+            return function()
+
+    def asks(self) -> bool:
+        """Whether Python is asked which way control flow goes that cannot be recorded below."""
+        return self._effects is None or self._effects != _Graphs.effects()
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
         enabled = mode.enabled

@@ -5,7 +5,8 @@ transform. Its functions run on the level of the transform as always, inside of 
 recording; what they give is taken to the level below, and back.
 
 What a node on the level below cannot hold is `Unlowered`: a history that began on the level itself,
-as in jvp(grad(f)), and writes to tensors from outside. Then Python is asked which way it goes.
+as in jvp(grad(f)), and some writes to tensors from outside. Then the whole function is run by its
+graph (`Level.run`), or Python is asked which way it goes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from weft.autodiff.node import Barrier, Node
 from weft.autodiff.transforms.history import Primal
-from weft.autodiff.transforms.levels import Held, Journal, Level, all_elements, left
+from weft.autodiff.transforms.levels import Held, Journal, Level, Unlowered, all_elements, left
 from weft.autodiff.transforms.tangents import is_float
 from weft.core.bind import recorder, recording
 from weft.core.grad_mode import mode
@@ -26,12 +27,11 @@ from weft.core.tensor import StateTensor, Tensor, wrap
 __all__: list[str] = []
 
 
-class Unlowered(Exception):
-    """What the level below cannot record."""
-
-
 class Attempt:
-    """Lets `Unlowered` pass out of all nested recordings of a level, and ends it there."""
+    """Lets `Unlowered` pass out of all nested recordings of a level.
+
+    It ends there, where Python can be asked instead; else it goes on to who runs the function.
+    """
 
     def __init__(self, level: Level) -> None:
         self.level = level
@@ -39,8 +39,10 @@ class Attempt:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is Unlowered and not self.level.lowered
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> bool:
+        if not isinstance(error, Unlowered) or error.level is not self.level:
+            return False
+        return not self.level.lowered and self.level.asks()
 
 
 class Cut(Barrier):
@@ -72,7 +74,7 @@ class Lowering:
             if node.number < self.level.start:
                 self.outside[node] = None
             elif isinstance(node, Primal) or not node.edges:
-                raise Unlowered
+                raise Unlowered(self.level)
             else:
                 stack.extend(node.edges)
 

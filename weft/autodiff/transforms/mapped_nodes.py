@@ -12,8 +12,8 @@ from typing import Any
 
 from weft.autodiff.transforms.control import select, truth
 from weft.autodiff.transforms.history import twin
-from weft.autodiff.transforms.levels import Journal
-from weft.autodiff.transforms.lowering import Lowering, Unlowered
+from weft.autodiff.transforms.levels import Journal, Unlowered
+from weft.autodiff.transforms.lowering import Lowering
 from weft.autodiff.transforms.regions import taking_part
 from weft.autodiff.transforms.vmap import Mapping
 from weft.base.errors import CaptureError, DTypeError
@@ -297,7 +297,7 @@ def _scan_node(
             given = f(carry, tree_unflatten(structure, lifted(slices, rows)))
         if journal.entries:
             journal.restore()
-            raise Unlowered
+            raise Unlowered(level)
         if not isinstance(given, tuple) or len(given) != 2:
             return given  # an error that the loop words
         leaves, now = tree_flatten(given[0])

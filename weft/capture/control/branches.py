@@ -86,12 +86,12 @@ def cond(
     """
     level = recorded_level()
     if level is not None and isinstance(pred, Tensor):
+        ways = (true_fn, false_fn)
+        if isinstance(level, Mapping):
+            with Attempt(level):
+                return _below(level, lambda p, two: cond(p, *two), pred, ways, operands, "cond")
         with Attempt(level):
-            if not isinstance(level, Mapping):
-                return on_level(lambda: cond(pred, true_fn, false_fn, *operands))
-            return _below(
-                level, lambda p, both: cond(p, *both), pred, (true_fn, false_fn), operands, "cond"
-            )
+            return on_level(lambda: cond(pred, *ways, *operands))
     here = graph_recorder()
     if here is None and is_mapped(pred):
         return mapped_cond(pred, true_fn, false_fn, operands)
@@ -111,10 +111,11 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise ShapeError("there is no branch to choose", op="switch")
     level = recorded_level()
     if level is not None and isinstance(index, Tensor):
+        if isinstance(level, Mapping):
+            with Attempt(level):
+                return _below(level, switch, index, branches, operands, "switch")
         with Attempt(level):
-            if not isinstance(level, Mapping):
-                return on_level(lambda: switch(index, branches, *operands))
-            return _below(level, switch, index, branches, operands, "switch")
+            return on_level(lambda: switch(index, branches, *operands))
     here = graph_recorder()
     if here is None and is_mapped(index):
         return mapped_switch(index, branches, operands)

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.autodiff.transforms.forward import Forward, Linear
-from weft.autodiff.transforms.levels import Level
+from weft.autodiff.transforms.levels import Level, Unlowered
 from weft.autodiff.transforms.lowering import Lowering
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import Mapping, vmap
+from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError
 from weft.capture.control.batch_rules import Differs, batched
 from weft.capture.control.closed import Run
@@ -40,8 +41,25 @@ def call_control(node: Node, operands: Sequence[Tensor], run: Run) -> list[Tenso
     if not isinstance(here, Level):
         raise CaptureError("control flow of a graph is called where no graph is recorded")
     lowering = Lowering(here)
-    lowering.look(operands)
+    try:
+        lowering.look(operands)
+    except Unlowered:
+        if not isinstance(here, Mapping):
+            raise
+        return _with_history(here, node, operands, run)
     return [lowering.marked(x) for x in _on_level(lowering, node, operands, run)]
+
+
+def _with_history(level: Mapping, node: Node, operands: Sequence[Tensor], run: Run) -> list[Tensor]:
+    """A node in a `vmap` in which a gradient passes it: one step on the level."""
+    spread = [spreads(level, x) for x in operands]
+
+    def whole(below: Sequence[Tensor]) -> list[Tensor]:
+        axes = tuple([0 if on else None for on in spread])
+        found: list[Tensor] = vmap(lambda *x: call_control(node, x, run), axes)(*below)
+        return found
+
+    return call_whole(level, whole, operands, spread)
 
 
 def _on_level(lowering: Lowering, node: Node, operands: Sequence[Tensor], run: Run) -> list[Tensor]:

@@ -7,6 +7,7 @@ body, what is carried counts as having a history (`requires_grad`) if it is floa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,8 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
         if isinstance(level, Mapping) and isinstance(test, Tensor):
             with Attempt(level):
                 return mapped_while_node(level, while_loop, cond_fn, body_fn, carry, test)
+            with Attempt(level):
+                return on_level(functools.partial(while_loop, cond_fn, body_fn, carry))
         if is_mapped(test):
             return _finished(mapped_while(cond_fn, body_fn, carry, test), "while_loop")
         if not test:
@@ -198,11 +201,12 @@ def _scan(
         def below(step: Function, start: Any, rows: Any) -> Any:
             return scan(step, start, rows, count, reverse, unroll)
 
+        if isinstance(level, Mapping):
+            with Attempt(level):
+                return mapped_scan_node(level, below, f, init, tensors, structure)
         with Attempt(level):
-            if not isinstance(level, Mapping):
-                last, ys = on_level(lambda: scan(f, init, xs, length, reverse, unroll))
-                return last, ys
-            return mapped_scan_node(level, below, f, init, tensors, structure)
+            last, ys = on_level(lambda: scan(f, init, xs, length, reverse, unroll))
+            return last, ys
     if here is None or (known and count > 0 and (unroll is True or unroll >= count)):
         return _run_scan(f, init, tensors, structure, count, reverse)
     if known and unroll > 1:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.autodiff.node import tensor_of
-from weft.autodiff.transforms.levels import LevelArray
-from weft.autodiff.transforms.lowering import Unlowered
+from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_level, use_graphs
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.closed import Run, bottom_recorder, value_type
 from weft.capture.control.nested import NestedRecorder, assign_states, close
@@ -52,8 +51,9 @@ class LevelNested(NestedRecorder):
 
 def on_level(construct: Callable[[], Any]) -> Any:
     """What a construct gives on the innermost level: it is recorded, and its graph run there."""
-    parent = bottom_recorder()
+    parent, level = bottom_recorder(), innermost_level()
     assert parent is not None
+    assert level is not None
     nested = LevelNested(parent, "on_level")
     with nested.opened():
         leaves, spec = tree_flatten(construct())
@@ -63,7 +63,7 @@ def on_level(construct: Callable[[], Any]) -> Any:
         kept = [x for x in [*leaves, *ends] if isinstance(x, Tensor)]
         nested.graph.outputs = tuple([nested.value_of(x) for x in kept])
     if any(end is None for end in ends):  # a gradient is taken away
-        raise Unlowered
+        raise Unlowered(level)
     operands = close([nested])
     found = iter(_runs[0](nested.graph, operands))
     made = [next(found) if isinstance(x, Tensor) else x for x in leaves]
@@ -71,4 +71,11 @@ def on_level(construct: Callable[[], Any]) -> Any:
     return tree_unflatten(spec, made)
 
 
+def _effects() -> int:
+    """How many writes to Python objects were noted by now."""
+    here = bottom_recorder()
+    return 0 if here is None else here.python_effects()
+
+
 use_levels(on_level)
+use_graphs(on_level, _effects)
