@@ -138,6 +138,18 @@ def test_objects_that_are_laid_out_otherwise(which: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("looked_at_anew")
+@pytest.mark.parametrize("error", [ImportError, AttributeError, ValueError])
+def test_a_numpy_without_its_table(error: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_number: int) -> int:
+        raise error("no such table")
+
+    monkeypatch.setattr(direct, "_numpy_function", missing)
+    program = made()
+    assert program.delivering(Delivery()) is None
+    check(program)
+
+
+@pytest.mark.usefixtures("looked_at_anew")
 def test_a_newer_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning, ctypes, and fresh results."""
     monkeypatch.setattr(sys, "version_info", (3, 99, 0, "final", 0))

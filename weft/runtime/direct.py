@@ -186,14 +186,15 @@ def _ready() -> _Ready | None:
     if request is None:
         return None
     try:
+        empty = _numpy_function(_EMPTY)
         library = cached(*request).library
-    except CannotLoad:
+    except (CannotLoad, ImportError, AttributeError, ValueError):  # of NumPy: no such table
         return None
     library.keep()
     method = _MethodDef(b"call", library.address("weft_call"), _FASTCALL, b"Run a program.")
     _METHODS.append(method)
     made = _ENTRY(library.address("weft_entry"))
-    return _Ready(method, made, library.address("weft_nothing"), _numpy_function(_EMPTY))
+    return _Ready(method, made, library.address("weft_nothing"), empty)
 
 
 def _numpy_function(number: int) -> int:
