@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.forward import Forward
-from weft.autodiff.transforms.levels import Level, innermost_level, left
-from weft.autodiff.transforms.lowering import Unlowered
+from weft.autodiff.transforms.levels import Level, Unlowered, innermost_level, left
 from weft.autodiff.transforms.vmap import Mapping
 from weft.autodiff.transforms.whole_call import call_whole, has_history, spreads
 from weft.base.errors import CaptureError
