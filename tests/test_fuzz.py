@@ -18,10 +18,16 @@ from fuzzing.rounding import explained
 import weft
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(100))
 def test_graphs(seed: int) -> None:
     result = check(graphs.write(seed))
     assert result.state in ("same", "refused"), result.text
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_programs(seed: int) -> None:
+    result = check(programs.write(seed))
+    assert result.state in ("same", "refused", "invalid"), result.text
 
 
 @pytest.mark.parametrize("write", [graphs.write, programs.write])
