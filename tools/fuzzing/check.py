@@ -174,13 +174,13 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
     for i, values in enumerate(calls):
         weft.manual_seed(i)
         wants.append(run(eager, values, backward))
-    exact = not has_branches(case)
+    exact = {mode: not has_branches(case, mode) for mode in PROGRAM_MODES}
     for mode in PROGRAM_MODES:
         if not _is_due(mode, case):
             continue
-        found = _in_mode(mode, captured, calls, wants, backward, exact)
+        found = _in_mode(mode, captured, calls, wants, backward, exact[mode])
         if found.state == "found" and mode in ("native", "checked"):
-            blamed = _in_mode("interpreted", captured, calls, wants, backward, exact)
+            blamed = _in_mode("interpreted", captured, calls, wants, backward, exact[mode])
             return blamed if blamed.state == "found" else found
         if found.state != "same":
             return found
@@ -215,7 +215,7 @@ def _in_mode(
             error = wants[i].error
             why = reason(got.message) + (f" (eagerly {error.__name__})" if error else "")
             return Result("refused", why, f"{mode}: {got.message}")
-        found = difference(wants[i], got, loose=mode != "traced", exact=exact or mode == "traced")
+        found = difference(wants[i], got, loose=mode != "traced", exact=exact)
         if found is None and wants[i].error is None:
             found = _values(wants[i], got, _interpreted(captured, calls[i], backward, i))
         if found is not None:
@@ -238,9 +238,16 @@ def _interpreted(
     return again
 
 
-def has_branches(case: Case) -> bool:
-    """Whether data may decide which way a program goes."""
-    text = "\n".join(case.body).replace("\n\n", "\n")
+def has_branches(case: Case, mode: str) -> bool:
+    """Whether data may decide which way the graph of a program goes.
+
+    Those of a trace go one way, but for what asks for a branch by name.
+    """
+    text = "\n".join(case.body)
+    if "weft.cond(" in text or "weft.while_loop(" in text:
+        return True
+    if mode == "traced":
+        return False
     tree = ast.parse("def program():\n" + "\n".join(f"    {line}" for line in text.splitlines()))
     kinds = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert)
     loops = [node.iter for node in ast.walk(tree) if isinstance(node, ast.For)]

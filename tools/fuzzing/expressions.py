@@ -10,6 +10,21 @@ from typing import Any
 SCALARS = ["a", "b", "x", "w[0]", "v[-1]", "w[k % D]", "v.max()", "w.sum()", "(v * w).sum()"]
 SCALARS += ["q.mean()", "p[0, -1]", "p.diagonal().sum()", "(p @ w)[0]", "w[m % D]"]
 
+#: Vectors by transforms and control flow that a program calls itself.
+TRANSFORMED = [
+    "weft.grad(lambda t: (t**3).sum() * a)(ONE)",
+    "weft.vjp(lambda t: weft.tanh(t * b), ONE)[1](w)[0]",
+    "weft.jvp(lambda t: weft.sin(t) * a, (ONE,), (v,))[1]",
+    "weft.vmap(lambda r: weft.tanh(r).sum() * b)(p)",
+    "weft.vmap(weft.grad(lambda t: (t * w).sum() ** 2))(q).sum(axis=0) * 0.1",
+    "weft.scan(lambda c, r: (weft.tanh(c + r), c * a), ONE, p)[0]",
+    "weft.scan(lambda c, r: (c * 0.5 + r, weft.tanh(c) * r), w, q)[1][-1]",
+    "weft.cond(a > b, lambda s, t: s * a, lambda s, t: s - t, ONE, v)",
+    "weft.fori_loop(0, 2, lambda i, c: weft.tanh(c + i * ONE), w)",
+    "weft.while_loop(lambda c: c.sum() < 1, lambda c: c + weft.abs(c) + 0.3, ONE)",
+    "weft.checkpoint(lambda t: weft.sin(t) * weft.exp(-t * t))(ONE)",
+]
+
 
 class Expressions:
     """Writes expressions.
@@ -91,6 +106,7 @@ class Expressions:
             f"weft.take({one}, weft.argsort(v))",
             f"weft.cumulative_sum({one}) * 0.4",
         ]
+        options += [self.pick(TRANSFORMED).replace("ONE", one)]
         if not self.growing:
             options += [
                 f"F.layer_norm({one}, ({self.size},), eps=0.1)",
