@@ -86,6 +86,18 @@ REDUCED = {
         "return (a,)",
         transform="jacobian",
     ),
+    "a stack in the body of a scan that might be cut into rows": program(
+        "w, m = v * 1.0, 2",
+        "for c in range(3):",
+        "    if not x < x:",
+        "        b = 1.0",
+        "    else:",
+        "        for d in range(m % 4):",
+        "            w = F.layer_norm(q[0], (3,), eps=0.1)",
+        "            w[0] += b",
+        "    m = m + 1",
+        "return (w,)",
+    ),
     "what a list gives under no_grad has its own gradient": program(
         "items = [x * 2]",
         "for c in v:",

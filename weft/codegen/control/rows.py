@@ -40,8 +40,8 @@ def in_rows(node: Node) -> RowScan | None:
 
 
 def _is_generated(node: Node) -> bool:
-    """Whether a node is machine code of one kernel or none: no loop inside, no call into Python."""
-    if node.graphs:
+    """Whether a node is machine code of one kernel or none: no loop, stack or call into Python."""
+    if node.graphs or Trait.STACK in node.op.traits:
         return False
     if is_view(node) or Trait.CREATION in node.op.traits or node.op.name == "constant":
         return True
