@@ -469,6 +469,18 @@ def _(w: Any, x: Any) -> Any:
     return t, (t * w).sum()
 
 
+@row("a counter decides in a loop under no_grad")
+def _(w: Any, x: Any) -> Any:
+    t, u = w * 1, w * x
+    with no_grad():
+        for k in range(4):
+            if k < 2:
+                u = x.sin()
+            else:
+                t = t * 0.5
+    return t, u, (t * w).sum()
+
+
 @row("a branch that Python decides in a loop")
 def _(w: Any, x: Any) -> Any:
     t = x * 1

@@ -133,11 +133,11 @@ def constants(values: Iterable[Value]) -> Known:
     found: Known = {}
     for value in values:
         node, kind = value.node, value.type
-        if (
-            node is None
-            or not isinstance(kind, TensorType)
-            or kind.dtype.kind not in ("bool", "int")
-        ):
+        while node is not None and node.op.name == "stop_gradient":
+            node = node.inputs[0].node
+        if not isinstance(kind, TensorType) or kind.dtype.kind not in ("bool", "int"):
+            continue
+        if node is None:
             continue
         if node.op.name == "constant":
             found[value] = node.attrs["value"].array
