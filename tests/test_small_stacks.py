@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import graphlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from small_stacks import PROGRAMS
 
 import weft
 from weft.base.errors import InternalError
@@ -26,6 +29,18 @@ def test_programs_run_on_small_stacks() -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
     assert done.returncode == 0, (done.stdout, done.stderr[-2000:])
     assert done.stdout.count("\n") == 11
+
+
+@pytest.mark.parametrize("name", ["a sum of many stacks", "sorted", "rows"])
+def test_no_function_of_generated_code_calls_itself(name: str) -> None:
+    function, *args = PROGRAMS[name]
+    compiled = weft.compile(function, backend="native")
+    compiled(*args)
+    text = compiled.programs[-1].program.text
+    bodies = re.findall(r"^define .*?@([\w.]+)\(.*?\{$(.*?)^\}$", text, re.MULTILINE | re.DOTALL)
+    uses = {name: set(re.findall(r"@([\w.]+)\(", body)) for name, body in bodies}
+    assert len(uses) > 2
+    graphlib.TopologicalSorter({name: used & uses.keys() for name, used in uses.items()}).prepare()
 
 
 def test_only_variables_are_on_the_stack() -> None:

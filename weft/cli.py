@@ -105,7 +105,10 @@ def _cache_info(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=2))
         return 0
-    where = found["folder"] or "none: WEFT_CACHE turns it off, or there is no home folder"
+    where = (
+        found["folder"]
+        or "none: WEFT_CACHE turns it off, others can write there, or there is no home"
+    )
     print(f"folder   {where}")
     print(f"entries  {found['entries']}")
     print(f"size     {doctor.amount(found['bytes'])} of {doctor.amount(found['most bytes'])}")

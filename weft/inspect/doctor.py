@@ -21,6 +21,10 @@ from typing import Any
 import numpy as np
 
 from weft.base.config import cache_dir, environment
+from weft.base.private_files import refusal
+from weft.core.ownership import counts
+from weft.runtime.places import places
+from weft.runtime.rungs import rung
 
 Section = dict[str, Any]
 
@@ -108,6 +112,16 @@ def cache() -> Section:
         "exists": folder.is_dir(),
         "files": len(files),
         "size": amount(sum(path.stat().st_size for path in files)),
+        "refused": (refusal(folder) or "no") if folder.is_dir() else "no",
+    }
+
+
+def calls() -> Section:
+    """How compiled functions are called: see `weft.runtime.rungs`."""
+    return {
+        "way": rung(),
+        "layout of objects": "known" if places() is not None else "not known",
+        "buffers are used again": counts(),
     }
 
 
@@ -118,6 +132,7 @@ SECTIONS: dict[str, Callable[[], Section]] = {
     "llvm": llvm,
     "gpu": gpu,
     "cache": cache,
+    "calls": calls,
     "environment": lambda: dict(environment()),
 }
 
