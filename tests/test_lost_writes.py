@@ -259,3 +259,11 @@ def test_where_counts_tell_nothing_nobody_warns(monkeypatch: Any) -> None:
     x = weft.ones((2, 2))
     x[0][1] = 5
     assert (x == 1).all()
+
+
+def test_a_method_in_place_that_there_is_not() -> None:
+    x = weft.ones((2, 2))
+    with pytest.raises(AttributeError, match=r"no attribute 'add_'; say x = x\.add\(\.\.\.\)"):
+        x[0].add_(1)
+    with pytest.raises(AttributeError, match=r"no attribute 'fill_'$"):
+        x[0].fill_(1)

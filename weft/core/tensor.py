@@ -67,7 +67,9 @@ class Tensor(TensorMethods):
                 raise DTypeError(
                     "Tensor() makes no tensor", hint="use weft.asarray(values), weft.zeros(shape)"
                 )
-            raise AttributeError(f"Tensor has no attribute {name!r}", name=name, obj=self)
+            base = name.removesuffix("_")
+            instead = f"; say x = x.{base}(...)" if base != name and hasattr(Tensor, base) else ""
+            raise AttributeError(f"Tensor has no attribute {name!r}{instead}", name=name, obj=self)
 
     # --- what it is ---------------------------------------------------------------------------
 
