@@ -28,6 +28,13 @@ GRAPHS = {
     "a write of one value by a mask, under vmap": graph(
         "t = v * 1", "t[t > 0] = y", "return (t,)", given=(VECTOR, Y), transform="vmap"
     ),
+    "a reshape of a repeated tensor without elements, before a product": Case(
+        "graph",
+        0,
+        ("return (weft.vecdot(t, weft.broadcast_to(v.mean(), (1, 0, 2, 2))),)",),
+        (VECTOR, Argument("t", (1, 1, 0, 2, 2))),
+        optimized=False,
+    ),
     "a write of one row by a mask of rows, under grad(vmap)": graph(
         "t = q * 1",
         "t[v > 0] = q[0] * y",

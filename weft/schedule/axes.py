@@ -74,6 +74,8 @@ class Space:
         return None
 
     def _reshaped(self, found: Map, old: Sequence[int], new: Sequence[int]) -> Map | None:
+        if 0 in old:
+            return None  # no element says which dimension is which
         # What the old dimensions run along, in order; a repeated one is an axis without a number.
         parts: list[tuple[int | None, int]] = []
         for size, axes in zip(old, found, strict=True):
