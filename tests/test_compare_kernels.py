@@ -244,6 +244,37 @@ def indices() -> tuple[Any, tuple[Any, ...]]:
     return f, (weft.randn((6, 35)), weft.asarray([4, 0, 0, 5]))
 
 
+def narrow_inside() -> tuple[Any, tuple[Any, ...]]:
+    """Results of float64 that are as exact as float32 inside."""
+
+    def f(x: Any, w: Any) -> Any:
+        return ((x @ w).astype(weft.float32).exp().sum(axis=0)).astype(weft.float64) * 2
+
+    return f, tuple(weft.randn(shape, dtype=weft.float64) for shape in ((40, 50), (50, 3)))
+
+
+def equal_values() -> tuple[Any, tuple[Any, ...]]:
+    """An average of equal numbers is one of them, to rounding."""
+
+    def f(q: Any, k: Any) -> Any:
+        v = weft.broadcast_to(q[:, :, :1] / 3, (1, 2, 9, 8))
+        return F.scaled_dot_product_attention(q, k, v)
+
+    return f, (weft.randn((1, 2, 9, 8)), weft.randn((1, 2, 9, 8)))
+
+
+def narrow_attention() -> tuple[Any, tuple[Any, ...]]:
+    """Products of bfloat16 that add up to almost nothing, in float32."""
+
+    def f(q: Any, k: Any, v: Any) -> Any:
+        both = weft.concat([v, -v], axis=2)
+        found = F.scaled_dot_product_attention(q * 1e-2, weft.concat([k, k], axis=2), both)
+        return found, found.astype(weft.float32) * 3
+
+    given = [weft.randn((3, 2, n, 8)).astype(weft.bfloat16) for n in (9, 40, 40)]
+    return f, tuple(given)
+
+
 def computed_again() -> tuple[Any, tuple[Any, ...]]:
     """A kernel reads a value from memory and computes it once more itself."""
 
@@ -272,6 +303,9 @@ RIGHT: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
     "float64": narrow(weft.float64),
     "indices": indices,
     "computed again": computed_again,
+    "narrow inside": narrow_inside,
+    "equal values": equal_values,
+    "narrow attention": narrow_attention,
 }
 
 

@@ -8,6 +8,7 @@ elementwise   what a change of each operand by its own error, and by one roundin
 linear        sums of products: n · eps · Σ|a||b|, where the card itself computes the sums, on
               absolute values; with errors of operands in place of one factor. Of long sums it is
               8√n · eps: roundings go both ways
+selections    max, sort and the like give elements as they are: exact, or as far off as these are
 others        how much small random changes of the operands change, times the length of sums
 
 What a program may be off by is twice that: the interpreter rounds as well.
@@ -32,7 +33,7 @@ from weft.ir.types import TensorType
 from weft.schedule.groups import Group
 from weft.schedule.nodes import is_view
 
-__all__ = ["SAMPLES", "Bounds", "jittered"]
+__all__ = ["SAMPLES", "Bounds", "epsilon", "jittered"]
 
 Array = np.ndarray[Any, Any]
 #: Roundings of one op: functions such as exp are right to 2 units in the last place (4 of float64).
@@ -87,6 +88,8 @@ class Bounds:
             return [_elementwise(node, given, errors, results[0])]
         if Trait.LINEAR in node.op.traits and not node.graphs:
             return [_linear(node, given, errors, results[0])]
+        if _selects(node, given, results):
+            return _selected(node, given, errors, results)
         return _sampled(node, given, errors, results)
 
 
@@ -128,11 +131,50 @@ def _linear(
     return error
 
 
+def _selects(node: Node, given: Sequence[Array], results: Sequence[Array]) -> bool:
+    """Whether all elements of results are elements of operands: of these, and of others near by, as
+    an average of equal numbers is one of them as well."""
+    if not all(_are_among(result, given) for result in results):
+        return False
+    rng = np.random.default_rng(0)
+    near = [jittered(rng, x) for x in given]
+    made = [x._data for x in run_node(node, [wrap(x) for x in near], bind)]
+    return all(_are_among(result, near) for result in made)
+
+
+def _are_among(result: Array, given: Sequence[Array]) -> bool:
+    same = [_wide(x) for x in given if x.dtype == result.dtype]
+    return _is_floating(result) and any(bool(np.isin(_wide(result), x).all()) for x in same)
+
+
+def _selected(
+    node: Node, given: Sequence[Array], errors: Sequence[Array | None], results: Sequence[Array]
+) -> list[Array | None]:
+    """Larger operands give larger results: all go up by their errors, then all go down."""
+    if all(error is None for error in errors):
+        return [None] * len(results)
+    most = [np.zeros(x.shape) for x in results]
+    for sign in (1, -1):
+        moved = [
+            _wide(x) + sign * error if error is not None and _is_floating(x) else x
+            for x, error in zip(given, errors, strict=True)
+        ]
+        for place, found in enumerate(_evaluated(node, moved)):
+            most[place] = np.maximum(most[place], np.abs(found - _wide(results[place])))
+    return list(most)
+
+
 def _sampled(
     node: Node, given: Sequence[Array], errors: Sequence[Array | None], results: Sequence[Array]
 ) -> list[Array | None]:
     """Changes of operands by one rounding and by their errors, up or down by chance."""
     rng = np.random.default_rng(0)
+    finest = min((x for x in results if _is_floating(x)), key=_epsilon, default=None)
+    if finest is not None:  # narrow operands of a wide result: what is computed is rounded less
+        given = [
+            x.astype(finest.dtype) if x.dtype.kind in "fV" and _epsilon(x) > _epsilon(finest) else x
+            for x in given
+        ]
     middle = _evaluated(node, given)
     most = [np.zeros(x.shape) for x in results]
     for _ in range(SAMPLES):
@@ -147,8 +189,8 @@ def _sampled(
         size = np.abs(_wide(result))
         if not node.graphs and all(error is None for error in errors):
             # A jump, as where the largest is another one now: exact operands do not take it.
-            most_of_it = STEEP * _epsilon(result) * size[np.isfinite(size)].max(initial=0.0)
-            change = np.where(change > most_of_it, 0.0, change)
+            largest = max(_largest(x) for x in (result, *given))
+            change = np.where(change > STEEP * _epsilon(result) * largest, 0.0, change)
         known = change[np.isfinite(change)]
         usual = float(known.mean()) if known.size else 0.0
         factor = 4 * _growth(_terms(node))
@@ -215,16 +257,26 @@ def _is_floating(x: Array) -> bool:
     return x.dtype.kind in "fcV"
 
 
+def epsilon(dtype: Any) -> float:
+    """The distance from 1 to the next number of a floating dtype."""
+    return float(_limits(dtype).eps)
+
+
+def _largest(x: Array) -> float:
+    size = np.abs(_wide(x)) if _is_floating(x) else np.zeros(0)
+    return float(size[np.isfinite(size)].max(initial=0.0))
+
+
 def _epsilon(x: Array) -> float:
-    return float(_limits(x).eps) if _is_floating(x) else 0.0
+    return epsilon(x.dtype) if _is_floating(x) else 0.0
 
 
 def _smallest(x: Array) -> float:
-    return float(_limits(x).smallest_subnormal)
+    return float(_limits(x.dtype).smallest_subnormal)
 
 
-def _limits(x: Array) -> Any:
-    return ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]
+def _limits(dtype: Any) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
 def _wide(x: Array) -> Array:

@@ -19,7 +19,7 @@ from weft.codegen.steps import GraphCode, Step
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
-from weft.inspect.compare.bounds import SAMPLES, Bounds, jittered
+from weft.inspect.compare.bounds import SAMPLES, Bounds, epsilon, jittered
 from weft.inspect.compare.close import Tolerance
 from weft.inspect.compare.locate import Finding, first_difference
 from weft.inspect.compare.runs import Event, GraphRun, replayed, silently
@@ -232,14 +232,22 @@ class _Checking:
 def _explained(
     graph: Graph, inputs: Sequence[Any], wanted: Sequence[Any], got: Sequence[Any]
 ) -> bool:
-    """Whether roundings of the inputs change the results of a graph as much as they differ."""
+    """Whether roundings of the inputs change the results of a graph as much as they differ: such as
+    the narrowest dtype in the graph has."""
     rng = np.random.default_rng(0)
+    rounding = max((_epsilon(value) for part in graph.walk() for value in part.values()), default=0)
+
+    def near(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        error = _apart(x._data, 0 * x._data) * rounding
+        return wrap(jittered(rng, x._data, error if x._data.dtype.kind in "fcV" else None))
+
     pairs = [i for i, x in enumerate(wanted) if isinstance(x, Tensor)]
     spread = {i: np.zeros(wanted[i].shape) for i in pairs}
     with np.errstate(all="ignore"):
         for _ in range(SAMPLES):
-            near = [wrap(jittered(rng, x._data)) if isinstance(x, Tensor) else x for x in inputs]
-            moved, _ = replayed(graph, near)
+            moved, _ = replayed(graph, [near(x) for x in inputs])
             for i in pairs:
                 spread[i] = np.fmax(spread[i], _apart(wanted[i]._data, moved[i]._data))
         return all(
@@ -247,6 +255,13 @@ def _explained(
             for i in pairs
             if Tolerance().difference(wanted[i]._data, got[i]._data) is not None
         )
+
+
+def _epsilon(value: Value) -> float:
+    kind = value.type
+    if not isinstance(kind, TensorType) or kind.dtype.kind not in ("float", "complex"):
+        return 0.0
+    return epsilon(kind.dtype.numpy)
 
 
 def _apart(a: Array, b: Array) -> Array:
