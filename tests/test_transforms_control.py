@@ -307,3 +307,10 @@ def test_traces_and_graphs(program: Function, name: str) -> None:
 def test_a_gradient_inside_of_vmap(program: Function) -> None:
     slope = weft.grad(number(program))
     check(weft.make_graph(weft.vmap(slope), ROWS[0]), one_by_one(slope), ROWS)
+
+
+def test_a_graph_that_is_called_in_another() -> None:
+    inner = weft.make_graph(while_function, POINTS[0])
+    for name in ("jacrev", "jacfwd", "hessian"):
+        made = weft.make_graph(SOME[name](inner), POINTS[0])
+        check(made, SOME[name](while_function), POINTS)

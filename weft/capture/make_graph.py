@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.device import as_device
 from weft.base.dims import as_dim
@@ -18,6 +17,7 @@ from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.base.source import capturing
 from weft.capture.control.nested import graph_recorder
 from weft.capture.control.node import call_node
+from weft.capture.control.on_level import call_graph
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import bind, new_tensor, recording
 from weft.core.bind import written as announce_write
@@ -260,7 +260,7 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
 def _outputs(graph: Graph, inputs: list[Tensor]) -> list[Any]:
     """Run the graph; where another is recorded, its control flow becomes nodes of that one."""
     if innermost_level() is not None:
-        return GraphRun(graph).outputs(inputs)
+        return call_graph(graph, inputs)
     control = None if graph_recorder() is None else call_node
     return interpret(graph, inputs, bind, control=control)
 

@@ -7,18 +7,20 @@ the tensors of the level, and this graph is run on the level by the rules of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.node import tensor_of
+from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_level, use_graphs
+from weft.autodiff.transforms.lowering import Attempt
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.closed import Run, bottom_recorder, value_type
-from weft.capture.control.nested import NestedRecorder, assign_states, close
+from weft.capture.control.nested import NestedRecorder, assign_states, close, recorded_level
 from weft.capture.control.node import use_levels
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
-from weft.ir.graph import Value
+from weft.ir.graph import Graph, Value
 
 #: Runs a graph on the innermost level; `level_run`, which stands behind this, puts its own here.
 _runs: list[Run] = []
@@ -47,6 +49,15 @@ class LevelNested(NestedRecorder):
         if found is None:
             found = self.captured[key] = (tensor_of(data, tensor._node), Value(known[1].type))
         return found[1]
+
+
+def call_graph(graph: Graph, inputs: Sequence[Tensor]) -> list[Any]:
+    """What a graph gives on the innermost level; its control flow is recorded, if a graph is."""
+    level = recorded_level()
+    if level is not None:
+        with Attempt(level):
+            return _runs[0](graph, inputs)
+    return GraphRun(graph).outputs(inputs)
 
 
 def on_level(construct: Callable[[], Any]) -> Any:

@@ -12,11 +12,11 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.levels import ClosedLevel
 from weft.autodiff.transforms.vmap import Mapping, vmap
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.capture.control.on_level import call_graph
 from weft.capture.trace.segments import Given, Made, Segment
 from weft.capture.watch.origin import MISSING
 from weft.core import bind as binding
@@ -102,7 +102,7 @@ def run_inside(segment: Segment, given: list[Any]) -> Any:
     at = segment.places()
     inputs = [value for value, _ in segment.inputs]
     graph = extract("inside", inputs, segment.nodes, ending.made)
-    made = GraphRun(graph).outputs([given[at[id(origin)]] for _, origin in segment.inputs])
+    made = call_graph(graph, [given[at[id(origin)]] for _, origin in segment.inputs])
     leaves: list[Any] = []
     for leaf in ending.leaves:
         if leaf.__class__ is Made:
