@@ -507,3 +507,26 @@ def test_many_iterations() -> None:
     graph = recorded(gradient(lambda x, n: f(x * x, n), 1), tensors_of(([1.0], 5)))
     (found,) = graph(*tensors_of(([1.0], 20_000)))
     assert np.isfinite(found.numpy()).all()
+
+
+def unused_carry(x: Any, k: Any) -> Any:
+    """y is carried, and nobody uses it afterwards: its slope is NaN for negative x."""
+    z = x * 0.5
+    y = x * 1.0
+    n = k * 0
+    while n < 3:
+        n = n + 1
+        y = weft.sin(y)
+        y = weft.sqrt(z) if k < 3 else 1.7 * y
+        if z > 0:
+            y = weft.tanh(x)
+            x = y + x
+    return x * 0.3 + z
+
+
+def test_a_carry_that_leads_nowhere_has_no_gradient() -> None:
+    """Zeros times its infinite slope must not get in: also where an `if` gives it with others."""
+    slope = weft.compile(weft.grad(unused_carry))
+    for x, k in ((-1.5, 1), (1.5, 1), (-1.5, 4)):
+        given = weft.asarray(x, dtype="f8"), weft.asarray(k)
+        np.testing.assert_allclose(slope(*given).numpy(), weft.grad(unused_carry)(*given).numpy())

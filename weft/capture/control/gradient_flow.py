@@ -192,17 +192,6 @@ _CONTROL: dict[str, Callable[[Node, list[bool]], list[bool]]] = {
 }
 
 
-def reached_inputs(graph: Graph, active: set[Value], outputs: Sequence[bool]) -> list[bool]:
-    """The inputs that gradients of these outputs may reach, along active values."""
-    reached = {
-        value for value, on in zip(graph.outputs, outputs, strict=True) if on and value in active
-    }
-    for node in reversed(graph.nodes):
-        if not reached.isdisjoint(node.outputs):
-            reached.update(value for value in node.inputs if value in active)
-    return [value in reached for value in graph.inputs]
-
-
 def needs_box(value: Value, operands: Sequence[Value]) -> bool:
     """Whether the shape of a value in a nested graph is not known from the operands of its node."""
     names = size_names([value])

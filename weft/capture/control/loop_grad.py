@@ -14,8 +14,8 @@ from weft.capture.control.gradient_flow import (
     active_values,
     carried_active,
     needs_box,
-    reached_inputs,
 )
+from weft.capture.control.gradient_reach import flowing_carries
 from weft.capture.control.joint import (
     Halves,
     Residuals,
@@ -63,14 +63,9 @@ class _Backward:
         inputs = [*asked[:consts], *inner, *asked[self.last :]]
         active = active_values(body, inputs)
         given = [part is not None for part in g]
-        flowing = [on and given[i] for i, on in enumerate(inner)]
-        while True:  # a cotangent of one carry may reach others
-            reached = reached_inputs(body, active, [*flowing, *given[carries:]])[consts : self.last]
-            after = [a or (b and on) for a, b, on in zip(flowing, reached, inner, strict=True)]
-            if after == flowing:
-                break
-            flowing = after
-        self.halves: Halves = differentiate(call.owner, body, inputs, [*flowing, *given[carries:]])
+        ys = given[carries:]
+        flowing = flowing_carries(body, active, consts, inner, given[:carries], ys)
+        self.halves: Halves = differentiate(call.owner, body, inputs, [*flowing, *ys])
         self.forward = self.halves.forward
         self.carried = [j for j, on in enumerate(flowing) if on]
         gradients = self.halves.gradients
