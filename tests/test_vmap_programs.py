@@ -77,6 +77,19 @@ def root_of_shared(x: Any) -> Any:
     return y
 
 
+def passed_on(x: Any) -> Any:
+    """y goes through a choice unchanged, in a branch that small x do not take."""
+    y = x * 1
+    if x < 3:
+        return x * 2
+    if x > 50:
+        y = y * 2
+    for _ in range(3):
+        if y < 6:
+            y = y + 0.5
+    return weft.sqrt(y - 2.5)
+
+
 def functional_roots(x: Any) -> Any:
     return weft.while_loop(lambda x: x > 1, lambda x: weft.sqrt(x - 1), x)
 
@@ -90,7 +103,15 @@ def functional_switch(x: Any) -> Any:
     return weft.switch(kind, [lambda: x, lambda: weft.sqrt(x), lambda: 1 / (x - 3) ** 0.5])
 
 
-SMOOTH = [roots, guarded_root, root_of_shared, functional_roots, functional_root, functional_switch]
+SMOOTH = [
+    roots,
+    guarded_root,
+    root_of_shared,
+    passed_on,
+    functional_roots,
+    functional_root,
+    functional_switch,
+]
 EAGER = [f for f in SMOOTH if f.__name__.startswith("functional")]
 
 

@@ -39,7 +39,8 @@ class _Lowering(Lowering):
     def wholes(self, leaves: Sequence[Any]) -> list[Any]:
         """Leaves for all elements; to be called below."""
         self.look(leaves)
-        return [self.level.whole(x) if isinstance(x, Tensor) else x for x in leaves]
+        level = self.level
+        return [level.whole(level.entered(x)) if isinstance(x, Tensor) else x for x in leaves]
 
     def elements(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves that were taken below, on the level."""
@@ -279,7 +280,7 @@ def _scan_node(
         found: list[Any] = []
         for x, on in zip(leaves, mapped, strict=True):
             if on:
-                found.append(level.whole(_computed(x)))
+                found.append(level.whole(level.entered(_computed(x))))
             else:
                 found.append(level.below(x) if isinstance(x, Tensor) else x)
         return found
@@ -312,7 +313,7 @@ def _scan_node(
         return lowered(leaves), lowering.wholes([_computed(y) for y in ys])
 
     with lowering.below():
-        below = [level.below(x) for x in xs]
+        below = [level.below(level.entered(x)) for x in xs]
         given = [moved(x, 1, 0) if on else x for x, on in zip(below, rows, strict=True)]
         last, ys = loop(step, lowered(first), given)
         sides = [moved(y, 1, 0) for y in ys]

@@ -88,6 +88,10 @@ class Mapping(Level):
     def lifted(self, tensor: Tensor) -> Tensor:
         return self.element(tensor, False)
 
+    def entered(self, tensor: Tensor) -> Tensor:
+        """A tensor as it is in the region that is being run; called with the level off."""
+        return tensor if self.region is None else self.region.entered(tensor)
+
     def whole(self, tensor: Tensor) -> Tensor:
         """What a tensor of this level is for all elements, with the mapped axis in front."""
         return everywhere(self.below(tensor), self.mapped(tensor), self.size)
@@ -151,8 +155,7 @@ class Mapping(Level):
     # --- calls with a derivative of their own --------------------------------------------------
 
     def custom(self, call: CustomCall) -> list[Tensor]:
-        if self.region is not None:
-            call.inputs = [self.region.entered(x) for x in call.inputs]
+        call.inputs = [self.entered(x) for x in call.inputs]
         made: list[Tensor] = []
         saved: list[Tensor | None] = []
         mapped: list[bool] = []

@@ -43,9 +43,8 @@ def call_whole(
     level: Mapping, whole: Whole, inputs: Sequence[Tensor], spread: Sequence[bool]
 ) -> list[Tensor]:
     """The results on the level; `spread` says which inputs have the axis of the elements."""
-    if level.region is not None:
-        with left(level):
-            inputs = [level.region.entered(x) for x in inputs]
+    with left(level):
+        inputs = [level.entered(x) for x in inputs]
     given = [twin(x) for x in inputs]
     moving = [i for i, x in enumerate(given) if has_history(level, x)]
     level.lower_states()
