@@ -48,7 +48,7 @@ def name(part: Any) -> str:
     return part if isinstance(part, str) else str(part.name)
 
 
-@pytest.mark.parametrize(("rung", "program"), sampled(SOURCE, 12), ids=name)
+@pytest.mark.parametrize(("rung", "program"), sampled(SOURCE, 20), ids=name)
 def test_programs(rung: str, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CALL", rung)
     check_program(program)
