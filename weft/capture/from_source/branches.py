@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
+from weft.base.pytree import tree_flatten
 from weft.capture.control.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.grown import Regrow, grow
-from weft.capture.from_source.journal import Journal, Variable
+from weft.capture.from_source.journal import Journal, Parts, Variable
 from weft.capture.from_source.merge import Build, Maybe, Merge, typed_as
 from weft.capture.from_source.merge_entries import Give, merge_entry, same_parts
 from weft.capture.from_source.reach import Reach
@@ -19,6 +20,7 @@ from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import decide, recording
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.ir.types import TOKEN
@@ -69,6 +71,17 @@ class Branch:
         finally:
             flow.close()
             self.journal.undo()
+
+    def made(self, parts: Parts) -> bool:
+        """Whether there are tensors in something that only this side can have put there."""
+        for leaf in tree_flatten(parts)[0]:
+            if isinstance(leaf, Tensor) and leaf._data.__class__ is SymbolicArray:
+                recorder = leaf._data.recorder
+                while isinstance(recorder, NestedRecorder):
+                    if recorder is self.nested:
+                        return True
+                    recorder = recorder.parent
+        return False
 
     def fails(self, hooks: SourceHooks, error: Exception) -> None:
         """This side ends in an error: then the graph raises it where it is taken."""
@@ -194,9 +207,14 @@ def _give_back(hooks: SourceHooks, branches: Sequence[Branch]) -> None:
     """
     reach: Reach | None = None
     for branch in branches:
-        for key, (entry, before) in branch.journal.entries.items():
+        for key, (entry, before) in list(branch.journal.entries.items()):
             after = branch.contents.get(key, before)
-            if isinstance(entry, Variable) or same_parts(before, after):
+            if isinstance(entry, Variable):
+                if entry.outside is None and branch.made(before):  # of a function it called
+                    entry.put(after)
+                    del branch.journal.entries[key]
+                continue
+            if same_parts(before, after):
                 continue
             if entry.known(hooks.watch) is None:
                 reach = reach or Reach(hooks.watch)
