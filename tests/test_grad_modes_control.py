@@ -223,6 +223,16 @@ def _(w: Any, x: Any) -> Any:
     return (t * t).sum() + (t.detach() * w[0]).sum()
 
 
+@row("no gradient of zeros meets an inf where eager has none", [0.5, 1.5], [3.0, 4.0])
+def _(w: Any, x: Any) -> Any:
+    t, v = w * 1e6, w * x
+    for _ in range(2):
+        for _ in range(3):
+            v = v.detach() * v
+            t = t * t
+    return (v * x).sum()
+
+
 # --- gradients off inside of a loop or branch --------------------------------------------------
 
 
