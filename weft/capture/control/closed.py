@@ -11,7 +11,6 @@ from weft.base.source import SourceLocation
 from weft.capture.control.nested import NestedRecorder
 from weft.capture.recorder import GraphRecorder
 from weft.core import bind as binding
-from weft.core.bind import recorder
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, type_of
 from weft.ir.graph import Graph, Node, Value
@@ -66,19 +65,17 @@ def taken_apart(
     return first, second
 
 
-def inner_recorder(name: str) -> NestedRecorder:
-    """A recorder for a nested graph of a node that will be called on the level of now."""
-    around = [r for r in binding._thread.recorders if isinstance(r, GraphRecorder)]
-    return NestedRecorder(around[-1], name)
-
-
 def bottom_recorder() -> GraphRecorder | None:
     """What records a graph here, below all levels that are open."""
-    if recorder() is None:
-        return None
-    around = [r for r in binding._thread.recorders if not r.observes]
-    found = [r for r in around if isinstance(r, GraphRecorder)]
+    found = [r for r in binding._thread.recorders if isinstance(r, GraphRecorder)]
     return found[-1] if found else None
+
+
+def inner_recorder(name: str) -> NestedRecorder:
+    """A recorder for a nested graph of a node that will be called on the level of now."""
+    around = bottom_recorder()
+    assert around is not None
+    return NestedRecorder(around, name)
 
 
 def value_type(tensor: Tensor) -> Type:
