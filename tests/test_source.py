@@ -278,3 +278,33 @@ def test_random_numbers_are_those_of_eager() -> None:
         weft.manual_seed(seed)
         assert compiled(IN[1]).tolist() == want.tolist()
         assert weft.get_rng_state().tolist() == after
+
+
+def test_a_loop_function_in_a_branch_in_a_loop() -> None:
+    """What the inner loop carries is its own: the branch around it merges nothing of it."""
+
+    def step(i: Any, y: Any) -> Any:
+        return weft.cond(
+            i % 2 == 0,
+            lambda: weft.while_loop(
+                lambda d: d[0] < 2, lambda d: (d[0] + 1, d[1] * 0.9), (0 * i, y)
+            )[1],
+            lambda: y * 0.1,
+        )
+
+    def f(x: Any, n: Any) -> Any:
+        m = n * 0
+        while m < 2:
+            m = m + 1
+            x = (
+                x
+                + weft.while_loop(
+                    lambda c: c[0] < n, lambda c: (c[0] + 1, step(c[0], c[1])), (0, x)
+                )[1]
+            )
+        return x
+
+    captured = weft.compile(f)
+    for n in (0, 1, 4):
+        given = weft.asarray(0.3), weft.asarray(n)
+        np.testing.assert_allclose(captured(*given).numpy(), f(*given).numpy(), rtol=1e-6)

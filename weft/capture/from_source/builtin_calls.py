@@ -242,6 +242,7 @@ def _while_loop(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any
         return _with_functions(loops.while_loop)(hooks, args, kwargs)
     condition, step, init = args
     carry = CellType(init)
+    hooks.flow.born(carry)  # branches and loops around this one know nothing of it
 
     def body() -> None:
         carry.cell_contents = hooks.call(step, carry.cell_contents)

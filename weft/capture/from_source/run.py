@@ -92,7 +92,7 @@ class Flow:
     def touch(self, obj: Any) -> None:
         """An object is about to be written: let all open journals know what it holds."""
         if self.journals and id(obj) not in self.journals[-1].entries:
-            self.note(entry_for(obj), self.births.get(id(obj), (obj, 0))[1])
+            self.note(entry_for(obj))
 
     def born(self, obj: Any) -> None:
         """An object was made: journals that were opened before know nothing of it."""
@@ -103,7 +103,8 @@ class Flow:
         if self.journals and id(entry.obj) not in self.journals[-1].entries:
             self.note(entry)
 
-    def note(self, entry: Entry, first: int = 0) -> None:
+    def note(self, entry: Entry) -> None:
+        first = self.births.get(id(entry.obj), (entry.obj, 0))[1]
         before = entry.parts()
         for journal in reversed(self.journals[first:]):
             if id(entry.obj) in journal.entries:
