@@ -218,8 +218,16 @@ def still(x: Any, zero: Any) -> Any:
 # --- running -----------------------------------------------------------------------------------
 
 
+def is_noise(variant: Variant) -> bool:
+    """A batch of equal rows has a variance of 0: its norm is rounding, divided by sqrt(eps)."""
+    first = variant.views[0]
+    return variant.call.name == "nn_BatchNorm1d" and first is not None and first.name == "broadcast"
+
+
 def runs(variant: Variant, mode: str) -> bool:
     """Whether eager can do it: a broadcast matrix has no inverse, an integer no gradient."""
+    if is_noise(variant):
+        return False
     for change in (same_numbers, other_numbers):
         program = Program([variant], mode)
         try:
