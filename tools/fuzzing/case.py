@@ -18,6 +18,34 @@ import weft
 from fuzzing.transforms import TRANSFORMS
 
 HEAD = "import weft\nimport weft.nn.functional as F\nfrom weft import vmap\n\n\n"
+#: What programs may call: functions with control flow of their own.
+FUNCTIONS = {
+    "grown": """def grown(z):
+    n = 0
+    while z.sum() < 1 and n < 3:
+        z = z + weft.abs(z) * 0.5 + 0.2
+        n = n + 1
+    return z
+""",
+    "chosen": """def chosen(s, t):
+    if s.sum() > t.sum():
+        return s * 0.5
+    t[0] = s[0]
+    return weft.tanh(t)
+""",
+    "stepped": """def stepped(z, scale):
+    parts = []
+    for i in range(3):
+        z = weft.tanh(z * scale + i)
+        parts.append(z.sum())
+        if z[0] > 0.7:
+            break
+    return z + weft.stack(parts).mean()
+""",
+    "repeated": """def repeated(n, z):
+    return z if n <= 0 else repeated(n - 1, z * 0.9 + 0.1)
+""",
+}
 
 #: What the numbers of a float argument are like.
 VALUES = ("normal", "small integers", "special", "positive")
@@ -106,7 +134,9 @@ class Case:
     @property
     def source(self) -> str:
         names = ", ".join(argument.name for argument in self.arguments)
-        text = HEAD + f"def program({names}):\n" + "".join(f"    {line}\n" for line in self.body)
+        lines = "".join(f"    {line}\n" for line in self.body)
+        called = [text for name, text in FUNCTIONS.items() if f"{name}(" in lines]
+        text = HEAD + "".join(f"{one}\n\n" for one in called) + f"def program({names}):\n{lines}"
         return text + "\n\n" + TRANSFORMS[self.transform].text(self.arguments)
 
     @property

@@ -22,6 +22,13 @@ TRANSFORMED = [
     "weft.cond(a > b, lambda s, t: s * a, lambda s, t: s - t, ONE, v)",
     "weft.fori_loop(0, 2, lambda i, c: weft.tanh(c + i * ONE), w)",
     "weft.while_loop(lambda c: c.sum() < 1, lambda c: c + weft.abs(c) + 0.3, ONE)",
+    "grown(ONE * 0.5)",
+    "grown(w) * a",
+    "chosen(ONE * 1.0, v * b)",
+    "chosen(w + v, ONE * 1.0)",
+    "stepped(ONE, a)",
+    "stepped(w * 0.5, x)",
+    "repeated(n, ONE)",
     "weft.checkpoint(lambda t: weft.sin(t) * weft.exp(-t * t))(ONE)",
 ]
 

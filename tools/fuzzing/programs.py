@@ -118,7 +118,10 @@ class ProgramWriter(Expressions):
             mask = f"w > {self.number()}"
             choices += [f"w[{mask}] *= 0.5", f"w[{mask}] = a", f"b = b + (v[{mask}] ** 2).sum()"]
         if self.draws:
-            choices += ["a = a + 0.1 * weft.rand(())", "w = w + weft.randn_like(w) * 0.1"]
+            choices += [
+                "a = a + 0.1 * weft.rand(dtype=v.dtype)",
+                "w = w + weft.randn_like(w) * 0.1",
+            ]
         if self.bounds:
             choices += [
                 f"b = b + w[:k % {self.size + 1}].sum()",
