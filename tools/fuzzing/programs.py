@@ -32,6 +32,7 @@ class ProgramWriter(Expressions):
         self.extra = ""  # a name that only some paths define
         self.transform = self.pick(PROGRAM_TRANSFORMS)
         plain = self.transform == "none"
+        self.deepest = self.pick([2, 2, 2, 3])  # bodies in bodies are recorded several times
         self.growing = self.chance(0.12)
         self.rare = plain and self.chance(0.12)  # may raise
         self.lists = self.chance(0.15)
@@ -86,7 +87,7 @@ class ProgramWriter(Expressions):
         return lines
 
     def statement(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
-        if depth < 3 and self.chance(0.55 - 0.17 * depth):
+        if depth < self.deepest and self.chance(0.55 - 0.17 * depth):
             kinds = [self.branch, self.branch, self.loop_while, self.loop_for, self.loop_for]
             made: list[str] = self.pick([*kinds, self.without_grad])(depth, in_loop, sure)
             return made
