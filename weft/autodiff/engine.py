@@ -61,6 +61,7 @@ def run(
     targets: Sequence[Node] | None = None,
     cut: bool = False,
     doubts: Doubts | None = None,
+    of_roots: Doubts | None = None,
 ) -> Gradients:
     """Pass the gradients of `roots` back; those of `targets`, if given, are returned.
 
@@ -70,12 +71,13 @@ def run(
     cut       do not go on behind a target to others: the targets are taken as independent
     doubts    gets the conditions under which gradients of targets are there at all, where a graph
               is recorded that chooses (`weft.autodiff.doubt`)
+    of_roots  conditions under which the gradients of roots are there; else they are zeros
     """
     passes.count += 1
     here = recorder()
     keep = keep or (here is not None and here.keeps_histories)
     context = contextvars.copy_context()  # hooks run as the user set things up
-    given = (list(roots), keep, create, targets, context, cut, doubts)
+    given = (list(roots), keep, create, targets, context, cut, doubts, of_roots)
     found: Gradients
     if here is None:
         found = quietly(_run, *given)
@@ -93,6 +95,7 @@ def _run(
     context: contextvars.Context,
     cut: bool,
     of_targets: Doubts | None,
+    of_roots: Doubts | None,
 ) -> Gradients:
     waiting: Gradients = {}
     heap: list[tuple[int, Node]] = []
@@ -105,7 +108,7 @@ def _run(
     wanted: tuple[bool, ...] | None = None
     watch = anomaly.on and recorder() is None
     observe = observer.apply if recorder() is None else None
-    doubts: Doubts | None = None if recorder() is None else {}
+    doubts: Doubts | None = None if recorder() is None else dict(of_roots or {})
     doubt: Tensor | None = None
     passed_by: list[tuple[Node, Any]] = []  # leaves whose gradient is not there, and its zeros
     arrived = False  # has a leaf got a gradient?

@@ -122,6 +122,7 @@ embedding = Op(
     numpy=_embedding_numpy,
     vjp=(_embedding_vjp, None),
     batch=embedding_rule,
+    traits=Trait.FINITE,
 )
 row_sums = Op(
     "row_sums",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weft.capture.control.gradient_flow import active_values, carried_active
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Trait
 
 
 def reached_inputs(graph: Graph, active: set[Value], outputs: Sequence[bool]) -> list[bool]:
@@ -71,3 +72,13 @@ def _reached_by_loop(
     flowing = flowing_carries(body, active, consts, inner, carried, ys)
     reached = reached_inputs(body, active, [*flowing, *ys])
     return [*reached[:consts], *flowing, *reached[end:]]
+
+
+def is_finite(graph: Graph) -> bool:
+    """Whether all slopes of a graph are finite where its values are: zeros times them are zeros."""
+    finite = Trait.LINEAR | Trait.JOINT | Trait.FINITE
+    return all(
+        node.op.traits & finite or not any(node.op.vjp or ())
+        for part in graph.walk()
+        for node in part.nodes
+    )

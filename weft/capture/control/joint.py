@@ -7,7 +7,7 @@ be kept from one to the other, unless it is there anyway or cheap to have again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,10 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import OPS, Trait
 from weft.ir.sizes import bare_names, local_sizes, sizes_named
 from weft.ir.types import TOKEN, StackType, TensorType, Type
+from weft.ops.elementwise import logical_or
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
+
+BOOL = TensorType(dtypes.bool, ())
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Halves:
     forward      the graph anew: its inputs and outputs are those of the old one
     nodes        the backward half: it uses values of the forward half and the cotangents
     cotangents   for each output a value, or None where it has none
+    flags        by number of an output: whether its cotangent is there, or zeros stand for it
     gradients    for each input a value, or None where none arrives
     doubts       for each input a condition under which its gradient is there, or None: it is
     """
@@ -47,6 +51,7 @@ class Halves:
     forward: Graph
     nodes: list[Node]
     cotangents: list[Value | None]
+    flags: dict[int, Value]
     gradients: list[Value | None]
     doubts: list[Value | None]
 
@@ -54,6 +59,7 @@ class Halves:
         """What the backward half uses of the forward half, in order."""
         made = {value for node in self.nodes for value in node.outputs}
         made.update(value for value in self.cotangents if value is not None)
+        made.update(self.flags.values())
         used = [value for node in self.nodes for value in node.inputs]
         used += [value for value in (*self.gradients, *self.doubts) if value is not None]
         found = [value for value in dict.fromkeys(used) if value not in made]
@@ -75,9 +81,16 @@ class Halves:
 
 
 def differentiate(
-    owner: GraphRecorder, graph: Graph, inputs: Sequence[bool], outputs: Sequence[bool]
+    owner: GraphRecorder,
+    graph: Graph,
+    inputs: Sequence[bool],
+    outputs: Sequence[bool],
+    unsure: Container[int] = (),
 ) -> Halves:
-    """Both halves, for gradients of these inputs out of those of these outputs."""
+    """Both halves, for gradients of these inputs out of those of these outputs.
+
+    `unsure` are the numbers of outputs whose cotangent is there only if a flag says so.
+    """
     nested = NestedRecorder(owner, graph.name)
     nested.marks_all = False  # the engine computes without a tape, which says nothing here
     given: list[Tensor] = []
@@ -91,6 +104,7 @@ def differentiate(
     roots: list[tuple[Any, Any]] = []
     cotangents: list[Value | None] = [None] * len(outputs)
     gradients: list[Value | None] = []
+    flags: dict[int, Value] = {}
     conditions: Doubts = {}
     doubts: list[Value | None] = []
     effects = nested.python_effects()
@@ -101,8 +115,16 @@ def differentiate(
             if on and result._node is not None:
                 start = cotangents[i] = Value(nested.value_of(result).type)
                 roots.append((result._node, symbolic(start, nested)._data))
+                if i in unsure:
+                    flags[i] = Value(BOOL)
         caught = engine.run(
-            roots, keep=True, create=False, targets=targets, cut=True, doubts=conditions
+            roots,
+            keep=True,
+            create=False,
+            targets=targets,
+            cut=True,
+            doubts=conditions,
+            of_roots=_of_roots(nested, results, cotangents, flags),
         )
         for x in given:
             doubt = None if x._node is None else conditions.get(x._node)
@@ -116,7 +138,28 @@ def differentiate(
     forward.nodes = nested.graph.nodes[:split]
     forward.outputs = tuple([nested.value_of(x) for x in results])
     backward = live_nodes(nested.graph.nodes[split:], [*gradients, *doubts])
-    return Halves(forward, backward, cotangents, gradients, doubts)
+    return Halves(forward, backward, cotangents, flags, gradients, doubts)
+
+
+def _of_roots(
+    nested: NestedRecorder,
+    results: Sequence[Tensor],
+    cotangents: Sequence[Value | None],
+    flags: dict[int, Value],
+) -> Doubts:
+    """When the cotangents of results are there; a value that is several results has their sum."""
+    found: Doubts = {}
+    certain = {
+        result._node
+        for i, result in enumerate(results)
+        if cotangents[i] is not None and i not in flags
+    }
+    for i, flag in flags.items():
+        node = results[i]._node
+        if node is not None and node not in certain:
+            now = symbolic(flag, nested)
+            found[node] = logical_or(found[node], now) if node in found else now
+    return found
 
 
 def _check_closed(nested: NestedRecorder, split: int) -> None:

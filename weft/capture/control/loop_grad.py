@@ -15,12 +15,14 @@ from weft.capture.control.gradient_flow import (
     carried_active,
     needs_box,
 )
-from weft.capture.control.gradient_reach import flowing_carries
+from weft.capture.control.gradient_reach import flowing_carries, is_finite
 from weft.capture.control.joint import (
+    BOOL,
     Halves,
     Residuals,
     boxed,
     differentiate,
+    flag_value,
     hoist,
     invariant_values,
     unboxed,
@@ -36,8 +38,6 @@ from weft.ops.control import SCAN, WHILE
 from weft.ops.creation import full
 from weft.ops.elementwise import greater, logical_not
 from weft.ops.stacks import STACK_ADD, STACK_POP, zero_of
-
-BOOL = TensorType(dtypes.bool, ())
 
 
 class _Backward:
@@ -65,15 +65,43 @@ class _Backward:
         given = [part is not None for part in g]
         ys = given[carries:]
         flowing = flowing_carries(body, active, consts, inner, given[:carries], ys)
-        self.halves: Halves = differentiate(call.owner, body, inputs, [*flowing, *ys])
-        self.forward = self.halves.forward
         self.carried = [j for j, on in enumerate(flowing) if on]
+        self.halves: Halves = self._differentiate(body, inputs, [*flowing, *ys], given)
+        self.forward = self.halves.forward
         gradients = self.halves.gradients
         self.consts = [i for i in range(consts) if asked[i] and gradients[i] is not None]
         self.fixed = set(self.forward.inputs[:consts])
         #: Inputs of the body that have a gradient in some iterations only.
-        numbers = [*self._numbers(), *self.consts]
-        self.open = [i for i in numbers if self.halves.doubts[i] is not None]
+        self.open = [self.first + j for j in self.carried if j in self.unsure]
+        self.open += [i for i in self.consts if i in self.partial]
+
+    def _differentiate(
+        self, body: Graph, inputs: list[bool], outputs: list[bool], given: list[bool]
+    ) -> Halves:
+        """Both halves of the body, with a flag for each carry whose cotangent may be missing.
+
+        It is missing in iterations after the last one that is used: if nobody uses the carry after
+        the loop, or if a later iteration overwrites it. Zeros stand for it then.
+        """
+        halves = differentiate(self.call.owner, body, inputs, outputs)
+        #: Inputs that have no gradient in some iterations, even where all cotangents are there.
+        self.partial = {i for i, doubt in enumerate(halves.doubts) if doubt is not None}
+        self.unsure = {j for j in self.carried if self.first + j in self.partial}
+        if is_finite(body):  # zeros stay zeros
+            return halves
+        found = {j for j in self.carried if not given[j]} | self._missing(halves)
+        self.unsure = set()
+        while found - self.unsure:
+            self.unsure |= found
+            halves = differentiate(self.call.owner, body, inputs, outputs, self.unsure)
+            found = self._missing(halves)  # what these give to others may be missing, too
+        return halves
+
+    def _missing(self, halves: Halves) -> set[int]:
+        """The carries that some iteration gives no gradient to."""
+        gradients, doubts = halves.gradients, halves.doubts
+        numbers = [(j, self.first + j) for j in self.carried]
+        return {j for j, i in numbers if gradients[i] is None or doubts[i] is not None}
 
     def _numbers(self) -> list[int]:
         return [self.first + j for j in self.carried]
@@ -108,6 +136,10 @@ class _Backward:
             cotangent = self.halves.cotangents[j]
             if cotangent is not None:
                 known[cotangent] = value
+        flags = values[len(values) - len(self.open) :]
+        for i, value in zip(self.open, flags, strict=True):
+            if i - self.first in self.halves.flags:
+                known[self.halves.flags[i - self.first]] = value
 
     def ends(self, graph: Graph, known: dict[Value, Value], values: Sequence[Value]) -> list[Value]:
         """What the backward body gives for them: the next cotangents, and larger sums."""
@@ -124,9 +156,9 @@ class _Backward:
             found.append(graph.add(add, total, known[value]).out)
         for i, flag in zip(self.open, values[len(found) :], strict=True):
             doubt = self.halves.doubts[i]
-            assert doubt is not None
+            there = gradients[i] is not None
+            now = flag_value(graph, there) if doubt is None else known[doubt]
             is_sum = i < self.first
-            now = known[doubt]
             found.append(graph.add(OPS["logical_or"], flag, now).out if is_sum else now)
         return found
 
@@ -162,7 +194,8 @@ class _Backward:
             elif i < self.first or g[i - self.first] is None:
                 doubts[i] = entered
         for i, flag in zip(self.open, results[len(numbers) :], strict=True):
-            doubts[i] = flag
+            if i in self.partial:
+                doubts[i] = flag
         if self.call.owner.doubtful:
             self.call.doubts = doubts
 

@@ -1,0 +1,170 @@
+"""Gradients of loops in which some iterations make what nobody uses.
+
+Eagerly such an iteration has no gradient at all. In a graph its cotangent is zeros, and these must
+stay zeros where they meet the infinite slope of a root at 0, or the inf of a division by 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+
+#: Programs of a tensor x of two numbers that give a number.
+PROGRAMS: dict[str, Callable[..., Any]] = {}
+
+
+def program(function: Callable[..., Any]) -> Callable[..., Any]:
+    PROGRAMS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+@program
+def overwritten_in_for(x: Any) -> Any:
+    y = x * 1
+    for k in range(3):
+        y = (x * k).sqrt()
+    return y.sum()
+
+
+@program
+def overwritten_in_while(x: Any) -> Any:
+    y, i = x * 1, x.sum() * 0
+    while i < 2.5:
+        y = (x * i).sqrt() * (x * x)
+        i = i + 1
+    return y.sum()
+
+
+@program
+def overwritten_in_scan(x: Any) -> Any:
+    def step(y: Any, k: Any) -> Any:
+        return (x * k).sqrt(), y * 2
+
+    y, _ = weft.scan(step, x, weft.arange(3, dtype=weft.float32))
+    return y.sum()
+
+
+@program
+def the_last_value_is_not_used(x: Any) -> Any:
+    s, h = x * 0, x * 3
+    for k in range(3):
+        s = s + h * x
+        h = (h * (2 - k)).sqrt()
+    return s.sum()
+
+
+@program
+def a_value_of_inf(x: Any) -> Any:
+    y = x * 1
+    for k in range(3):
+        y = x * (1 / (x.detach() * k))
+    return y.sum()
+
+
+@program
+def one_of_two_is_overwritten(x: Any) -> Any:
+    y, z = x * 1, x * 1
+    for k in range(3):
+        y = (z * k).sqrt()
+        z = z * x
+    return y.sum() + z.sum()
+
+
+@program
+def through_another_carry(x: Any) -> Any:
+    y, z = x * 1, x * 1
+    for k in range(3):
+        y = (z * 2).sqrt()
+        z = (x * k).sqrt()
+    return y.sum()
+
+
+@program
+def early_end(x: Any) -> Any:
+    y, i = x * 1, x.sum() * 0
+    while True:
+        y = (x * i).sqrt()
+        i = i + 1
+        if i > 2.5:
+            break
+    return y.sum()
+
+
+@program
+def early_return(x: Any) -> Any:
+    i = x.sum() * 0
+    while i < 9:
+        y = (x * i).sqrt()
+        if i > 1.5:
+            return y.sum()
+        i = i + 1
+    return x.sum()
+
+
+@program
+def overwritten_in_a_branch(x: Any) -> Any:
+    y = x * 1
+    for k in range(4):
+        z = (x * k).sqrt()
+        if z.sum() < 4.2:
+            y = z * x
+    return y.sum()
+
+
+@program
+def in_nested_loops(x: Any) -> Any:
+    y = x * 1
+    for j in range(3):
+        for k in range(2):
+            y = (x * k * j).sqrt()
+    return y.sum()
+
+
+@program
+def an_inner_loop_is_not_used(x: Any) -> Any:
+    y = x * 1
+    for j in range(3):
+        y = x * j
+        for _ in range(2):
+            y = y.sqrt()
+    return y.sum()
+
+
+@program
+def backward_inside(x: Any) -> Any:
+    v = x.detach()
+    v.requires_grad = True
+    y = v * 1
+    for k in range(3):
+        y = (v * k).sqrt()
+    (g,) = weft.autograd.grad(y.sum(), [v])
+    return (g * x).sum()
+
+
+DATA = [[1.0, 4.0], [2.0, 0.5]]
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_as_eager(name: str, backend: str) -> None:
+    f = PROGRAMS[name]
+    outside = weft.compile(f, backend=backend)
+    inside = weft.compile(weft.grad(f), backend=backend)
+    for data in DATA:
+        wanted = _eager(f, data)
+        assert np.isfinite(wanted).all()
+        x = weft.tensor(data, requires_grad=True)
+        outside(x).backward()
+        np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-5)
+        np.testing.assert_allclose(inside(weft.tensor(data)).numpy(), wanted, rtol=1e-5)
+
+
+def _eager(f: Callable[..., Any], data: list[float]) -> Any:
+    x = weft.tensor(data, requires_grad=True)
+    f(x).backward()
+    return x.grad.numpy()
