@@ -76,6 +76,8 @@ class Columns:
         """Add a vector of a row, which begins at `position`; lanes that do not count are masked."""
         f, lanes, reduction = self.f, self.made.lanes, self.reductions[node]
         given = reduction.taken(f, given, lanes, None)
+        # Where one thread has all rows, this is the result: nobody finishes it.
+        given = reduction.without_negative_zero(f, given, lanes)
         if self.held:
             kind = reduction.kind(lanes)
             cell = self._cells[node][int(position) // lanes]

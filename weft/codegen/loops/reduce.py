@@ -58,12 +58,6 @@ class Reduction:
             cast = emit(f, "astype", [(self.given, value)], self.dtype, lanes, to)
             assert cast is not None
             value = cast
-        if self.join in ("maximum", "minimum") and self.dtype.kind == "float":
-            # -0 becomes 0: which of equal zeros is met last depends on the order.
-            zero = (self.dtype, literal(self.dtype, 0.0, lanes))
-            sum_ = emit(f, "add", [(self.dtype, value), zero], self.dtype, lanes, {})
-            assert sum_ is not None
-            value = sum_
         if mask is None:
             return value
         kind = self.kind(lanes)
@@ -74,8 +68,18 @@ class Reduction:
         assert made is not None
         return made
 
+    def without_negative_zero(self, f: Function, value: str, lanes: int) -> str:
+        """Maxima and minima never are -0: which of equal zeros is met last depends on the order."""
+        if self.join not in ("maximum", "minimum") or self.dtype.kind != "float":
+            return value
+        zero = (self.dtype, literal(self.dtype, 0.0, lanes))
+        made = emit(f, "add", [(self.dtype, value), zero], self.dtype, lanes, {})
+        assert made is not None
+        return made
+
     def finished(self, f: Function, value: str, lanes: int = 1) -> str:
         """The result, of the node's own dtype."""
+        value = self.without_negative_zero(f, value, lanes)
         if self.dtype is self.result:
             return value
         made = emit(f, "astype", [(self.dtype, value)], self.result, lanes, {"dtype": self.result})
