@@ -15,6 +15,10 @@ import pytest
 import weft
 from weft.codegen.contract import RUN, Status
 from weft.core.tensor import Tensor, wrap
+from weft.ir.graph import Graph
+from weft.ir.op import OPS
+from weft.ir.types import StackType
+from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 from weft.runtime import direct as room
 from weft.runtime.delivery import Delivery
 from weft.runtime.executable import instrumented
@@ -395,6 +399,49 @@ def test_a_call_is_given_a_list_of_its_tensors(wrong: str) -> None:
         call()
     with pytest.raises(weft.errors.GraphError):
         call([x, y], [x, y])
+
+
+@pytest.mark.parametrize("rung", ["machine", "ctypes"])
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_a_call_by_hand_is_given_its_tensors(
+    size: int, rung: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_CALL", rung)
+    x, y = tensor(size), tensor(size)
+    made = program(lambda x, y: x + y, x, y)
+    call = made._in_python()
+    for wrong in WRONG_INPUTS.values():
+        with pytest.raises(weft.errors.GraphError, match=r"takes f32\["):
+            call(wrong(x, y))
+        np.testing.assert_array_equal(call([x, y])[0].numpy()[:3], [0, 2, 4])
+
+
+@pytest.mark.parametrize("rung", ["machine", "ctypes"])
+def test_a_call_with_stacks_is_given_its_tensors_and_stacks(
+    rung: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_CALL", rung)
+    x, y = tensor(3), tensor(3)
+    kind = StackType(x.type)
+    push, pop = Graph("push"), Graph("pop")
+    push.set_inputs([x.type, y.type])
+    empty = push.add(STACK_NEW, **stack_attrs(kind)).out
+    total = push.add(OPS["add"], *push.inputs).out
+    push.outputs = (push.add(STACK_PUSH, empty, total).out,)
+    pop.set_inputs([x.type, kind])
+    pop.outputs = (
+        pop.add(OPS["add"], pop.inputs[0], pop.add(STACK_POP, pop.inputs[1]).outputs[1]).out,
+    )
+    pushing, popping = NativeProgram(push), NativeProgram(pop)
+    (stack,) = pushing.call([x, y])
+    wrong = [each(x, y) for each in WRONG_INPUTS.values()]
+    for given in (*wrong, [x, stack]):
+        with pytest.raises(weft.errors.GraphError, match=r"@push takes"):
+            pushing.call(given)
+    for given in (*wrong, [x, y], [stack, stack], [wrap(memoryview(bytearray(12))), stack]):
+        with pytest.raises(weft.errors.GraphError, match=r"@pop takes"):
+            popping.call(given)
+    np.testing.assert_array_equal(popping.call([x, stack])[0].numpy(), [0, 3, 6])
 
 
 def test_tensors_of_other_classes_and_arrays_of_other_classes_are_good() -> None:

@@ -75,11 +75,11 @@ class Sum:
                 below, top = rest, one
             else:
                 below = Sum(below, rest)
-                top = Sum(top, one) if _is_stack(one) else run.call(OPS["add"], top, one)
+                top = Sum(top, one) if is_stack(one) else run.call(OPS["add"], top, one)
         return below, top
 
 
-def _is_stack(value: Any) -> bool:
+def is_stack(value: Any) -> bool:
     return value.__class__ in (tuple, Zeros) or hasattr(value, "popped")
 
 

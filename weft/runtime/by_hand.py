@@ -11,11 +11,12 @@ addressed   each array is asked for its address, and ctypes passes them: nothing
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.base.errors import DTypeError
 from weft.codegen.contract import Status
 from weft.core.tensor import Tensor, wrap
 from weft.runtime.call_code import table_bytes
@@ -35,21 +36,29 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes
 
 def by_hand(
     start: Start,
-    inputs: int,
+    classes: Sequence[type],
     outputs: Outputs,
     memory: Callable[[], tuple[int, Any]],
     failed: Failed,
 ) -> Call:
-    """A call of a program with so many inputs. `memory` gives the memory of one call: its address,
-    and who owns it; calls at the same time have one each."""
+    """A call of a program whose inputs are of these classes, and have arrays.
+
+    `memory` gives the memory of one call: its address, and who owns it; calls at the same time have
+    one each.
+    """
     free: list[tuple[int, Any]] = []
     plain = None if outputs.reuses else outputs.kinds
-    empty, count = np.empty, inputs
+    empty, count = np.empty, len(classes)
 
     def call(inputs: list[Tensor]) -> list[Tensor]:
-        if len(inputs) != count:
+        if inputs.__class__ is not list or len(inputs) != count:
             return failed(Status.INPUTS, inputs)
-        arrays = [x._data for x in inputs]
+        if not all(map(isinstance, inputs, classes)):
+            return failed(Status.INPUTS, inputs)
+        try:
+            arrays = [x._data for x in inputs]
+        except DTypeError:  # a tensor that was never given an array
+            return failed(Status.INPUTS, inputs)
         try:
             made = outputs.take(arrays) if plain is None else [empty(*kind) for kind in plain]
         except (MemoryError, ValueError):  # which of them depends on how large it is
@@ -89,8 +98,10 @@ def addressed(run_code: int, run: int, inputs: int, outputs: int) -> Start:
 
     def start(arrays: list[Any], made: list[Any], memory: int) -> int:
         for array in arrays:
+            if array.__class__ is not np.ndarray:
+                return Status.LAYOUT
             flags = array.flags
-            if not (flags.c_contiguous and flags.aligned and array.__class__ is np.ndarray):
+            if not (flags.c_contiguous and flags.aligned):
                 return Status.LAYOUT
         table = table_type(*[array.ctypes.data for array in (*arrays, *made)])
         return int(function(ctypes.addressof(table), memory + tables, run))

@@ -39,7 +39,7 @@ from weft.runtime.memory import no_room, no_room_for_stacks, room
 from weft.runtime.outputs import Outputs
 from weft.runtime.rungs import no_machine_code, rung, warn_no_machine_code
 from weft.runtime.specialized import SpecializedProgram, may_specialize
-from weft.runtime.stacks import NativeStack, Owner
+from weft.runtime.stacks import NativeStack, Owner, any_interpreted, class_of
 from weft.runtime.threads import (
     parallel_address,
     poll_address,
@@ -276,8 +276,8 @@ class NativeProgram:
 
     def _in_python(self) -> Call:
         """A call, step by step."""
-        count = len(self.captured.inputs)
-        return by_hand(self._start(), count, self._outputs, self._new_memory, self._failed)
+        classes = [class_of(value.type) for value in self.captured.inputs]
+        return by_hand(self._start(), classes, self._outputs, self._new_memory, self._failed)
 
     def _start(self) -> Start:
         """What reaches the machine code."""
@@ -291,8 +291,8 @@ class NativeProgram:
         stacks = [i for i, v in enumerate(self.captured.inputs) if isinstance(v.type, StackType)]
 
         def call_with_stacks(inputs: list[Any]) -> list[Any]:
-            if not all(isinstance(inputs[i], NativeStack) for i in stacks):
-                return self._interpret(inputs)  # made by the interpreter
+            if any_interpreted(inputs, stacks):
+                return self._interpret(inputs)
             found: list[Any] = call(inputs)
             if not self._keeps or len(found) == len(kinds):
                 return found
@@ -307,9 +307,9 @@ class NativeProgram:
         return call_with_stacks
 
     def _failed(self, status: int, inputs: list[Tensor]) -> list[Tensor]:
-        if status == Status.LAYOUT:
+        if status == Status.LAYOUT and all(isinstance(x._data, np.ndarray) for x in inputs):
             return self.call([_dense(x) for x in inputs])
-        if status == Status.INPUTS:
+        if status in (Status.INPUTS, Status.LAYOUT):
             raise self._wrong_inputs()
         if status == Status.INTERRUPTED:
             raise_interrupt()

@@ -69,7 +69,7 @@ class Outputs:
             _take_free(kept, made, i)
         for i, j in self._in_place:
             # It is in `arrays`, and its tensor has it.
-            if alone_in_list(arrays, j, 1) and arrays[j].flags.writeable:
+            if alone_in_list(arrays, j, 1) and _is_writeable(arrays[j]):
                 made[i] = arrays[j]
         for i, (shape, dtype) in enumerate(self.kinds):
             if made[i] is None:
@@ -82,6 +82,10 @@ class Outputs:
             if len(kept) > MOST:
                 with contextlib.suppress(IndexError):  # another thread took the last one
                     kept.popleft()
+
+
+def _is_writeable(array: Any) -> bool:
+    return array.__class__ is np.ndarray and array.flags.writeable
 
 
 def _take_free(kept: deque[Any], made: list[Any], i: int) -> None:

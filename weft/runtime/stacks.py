@@ -14,12 +14,12 @@ import numpy as np
 
 from weft.base.errors import IndexError
 from weft.codegen.contract import ELEMENT, PAYLOAD, SUM, ZEROS
-from weft.core.tensor import wrap
+from weft.core.tensor import Tensor, wrap
 from weft.ir.op import OPS
-from weft.ir.types import StackType, TensorType
-from weft.ops.stacks import Sum
+from weft.ir.types import StackType, TensorType, Type
+from weft.ops.stacks import Sum, is_stack
 
-__all__ = ["NativeStack", "Owner"]
+__all__ = ["NativeStack", "Owner", "any_interpreted", "class_of"]
 
 
 class Owner:
@@ -128,3 +128,16 @@ def _zero_of(kind: StackType, run: Any) -> Any:
     assert isinstance(element, TensorType)
     made = {"shape": element.shape, "value": 0, "dtype": element.dtype}
     return run.call(OPS["full"], **made, device=element.device)
+
+
+def class_of(kind: Type) -> type:
+    """The class of an input of a native run."""
+    return NativeStack if isinstance(kind, StackType) else Tensor
+
+
+def any_interpreted(inputs: Any, places: Sequence[int]) -> bool:
+    """Whether one of the inputs at these places is a stack that the interpreter made."""
+    return inputs.__class__ is list and any(
+        is_stack(x) and not isinstance(x, NativeStack)
+        for x in [inputs[i] for i in places if i < len(inputs)]
+    )
