@@ -177,7 +177,7 @@ def _attention(w: GraphWriter, shape: Shape, dtype: str) -> str | None:
     mask = ""
     if w.chance(0.25):
         mask = f", attn_mask={w.tensor((queries, keys), dtype)}"
-    elif w.chance(0.3):
+    elif w.chance(0.3) and w.values != "special":  # hidden infinities: docs/numerics.md
         mask = ", is_causal=True"
     return f"F.scaled_dot_product_attention({query}, {key}, {value}{mask})"
 
