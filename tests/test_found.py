@@ -52,6 +52,17 @@ def program(*body: str, transform: str = "none", **how: Any) -> Case:
 
 #: Reduced programs: what was wrong, and the case.
 REDUCED = {
+    "a Hessian of a branch that saves values of a size that the data decides": program(
+        "b = v.sum()",
+        "w = v * 0.5",
+        "w[-1] += x",
+        "if x > 0.3:",
+        "    x = weft.tanh(x)",
+        "else:",
+        "    b = w[:k].sum()",
+        "return (x, b)",
+        transform="hessian",
+    ),
     "a list that a loop under no_grad appends to keeps the gradients of what it had": program(
         "items = [x * 2]",
         "with weft.no_grad():",
