@@ -134,10 +134,36 @@ def the_same_on_both_sides(x):
     return z + 1 if r is y else z + 2
 
 
+def new_views_are_others(x):
+    """A tensor that the body makes is no carried one."""
+    h, g = x * 1.0, x
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 3:
+        k = h[::-1]
+        other = k if n > 1 else h * 2
+        h = h * 2 if k is h or other is g else k * 3
+        n = n + (2 if other is h else 1)
+    return h
+
+
+def new_in_an_inner_loop(x):
+    h = x * 1.0
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 3:
+        k = h
+        while k.sum() < 10 * n:
+            m = k + 1 + n
+            k = k + 2 if m is h or m is k else m
+        h = h + k.sum()
+        n = n + 1
+    return h
+
+
 RIGHT = [
     *(one_tensor_under_two_names, swapped_on_one_side, swapped_and_returned, returned_from_a_loop),
     *(always_returned_from_a_loop, written_before_it_is_given_anew, alias_in_the_first_iteration),
     *(one_behind, rows_that_are_written, appended_after_the_write, the_same_on_both_sides),
+    *(new_views_are_others, new_in_an_inner_loop),
 ]
 
 

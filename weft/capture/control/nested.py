@@ -149,6 +149,10 @@ class NestedRecorder(GraphRecorder):
                 tensor._node = made._node
             self._held[state.key] = (tensor._data, tensor._node)
 
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor was there before: it is written in here, or a gradient from before."""
+        return id(tensor) in self.written or any(held is tensor for held in self._held.values())
+
     def changes(self) -> list[State]:
         """What was written outside."""
         found: list[State] = []

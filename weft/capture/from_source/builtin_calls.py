@@ -19,6 +19,7 @@ from weft.capture.from_source.grown import grown_of
 from weft.capture.from_source.iteration import Rows, Steps, rows_of, unroll, zipped
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import effect, templated
+from weft.capture.watch.builtin_calls import HANDLERS
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.showing import shows_tensors
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of
@@ -118,7 +119,7 @@ def _extreme(function: Any, choose: Any) -> Handler:
             return NotImplemented
         values = list(hooks.iter(args[0])) if len(args) == 1 else list(args)
         if not any(hooks.asks(value) for value in values) or len(values) < 2:
-            return NotImplemented
+            return HANDLERS[function](hooks, (values,), {})  # an iterator is used up by now
         kinds = [kind_of(value) for value in values]
         best = values[0]
         for value, kind in zip(values[1:], kinds[1:], strict=True):

@@ -15,10 +15,9 @@ from typing import Any
 
 from weft.base.errors import CaptureError
 from weft.capture.control.nested import NestedRecorder
-from weft.capture.from_source.mixed import HINT, Mixed, Pair, Related, is_leaf, pair_of
+from weft.capture.from_source.mixed import HINT, Mixed, Pair, Related, is_leaf, is_made_in, pair_of
 from weft.capture.from_source.paths import Facts
 from weft.capture.from_source.reach import Reach
-from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
@@ -111,19 +110,9 @@ class LoopAliases:
         for target, facts in log:
             hit = [c for c in self.carried if self.mixed.may_be_one(c.entered, target, facts)]
             found += [(one, facts) for one in hit]
-            if not hit and not self._is_inner(target):
+            if not hit and not is_made_in(target, self.nested):
                 found.append((target, facts))
         return found
-
-    def _is_inner(self, tensor: Tensor) -> bool:
-        """Whether the body made a tensor."""
-        if id(tensor) in self.nested.written:
-            return False
-        data = tensor._data
-        recorder: Any = data.recorder if data.__class__ is SymbolicArray else None
-        while recorder is not None and recorder is not self.nested:
-            recorder = getattr(recorder, "parent", None)
-        return recorder is self.nested
 
     def _seen_at_first(self, target: Any, facts: Facts, reach: Reach) -> str:
         """Who else holds what is written in the first iteration."""
@@ -174,7 +163,7 @@ class LoopAliases:
                 return f"{target.title}, as {other.title},"
         entered = {id(c.entered) for c in self.carried}
         for root in mixed.root_tensors(target.out):
-            made = id(root) in entered or self._is_inner(root)
+            made = id(root) in entered or is_made_in(root, self.nested)
             if not made and mixed.may_be_one(target.out, root, self.goes_on):
                 return str(target.title)
         if any(mixed.may_be_one(target.out, x, self.goes_on, self.pairs) for x in reach.listed):

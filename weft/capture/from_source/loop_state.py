@@ -275,7 +275,7 @@ class LoopState:
                     place.entry.give(self.hooks, place.key, place.enter(nested))
                     for leaf in place.leaves:
                         if leaf.kind is not None:
-                            flow.mixed.entered(leaf.entered)
+                            flow.mixed.entered(leaf.entered, nested)
 
     def leave(self, journal: Journal, nested: NestedRecorder) -> bool:
         """See what the body left behind; whether it was as assumed."""

@@ -20,6 +20,7 @@ from weft.capture.from_source.paths import Facts, Paths
 from weft.capture.from_source.reach import Reach, name_of
 from weft.capture.watch.watch import Watch
 from weft.core.number import Number
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
@@ -92,7 +93,7 @@ class Mixed:
         self.rows: list[Tensor] = []  # that loops which run go over: rows are read in their turn
         self._known: dict[int, Which] = {}
         self._tensors: dict[int, Tensor] = {}  # roots, and what lists hold, by id
-        self._entered: dict[int, Tensor] = {}
+        self._entered: dict[int, tuple[Tensor, NestedRecorder]] = {}
         self._numbers = itertools.count()
         self._quiet = False
 
@@ -121,9 +122,9 @@ class Mixed:
         which = Which(tensor, ways, key, next(self._numbers), related, unless, roots)
         self._known[id(tensor)] = which
 
-    def entered(self, tensor: Tensor) -> None:
+    def entered(self, tensor: Tensor, body: NestedRecorder) -> None:
         """What a loop carries, inside of its body: what that may be is known at its end."""
-        self._entered[id(tensor)] = tensor
+        self._entered[id(tensor)] = (tensor, body)
 
     def listed(self, tensor: Tensor) -> None:
         """A tensor was appended to a list of the graph."""
@@ -162,13 +163,25 @@ class Mixed:
         """a is b"""
         if a is b or not (as_tensors(a) and as_tensors(b)):
             return a is b
-        if id(a) in self._entered or id(b) in self._entered or self.may_be_one(a, b):
+        if self._perhaps_carried(a, b) or self._perhaps_carried(b, a) or self.may_be_one(a, b):
             raise CaptureError(
                 "whether two names hold one tensor is decided by tensors here",
                 op="is",
                 hint="compare what tensors hold, or keep a number that says which one it is",
             )
         return False
+
+    def _perhaps_carried(self, a: Tensor, b: Tensor) -> bool:
+        """Whether `a` may be what a loop carries, and `b` a tensor from before the iteration."""
+        return any(
+            id(one) in self._entered and id(other) != id(one) and not self._is_newer(other, one)
+            for one in self.root_tensors(a)
+            for other in self.root_tensors(b)
+        )
+
+    def _is_newer(self, tensor: Tensor, entered: Tensor) -> bool:
+        """Whether a tensor was made after the iteration began, which is given `entered`."""
+        return id(tensor) not in self._entered and is_made_in(tensor, self._entered[id(entered)][1])
 
     # --- writes -------------------------------------------------------------------------------
 
@@ -265,6 +278,17 @@ class _Search:
 
 def is_leaf(tensor: Tensor) -> bool:
     return tensor._node is not None and tensor._node.is_leaf
+
+
+def is_made_in(tensor: Tensor, nested: NestedRecorder) -> bool:
+    """Whether the code that a nested graph records has made a tensor."""
+    if nested.holds(tensor):
+        return False
+    data = tensor._data
+    recorder: Any = data.recorder if data.__class__ is SymbolicArray else None
+    while recorder is not None and recorder is not nested:
+        recorder = getattr(recorder, "parent", None)
+    return recorder is nested
 
 
 def refused(target: Tensor, why: str, hint: str = HINT) -> CaptureError:
