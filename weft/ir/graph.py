@@ -126,6 +126,8 @@ class Graph:
         self.history: tuple[Stage, ...] = ()
         #: How the graph stands for the function it was made of, see weft.capture.make_graph.
         self.interface: Any = None
+        #: Values of tensors that were made with requires_grad=True while it was recorded.
+        self.leaves: frozenset[Value] = frozenset()
         #: What is said in a line of its own before a node is printed: the kernel it is part of.
         self.notes: Mapping[Node, str] = {}
 

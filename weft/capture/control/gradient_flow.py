@@ -30,12 +30,18 @@ def active_values(graph: Graph, inputs: Sequence[bool], known: Known | None = No
     Where `known` tells what a condition is, only the branch that it chooses counts.
     """
     active = {v for v, on in zip(graph.inputs, inputs, strict=True) if on and is_smooth(v.type)}
+    active |= graph.leaves
     for node in graph.nodes:
         flags = [value in active for value in node.inputs]
-        if True in flags:
+        if True in flags or has_leaves(node):
             found = active_results(node, flags, known)
             active.update(v for v, on in zip(node.outputs, found, strict=True) if on)
     return active
+
+
+def has_leaves(node: Node) -> bool:
+    """Whether tensors that are leaves are made inside of a node."""
+    return any(part.leaves for graph in node.graphs for part in graph.walk())
 
 
 def active_results(node: Node, operands: Sequence[bool], known: Known | None = None) -> list[bool]:

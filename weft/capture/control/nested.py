@@ -99,6 +99,8 @@ class NestedRecorder(GraphRecorder):
         try:
             with recording(self):
                 yield
+            made = [x for x in self._own.values() if x._node is not None and x._node.is_leaf]
+            self.graph.leaves = frozenset(self.value_of(x) for x in made)
         finally:
             self.restore()
 

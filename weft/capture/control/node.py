@@ -31,7 +31,7 @@ from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_dims
 from weft.base.errors import CaptureError, GradientError, WeftError
 from weft.base.source import SourceLocation, user_location
-from weft.capture.control.gradient_flow import active_results, is_smooth
+from weft.capture.control.gradient_flow import active_results, has_leaves, is_smooth
 from weft.capture.control.nested import Border, graph_recorder
 from weft.capture.recorder import GraphRecorder, locate_histories
 from weft.core import bind as binding
@@ -164,7 +164,7 @@ def attach(
         x._node is not None and is_smooth(value.type)
         for x, value in zip(operands, node.inputs, strict=True)
     ]
-    if True not in flags:
+    if True not in flags and not has_leaves(node):
         return
     active = active_results(node, flags)
     if opaque:

@@ -352,8 +352,6 @@ class TraceRecorder(GraphRecorder):
         ]
         new = [(leaf, self.value_of(leaf)) for leaf in own]  # they stay the last
         unread = unread_leaves(self.written, self._lifted)
-        if not (lifted or new or unread):
-            return None
         cotangents = [Value(type_of(result), f"g{i}") for i, result in enumerate(results)]
         starts = [symbolic(value, self) for value in cotangents]
         roots = [(r._node, g) for r, g in zip(results, starts, strict=True)]
