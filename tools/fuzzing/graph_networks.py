@@ -273,7 +273,7 @@ def _scan(w: GraphWriter, shape: Shape, dtype: str) -> str | None:
 
 def _carried_product(w: GraphWriter, shape: Shape, dtype: str) -> str | None:
     """A product in a loop, with a scalar beside it."""
-    if len(shape) not in (1, 2) or not shape[0]:
+    if len(shape) not in (1, 2) or not shape[0] or not w.fits((shape[0], shape[0])):
         return None
     matrix, start = w.tensor((shape[0], shape[0]), dtype), w.tensor(shape, dtype)
     scalar = w.tensor((), dtype)
