@@ -68,7 +68,8 @@ def run(
     keep      do not free what the nodes kept
     create    compute with tensors, so that the gradients can be differentiated again
     targets   only what leads to these is computed, and no `.grad` is touched
-    cut       do not go on behind a target to others: the targets are taken as independent
+    cut       do not go on behind a target to others: the targets are taken as independent, and
+              their hooks are left to the pass that goes on behind them
     doubts    gets the conditions under which gradients of targets are there at all, where a graph
               is recorded that chooses (`weft.autodiff.doubt`)
     of_roots  conditions under which the gradients of roots are there; else they are zeros
@@ -126,14 +127,15 @@ def _run(
         if doubts is not None:
             doubt = doubts.pop(node, None)
             if doubt is not None:
-                if (extra is not None or (needed is None and node.is_leaf)) and decides(node):
+                may_decide = extra is not None or (needed is None and node.is_leaf)
+                if may_decide and node not in ends and decides(node):
                     if not decide(doubt):
                         passed_by.append((node, g))
                         continue
                     doubt = None
                 elif node in asked and of_targets is not None:
                     of_targets[node] = doubt
-        if extra is not None and extra.prehooks:
+        if extra is not None and extra.prehooks and node not in ends:
             g = _hooked(extra.prehooks, g, create, context)
         if needed is not None:
             if node in asked:

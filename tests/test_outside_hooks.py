@@ -1,0 +1,171 @@
+"""Hooks that were put on tensors outside of a recorded function: each runs once, as eagerly.
+
+A row runs a few calls with other data, and changes the hooks between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import weft
+from weft import nn
+
+Wrap = Callable[[Any], Any]
+
+
+def leaf() -> Any:
+    return weft.tensor([1.0, 2.0], requires_grad=True)
+
+
+def data(k: int) -> Any:
+    return weft.tensor([1.0 + k, 2.0 - k])
+
+
+def toggled(w: Any, call: Callable[[Any], Any], calls: int = 6) -> list[Any]:
+    """The gradients of `w` by calls between which hooks are put on it and taken away."""
+    found: list[Any] = []
+    handle = w.register_hook(lambda g: g * 2)
+    for k in range(calls):
+        w.grad = None
+        if k == 2:
+            handle.remove()
+        if k == 3:
+            handle = w.register_hook(lambda g: g * 5)
+        if k == 4:
+            w.register_hook(lambda g: g + 1)
+        got = call(data(k))
+        found.append((w.grad if got is None else got).tolist())
+    return found
+
+
+def of_a_closure(wrap: Wrap) -> list[Any]:
+    w = leaf()
+    f = wrap(lambda x: (w * x).sum())
+    return toggled(w, lambda x: f(x).backward())
+
+
+def of_an_argument(wrap: Wrap) -> list[Any]:
+    w = leaf()
+    f = wrap(lambda w, x: (w * x).sum())
+    return toggled(w, lambda x: f(w, x).backward())
+
+
+def of_a_parameter(wrap: Wrap) -> list[Any]:
+    layer = nn.Linear(2, 1)
+    layer.weight.data = weft.ones((1, 2))
+    f = wrap(lambda x: layer(x).sum())
+    return toggled(layer.weight, lambda x: f(x).backward())
+
+
+def of_a_computed_tensor(wrap: Wrap) -> list[Any]:
+    f = wrap(lambda v, x: (v * x).sum())
+    found: list[Any] = []
+    for k in range(4):
+        w = leaf()
+        v = w * 3
+        v.retain_grad()
+        handle = v.register_hook(lambda g: g * 2)
+        seen: list[Any] = []
+        v.grad_fn.register_prehook(lambda gs, seen=seen: seen.append(gs[0].tolist()))
+        v.grad_fn.register_hook(lambda ins, outs, seen=seen: seen.append(ins[0].tolist()))
+        if k == 2:
+            handle.remove()
+        f(v, data(k)).backward()
+        found.append((w.grad.tolist(), v.grad.tolist(), seen))
+    return found
+
+
+def of_what_is_written(wrap: Wrap) -> list[Any]:
+    def write(v: Any, x: Any) -> Any:
+        v *= x
+        return v.sum()
+
+    f = wrap(write)
+    found: list[Any] = []
+    for k in range(3):
+        w = leaf()
+        v = w * 3
+        v.register_hook(lambda g: g * 2)
+        f(v, data(k)).backward()
+        found.append(w.grad.tolist())
+    return found
+
+
+def of_gradients_of_gradients(wrap: Wrap) -> list[Any]:
+    w = leaf()
+    f = wrap(lambda x: (w * w * x).sum())
+
+    def second(x: Any) -> Any:
+        (g,) = weft.autograd.grad(f(x), [w], create_graph=True)
+        return g + weft.autograd.grad(g.sum(), [w])[0]
+
+    return toggled(w, second)
+
+
+def of_what_grad_uses(wrap: Wrap) -> list[Any]:
+    w = leaf()
+    f = wrap(weft.grad(lambda x: (w * w * x * x).sum()))
+    return toggled(w, lambda x: f(x).sum().backward())
+
+
+def of_a_loop_and_a_branch(wrap: Wrap) -> list[Any]:
+    w = leaf()
+
+    def loop(x: Any) -> Any:
+        while (x * x).sum() < 50:
+            x = x * w * w + x
+        if x[0] > 9:
+            x = x * w
+        return x.sum()
+
+    f = wrap(loop)
+    return toggled(w, lambda x: f(x).backward())
+
+
+def after_accumulation(wrap: Wrap) -> list[Any]:
+    w = leaf()
+    seen: list[Any] = []
+    f = wrap(lambda x: (w * x).sum())
+    handle = w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.tolist()))
+    for k in range(4):
+        if k == 2:
+            handle.remove()
+        f(data(k)).backward()
+    return [*seen, w.grad.tolist()]
+
+
+def put_on_inside(wrap: Wrap) -> list[Any]:
+    w = leaf()
+
+    def hooked(x: Any) -> Any:
+        with w.register_hook(lambda g: g * 3):
+            (w * x).sum().backward()
+        return (w * x).sum()
+
+    f = wrap(hooked)
+    return toggled(w, lambda x: f(x).backward(), 2)
+
+
+OUTSIDE = [
+    of_a_closure,
+    of_an_argument,
+    of_a_parameter,
+    of_a_computed_tensor,
+    of_what_is_written,
+    of_gradients_of_gradients,
+    of_what_grad_uses,
+    of_a_loop_and_a_branch,
+    after_accumulation,
+    put_on_inside,
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*a hook is put on")
+@pytest.mark.parametrize("row", OUTSIDE, ids=lambda row: row.__name__)
+def test_a_backward_outside_runs_each_hook_once(row: Callable[[Wrap], list[Any]]) -> None:
+    expected = row(lambda function: function)
+    assert row(weft.trace) == expected
+    assert row(weft.compile) == expected
