@@ -146,6 +146,55 @@ def backward_inside(x: Any) -> Any:
     return (g * x).sum()
 
 
+@program
+def a_list_of_which_some_are_used(x: Any) -> Any:
+    xs = []
+    for k in range(3):
+        y = (x * k).sqrt()
+        xs.append(y)
+    return (xs[1] * xs[2]).sum()
+
+
+@program
+def a_list_of_a_while(x: Any) -> Any:
+    xs, i = [], x.sum() * 0
+    while i < 3:
+        xs.append((x * i).sqrt())
+        i = i + 1
+    return (xs[1] * xs[-1]).sum()
+
+
+@program
+def a_list_without_its_first(x: Any) -> Any:
+    xs = []
+    for k in range(3):
+        y = (x * k).sqrt()
+        xs.append(y)
+    del xs[0]
+    return weft.stack(xs).sum()
+
+
+@program
+def a_part_of_a_list(x: Any) -> Any:
+    xs = []
+    for k in range(3):
+        y = (x * k).sqrt()
+        xs.append(y)
+    s = x.sum() * 0
+    for v in xs[1:]:
+        s = s + v.sum()
+    return s
+
+
+@program
+def the_end_of_a_list(x: Any) -> Any:
+    xs = []
+    for k in range(3):
+        y = (x * k).sqrt()
+        xs.append(y)
+    return xs.pop().sum()
+
+
 DATA = [[1.0, 4.0], [2.0, 0.5]]
 
 

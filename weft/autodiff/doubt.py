@@ -17,12 +17,14 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from weft.autodiff.node import AccumulateGrad, Node, OpNode, PartNode, data_of
+from weft.core.bind import recorder
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Value
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.ops.elementwise import logical_and, logical_or
+from weft.ops.reduce import any as any_of
 from weft.ops.select import where
 
 Doubts = dict[Node, Tensor]
@@ -79,15 +81,34 @@ def _is_other(part: Any) -> bool:
     return part is None or (isinstance(value, Value) and not isinstance(value.type, TensorType))
 
 
+def own_doubts(node: Node, grads: Sequence[Any]) -> Sequence[Tensor | None] | None:
+    """The doubts that a node itself adds about what it gives; None: none.
+
+    A list that a loop grew has one gradient, a stack. Elements that nobody used are zeros in it: so
+    a gradient that is taken off it is there if it is not zero.
+    """
+    if node.doubts is not None or not isinstance(node, OpNode):
+        return node.doubts  # type: ignore[no-any-return]
+    if Trait.STACK not in node.op.traits or not getattr(recorder(), "has_gaps", False):
+        return None
+    return [None if _is_other(part) else _is_used(part) for part in grads]
+
+
+def _is_used(part: Any) -> Tensor:
+    with no_grad():
+        return any_of((part if isinstance(part, Tensor) else wrap(part)) != 0)
+
+
 def pass_on(
     doubts: Doubts,
     node: Node,
     grads: Sequence[Any],
     doubt: Tensor | None,
     waiting: Container[Node],
+    own: Sequence[Tensor | None] | None,
 ) -> None:
-    """Note the doubts about what a node gives to those before it."""
-    own = node.doubts or [None] * len(grads)
+    """Note the doubts about what a node gives to those before it; `own` are those it adds."""
+    own = own or [None] * len(grads)
     certain: set[Node] = set()
     for edge, part, more in zip(node.edges, grads, own, strict=False):
         if edge is None or part is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.doubt import Doubts, decides, masked, pass_on, pass_to_whole
+from weft.autodiff.doubt import Doubts, decides, masked, own_doubts, pass_on, pass_to_whole
 from weft.autodiff.node import (
     Node,
     PartNode,
@@ -165,10 +165,12 @@ def _run(
             grads = _after(extra.hooks, grads, g, create, context)
         if watch:
             (anomaly.look or _check)(node, grads, g)
-        if doubts is not None and (doubts or doubt is not None or node.doubts is not None):
+        if doubts is not None:
+            own = own_doubts(node, grads)
             if doubt is not None:
                 grads = masked(node, grads, doubt, create)
-            pass_on(doubts, node, grads, doubt, waiting)
+            if doubts or doubt is not None or own is not None:
+                pass_on(doubts, node, grads, doubt, waiting, own)
         first: Any = None
         for edge, part in zip(node.edges, grads, strict=False):
             if edge is None or part is None:

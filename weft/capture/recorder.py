@@ -58,6 +58,8 @@ class GraphRecorder(Recorder):
     title = "another recording"
     #: Whether it matters to anybody if a gradient is zeros or not there at all.
     doubtful = False
+    #: Whether gradients that are taken off a stack may be zeros for elements that nobody used.
+    has_gaps = False
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

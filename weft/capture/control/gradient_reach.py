@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from weft.capture.control.gradient_flow import active_values, carried_active
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Trait
+from weft.ir.types import StackType
 
 
 def reached_inputs(graph: Graph, active: set[Value], outputs: Sequence[bool]) -> list[bool]:
@@ -82,3 +83,22 @@ def is_finite(graph: Graph) -> bool:
         for part in graph.walk()
         for node in part.nodes
     )
+
+
+#: Ops that put a gradient in its place among zeros, and those that keep the zeros zeros.
+_AMONG_ZEROS = frozenset({"list_only", "scatter_add", "stack_zeros"})
+_PASS_ZEROS = frozenset({"stack_add", "add", "list_of", "reshape"})
+
+
+def has_gaps(cotangent: Value) -> bool:
+    """Whether a cotangent of a list is zeros for elements that nobody used."""
+    waiting, among = [cotangent], isinstance(cotangent.type, StackType)
+    while waiting and among:
+        node = waiting.pop().node
+        if node is not None and node.op.name in _PASS_ZEROS:
+            waiting += node.inputs
+        elif node is not None and node.op.name == "stack_push":
+            waiting.append(node.inputs[0])
+        else:
+            among = node is not None and node.op.name in _AMONG_ZEROS
+    return among

@@ -86,12 +86,15 @@ def differentiate(
     inputs: Sequence[bool],
     outputs: Sequence[bool],
     unsure: Container[int] = (),
+    has_gaps: bool = False,
 ) -> Halves:
     """Both halves, for gradients of these inputs out of those of these outputs.
 
-    `unsure` are the numbers of outputs whose cotangent is there only if a flag says so.
+    `unsure` are the numbers of outputs whose cotangent is there only if a flag says so. `has_gaps`
+    says that cotangents of lists are zeros for elements that nobody used.
     """
     nested = NestedRecorder(owner, graph.name)
+    nested.has_gaps = has_gaps
     nested.marks_all = False  # the engine computes without a tape, which says nothing here
     given: list[Tensor] = []
     for value, wanted in zip(graph.inputs, inputs, strict=True):

@@ -15,7 +15,7 @@ from weft.capture.control.gradient_flow import (
     carried_active,
     needs_box,
 )
-from weft.capture.control.gradient_reach import flowing_carries, is_finite
+from weft.capture.control.gradient_reach import flowing_carries, has_gaps, is_finite
 from weft.capture.control.joint import (
     BOOL,
     Halves,
@@ -66,7 +66,7 @@ class _Backward:
         ys = given[carries:]
         flowing = flowing_carries(body, active, consts, inner, given[:carries], ys)
         self.carried = [j for j, on in enumerate(flowing) if on]
-        self.halves: Halves = self._differentiate(body, inputs, [*flowing, *ys], given)
+        self.halves: Halves = self._differentiate(body, inputs, [*flowing, *ys], g)
         self.forward = self.halves.forward
         gradients = self.halves.gradients
         self.consts = [i for i in range(consts) if asked[i] and gradients[i] is not None]
@@ -76,7 +76,7 @@ class _Backward:
         self.open += [i for i in self.consts if i in self.partial]
 
     def _differentiate(
-        self, body: Graph, inputs: list[bool], outputs: list[bool], given: list[bool]
+        self, body: Graph, inputs: list[bool], outputs: list[bool], g: Sequence[Tensor | None]
     ) -> Halves:
         """Both halves of the body, with a flag for each carry whose cotangent may be missing.
 
@@ -89,12 +89,14 @@ class _Backward:
         self.unsure = {j for j in self.carried if self.first + j in self.partial}
         if is_finite(body):  # zeros stay zeros
             return halves
-        found = {j for j in self.carried if not given[j]} | self._missing(halves)
+        found = {j for j in self.carried if g[j] is None} | self._missing(halves)
         self.unsure = set()
-        while found - self.unsure:
+        gaps = again = any(has_gaps(self.here.value_of(part)) for part in g if part is not None)
+        while again or found - self.unsure:
             self.unsure |= found
-            halves = differentiate(self.call.owner, body, inputs, outputs, self.unsure)
+            halves = differentiate(self.call.owner, body, inputs, outputs, self.unsure, gaps)
             found = self._missing(halves)  # what these give to others may be missing, too
+            again = False
         return halves
 
     def _missing(self, halves: Halves) -> set[int]:
