@@ -208,3 +208,61 @@ def test_py_call_and_fallback() -> None:
     for x in IN:
         assert np.allclose(called(x), foreign(x))
     assert any(node.op.name == "py_call" for node in called.paths()[0].nodes)
+
+
+def _descent(x0: Any, n: Any) -> Any:
+    x, k = x0.detach().requires_grad_(), 0
+    while k < n:
+        (x**4).sum().backward()
+        x = (x - 0.1 * x.grad).detach().requires_grad_()
+        k += 1
+    return x.detach(), k
+
+
+def _carried_loss(x: Any, n: Any) -> Any:
+    w = weft.ones(2).requires_grad_()
+    loss = ((w * x) ** 2).sum()
+    while loss > 0.1 * n:
+        (g,) = weft.autograd.grad(loss, w)
+        with weft.no_grad():
+            w -= 0.1 * g
+        loss = ((w * x) ** 2).sum()
+    return w.detach(), loss.detach()
+
+
+def _growing_history(w: Any, n: Any) -> Any:
+    w = w.detach().requires_grad_()
+    y, k, g = w * 1, 0, weft.zeros(2)
+    while k < n:
+        y = y * 2
+        k += 1
+        g = g + weft.autograd.grad(y.sum(), w, retain_graph=True)[0]
+    return g, k
+
+
+def _grows(x: Any, n: Any) -> Any:
+    k = 0
+    while k < n:
+        x = weft.concat([x[:2], x])
+        x = x[:3] + weft.ones(x.shape[0] - 1)
+        k += 1
+    return x, k
+
+
+@pytest.mark.parametrize("function", [_descent, _carried_loss, _growing_history, _grows])
+def test_no_iteration_is_lost(function: Any) -> None:
+    """An error in recording an iteration after the first is not taken for one of the program's."""
+    x, compiled = weft.tensor([0.5, -0.7]), weft.compile(function)
+    for n in (1, 2, 3):
+        try:
+            wanted = function(x, weft.tensor(n))
+        except weft.errors.WeftError:
+            with pytest.raises(weft.errors.WeftError):
+                compiled(x, weft.tensor(n))
+            continue
+        try:
+            found = compiled(x, weft.tensor(n))
+        except weft.errors.CaptureError:
+            continue
+        for a, b in zip(found, wanted, strict=True):
+            assert float(weft.abs(weft.asarray(a) - b).sum()) < 1e-5

@@ -58,6 +58,7 @@ class RecordedLoop:
         self.aliases: LoopAliases
         self.has_effects = False
         self.opaque = ""
+        self.failure = ""  # what the body raised when it was last recorded
 
     def open(self, nested: NestedRecorder) -> Journal:
         journal = Journal(self.hooks.watch)
@@ -129,6 +130,7 @@ class RecordedLoop:
                 raise
             if self.hooks.flow.tries:
                 raise uncatchable(error, "in a loop that tensors decide about") from error
+            self.failure = f": {type(error).__name__}: {getattr(error, 'message', error)}"
             return True
         return False
 
@@ -143,7 +145,7 @@ class RecordedLoop:
 
     def _always_fails(self) -> AlwaysFails:
         return AlwaysFails(
-            f"the body of a loop always ends in an error{line_of(None, self.body)}",
+            f"the body of a loop always ends in an error{line_of(None, self.body)}{self.failure}",
             op=self.name,
             hint="raise on some condition",
         )

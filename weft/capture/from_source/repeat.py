@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import CellType
 from typing import TYPE_CHECKING, Any
@@ -74,8 +75,9 @@ def while_(
         trouble = _trouble(partial(record_while, *given))
         if trouble is not None:
             # The first iteration by itself: after it, the loop has tensors of its own.
-            with _once(hooks, test(), body, state, (*head, *after)):
-                if trouble is Aliased:
+            first = body if trouble.goes_on else _ends_in_an_error(body, trouble)
+            with _once(hooks, test(), first, state, (*head, *after)):
+                if trouble.goes_on:
                     record_while(*given, peeled=True)
         return
 
@@ -122,7 +124,19 @@ def record_while(
     rotated.emit_while(entered)
 
 
-def _trouble(record: Callable[[], None]) -> type[CaptureError] | None:
+@dataclass(frozen=True)
+class _Trouble:
+    """Why the first iteration of a loop is recorded by itself.
+
+    goes_on   the loop follows behind it; else the first iteration must end in an error
+    why       what the capture said
+    """
+
+    goes_on: bool
+    why: str
+
+
+def _trouble(record: Callable[[], None]) -> _Trouble | None:
     """Try to record a loop; what is special about it where its first iteration must be apart.
 
     The error itself is let go of: its traceback would hold on to all that was tried.
@@ -130,8 +144,24 @@ def _trouble(record: Callable[[], None]) -> type[CaptureError] | None:
     try:
         record()
     except (Aliased, AlwaysFails) as reason:
-        return type(reason)
+        return _Trouble(isinstance(reason, Aliased), reason.message)
     return None
+
+
+def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[], Any]:
+    """The body of a loop that always ends in an error: where it does not, there are more
+    iterations, which nobody has recorded."""
+
+    def run() -> None:
+        body()
+        raise CaptureError(
+            f"an iteration after the first cannot be recorded: {trouble.why}",
+            op="loop",
+            hint="look at what the body does with values of the iteration before; cut histories "
+            "with x.detach(), or compute a loss and its gradient in one iteration",
+        )
+
+    return run
 
 
 def _once(
@@ -190,8 +220,10 @@ def _for(
             if trouble is not None:
                 # The first iteration by itself: after it, the loop has tensors of its own.
                 first = standing_for(lambda: body(rows.at(0)), body)
+                if not trouble.goes_on:
+                    first = standing_for(_ends_in_an_error(first, trouble), body)
                 with _once(hooks, rows.count > 0, first, state, (*head, *after)):
-                    if trouble is Aliased:
+                    if trouble.goes_on:
                         _for_as_while(hooks, rows, body, going, state, head, after, first=1)
             return
         try:
