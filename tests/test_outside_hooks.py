@@ -163,6 +163,143 @@ OUTSIDE = [
 ]
 
 
+# --- with the backward inside --------------------------------------------------------------------
+
+
+def inside_of_a_closure(wrap: Wrap) -> list[Any]:
+    w = leaf()
+    f = wrap(lambda x: (w * x).sum().backward())
+    return toggled(w, f)
+
+
+def inside_of_an_argument(wrap: Wrap) -> list[Any]:
+    f = wrap(lambda w, x: (w * x).sum().backward())
+    found: list[Any] = []
+    for k in range(5):
+        w = leaf()
+        if k % 2 == 0:
+            w.register_hook(lambda g, k=k: g * (k + 2))
+        f(w, data(k))
+        found.append(w.grad.tolist())
+    return found
+
+
+def inside_of_a_parameter(wrap: Wrap) -> list[Any]:
+    layer = nn.Linear(2, 1)
+    layer.weight.data = weft.ones((1, 2))
+    f = wrap(lambda x: layer(x).sum().backward())
+    return toggled(layer.weight, f)
+
+
+def inside_by_grad(wrap: Wrap) -> list[Any]:
+    w = leaf()
+    f = wrap(lambda x: weft.autograd.grad((w * x).sum(), [w])[0])
+    return toggled(w, f)
+
+
+def inside_after_a_loop(wrap: Wrap) -> list[Any]:
+    w = leaf()
+
+    def loop(x: Any) -> None:
+        while (x * x).sum() < 50:
+            x = x * w * w + x
+        x.sum().backward()
+
+    f = wrap(loop)
+    return toggled(w, f)
+
+
+def inside_after_accumulation(wrap: Wrap) -> list[Any]:
+    def double(t: Any) -> None:
+        t.grad = t.grad * 2
+
+    w = leaf()
+    f = wrap(lambda x: (w * x).sum().backward())
+    handle = w.register_post_accumulate_grad_hook(double)
+    found: list[Any] = []
+    for k in range(4):
+        w.grad = None
+        if k == 2:
+            handle.remove()
+        if k == 3:
+            w.register_post_accumulate_grad_hook(double)
+        f(data(k))
+        found.append(w.grad.tolist())
+    return found
+
+
+def what_a_hook_reads_and_writes(wrap: Wrap) -> list[Any]:
+    w, scale, seen = leaf(), [2.0], []
+
+    class Scale:
+        def __call__(self, g: Any) -> Any:
+            return g + scale[0]
+
+    def hook(g: Any) -> Any:
+        seen.append(len(seen))
+        return g * scale[0]
+
+    w.register_hook(hook)
+    w.register_hook(Scale())
+    f = wrap(lambda x: (w * x).sum().backward())
+    found: list[Any] = []
+    for k in range(4):
+        scale[0] = 2.0 + k // 2
+        w.grad = None
+        f(data(k))
+        found.append((w.grad.tolist(), len(seen)))
+    return found
+
+
+def on_into_what_was_computed_outside(wrap: Wrap) -> list[Any]:
+    """How it was computed counts, and its hooks do."""
+    f = wrap(lambda v, w, x: (v * x).sum().backward())
+    found: list[Any] = []
+    for k in range(4):
+        w = leaf()
+        v = w + 1 if k % 2 == 0 else -w
+        if k == 2:
+            v.register_hook(lambda g: g * 7)
+        f(v, w, data(k))
+        found.append(w.grad.tolist())
+    return found
+
+
+def up_to_what_was_computed_outside(wrap: Wrap) -> list[Any]:
+    f = wrap(lambda v, x: weft.autograd.grad((v * x).sum(), [v])[0])
+    found: list[Any] = []
+    for k in range(4):
+        v = leaf() + 1
+        if k % 2:
+            v.register_hook(lambda g: g * 7)
+        found.append(f(v, data(k)).tolist())
+    return found
+
+
+INSIDE = [
+    inside_of_a_closure,
+    inside_of_an_argument,
+    inside_of_a_parameter,
+    inside_by_grad,
+    inside_after_a_loop,
+    inside_after_accumulation,
+    what_a_hook_reads_and_writes,
+    on_into_what_was_computed_outside,
+    up_to_what_was_computed_outside,
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*goes on into what was computed outside")
+@pytest.mark.parametrize("row", INSIDE, ids=lambda row: row.__name__)
+def test_a_backward_inside_notices_each_hook(row: Callable[[Wrap], list[Any]]) -> None:
+    expected = row(lambda function: function)
+    assert row(weft.trace) == expected
+    assert row(weft.compile) == expected
+
+
+# --- with the backward outside -------------------------------------------------------------------
+
+
 @pytest.mark.filterwarnings("ignore:.*a hook is put on")
 @pytest.mark.parametrize("row", OUTSIDE, ids=lambda row: row.__name__)
 def test_a_backward_outside_runs_each_hook_once(row: Callable[[Wrap], list[Any]]) -> None:

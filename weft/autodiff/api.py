@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.autodiff import engine
 from weft.autodiff.doubt import Doubts
-from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle
+from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle, add_hook
 from weft.autodiff.tape import anomaly
 from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.core.bind import decide, get_grad, recorder, set_grad, written
@@ -298,12 +298,7 @@ def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHan
         )
     if node.after is None:
         node.after = []
-
-    def entry(tensor: Tensor) -> None:
-        hook(tensor)
-
-    node.after.append(entry)
-    return RemovableHandle(node.after, entry)
+    return add_hook(node.after, hook, True)
 
 
 attach(

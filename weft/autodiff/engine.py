@@ -26,7 +26,7 @@ from weft.autodiff.node import (
 )
 from weft.autodiff.tape import anomaly
 from weft.base.source import work, working
-from weft.core.bind import decide, quietly, recorder
+from weft.core.bind import decide, meets, quietly, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ops.identity import detached
@@ -135,6 +135,8 @@ def _run(
                     doubt = None
                 elif node in asked and of_targets is not None:
                     of_targets[node] = doubt
+        if doubts is not None and node not in ends:
+            meets(node, not node.is_leaf and (needed is None or _goes_on(node, needed)))
         if extra is not None and extra.prehooks and node not in ends:
             g = _hooked(extra.prehooks, g, create, context)
         if needed is not None:
@@ -230,6 +232,10 @@ def _add_part(waiting: Gradients, heap: list[tuple[int, Node]], node: Any, g: An
     before = parts[index]
     total = g if before is None else _sum(before, g, isinstance(g, Tensor))
     waiting[parent] = (*parts[:index], total, *parts[index + 1 :])
+
+
+def _goes_on(node: Node, needed: set[Node | None]) -> bool:
+    return node in needed and any(edge in needed for edge in node.edges if edge is not None)
 
 
 def _leading_to(

@@ -23,9 +23,10 @@ from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import GradientError
 from weft.base.shapes import Shape
 from weft.base.source import SourceLocation, user_location
-from weft.core.bind import recorder, set_grad
+from weft.core.bind import followed, recorder, set_grad
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
+from weft.core.structure import changed
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op
 from weft.ops.identity import detached
@@ -57,11 +58,16 @@ class Dropped:
 class RemovableHandle:
     """Takes a hook away again: `handle.remove()`, or leaving it as a context."""
 
-    def __init__(self, hooks: list[Any], entry: Any) -> None:
+    def __init__(self, hooks: list[Any], entry: Any, tells: bool = False) -> None:
         self._hooks = hooks
         self._entry = entry
+        self._tells = tells  # guards look at these hooks only when they are told of a change
+        if tells:
+            changed()
 
     def remove(self) -> None:
+        if self._tells:
+            changed()
         self._hooks[:] = [kept for kept in self._hooks if kept is not self._entry]
 
     def __enter__(self) -> RemovableHandle:
@@ -145,11 +151,11 @@ class Node:
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(grad_inputs, grad_outputs)` after the node ran; may replace grad_inputs."""
-        return _hooked(self._more().hooks, hook)
+        return add_hook(self._more().hooks, hook, self.is_leaf)
 
     def hook_gradient(self, hook: Hook) -> RemovableHandle:
         """Call `hook(grad)` with the gradient of this node's result; may replace it."""
-        return _hooked(self._more().prehooks, hook)
+        return add_hook(self._more().prehooks, hook, self.is_leaf)
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
@@ -165,10 +171,18 @@ def hook_result(replaced: Any, shape: Shape) -> Tensor | None:
     )
 
 
-def _hooked(hooks: list[Any], hook: Hook) -> RemovableHandle:
+def hooks_of(node: Node) -> tuple[Any, ...]:
+    """All hooks on a node, by kind, each as it was registered; () if there are none."""
+    extra, after = node.extra, getattr(node, "after", None)
+    before, later = ((), ()) if extra is None else (tuple(extra.prehooks), tuple(extra.hooks))
+    return (before, later, tuple(after or ())) if before or later or after else ()
+
+
+def add_hook(hooks: list[Any], hook: Hook, tells: bool) -> RemovableHandle:
+    """Register a hook in a list of them; `tells` is for those of leaves."""
     entry = _Entry(hook)
     hooks.append(entry)
-    return RemovableHandle(hooks, entry)
+    return RemovableHandle(hooks, entry, tells)
 
 
 class _Entry:
@@ -180,11 +194,11 @@ class _Entry:
         self.hook = hook
 
     def __call__(self, *args: Any) -> Any:
-        return self.hook(*args)
+        return followed(self.hook)(*args)
 
 
 def _tuple_hook(hook: Hook, g: Any) -> Any:
-    replaced = hook((g,))
+    replaced = followed(hook)((g,))
     return replaced[0] if isinstance(replaced, tuple) else replaced
 
 

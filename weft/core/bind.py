@@ -102,6 +102,16 @@ class Recorder:
         """Put a call on the tape whose result is known already."""
         return taped(op, inputs, attrs, out)
 
+    def met(self, node: Any, goes_on: bool) -> None:
+        """A backward pass comes to a node of the dynamic graph, whose hooks run; it ends there, or
+        goes on to what the node was computed from."""
+        _tell_outer("met", node, goes_on)
+
+    def followed(self, function: Any) -> Any:
+        """What to call for a function of the user's that was handed over earlier: a hook."""
+        found = _tell_outer("followed", function)
+        return function if found is None else found
+
     def hook(self, tensor: Tensor, hook: Any) -> Any:
         """A hook is put on the gradient of a tensor: its handle, or None if that is no matter.
 
@@ -451,6 +461,17 @@ def decide(condition: Tensor) -> bool:
     A graph by itself computes both cases: what is not there is zeros in it.
     """
     return bool(_tell("decide", condition)) if _recording and _thread.recorders else True
+
+
+def meets(node: Any, goes_on: bool) -> None:
+    """Say that a backward pass comes to a node; see `Recorder.met`."""
+    if _recording and _thread.recorders:
+        _tell("met", node, goes_on)
+
+
+def followed(function: Any) -> Any:
+    """A function of the user's that was handed over earlier, as it is recorded: a hook."""
+    return _tell("followed", function) if _recording and _thread.recorders else function
 
 
 def computes_again(begins: bool) -> None:

@@ -22,7 +22,8 @@ from weft.base.dtypes import DType
 from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
-from weft.capture.recorder import GraphRecorder, Written
+from weft.capture.recorder import Written
+from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import new_leaves, unread_leaves
 from weft.capture.trace.segments import (
     Backward,
@@ -68,7 +69,7 @@ class RawSegment:
         self.answer = answer
 
 
-class TraceRecorder(GraphRecorder):
+class TraceRecorder(HistoryRecorder):
     watch_class: type[Watch] = Watch
     doubtful = True
 

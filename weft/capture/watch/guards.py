@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.autodiff.node import hooks_of
 from weft.capture.watch.origin import MISSING, Origin, Pool
 from weft.capture.watch.values import (
     SINGLETONS,
@@ -131,6 +132,13 @@ def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     return " or ".join(parts)
 
 
+def _hooks(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
+    differ = f"{pool.name(hooks_of)}({v}._node) != {pool.name(guard.expected)}"
+    if guard.expected:
+        return differ
+    return f"((n := {v}._node).extra is not None or n.is_leaf and n.after is not None) and {differ}"
+
+
 def _array(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     cls, dtype, shape = guard.expected
     d = pool.name(dtype)
@@ -163,6 +171,7 @@ TESTS: dict[str, Test] = {
     "present": lambda g, v, o, pool: f"{v} is {pool.name(MISSING)}",
     "tensor": _tensor,
     "bare": lambda g, v, o, pool: f"{v}._node is not None",
+    "hooks": _hooks,
     "array": _array,
     "content": lambda g, v, o, pool: f"{pool.name(content_of)}({v}) != {pool.name(g.expected)}",
     "length": lambda g, v, o, pool: f"len({v}) != {g.expected}",
@@ -190,6 +199,7 @@ DESCRIPTIONS: dict[str, Describe] = {
     "present": lambda g: f"there is {g.text}",
     "tensor": lambda g: f"{g.text} is {g.expected}",
     "bare": lambda g: f"{g.text} has no history",
+    "hooks": lambda g: f"{g.text} has {'the same' if g.expected else 'no'} hooks",
     "array": lambda g: f"{g.text} is an array {g.expected[1]}{list(g.expected[2])}",
     "content": lambda g: f"the elements of {g.text} are the same",
     "length": lambda g: f"len({g.text}) == {g.expected}",
@@ -220,6 +230,8 @@ def _was(guard: Guard) -> str:
         return "missing"
     if guard.kind == "bare":
         return "without a history"
+    if guard.kind == "hooks":
+        return "with other hooks"
     if guard.kind == "present":
         return "there"
     return shown(list(expected) if guard.kind in ("keys", "order") else expected)
@@ -241,6 +253,8 @@ def _is(guard: Guard, now: Any) -> str:
             return "not"
         if guard.kind == "bare":
             return "one with"
+        if guard.kind == "hooks":
+            return "not"
         if guard.kind in ("keys", "order"):
             return shown(list(now))
     except (AttributeError, TypeError):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from weft.autodiff.node import Node, hooks_of
 from weft.base import dtypes
 from weft.base.recursion import deeper
 from weft.base.source import user_frame
@@ -325,6 +326,18 @@ class Watch:
         known.in_group = grouped is not None and grouped.grouped
         known.root = grouped.root if known.in_group and grouped is not None else None
         self._tell_apart(facts, known)
+
+    def hooks(self, tensor: Tensor, node: Node) -> bool:
+        """The hooks on a tensor with this history count; False for one that is not known."""
+        known = self._known.get(id(tensor))
+        if known is None:
+            return False
+        if self.active and ("hooks", id(known.origin)) not in self._noted:
+            self._noted.add(("hooks", id(known.origin)))
+            found, grouped = hooks_of(node), known.in_group and node.is_leaf
+            root = known.root if grouped else None
+            self._guards.append(Guard("hooks", known.origin, found, (), grouped, here(), root))
+        return True
 
     def _note_container(self, value: Any, origin: Origin, holder: Known | None) -> None:
         self.guard("class", origin, type(value), holder=holder)

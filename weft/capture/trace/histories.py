@@ -1,0 +1,48 @@
+"""Histories from outside that a backward pass inside of a recorded run comes to.
+
+The hooks of a tensor from outside are guarded and followed like other code of the user's. A pass
+that goes on into what was computed outside depends on how that was computed, which no guard sees.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.autodiff.node import Node, count, hooks_of
+from weft.capture.recorder import GraphRecorder
+from weft.capture.watch.calls import callable_for
+from weft.capture.watch.watch import Watch
+from weft.core.tensor import Tensor
+from weft.ir.graph import Graph
+
+
+class HistoryRecorder(GraphRecorder):
+    """The part of a recorder of runs that looks at histories from outside."""
+
+    watch: Watch
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self._began = next(count)  # histories with lower numbers are from outside
+
+    def met(self, node: Node, goes_on: bool) -> None:
+        if node.number > self._began:
+            return
+        if goes_on:
+            self.refuse("a backward pass goes on into what was computed outside")
+            return
+        tensor = self._tensor_of(node)
+        if (tensor is None or not self.watch.hooks(tensor, node)) and hooks_of(node):
+            self.refuse("a hook is on a tensor that was not reached from outside")
+
+    def _tensor_of(self, node: Any) -> Tensor | None:
+        """The tensor from outside whose history a node is."""
+        if node.is_leaf:
+            found: Tensor | None = node.variable
+            return found
+        return next((x for x, _ in self._lifted.values() if x._node is node), None)
+
+    def followed(self, function: Any) -> Any:
+        if not self.watch.active:
+            return function
+        return callable_for(self.watch.hooks_class(self.watch, None), function)
