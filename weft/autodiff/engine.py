@@ -25,8 +25,9 @@ from weft.autodiff.node import (
     hook_result,
 )
 from weft.autodiff.tape import anomaly
+from weft.autodiff.told import meets
 from weft.base.source import work, working
-from weft.core.bind import decide, meets, quietly, recorder
+from weft.core.bind import decide, quietly, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ops.identity import detached

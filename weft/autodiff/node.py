@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff.plan import ARRAY, Plan
+from weft.autodiff.told import followed
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import GradientError
 from weft.base.shapes import Shape
 from weft.base.source import SourceLocation, user_location
-from weft.core.bind import followed, recorder, set_grad
+from weft.core.bind import recorder, set_grad
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
 from weft.core.structure import changed

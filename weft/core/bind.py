@@ -463,17 +463,6 @@ def decide(condition: Tensor) -> bool:
     return bool(_tell("decide", condition)) if _recording and _thread.recorders else True
 
 
-def meets(node: Any, goes_on: bool) -> None:
-    """Say that a backward pass comes to a node; see `Recorder.met`."""
-    if _recording and _thread.recorders:
-        _tell("met", node, goes_on)
-
-
-def followed(function: Any) -> Any:
-    """A function of the user's that was handed over earlier, as it is recorded: a hook."""
-    return _tell("followed", function) if _recording and _thread.recorders else function
-
-
 def computes_again(begins: bool) -> None:
     """Say that what follows repeats what was computed before, and is not to be merged with it."""
     if _recording and _thread.recorders:

@@ -1,0 +1,19 @@
+"""What backward passes tell whoever records them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.core import bind as binding
+from weft.core.bind import recorder
+
+
+def meets(node: Any, goes_on: bool) -> None:
+    """A pass comes to a node; see `Recorder.met`."""
+    if recorder() is not None:
+        binding._tell("met", node, goes_on)
+
+
+def followed(function: Any) -> Any:
+    """A function of the user's that was handed over earlier, as it is recorded: a hook."""
+    return function if recorder() is None else binding._tell("followed", function)
