@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.autodiff.doubt import Doubts, decides, masked, own_doubts, pass_on, pass_to_whole
 from weft.autodiff.node import (
+    Barrier,
     Node,
     PartNode,
     as_array,
@@ -108,9 +109,11 @@ def _run(
     needed = None if targets is None else _leading_to(list(waiting), targets, ends)
     caught: Gradients = {}
     wanted: tuple[bool, ...] | None = None
-    watch = anomaly.on and recorder() is None
-    observe = observer.apply if recorder() is None else None
-    doubts: Doubts | None = None if recorder() is None else dict(of_roots or {})
+    here = recorder()
+    watch = anomaly.on and here is None
+    observe = observer.apply if here is None else None
+    freeing = None if here is None or keep else here.freeing
+    doubts: Doubts | None = None if here is None else dict(of_roots or {})
     doubt: Tensor | None = None
     passed_by: list[tuple[Node, Any]] = []  # leaves whose gradient is not there, and its zeros
     arrived = False  # has a leaf got a gradient?
@@ -154,6 +157,8 @@ def _run(
             _add_part(waiting, heap, node, g)
             continue
         if doubts is not None:  # what is recorded from here on comes of this node
+            if freeing is not None:
+                freeing(node)
             work.forward, work.of = node.location, node.forward_name()
             if work.gradient is not None:
                 work.gradient(node.location, work.of, g)
@@ -248,8 +253,8 @@ def _leading_to(
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node in reached or node.number < lowest:
-            continue
+        if node in reached or (node.number < lowest and not isinstance(node, Barrier)):
+            continue  # what a barrier hides may be of any number
         reached.add(node)
         if node in ends:
             continue

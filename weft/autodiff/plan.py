@@ -25,6 +25,9 @@ class ArrayType:
         self.shape = array.shape
         self.dtype = array.dtype
 
+    def is_like(self, array: Any) -> bool:
+        return bool(self.shape == array.shape and self.dtype == array.dtype)
+
     @property
     def ndim(self) -> int:
         return len(self.shape)

@@ -51,6 +51,8 @@ class Recorder:
     #: Whether backward passes leave all histories as they are: what is recorded may be recorded
     #: again, or never run.
     keeps_histories = False
+    #: Is told each node of a history that a backward pass is about to free, if set.
+    freeing: Callable[[Any], None] | None = None
     #: Whether it only looks on: op calls run as if nobody recorded, and `recorder()` passes it by.
     observes = False
     #: Whether what it records is to run inside of a transform, whose tangents and histories it does

@@ -14,6 +14,7 @@ from weft.capture.control.agree import as_leaf, carry_type, check_structure, lin
 from weft.capture.control.branches import truth
 from weft.capture.control.nested import (
     Border,
+    CarriedNode,
     NestedRecorder,
     State,
     assign_states,
@@ -33,6 +34,8 @@ from weft.ops.control import SCAN, WHILE
 from weft.ops.stacks import zero_of
 
 Function = Callable[..., Any]
+#: Of a carry: the history that it has in the body, after the body, before the loop.
+Histories = tuple[Any, Any, Any]
 #: How often a body is recorded before its types count as not settling.
 MOST_RECORDINGS = 8
 
@@ -109,26 +112,21 @@ class Loop:
 
     def _check_passes(self, nested: NestedRecorder) -> None:
         """Refuse gradients inside of the body that would go on through earlier iterations."""
+        names = [*self.names, *[state.title() for state in self.states]]
+        for at in escaping(self.histories(nested)):
+            raise GradientError(
+                f"a gradient is asked for inside of the body by a value that {names[at]} "
+                "depends on through the iterations before",
+                op=self.name,
+                hint="cut that history, x.detach(), or ask for the gradient after the loop",
+            )
+
+    def histories(self, nested: NestedRecorder) -> list[Histories]:
+        """Of each carry: what its history is in the body, after it and before the loop."""
         ends = [_node_of(x) for x in [*self.outs, *self.ends]]
         starts = [_node_of(x) for x in self.initial]
         starts += [nested.written[id(state.tensor)].node for state in self.states]
-        hidden: dict[Any, list[Any]] = {
-            border: [end, start]
-            for border, end, start in zip(self.borders, ends, starts, strict=False)
-            if isinstance(border, Border)
-        }
-        names = [*self.names, *[state.title() for state in self.states]]
-        for name, border, end in zip(names, self.borders, ends, strict=False):
-            for target in border.asked if isinstance(border, Border) else ():
-                other = target in hidden
-                wanted = hidden[target][0] if other else target
-                if leads_to([end] if other else hidden[border], wanted, {} if other else hidden):
-                    raise GradientError(
-                        f"a gradient is asked for inside of the body by a value that {name} "
-                        "depends on through the iterations before",
-                        op=self.name,
-                        hint="cut that history, x.detach(), or ask for the gradient after the loop",
-                    )
+        return list(zip(self.borders, ends, starts, strict=False))
 
     def _note_histories(self) -> bool:
         """What the body gives a history has one in the next iteration.
@@ -207,6 +205,24 @@ class Loop:
 
 def _node_of(x: Any) -> Any:
     return x._node if isinstance(x, Tensor) else None
+
+
+def escaping(histories: Sequence[Histories]) -> list[int]:
+    """Which carries hide a way to a target of a backward pass inside of the body."""
+    hidden: dict[Any, list[Any]] = {
+        border: [end, start]
+        for border, end, start in histories
+        if isinstance(border, (Border, CarriedNode))
+    }
+    found = []
+    for at, (border, end, _) in enumerate(histories):
+        for target in border.asked if isinstance(border, Border) else ():
+            other = target in hidden
+            wanted = hidden[target][0] if other else target
+            if leads_to([end] if other else hidden[border], wanted, {} if other else hidden):
+                found.append(at)
+                break
+    return found
 
 
 def leads_to(roots: Sequence[Any], target: Any, hidden: Mapping[Any, Sequence[Any]]) -> bool:

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff.function import with_hook
-from weft.autodiff.node import Barrier, RemovableHandle, count, tensor_of
+from weft.autodiff.node import Barrier, OpNode, RemovableHandle, count, tensor_of
 from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.transforms.levels import Level
-from weft.base.errors import CaptureError
+from weft.base.errors import CaptureError, GradientError
 from weft.base.shapes import Shape
+from weft.base.source import SourceLocation, user_location
 from weft.capture.recorder import GraphRecorder, Written
 from weft.core import bind as binding
 from weft.core.bind import recorder, recording
@@ -35,11 +36,12 @@ from weft.ir.types import Type
 class Border(Barrier):
     """Where the history of a value begins inside of a nested graph: its input.
 
-    `asked` are the targets of backward passes that came by: does the history hidden behind it lead
-    to one of them?
+    asked   the targets of backward passes that came by: does the history hidden behind it lead to
+            one of them?
+    place   the line of the last pass that came by
     """
 
-    __slots__ = ("asked",)
+    __slots__ = ("asked", "place")
 
     message = "a backward inside of a loop body reaches a value from outside of this iteration"
     hint = "cut the history there, x = x.detach(), or call backward after the loop"
@@ -47,6 +49,38 @@ class Border(Barrier):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         self.asked: list[HistoryNode] = []
+        self.place: SourceLocation | None = None
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        self.place = user_location()
+        raise BorderError(self)
+
+
+class BorderError(GradientError, CaptureError):
+    """A backward pass needs the history that lies behind a border."""
+
+    def __init__(self, border: Border) -> None:
+        super().__init__(border.message, op="backward", hint=border.hint)
+        self.border = border
+
+
+class CarriedNode(OpNode):
+    """A node of the iteration before, on arrays that the loop carries."""
+
+    __slots__ = ()
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        if create:
+            raise CaptureError(
+                f"create_graph=True through {self.name()}, which the iteration before computed",
+                op="backward",
+                hint="compute the loss in the iteration that differentiates it",
+            )
+        return super().apply(g, create, keep, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +256,14 @@ class NestedRecorder(GraphRecorder):
     def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
         for node in reached:
             if isinstance(node, Border):
-                node.asked += [target for target in targets if target is not node]
+                # What this iteration has made itself, no history from before leads to.
+                node.asked += [
+                    target
+                    for target in targets
+                    if target is not node
+                    and (target.number < node.number or isinstance(target, (Border, CarriedNode)))
+                ]
+                node.place = user_location()
 
     # --- questions, and what the outer recorder is to know ------------------------------------
 

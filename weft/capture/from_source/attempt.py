@@ -34,6 +34,7 @@ class Attempt:
         self.journal = Journal(hooks.watch)
         self.tensors: dict[int, tuple[Tensor, Any, Any, Any]] = {}
         self.grads_set = set(here.grads_set)
+        self.freed: list[tuple[Any, dict[str, Any]]] = []  # nodes, and what they held before
         self._write = here.write
         self.unrolls = here.unrolls or unrolls, here.unrolls
         self.log = len(hooks.flow.mixed.log)
@@ -50,12 +51,21 @@ class Attempt:
                 self.tensors[id(target)] = (target, target._data, target._node, grad)
             write(target)
 
+        outer = self._freeing = self.here.freeing
+
+        def freeing(node: Any) -> None:
+            if outer is not None:
+                outer(node)
+            self.freed.append((node, _slots_of(node)))
+
         self.here.write = noted  # type: ignore[method-assign]
+        self.here.freeing = freeing
         self.here.unrolls = self.unrolls[0]
         return self
 
     def __exit__(self, *_exc: object) -> None:
         self.here.write = self._write  # type: ignore[method-assign]
+        self.here.freeing = self._freeing
         self.here.unrolls = self.unrolls[1]
         self.hooks.flow.close()
 
@@ -66,6 +76,9 @@ class Attempt:
             tensor._data, tensor._node = data, node
             if getattr(tensor, "_grad", None) is not grad:
                 tensor._grad = grad
+        for held_by, slots in reversed(self.freed):
+            for name, value in slots.items():
+                setattr(held_by, name, value)
         here = self.here
         here.grads_set = set(self.grads_set)
         if self.token is None:
@@ -79,3 +92,9 @@ class Attempt:
         here._stopped = {k: v for k, v in here._stopped.items() if v.node not in gone}
         here._sized = {k: v for k, v in here._sized.items() if v not in gone}
         here.memo = {}
+
+
+def _slots_of(node: Any) -> dict[str, Any]:
+    """What a node of a history holds itself, which a backward pass may free."""
+    names = [name for cls in type(node).__mro__ for name in getattr(cls, "__slots__", ())]
+    return {k: getattr(node, k) for k in names if k != "__weakref__" and hasattr(node, k)}

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.base.device import as_device
 from weft.base.errors import CaptureError
-from weft.base.promotion import promote_weak
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, stand_in
@@ -19,12 +17,12 @@ from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.grown import Grown, Mark, Regrow
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
 from weft.capture.from_source.loop_alias import Carried, LoopAliases
+from weft.capture.from_source.loop_histories import CarriedHistories
+from weft.capture.from_source.loop_leaf import Leaf, settle
 from weft.capture.from_source.merge import (
     Maybe,
     flag_of,
-    kind_of_tensor,
     maybe,
-    same_python,
     shown,
     typed_as,
 )
@@ -32,10 +30,9 @@ from weft.capture.from_source.mixed import as_tensors
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
-from weft.core.number import HELD_AS, Number, joint_kind, kind_of, number
+from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
-from weft.ir.types import TensorType, Type
 
 if TYPE_CHECKING:
     from weft.capture.from_source.hooks import SourceHooks
@@ -45,32 +42,6 @@ HINT = "a loop keeps dtypes and shapes: start with a value of the type that the 
 
 class AlwaysFails(CaptureError):
     """The body of a loop ends in an error, whenever it is run."""
-
-
-class Leaf:
-    """One leaf of a place. `kind` is None while it is not carried: then it stays `fixed`."""
-
-    __slots__ = ("entered", "fixed", "historic", "initial", "is_number", "kind", "out")
-
-    def __init__(self, initial: Any) -> None:
-        self.initial = initial
-        self.fixed = initial
-        self.entered: Any = None
-        self.kind: Type | None = None
-        self.is_number = False
-        self.out: Any = initial
-        self.historic = isinstance(initial, Tensor) and initial._node is not None
-
-    def enter(self, nested: NestedRecorder) -> Any:
-        """What it is inside of the body."""
-        if self.kind is None:
-            return self.fixed
-        made = nested.carried(self.kind, self.historic)
-        self.entered = number(made) if self.is_number else made
-        return self.entered
-
-    def result(self, tensor: Tensor) -> Any:
-        return number(tensor) if self.is_number else tensor
 
 
 class Place:
@@ -135,7 +106,7 @@ class Place:
         steady = self._leave_flag(flag, loop)
         for leaf, value, path in zip(self.leaves, values, structure.paths(), strict=True):
             leaf.out = value
-            steady &= _settle(leaf, value, loop.error(self.title + path, leaf.initial, value))
+            steady &= settle(leaf, value, loop.error(self.title + path, leaf.initial, value))
             if isinstance(value, Tensor) and value._node is not None and not leaf.historic:
                 leaf.historic, steady = True, False
         return steady
@@ -147,7 +118,7 @@ class Place:
             self.flag = None
             return False
         self.flag.out = flag
-        return _settle(self.flag, flag, loop.error(self.title, False, flag))
+        return settle(self.flag, flag, loop.error(self.title, False, flag))
 
     def all_leaves(self) -> list[Leaf]:
         return self.leaves if self.flag is None else [*self.leaves, self.flag]
@@ -170,54 +141,6 @@ class Place:
 
 def _flat(value: Any) -> tuple[list[Any], TreeSpec]:
     return tree_flatten(value, lambda part: isinstance(part, (Tensor, Maybe)))
-
-
-def _settle(leaf: Leaf, out: Any, error: CaptureError) -> bool:
-    """Find the type of a leaf after the body gave `out`; whether it was that before."""
-    before = (leaf.kind, leaf.is_number)
-    kind, weak = leaf.kind, kind_of(out)
-    first = kind_of(leaf.initial)
-    if kind is None:
-        if leaf.fixed is out or (leaf.fixed is not MISSING and same_python(leaf.fixed, out)):
-            return True
-        if leaf.fixed is MISSING and weak is None and not isinstance(out, Tensor):
-            leaf.fixed = out  # a Python value that the first iteration gives
-            return False
-    if weak is not None and (first is not None or leaf.initial is MISSING):
-        together = weak if first is None else joint_kind(first, weak)
-        if kind is not None and leaf.is_number:
-            assert isinstance(kind, TensorType)
-            together = joint_kind(together, kind.dtype.kind)
-        if kind is None or leaf.is_number:
-            leaf.kind = TensorType(HELD_AS[together], (), as_device(None))
-            leaf.is_number = True
-            return before == (leaf.kind, True)
-    if isinstance(out, Tensor) and weak is None:
-        made = kind_of_tensor(out)
-        if first is not None and (kind is None or leaf.is_number or kind == made):
-            fits = isinstance(made, TensorType) and not made.shape
-            if not fits or promote_weak(made.dtype, first) is not made.dtype:  # type: ignore[union-attr]
-                raise error
-            leaf.kind, leaf.is_number = made, False
-            return before == (made, False)
-        if leaf.initial is MISSING and (kind is None or leaf.is_number):
-            leaf.kind, leaf.is_number = made, False
-            return False
-        start = kind if kind is not None else _kind(leaf.initial)
-        if start != made:
-            raise error
-        leaf.kind = made
-        return before[0] is not None
-    start = kind if kind is not None else _kind(leaf.initial)
-    fits = isinstance(start, TensorType) and not start.shape and weak is not None
-    if not fits or promote_weak(start.dtype, weak) is not start.dtype:  # type: ignore[union-attr, arg-type]
-        raise error
-    leaf.kind = start
-    return before[0] is not None
-
-
-def _kind(value: Any) -> Type | None:
-    return kind_of_tensor(value) if isinstance(value, Tensor) else None
 
 
 class LoopState:
@@ -248,6 +171,7 @@ class LoopState:
         self.peeled = False  # was the first iteration recorded by itself?
         self._even: dict[int, tuple[Entry, int]] = {}
         self._seen: dict[int, Entry] | None = None  # objects that the recording before wrote to
+        self.histories = CarriedHistories(self)
 
     def error(self, title: str, initial: Any, out: Any) -> CaptureError:
         before = "without a value" if initial is MISSING else shown(initial)
@@ -276,6 +200,7 @@ class LoopState:
                     for leaf in place.leaves:
                         if leaf.kind is not None:
                             flow.mixed.entered(leaf.entered, nested)
+        self.histories.enter(nested)
 
     def leave(self, journal: Journal, nested: NestedRecorder) -> bool:
         """See what the body left behind; whether it was as assumed."""
@@ -295,7 +220,7 @@ class LoopState:
         if self._seen is None:
             self._seen = changed
             steady &= not changed
-        return steady
+        return self.histories.leave(nested) and steady
 
     def aliases(self, nested: NestedRecorder) -> LoopAliases:
         """What the tensors that it carries may have in common."""
@@ -388,12 +313,9 @@ class LoopState:
     # --- the node -----------------------------------------------------------------------------
 
     def carried(self) -> list[Leaf]:
-        return [
-            leaf
-            for place in self.places.values()
-            for leaf in place.all_leaves()
-            if leaf.kind is not None
-        ]
+        """All that the node carries: of the places, then of histories."""
+        found = [leaf for place in self.places.values() for leaf in place.all_leaves()]
+        return [leaf for leaf in (*found, *self.histories.leaves()) if leaf.kind is not None]
 
     def outputs(self) -> list[Tensor]:
         """What the body gives for the next iteration, while it is recorded."""

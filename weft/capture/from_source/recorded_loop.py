@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.capture.control.agree import line_of
 from weft.capture.control.carry import Loop
-from weft.capture.control.nested import NestedRecorder, close, graph_recorder, stand_in
+from weft.capture.control.nested import (
+    BorderError,
+    NestedRecorder,
+    close,
+    graph_recorder,
+    stand_in,
+)
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.attempt import State
 from weft.capture.from_source.grown import Regrow, grow
 from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.loop_alias import LoopAliases
+from weft.capture.from_source.loop_histories import Again, reached_by
 from weft.capture.from_source.loop_state import AlwaysFails, LoopState
 from weft.capture.from_source.run import Unreachable, is_own, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
@@ -79,6 +86,7 @@ class RecordedLoop:
             del flow.mixed.log[mark:]
             nested = flow.nested(self.here, "body")
             journal = self.open(nested)
+            flow.loops.append(self.python)
             regrow: Regrow | None = None
             try:
                 with nested.opened(), contextlib.ExitStack() as going:
@@ -88,6 +96,8 @@ class RecordedLoop:
                     failed = self._fails(step, nested)
                     steady = self._left(journal, nested, failed)
                     steady &= self.tensors.leave(nested, ())
+                    if not failed:
+                        self.python.histories.check(self.tensors, nested)
                     effects = nested in tokens
                     steady &= effects == self.has_effects
                     self.has_effects = effects
@@ -100,7 +110,10 @@ class RecordedLoop:
                 raise self._always_fails() from None
             except Regrow as found:
                 steady, regrow = False, found
+            except Again:
+                steady = False
             finally:
+                flow.loops.pop()
                 flow.close()
                 journal.undo()
             if steady:
@@ -123,9 +136,18 @@ class RecordedLoop:
         """
         try:
             step(nested)
+        except BorderError as error:
+            if self.python.histories.reached(error.border):
+                raise Again from None
+            raise
         except CaptureError:
             raise
         except Exception as error:
+            if self.python.histories.reached():
+                raise Again from None
+            border = reached_by(self.hooks.flow.loops[:-1])
+            if border is not None:
+                raise BorderError(border) from error
             if is_own(error) or self.entered:
                 raise
             if self.hooks.flow.tries:

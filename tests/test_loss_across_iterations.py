@@ -1,0 +1,319 @@
+"""A value that one iteration computes and the next one differentiates: as eager, or refused.
+
+Its history lies in the iteration before, which a body that is recorded once does not see. The loop
+carries what the history keeps; where it cannot, a CaptureError says so. Never another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import nn, optim
+from weft.errors import CaptureError
+
+INPUTS = ([1.0, 2.0], [0.5, 3.0], [0.1, 0.2], [2.0, -1.5])
+
+
+def loss_of(w, x):
+    return ((w * x) ** 2).sum()
+
+
+def by_grad(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    while loss > 0.5:
+        (g,) = weft.autograd.grad(loss, w)
+        with weft.no_grad():
+            w -= 0.1 * g
+        loss = loss_of(w, x)
+    return w.detach(), loss.detach()
+
+
+def by_backward(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    while loss > 0.5:
+        loss.backward()
+        with weft.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        loss = ((w * x) ** 2).sum()
+    return w.detach(), loss.detach()
+
+
+def new_leaves(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    while loss > 0.5:
+        (g,) = weft.autograd.grad(loss, w)
+        w = (w - 0.1 * g).detach().requires_grad_()
+        loss = loss_of(w, x)
+    return w.detach(), loss.detach()
+
+
+def until_return(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    while True:
+        loss.backward()
+        with weft.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        loss = loss_of(w, x)
+        if loss < 0.5:
+            return loss.detach()
+
+
+def until_break(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    n = 0
+    while True:
+        (g,) = weft.autograd.grad(loss, w)
+        with weft.no_grad():
+            w -= 0.1 * g
+        loss = loss_of(w, x)
+        n += 1
+        if loss < 0.5 or n > 9:
+            break
+    return loss.detach(), n
+
+
+def over_rows(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    for row in weft.stack([x, x * 0.5, x * 2]):
+        (g,) = weft.autograd.grad(loss, w)
+        with weft.no_grad():
+            w -= 0.05 * g
+        loss = loss_of(w, row)
+    return w.detach(), loss.detach()
+
+
+def rows_and_break(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    for row in weft.stack([x, x * 0.5, x * 2]):
+        (g,) = weft.autograd.grad(loss, w)
+        with weft.no_grad():
+            w -= 0.05 * g
+        loss = loss_of(w, row)
+        if loss < 0.3:
+            break
+    return w.detach(), loss.detach()
+
+
+def in_a_branch(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 5:
+        if loss > 1:
+            (g,) = weft.autograd.grad(loss, w)
+            with weft.no_grad():
+                w -= 0.1 * g
+        n = n + 1
+        loss = loss_of(w, x)
+    return w.detach(), loss.detach()
+
+
+def backward_in_an_inner_loop(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 4:
+        k = n * 0
+        while k < 2:
+            (g,) = weft.autograd.grad(loss, w, retain_graph=True)
+            with weft.no_grad():
+                w -= 0.01 * g
+            k = k + 1
+        n = n + 1
+        loss = loss_of(w, x)
+    return w.detach(), loss.detach()
+
+
+def whole_loops_nested(x):
+    total = x.sum() * 0
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 3:
+        w = weft.ones(2).requires_grad_()
+        loss = loss_of(w, x + n)
+        while loss > 0.5:
+            (g,) = weft.autograd.grad(loss, w)
+            with weft.no_grad():
+                w -= 0.02 * g
+            loss = loss_of(w, x + n)
+        total = total + loss.detach()
+        n = n + 1
+    return total
+
+
+def one_of_two_paths_is_hidden(x):
+    """The new loss has a way of its own to w; the carried one must not be lost beside it."""
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    n = weft.zeros((), dtype=weft.int64)
+    g = x * 0
+    while n < 3:
+        (g,) = weft.autograd.grad(loss * 2 + (w * x).sum(), w)
+        with weft.no_grad():
+            w -= 0.01 * g
+        loss = loss_of(w, x)
+        n = n + 1
+    return g, w.detach()
+
+
+def two_values(x):
+    w = weft.ones(2).requires_grad_()
+    y = w * x
+    loss = weft.exp(y * 0.1).sum()
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 3:
+        g, h = weft.autograd.grad(loss, [w, y])
+        with weft.no_grad():
+            w -= 0.1 * g + 0.01 * h
+        y = w * x
+        loss = weft.exp(y * 0.1).sum()
+        n = n + 1
+    return w.detach(), loss.detach(), y.detach()
+
+
+def loss_and_its_gradient_outside(x):
+    """The loop's result has a history itself."""
+    w = weft.ones(2).requires_grad_()
+    v = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x * v)
+    total = loss * 0
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 3:
+        (g,) = weft.autograd.grad(loss, w, retain_graph=True)
+        with weft.no_grad():
+            w -= 0.01 * g
+        loss = loss_of(w, x * v)
+        total = total + loss
+        n = n + 1
+    return weft.autograd.grad(total, v)[0], total.detach()
+
+
+RIGHT = [
+    *(by_grad, by_backward, new_leaves, until_return, until_break, over_rows, rows_and_break),
+    *(in_a_branch, backward_in_an_inner_loop, whole_loops_nested, one_of_two_paths_is_hidden),
+    *(two_values, loss_and_its_gradient_outside),
+]
+
+
+def _numbers(values: Any) -> list[Any]:
+    return [np.asarray(v) for v in (values if isinstance(values, tuple) else (values,))]
+
+
+@pytest.mark.parametrize("function", RIGHT, ids=lambda f: f.__name__)
+def test_as_eager(function: Callable[..., Any]) -> None:
+    compiled = weft.compile(function)
+    for data in (*INPUTS, *reversed(INPUTS)):
+        x = weft.tensor(data)
+        for want, got in zip(_numbers(function(x)), _numbers(compiled(x)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert len(compiled.recordings) == 1
+
+
+def test_parameters_and_an_optimizer_from_outside() -> None:
+    def fit(compiles: bool) -> list[Any]:
+        weft.manual_seed(1)
+        model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        steps = optim.SGD(model.parameters(), lr=0.1)
+
+        def run(x: Any) -> Any:
+            loss = ((model(x) - 1) ** 2).mean()
+            while loss > 0.05:
+                steps.zero_grad()
+                loss.backward()
+                steps.step()
+                loss = ((model(x) - 1) ** 2).mean()
+            return loss.detach()
+
+        f = weft.compile(run) if compiles else run
+        found = [f(weft.tensor([[a, 1.0], [0.3, b]])) for a, b in ((1.0, 2.0), (-1.0, 0.5))]
+        return [*found, *[p.detach() for p in model.parameters()]]
+
+    for want, got in zip(fit(False), fit(True), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def longer_and_longer(x):
+    """The history goes back through all iterations."""
+    w = weft.ones(2).requires_grad_()
+    y = w * x
+    g = x * 0
+    while y.sum() < 100:
+        y = y * w + 1
+        (g,) = weft.autograd.grad(y.sum(), w, retain_graph=True)
+    return g
+
+
+def another_loss_at_first(x):
+    w = weft.ones(2).requires_grad_()
+    loss = weft.sin(w * x).sum()
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 3:
+        (g,) = weft.autograd.grad(loss, w)
+        with weft.no_grad():
+            w -= 0.1 * g
+        loss = loss_of(w, x)
+        n = n + 1
+    return w.detach()
+
+
+def gradients_of_gradients(x):
+    w = weft.ones(2).requires_grad_()
+    loss = loss_of(w, x)
+    n = weft.zeros((), dtype=weft.int64)
+    g = w
+    while n < 3:
+        (g,) = weft.autograd.grad(loss, w, create_graph=True)
+        loss = loss_of(w, x)
+        n = n + 1
+    return weft.autograd.grad(g.sum(), w)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (longer_and_longer, r"y.* is differentiated \(.*in longer_and_longer.*compute it in"),
+        (another_loss_at_first, r"'loss' is differentiated \(.*SumBackward|'loss' is differ"),
+        (gradients_of_gradients, r"create_graph"),
+    ],
+    ids=lambda f: getattr(f, "__name__", ""),
+)
+def test_refused(function: Callable[..., Any], words: str) -> None:
+    """Eager runs them."""
+    x = weft.tensor(INPUTS[0])
+    function(x)
+    with pytest.raises(CaptureError, match=f"(?s){words}"):
+        weft.compile(function)(x)
+
+
+def test_a_body_that_fails_from_the_second_iteration_on_is_not_left_silently() -> None:
+    """The first iteration was taken for the whole loop."""
+
+    def f(x: Any) -> Any:
+        w = weft.ones(2).requires_grad_()
+        loss = loss_of(w, x)
+        while loss > 0.5:
+            loss.backward()
+            loss = loss.detach() * 0.9
+        return loss
+
+    assert f(weft.tensor([0.1, 0.1])) < 0.5
+    with pytest.raises(weft.errors.GradientError):
+        f(weft.tensor([1.0, 2.0]))
+    with pytest.raises((CaptureError, weft.errors.GradientError)):
+        weft.compile(f)(weft.tensor([1.0, 2.0]))
