@@ -3,6 +3,7 @@ other inputs in each call, and compared with eager."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +157,21 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], list[Shape]]] = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_of_views(name: str, grads: bool) -> None:
     _agrees(*CONVOLUTIONS[name], grads)
+
+
+def test_sums_over_axes_in_another_order() -> None:
+    """A sum over columns whose result has the other axes in another order than the loops."""
+
+    def sums(x: Any) -> Any:
+        return tuple(
+            weft.sum(weft.permute_dims(weft.tanh(x + i), order), axis=axis)
+            for i, order in enumerate(itertools.permutations(range(4)))
+            for axis in range(4)
+        )
+
+    compiled = weft.compile(sums)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        x = weft.asarray(rng.standard_normal((2, 3, 4, 5)))
+        for found, wanted in zip(compiled(x), sums(x), strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12, atol=1e-12)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.loops.access import Access, result_access
@@ -31,6 +32,16 @@ def in_registers(group: Group, made: Plan) -> bool:
         return False
     vectors = -(-made.row_size // made.lanes)
     return vectors * len(made.column_sums) <= HELD and vectors * len(group.nodes) <= WRITTEN_OUT
+
+
+def _is_one_block(steps: Sequence[tuple[int, int]]) -> bool:
+    """Whether loops with these steps and sizes run through neighbours only."""
+    expected = 1
+    for step, size in sorted(steps):
+        if size > 1 and step != expected:
+            return False
+        expected *= size
+    return True
 
 
 class Columns:
@@ -66,9 +77,24 @@ class Columns:
                 start = reduction.begin(lanes)
                 self._cells[node] = [f.var(reduction.kind(lanes), start) for _ in range(vectors)]
                 continue
-            size = math.prod(node.outputs[0].type.shape)  # type: ignore[union-attr]
-            count = size // math.prod(loop.size for loop in self.made.outer)
-            fill(f, reduction, place, count, self.run)
+            steps = [(self.access[node].step(loop.axis), loop.size) for loop in self.made.row]
+            if _is_one_block(steps):
+                fill(f, reduction, place, math.prod(size for _, size in steps), self.run)
+            else:
+                self._fill_apart(reduction, place, steps)
+
+    def _fill_apart(
+        self, reduction: Reduction, place: str, steps: Sequence[tuple[int, int]]
+    ) -> None:
+        """Start sums between which others lie: the result has the axes in another order."""
+        f = self.f
+        kind = memory_type(reduction.dtype)
+        with ExitStack() as inside:
+            for step, size in steps:
+                i = inside.enter_context(f.loop("0", str(size)))
+                by = f(f"mul i64 {i}, {step}")
+                place = f(f"getelementptr {kind}, ptr {place}, i64 {by}")
+            store(f, reduction.dtype, place, reduction.begin(1), 1)
 
     def add(
         self, node: Node, given: str, index: Mapping[int, str], position: str, mask: str | None
