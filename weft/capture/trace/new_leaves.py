@@ -72,6 +72,20 @@ def make_leaves(
             made[leaf.place]._grad = found
 
 
+def sets_requires_grad(entry: Written) -> bool:
+    """Whether a tensor from outside was made a leaf that learns, or one that does not.
+
+    A computed value makes neither: it leaves a leaf one, or brings its own history.
+    """
+    tensor, before = entry.tensor, entry.node
+    now = tensor._node
+    if now is before:
+        return False
+    if now is not None:
+        return bool(now.is_leaf)
+    return before is not None and (before.is_leaf or tensor._data is entry.data)
+
+
 def unread_leaves(written: dict[int, Written], read: Container[int]) -> list[Written]:
     """Leaves from outside whose first value nobody read: they were written to before. `read` has
     the ids of those that were read."""

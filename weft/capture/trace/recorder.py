@@ -24,7 +24,7 @@ from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.recorder import Written
 from weft.capture.trace.histories import HistoryRecorder
-from weft.capture.trace.new_leaves import new_leaves, unread_leaves
+from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
 from weft.capture.trace.segments import (
     Backward,
     Ending,
@@ -325,6 +325,9 @@ class TraceRecorder(HistoryRecorder):
                 return []  # of a generator that the function makes
             self.refuse(f"a tensor ({tensor.type}) was written that was not found outside")
             origin = pinned(tensor, "a tensor")
+        if sets_requires_grad(entry):
+            self.refuse("requires_grad was set on a tensor from outside")
+            self.usable = False  # no output of a graph says so
         value = None
         if tensor._data is not entry.data:
             # What it holds is a tensor of its own here: the target is only told at the end.
@@ -332,8 +335,6 @@ class TraceRecorder(HistoryRecorder):
             if tensor._node is not entry.node:  # a leaf stays one: what it holds has no history
                 held._node = tensor._node
             value = place(held)
-        elif tensor._node is not entry.node:
-            self.refuse("requires_grad was set on a tensor from outside")
         now = getattr(tensor, "_grad", None)
         grad: Any = "same"
         if now is not entry.grad or id(tensor) in self.grads_set:

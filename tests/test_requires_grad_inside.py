@@ -1,0 +1,204 @@
+"""`requires_grad` of a tensor from outside, set inside of a recorded function: as eagerly.
+
+A graph does not hold that, so the call runs as plain Python, the first one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import weft
+from weft import nn
+from weft.errors import CaptureError
+
+Wrap = Callable[[Any], Any]
+
+
+def on_arguments(body: Callable[[Any], Any]) -> Callable[[Wrap], list[Any]]:
+    """Three calls of a function with a new tensor each, and a backward of what it gives."""
+
+    def row(wrap: Wrap) -> list[Any]:
+        f = wrap(body)
+        found: list[Any] = []
+        for k in range(3):
+            x = weft.tensor([1.0 + k, 2.0])
+            y = f(x)
+            if y.requires_grad:
+                y.sum().backward()
+            grad = None if x.grad is None else x.grad.tolist()
+            found.append((y.tolist(), y.requires_grad, y is x, x.requires_grad, x.is_leaf, grad))
+        return found
+
+    row.__name__ = body.__name__
+    return row
+
+
+def on_a_weight(body: Callable[[Any, Any, bool], Any]) -> Callable[[Wrap], list[Any]]:
+    """Calls with one weight from outside, which has the grad that they leave it."""
+
+    def row(wrap: Wrap) -> list[Any]:
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+        w.register_hook(lambda g: g * 2)
+        f = wrap(lambda x, on: body(w, x, on))
+        found: list[Any] = []
+        for k in range(6):
+            y = f(weft.tensor([1.0 + k, 2.0]), k % 2 == 1)
+            if y.requires_grad:
+                y.backward()
+            grad = None if w.grad is None else w.grad.tolist()
+            found.append((y.item(), y.requires_grad, w.requires_grad, grad))
+        return found
+
+    row.__name__ = body.__name__
+    return row
+
+
+@on_arguments
+def by_method(x: Any) -> Any:
+    x.requires_grad_(True)
+    return x * x
+
+
+@on_arguments
+def by_attribute(x: Any) -> Any:
+    x.requires_grad = True
+    return x * x
+
+
+@on_arguments
+def given_back(x: Any) -> Any:
+    return x.requires_grad_()
+
+
+@on_arguments
+def after_a_use(x: Any) -> Any:
+    y = x * 3
+    x.requires_grad_()
+    return x * x + y
+
+
+@on_arguments
+def after_a_write(x: Any) -> Any:
+    x *= 2
+    x.requires_grad_()
+    return x * x
+
+
+@on_arguments
+def before_a_write(x: Any) -> Any:
+    x.requires_grad_()
+    with weft.no_grad():
+        x *= 2
+    return x * x
+
+
+@on_arguments
+def with_a_backward(x: Any) -> Any:
+    x.requires_grad_()
+    (x * x).sum().backward()
+    return x.grad + 1
+
+
+@on_arguments
+def for_a_while(x: Any) -> Any:
+    x.requires_grad_(True)
+    (g,) = weft.autograd.grad((x * x).sum(), [x])
+    x.requires_grad_(False)
+    return g + x
+
+
+@on_a_weight
+def frozen_in_turns(w: Any, x: Any, on: bool) -> Any:
+    w.requires_grad_(on)
+    return (w * x).sum()
+
+
+@on_a_weight
+def frozen_after_a_use(w: Any, x: Any, on: bool) -> Any:
+    y = w * x
+    w.requires_grad = on
+    return (y + w * w).sum()
+
+
+@on_a_weight
+def frozen_for_a_while(w: Any, x: Any, on: bool) -> Any:
+    w.requires_grad_(False)
+    y = w * x
+    w.requires_grad_(True)
+    return (y + w * w).sum()
+
+
+def a_layer_is_frozen(wrap: Wrap) -> list[Any]:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    for p in model.parameters():
+        p.data = weft.full(p.shape, 0.5)
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x: Any, frozen: bool) -> None:
+        model[0].requires_grad_(not frozen)
+        optimizer.zero_grad()
+        (model(x) ** 2).sum().backward()
+        optimizer.step()
+
+    f = wrap(step)
+    found: list[Any] = []
+    for k in range(6):
+        f(weft.tensor([[1.0, 1.0 + k]]), k % 3 == 0)
+        found.append([(p.requires_grad, p.tolist()) for p in model.parameters()])
+    return found
+
+
+ROWS = [
+    by_method,
+    by_attribute,
+    given_back,
+    after_a_use,
+    after_a_write,
+    before_a_write,
+    with_a_backward,
+    for_a_while,
+    frozen_in_turns,
+    frozen_after_a_use,
+    frozen_for_a_while,
+    a_layer_is_frozen,
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*requires_grad was set on a tensor from outside")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
+def test_it_is_set_as_eagerly(row: Callable[[Wrap], list[Any]]) -> None:
+    expected = row(lambda function: function)
+    assert row(weft.trace) == expected
+    assert row(weft.compile) == expected
+
+
+def test_what_is_set_already_is_kept_as_a_graph() -> None:
+    w = weft.tensor([1.0, 2.0], requires_grad=True)
+
+    @weft.compile
+    def f(x: Any) -> Any:
+        w.requires_grad_()
+        return (w * x).sum()
+
+    for k in range(3):
+        w.grad = None
+        f(weft.full((2,), float(k))).backward()
+        assert w.grad.tolist() == [k, k]
+    assert len(f.recordings) == 1
+
+
+def test_a_branch_of_the_graph_refuses() -> None:
+    w = weft.tensor([1.0, 2.0], requires_grad=True)
+
+    @weft.compile
+    def f(x: Any) -> Any:
+        if x.sum() > 1:
+            w.requires_grad_(False)
+        return (w * x).sum()
+
+    with pytest.raises(CaptureError, match="set inside of a branch"):
+        f(weft.ones(2))
+    assert w.requires_grad
