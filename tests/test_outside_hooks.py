@@ -149,6 +149,28 @@ def put_on_inside(wrap: Wrap) -> list[Any]:
     return toggled(w, lambda x: f(x).backward(), 2)
 
 
+def put_on_for_good(wrap: Wrap) -> list[Any]:
+    """Once in each call, also where the call runs as plain Python for another reason."""
+    w = leaf()
+
+    def hooked(x: Any) -> Any:
+        x.requires_grad_()
+        w.register_hook(lambda g: g * 2)
+        w.register_post_accumulate_grad_hook(double)
+        return (w * x).sum()
+
+    def double(t: Any) -> None:
+        t.grad = t.grad * 2
+
+    f = wrap(hooked)
+    found: list[Any] = []
+    for k in range(4):
+        w.grad = None
+        f(data(k)).backward()
+        found.append(w.grad.tolist())
+    return found
+
+
 OUTSIDE = [
     of_a_closure,
     of_an_argument,
@@ -160,6 +182,7 @@ OUTSIDE = [
     of_a_loop_and_a_branch,
     after_accumulation,
     put_on_inside,
+    put_on_for_good,
 ]
 
 
@@ -300,7 +323,7 @@ def test_a_backward_inside_notices_each_hook(row: Callable[[Wrap], list[Any]]) -
 # --- with the backward outside -------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:.*a hook is put on")
+@pytest.mark.filterwarnings("ignore:.*cannot be kept as a graph")
 @pytest.mark.parametrize("row", OUTSIDE, ids=lambda row: row.__name__)
 def test_a_backward_outside_runs_each_hook_once(row: Callable[[Wrap], list[Any]]) -> None:
     expected = row(lambda function: function)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.autodiff.node import keep_hooks
 from weft.capture.watch import attributes, methods, operators, stores
 from weft.capture.watch.builtin_calls import HANDLERS, Handler, attributes_of
 from weft.capture.watch.follow import CONTROL, INERT, PURE_WEFT, SHOWS, WARN, why_impure
@@ -272,6 +273,7 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     marked = hooks.watch.known(args[0]) if function.__qualname__ in _MARKS else None
     if marked is not None:
         hooks.watch.refuse(f"a hook is put on {marked.origin.text}")
+        _put_again(hooks, marked.obj)
     for value in (*args, *kwargs.values()):
         if isinstance(value, np.ndarray):
             known = hooks.watch.known(value)
@@ -280,6 +282,13 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
         elif not isinstance(value, Tensor):
             hooks.deep(value, function.__qualname__)
     return function(*args, **kwargs)
+
+
+def _put_again(hooks: Hooks, tensor: Tensor) -> None:
+    """The hook that a tensor from outside gets is put on it by running the function."""
+    if tensor._node is not None and hooks.watch.tensors is not None:
+        hooks.watch.undo(keep_hooks(tensor._node))
+        hooks.watch.tensors.usable = False
 
 
 def _callbacks(hooks: Hooks, value: Any) -> Any:

@@ -42,6 +42,8 @@ BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type
 class TensorWatcher(Protocol):
     """What records the ops of the run: it is asked about arrays that are handed to Weft."""
 
+    usable: bool  # can this call be finished from the recording?
+
     def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
         """Whether an outside array becomes an input of the graph, so that its values are free."""
 
