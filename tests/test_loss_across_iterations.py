@@ -317,3 +317,117 @@ def test_a_body_that_fails_from_the_second_iteration_on_is_not_left_silently() -
         f(weft.tensor([1.0, 2.0]))
     with pytest.raises((CaptureError, weft.errors.GradientError)):
         weft.compile(f)(weft.tensor([1.0, 2.0]))
+
+
+# --- an optimizer whose state begins in the loop --------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD"])
+@pytest.mark.parametrize("form", ["break", "condition"])
+def test_a_fresh_optimizer_in_a_loop(kind: str, form: str) -> None:
+    """Its first step makes its state: the first iteration stands before the loop."""
+
+    def fit(compiles: bool) -> list[Any]:
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+        more = {"momentum": 0.9, "lr": 0.02} if kind == "SGD" else {"lr": 0.1}
+        steps = getattr(optim, kind)([w], **more)
+
+        def until_break(x: Any) -> Any:
+            while True:
+                steps.zero_grad()
+                loss = ((w * x - 1) ** 2).sum()
+                loss.backward()
+                steps.step()
+                if loss < 0.1:
+                    break
+            return loss.detach()
+
+        def by_condition(x: Any) -> Any:
+            loss = ((w * x - 1) ** 2).sum()
+            while loss > 0.1:
+                steps.zero_grad()
+                loss.backward()
+                steps.step()
+                loss = ((w * x - 1) ** 2).sum()
+            return loss.detach()
+
+        f = until_break if form == "break" else by_condition
+        f = weft.compile(f) if compiles else f
+        inputs = ([1.0, 0.5], [1.0, 1.0], [2.0, 0.7], [-1.0, 0.3])  # no iteration for the first
+        return [*[f(weft.tensor(x)) for x in inputs], w.detach()]
+
+    for want, got in zip(fit(False), fit(True), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_fresh_optimizer_in_a_loop_of_a_tensors_length() -> None:
+    def fit(compiles: bool) -> list[Any]:
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+        steps = optim.Adam([w], lr=0.1)
+
+        def run(x: Any, n: Any) -> Any:
+            for _ in range(n):
+                steps.zero_grad()
+                ((w * x - 1) ** 2).sum().backward()
+                steps.step()
+            return w * 1
+
+        f = weft.compile(run) if compiles else run
+        return [f(weft.tensor([1.0, 0.5]), weft.tensor(n)).detach() for n in (0, 1, 0, 3, 5)]
+
+    for want, got in zip(fit(False), fit(True), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_dict_that_the_first_iteration_fills() -> None:
+    def f(x: Any) -> Any:
+        seen: dict[str, Any] = {}
+        n = 0
+        while x.sum() < 10:
+            seen["before"] = seen.get("last", x)
+            seen["last"] = x
+            x = x * 2
+            n += 1
+        return x, n, *seen.values()
+
+    compiled = weft.compile(f)
+    for data in ([1.0, 2.0], [20.0, 0.0], [0.1, 0.3], [4.0, 4.0], [30.0, 1.0]):
+        x = weft.tensor(data)
+        for want, got in zip(_numbers(f(x)), _numbers(compiled(x)), strict=True):
+            np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize("form", ["if", "while"])
+def test_a_fresh_optimizer_deeper_inside_is_named(form: str) -> None:
+    w = weft.tensor([1.0, 2.0], requires_grad=True)
+    steps = optim.Adam([w], lr=0.1)
+
+    def step(x: Any) -> Any:
+        steps.zero_grad()
+        loss = ((w * x - 1) ** 2).sum()
+        loss.backward()
+        steps.step()
+        return loss.detach()
+
+    def in_if(x: Any) -> Any:
+        n = x.sum()
+        while n < 9:
+            if n > 3:
+                step(x)
+            n = n + 1
+        return n
+
+    def in_while(x: Any) -> Any:
+        n = x.sum()
+        while n < 9:
+            k = n * 0
+            while k < n:
+                step(x)
+                k = k + 1
+            n = n + 1
+        return n
+
+    with pytest.raises(CaptureError, match="the state of an optimizer") as caught:
+        weft.compile(in_if if form == "if" else in_while)(weft.ones(2))
+    if form == "while":
+        assert "take one step of the optimizer before the loop" in str(caught.value)

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.autodiff.node import FREED, Dropped, Node, OpNode, PartNode, count, part_of
 from weft.autodiff.plan import ArrayType
-from weft.capture.control.nested import CarriedNode
+from weft.capture.control.nested import Border, CarriedNode
 from weft.core.symbolic import SymbolicArray
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Value
@@ -74,8 +74,10 @@ class History:
 
     def _note(self, one: Node, two: Node) -> None:
         """Compare two nodes."""
+        if isinstance(two, (Border, CarriedNode)):
+            raise Differs("it goes back through iterations before that one")
         if type(two) not in (OpNode, PartNode):
-            raise Differs(f"it leads on to iterations before that, or through {two.name()}")
+            raise Differs(f"it goes through {two.name()}")
         if type(one) is not type(two) or one.name() != two.name() or one.shape != two.shape:
             raise Differs(f"it is {one.name()} before the loop, and {two.name()} in the body")
         if len(one.edges) != len(two.edges) or one.extra is not None or two.extra is not None:

@@ -22,6 +22,7 @@ from weft.capture.from_source.loop_leaf import Leaf, settle
 from weft.capture.from_source.merge import (
     Maybe,
     flag_of,
+    kind_of_container,
     maybe,
     shown,
     typed_as,
@@ -30,6 +31,7 @@ from weft.capture.from_source.mixed import as_tensors
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
+from weft.core.counted import CountedState
 from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
@@ -42,6 +44,10 @@ HINT = "a loop keeps dtypes and shapes: start with a value of the type that the 
 
 class AlwaysFails(CaptureError):
     """The body of a loop ends in an error, whenever it is run."""
+
+
+class Filled(CaptureError):
+    """The body of a loop puts new entries into a dict: after the first iteration they are there."""
 
 
 class Place:
@@ -274,8 +280,10 @@ class LoopState:
         if entry.whole and not same_content(entry.obj, before, now):
             if entry.obj.__class__ is list and entry.known(self.hooks.watch) is None:
                 raise Regrow(entry.obj, sample_of(before, now))
+            if isinstance(entry.obj, dict) and before.keys() < now.keys():
+                raise self._filled(entry.obj, len(now) - len(before))
             raise CaptureError(
-                f"a {type(entry.obj).__name__} holds {len(before)} items before and {len(now)} "
+                f"{kind_of_container(entry.obj)} holds {len(before)} items before and {len(now)} "
                 f"after the body of a loop{line_of(None, self.body)}",
                 op=self.name,
                 hint="keep its size, or loop over Python values: weft.unroll(...)",
@@ -300,6 +308,16 @@ class LoopState:
             else:
                 steady &= place.leave(out, self)
         return steady
+
+    def _filled(self, obj: Any, more: int) -> CaptureError:
+        is_state = isinstance(obj, CountedState)
+        first = "take one step of the optimizer" if is_state else "put them there"
+        return (CaptureError if self.peeled else Filled)(
+            f"{kind_of_container(obj)} gets {more} new entries in the body of a loop"
+            f"{line_of(None, self.body)}",
+            op=self.name,
+            hint=f"{first} before the loop, or loop over Python values: weft.unroll(...)",
+        )
 
     def _grows_evenly(self, entry: Entry, key: Any, first: Any, out: Any) -> bool:
         """Whether a list gets as many elements in each of a known number of iterations."""

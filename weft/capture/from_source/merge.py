@@ -19,6 +19,7 @@ from weft.capture.control.agree import line_of
 from weft.capture.from_source.journal import Elements
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import is_plain, same_value
+from weft.core.counted import CountedState
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of, number
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, type_of
@@ -72,6 +73,13 @@ def kind_of_tensor(tensor: Tensor) -> Type:
         kind: Type = data.value.type
         return kind
     return type_of(tensor)
+
+
+def kind_of_container(obj: Any) -> str:
+    """What an object with items is called in errors."""
+    return (
+        "the state of an optimizer" if isinstance(obj, CountedState) else f"a {type(obj).__name__}"
+    )
 
 
 def typed_as(value: Any, kind: Type) -> Tensor:

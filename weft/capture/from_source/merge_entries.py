@@ -10,7 +10,7 @@ from weft.capture.from_source.grown import Mark, Regrow
 from weft.capture.from_source.journal import Parts
 from weft.capture.from_source.journal import Sequence as Sequenced
 from weft.capture.from_source.loop_state import sample_of
-from weft.capture.from_source.merge import Build, Maybe, Merge
+from weft.capture.from_source.merge import Build, Maybe, Merge, kind_of_container
 from weft.capture.from_source.run import OneSided
 from weft.capture.from_source.split import HINT, Split
 from weft.capture.watch.origin import MISSING
@@ -172,7 +172,7 @@ def _filler(hooks: SourceHooks, entry: Any, builds: dict[Any, Build]) -> Give:
 
 
 def _what(entry: Any) -> str:
-    return f"a {type(entry.obj).__name__}"
+    return kind_of_container(entry.obj)
 
 
 def _size(parts: Parts) -> str:

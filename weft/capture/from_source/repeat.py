@@ -21,10 +21,11 @@ from weft.capture.from_source.attempt import Attempt, State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.iteration import Rows, Unrolled, rows_of
 from weft.capture.from_source.loop_alias import Aliased
-from weft.capture.from_source.loop_state import AlwaysFails
+from weft.capture.from_source.loop_state import AlwaysFails, Filled
 from weft.capture.from_source.recorded_loop import RecordedLoop, unchanged
 from weft.capture.from_source.run import standing_for
 from weft.capture.notes import place_now
+from weft.core.bind import decide
 from weft.core.grad_mode import is_grad_enabled
 from weft.core.number import Number
 from weft.core.tensor import Tensor
@@ -73,7 +74,11 @@ def while_(
         attempt.undo()
         given = (hooks, test, body, state, head, after, entered, pure)
         trouble = _trouble(partial(record_while, *given))
-        if trouble is not None:
+        if trouble is not None and trouble.hint:
+            if _is_entered(hooks, test(), trouble):
+                body()
+                record_while(hooks, test, body, state, head, after, False, pure, peeled=True)
+        elif trouble is not None:
             # The first iteration by itself: after it, the loop has tensors of its own.
             first = body if trouble.goes_on else _ends_in_an_error(body, trouble)
             with _once(hooks, test(), first, state, (*head, *after)):
@@ -130,10 +135,12 @@ class _Trouble:
 
     goes_on   the loop follows behind it; else the first iteration must end in an error
     why       what the capture said
+    hint      how to avoid it, where Python must know whether there is a first iteration
     """
 
     goes_on: bool
     why: str
+    hint: str = ""
 
 
 def _trouble(record: Callable[[], None]) -> _Trouble | None:
@@ -145,6 +152,8 @@ def _trouble(record: Callable[[], None]) -> _Trouble | None:
         record()
     except (Aliased, AlwaysFails) as reason:
         return _Trouble(isinstance(reason, Aliased), reason.message)
+    except Filled as reason:
+        return _Trouble(True, reason.message, reason.hint or "")
     return None
 
 
@@ -162,6 +171,15 @@ def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[]
         )
 
     return run
+
+
+def _is_entered(hooks: SourceHooks, going: Any, trouble: _Trouble) -> bool:
+    """Whether a loop begins that fills a dict: each answer is a recording of its own."""
+    if not hooks.asks(going):
+        return bool(hooks.test(going))
+    if isinstance(graph_recorder(), NestedRecorder):  # where nobody can be asked
+        raise CaptureError(trouble.why, op="loop", hint=trouble.hint)
+    return decide(hooks.predicate(going))
 
 
 def _once(
@@ -220,6 +238,11 @@ def _for(
             if trouble is not None:
                 # The first iteration by itself: after it, the loop has tensors of its own.
                 first = standing_for(lambda: body(rows.at(0)), body)
+                if trouble.hint:
+                    if _is_entered(hooks, rows.count > 0, trouble):
+                        first()
+                        _for_as_while(hooks, rows, body, going, state, head, after, first=1)
+                    return
                 if not trouble.goes_on:
                     first = standing_for(_ends_in_an_error(first, trouble), body)
                 with _once(hooks, rows.count > 0, first, state, (*head, *after)):
