@@ -530,3 +530,34 @@ def test_a_carry_that_leads_nowhere_has_no_gradient() -> None:
     for x, k in ((-1.5, 1), (1.5, 1), (-1.5, 4)):
         given = weft.asarray(x, dtype="f8"), weft.asarray(k)
         np.testing.assert_allclose(slope(*given).numpy(), weft.grad(unused_carry)(*given).numpy())
+
+
+def test_a_leaf_that_a_loop_only_reads_has_no_gradient_where_it_is_not_used() -> None:
+    """One that the loop carries on may have zeros: docs/control_flow.md says so."""
+
+    def reads(x: Any, lim: Any) -> Any:
+        y = x[0]
+        for row in x:
+            if row.sum() > 100:
+                y = y * lim
+        return y
+
+    def carries(x: Any, lim: Any) -> Any:
+        y = x[0]
+        for row in x:
+            if row.sum() > 100:
+                y = y * lim
+            lim = lim - 0.1
+        return y
+
+    for f, unused in ((reads, [None]), (carries, [None, 0.0])):
+        compiled = weft.compile(f)
+        for size, used in ((1.0, False), (200.0, True)):
+            grads: list[Any] = []
+            for call in (f, compiled):
+                x = weft.tensor([[size, 1.0], [2.0, 2.0]], requires_grad=True)
+                lim = weft.tensor(1.5, requires_grad=True)
+                call(x, lim).sum().backward()
+                grads.append((x.grad.tolist(), None if lim.grad is None else lim.grad.item()))
+            assert grads[0][0] == grads[1][0]
+            assert grads[1][1] == grads[0][1] if used else grads[1][1] in unused
