@@ -56,6 +56,15 @@ class Dropped:
         return kept
 
 
+class LeafHooks:
+    """Whether any leaf ever had a hook: most programs put none, and guards ask this first."""
+
+    registered = False
+
+
+leaf_hooks = LeafHooks()
+
+
 class RemovableHandle:
     """Takes a hook away again: `handle.remove()`, or leaving it as a context."""
 
@@ -64,6 +73,7 @@ class RemovableHandle:
         self._entry = entry
         self._tells = tells  # guards look at these hooks only when they are told of a change
         if tells:
+            leaf_hooks.registered = True
             changed()
 
     def remove(self) -> None:

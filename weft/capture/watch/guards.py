@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.node import hooks_of
+from weft.autodiff.node import hooks_of, leaf_hooks
 from weft.capture.watch.origin import MISSING, Origin, Pool
 from weft.capture.watch.values import (
     SINGLETONS,
@@ -71,6 +71,8 @@ class Guard:
             return (
                 f"{', '.join(o.text for o in self.others)} were different objects, now some are one"
             )
+        if self.kind == "unhooked":
+            return f"{', '.join(o.text for o in self.others)} had no hooks, now some have"
         assert self.origin is not None
         if self.kind == "same":
             return f"{self.text} was the same object as {self.others[0].text}, now it is not"
@@ -133,10 +135,12 @@ def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
 
 
 def _hooks(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
-    differ = f"{pool.name(hooks_of)}({v}._node) != {pool.name(guard.expected)}"
-    if guard.expected:
-        return differ
-    return f"((n := {v}._node).extra is not None or n.is_leaf and n.after is not None) and {differ}"
+    return f"{pool.name(hooks_of)}({v}._node) != {pool.name(guard.expected)}"
+
+
+def _unhooked(_guard: Guard, _v: str, others: Sequence[str], pool: Pool) -> str:
+    found = " or ".join(f"{pool.name(hooks_of)}({other}._node)" for other in others)
+    return f"{pool.name(leaf_hooks)}.registered and ({found})"
 
 
 def _array(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
@@ -172,6 +176,7 @@ TESTS: dict[str, Test] = {
     "tensor": _tensor,
     "bare": lambda g, v, o, pool: f"{v}._node is not None",
     "hooks": _hooks,
+    "unhooked": _unhooked,
     "array": _array,
     "content": lambda g, v, o, pool: f"{pool.name(content_of)}({v}) != {pool.name(g.expected)}",
     "length": lambda g, v, o, pool: f"len({v}) != {g.expected}",
@@ -199,6 +204,7 @@ DESCRIPTIONS: dict[str, Describe] = {
     "present": lambda g: f"there is {g.text}",
     "tensor": lambda g: f"{g.text} is {g.expected}",
     "bare": lambda g: f"{g.text} has no history",
+    "unhooked": lambda g: f"{', '.join(o.text for o in g.others)} have no hooks",
     "hooks": lambda g: f"{g.text} has {'the same' if g.expected else 'no'} hooks",
     "array": lambda g: f"{g.text} is an array {g.expected[1]}{list(g.expected[2])}",
     "content": lambda g: f"the elements of {g.text} are the same",

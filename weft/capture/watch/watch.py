@@ -91,6 +91,7 @@ class Watch:
         self._undo: list[Callable[[], None]] = []
         self._alike: dict[Any, list[Known]] = {}  # objects that may be mistaken for one another
         self._alike_new: dict[Any, None] = {}
+        self._unhooked: list[Origin] = []  # of leaves whose hooks counted, and that had none
         self.written: set[tuple[int, str]] = set()  # attributes that are in no dict: slots
         self._finished = True
         self.sets_aside = True  # whether calls are left to each replay that can be
@@ -242,6 +243,9 @@ class Watch:
                 guard = Guard("distinct", None, None, places, grouped, here(), root)
                 self._guards.append(guard)
         self._alike_new.clear()
+        if self._unhooked:
+            self._guards.append(Guard("unhooked", None, None, tuple(self._unhooked), False, here()))
+            self._unhooked = []
         taken, self._guards = self._guards, []
         return taken
 
@@ -337,6 +341,9 @@ class Watch:
         if self.active and ("hooks", id(known.origin)) not in self._noted:
             self._noted.add(("hooks", id(known.origin)))
             found, grouped = hooks_of(node), known.in_group and node.is_leaf
+            if node.is_leaf and not found and not grouped:
+                self._unhooked.append(known.origin)
+                return True
             root = known.root if grouped else None
             self._guards.append(Guard("hooks", known.origin, found, (), grouped, here(), root))
         return True
