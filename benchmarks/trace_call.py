@@ -28,9 +28,9 @@ from weft.codegen.jit import Library
 from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.core.bind import bind
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 from weft.nn import functional as F
-from weft.runtime.direct import FIELDS
+from weft.runtime.native_call import FIELDS
 
 CALLS = 2000
 ROUNDS = 15
@@ -83,7 +83,7 @@ def main() -> None:
     traced: Traced = weft.trace(one_op)
     traced(x, y)
     graph = weft.make_graph(one_op, x, y)
-    program = Program(graph)
+    program = PreparedGraph(graph)
     call, op, eager = medians(
         lambda: traced(x, y), lambda: program.run([x, y], bind), lambda: one_op(x, y)
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weft.capture.watch.entry import compile_guards
+from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.guards import Guard
 from weft.capture.watch.watch import Watch
 

@@ -12,9 +12,9 @@ import pytest
 
 import weft
 import weft.nn.functional as F
-from weft.codegen import stop
+from weft.codegen import cancel
 from weft.codegen.matmul import blocked, plan
-from weft.codegen.program import Program
+from weft.codegen.program import ProgramCode
 from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.core.bind import bind
@@ -23,7 +23,7 @@ from weft.passes.pipeline import optimize
 from weft.runtime import native as native_module
 from weft.runtime.native import NativeProgram
 from weft.schedule import in_place
-from weft.schedule.lowered import lowered
+from weft.schedule.lowering import lowered
 
 
 class Stopped(Exception):
@@ -206,9 +206,9 @@ def test_loops_that_ask_compute_the_same(name: str, monkeypatch: pytest.MonkeyPa
     x = weft.asarray(np.random.default_rng(0).standard_normal(shape, np.float32))
     quiet = NativeProgram(graph)
     assert "@asked" not in quiet.text
-    monkeypatch.setattr(stop, "ROUNDS", 4)
-    monkeypatch.setattr(stop, "LONG", 0.0)
-    monkeypatch.setattr(stop, "PART", 64)
+    monkeypatch.setattr(cancel, "ROUNDS", 4)
+    monkeypatch.setattr(cancel, "LONG", 0.0)
+    monkeypatch.setattr(cancel, "PART", 64)
     monkeypatch.setattr(blocked, "COPIED", 64)
     monkeypatch.setattr(plan, "MOST_TERMS", 100)
     program = NativeProgram(graph)
@@ -269,7 +269,7 @@ def _convolved(x: Any, w: Any) -> Any:
 def test_items_that_take_long_ask(name: str) -> None:
     function, shapes = HUGE[name]
     graph = optimize(weft.make_graph(function, *map(weft.spec, shapes)))
-    code = Program(Module(host())).graph(lowered(graph), "graph")
+    code = ProgramCode(Module(host())).graph(lowered(graph), "graph")
     kernels = [kernel for step in code.steps for kernel in step.kernels]
     assert kernels
     assert [kernel for kernel in kernels if kernel.cost > 1e8 and not kernel.stops] == []
@@ -307,7 +307,7 @@ def _code(size: int) -> tuple[list[tuple[int, int]], str]:
     """Which outputs may be written where inputs lie, and the code of the graph."""
     graph = weft.make_graph(_step, weft.spec((size, size)), weft.spec((size, size)))
     module = Module(host())
-    code = Program(module).graph(optimize(graph), "graph")
+    code = ProgramCode(module).graph(optimize(graph), "graph")
     return code.in_place, module.text().partition("@graph(")[2].partition("\n}")[0]
 
 
@@ -330,7 +330,7 @@ def test_what_takes_long_after_a_write_forbids_it(monkeypatch: pytest.MonkeyPatc
     graph = weft.make_graph(late, weft.spec((64, 64)), weft.spec((64, 64)))
     for patience, pairs in ((in_place.PATIENCE, [(0, 0)]), (100.0, [])):
         monkeypatch.setattr(in_place, "PATIENCE", patience)
-        assert Program(Module(host())).graph(graph, "graph").in_place == pairs
+        assert ProgramCode(Module(host())).graph(graph, "graph").in_place == pairs
 
 
 def test_a_step_that_was_stopped_has_written_nothing(asked: list[str]) -> None:

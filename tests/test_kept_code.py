@@ -25,7 +25,7 @@ from weft.capture.convert import kept as keeping
 from weft.capture.convert.convert import NoSource, convert
 from weft.capture.convert.statements import Statements
 from weft.capture.convert.structured import Structured
-from weft.capture.watch import entry
+from weft.capture.watch import guard_code
 
 MODULE = '''
 """A user's file."""
@@ -271,7 +271,7 @@ def test_guards_are_compiled_once(
         compiled.append(text)
         return compile(text, *rest)
 
-    monkeypatch.setattr(entry, "compile", noted, raising=False)
+    monkeypatch.setattr(guard_code, "compile", noted, raising=False)
     for size in (3, 4):
         net = weft.nn.Sequential(*[weft.nn.Linear(size, size) for _ in range(8)])
         traced = weft.trace(net.forward)
@@ -282,7 +282,7 @@ def test_guards_are_compiled_once(
         np.testing.assert_allclose(traced(x).numpy(), net(x).numpy())
         with pytest.raises(ShapeError):
             traced(weft.ones((2, size + 1)))
-    long = [text for text in compiled if len(text) >= entry.LONG]
+    long = [text for text in compiled if len(text) >= guard_code.LONG]
     assert len(long) == len(set(long)) > 0
     shown = next(traced.segments()).enter.__doc__
     assert shown

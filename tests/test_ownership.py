@@ -20,7 +20,7 @@ import weft
 from weft.core import ownership
 from weft.core.ownership import alone_in_list, alone_in_tensor, proven
 from weft.core.tensor import own, wrap
-from weft.runtime import direct, outputs
+from weft.runtime import native_call, outputs
 
 #: What stands for `sys.getrefcount`, and whether Weft then knows who holds what.
 COUNTS = {
@@ -84,7 +84,7 @@ def test_here_counts_are_known() -> None:
     assert ownership.counts() == ownership.is_known()
     if ownership.is_known():
         assert outputs._relied_on()
-        assert direct._relied_on()
+        assert native_call._relied_on()
 
 
 @pytest.mark.skipif(not ownership.is_known(), reason="counts are not used")
@@ -120,13 +120,13 @@ def test_a_path_is_proven_by_three_answers(answers: tuple[bool, ...], good: bool
     assert proven(lambda others: answers[others]) == (good and ownership.is_known())
 
 
-@pytest.mark.parametrize("path", [direct._written_in_place, direct._tensor_used_again])
+@pytest.mark.parametrize("path", [native_call._written_in_place, native_call._tensor_used_again])
 def test_a_call_that_is_not_proven_gives_fresh_results(
     path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What machine code reads of objects is tried as well."""
-    monkeypatch.setattr(direct, path.__name__, lambda _others: True)
-    direct._relied_on.cache_clear()
+    monkeypatch.setattr(native_call, path.__name__, lambda _others: True)
+    native_call._relied_on.cache_clear()
     try:
         f = weft.compile(lambda x: x + 1, backend="native")
         seen = {id(f(weft.full((3,), float(k)))._data) for k in range(3)}
@@ -134,8 +134,8 @@ def test_a_call_that_is_not_proven_gives_fresh_results(
         assert [float(y[0]) for y in kept] == [1, 2, 3]
         call = f.programs[-1].call
         rows = call.__self__.kept[1]
-        again = direct.RESULT.index("again")
+        again = native_call.RESULT.index("again")
         assert rows[again] == 0
         assert seen
     finally:
-        direct._relied_on.cache_clear()
+        native_call._relied_on.cache_clear()

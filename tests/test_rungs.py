@@ -25,10 +25,10 @@ from weft.base.config import CALLS
 from weft.codegen import elf
 from weft.core import ownership
 from weft.core.tensor import Tensor
-from weft.runtime import direct, outputs, places, rungs
-from weft.runtime.delivery import Delivery
+from weft.runtime import native_call, object_layout, outputs, rungs
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.native import NativeProgram, native
+from weft.runtime.output_routing import OutputRouting
 from weft.runtime.rungs import RungWarning
 
 #: All programs run on all rungs with WEFT_TEST_RUNGS=1; else each runs on the lower ones in turn.
@@ -74,8 +74,8 @@ def made(large: int = 3) -> Any:
 def check(program: Any, large: int = 3) -> None:
     """Kept results stay as they are, and results go where they belong."""
     w = weft.zeros(large)
-    call = program.delivering(Delivery({0: 0})) or (
-        lambda inputs: Delivery({0: 0}).deliver(inputs, program.call(inputs))
+    call = program.routed_call(OutputRouting({0: 0})) or (
+        lambda inputs: OutputRouting({0: 0}).deliver(inputs, program.call(inputs))
     )
     kept, seen = [], []
     for k in range(5):
@@ -109,7 +109,13 @@ def test_a_rung_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def looked_at_anew() -> Iterator[None]:
     """What is found out once in a process is found out again, before and after."""
-    found = [places.places, direct._ready, direct._relied_on, outputs._relied_on, rungs._best]
+    found = [
+        object_layout.places,
+        native_call._ready,
+        native_call._relied_on,
+        outputs._relied_on,
+        rungs._best,
+    ]
     for kept in found:
         kept.cache_clear()
     yield
@@ -127,12 +133,12 @@ PLACES = ("_list_and_array", "_head", "_first")
 def test_objects_that_are_laid_out_otherwise(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that is not found is a step down to ctypes, without a word."""
     lost = {"_list_and_array": (None, None, None), "_head": (None, 8), "_first": None}
-    monkeypatch.setattr(places, which, lambda *_args: lost[which])
+    monkeypatch.setattr(object_layout, which, lambda *_args: lost[which])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         program = made()
         assert isinstance(program, NativeProgram)
-        assert program.delivering(Delivery()) is None
+        assert program.routed_call(OutputRouting()) is None
         check(program)
         check(made(30_000), 30_000)
 
@@ -143,9 +149,9 @@ def test_a_numpy_without_its_table(error: type, monkeypatch: pytest.MonkeyPatch)
     def missing(_number: int) -> int:
         raise error("no such table")
 
-    monkeypatch.setattr(direct, "_numpy_function", missing)
+    monkeypatch.setattr(native_call, "_numpy_function", missing)
     program = made()
-    assert program.delivering(Delivery()) is None
+    assert program.routed_call(OutputRouting()) is None
     check(program)
 
 
@@ -157,7 +163,7 @@ def test_a_newer_python(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(RungWarning, match=r"this is Python 3\.99, and this Weft knows Python up to"):
         program = made()
     assert isinstance(program, NativeProgram)
-    assert program.delivering(Delivery()) is None
+    assert program.routed_call(OutputRouting()) is None
     assert not program._outputs.reuses
     check(program)
 

@@ -15,7 +15,7 @@ from weft.codegen.control.rows import in_rows
 from weft.ir.graph import Node
 from weft.passes.pipeline import optimize
 from weft.runtime.native import NativeProgram
-from weft.schedule.lowered import lowered
+from weft.schedule.lowering import lowered
 from weft.schedule.scan_rows import row_scan
 
 T, B, H = 300, 24, 16  # long enough for threads

@@ -17,11 +17,11 @@ import pytest
 import weft
 import weft.nn
 import weft.optim
-from weft.autodiff.pair import Pair
+from weft.autodiff.recompute_schedule import Pair
 from weft.autodiff.split import cut, price, saving, split
 from weft.core.bind import bind
 from weft.ir.graph import Graph, Value
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 from weft.ir.op import OPS
 from weft.nn import functional as F
 
@@ -163,7 +163,7 @@ def test_the_plan_is_what_the_interpreter_needs(seed: int) -> None:
     graph = weft.optimize(graph, ["dead_code"])
     inputs = [weft.randn(*value.tensor_type.shape) for value in graph.inputs]
     meter = Meter(inputs)
-    program = Program(graph)
+    program = PreparedGraph(graph)
     slots = program.run(inputs, meter.call)
     plan = graph.memory()
     assert meter.peak == plan.peak

@@ -13,7 +13,7 @@ from effect_objects import Box, Slotted, same, state
 
 import weft
 from weft.capture.watch.effects import replay
-from weft.capture.watch.entry import compile_guards
+from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
 
 TOTAL = 0

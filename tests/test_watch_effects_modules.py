@@ -10,7 +10,7 @@ from effect_objects import Box, same
 import weft
 from weft import nn
 from weft.capture.watch.effects import replay
-from weft.capture.watch.entry import compile_guards
+from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
 
 

@@ -13,7 +13,7 @@ import pytest
 from guarded import Box, Row, check_row, failure, helper, now, setting, watched
 
 import weft
-from weft.capture.watch.entry import compile_guards
+from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
 
 CONFIG: dict[str, Any] = {"lr": 0.1, "steps": 3, "nested": {"deep": [1, 2]}}

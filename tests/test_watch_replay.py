@@ -25,7 +25,7 @@ import pytest
 
 import weft
 from weft.capture.watch.effects import Now, replay, template_of
-from weft.capture.watch.entry import compile_guards
+from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
 
 

@@ -14,9 +14,9 @@ from weft.ir.graph import Graph
 from weft.passes.contract import Pass
 from weft.passes.pipeline import has_registered, optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
-from weft.runtime.executable import Executable, Runs
+from weft.runtime.executable import Executable, Program
 from weft.runtime.interpreted import InterpretedProgram
-from weft.runtime.late import code_maker, make_ready
+from weft.runtime.lazy_imports import code_maker, make_ready
 
 __all__ = ["compile", "trace"]
 
@@ -155,20 +155,20 @@ def run_passes() -> list[Pass]:
     return [DropStopGradient(), *passes()]
 
 
-def _interpreted(graph: Graph, *delivery: Mapping[int, int]) -> Executable:
+def _interpreted(graph: Graph, *routing: Mapping[int, int]) -> Executable:
     todo = run_passes()
 
-    def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Runs:
+    def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:
         return InterpretedProgram(optimized())
 
-    return Executable(graph, lambda found: optimize(found, todo), build, *delivery)
+    return Executable(graph, lambda found: optimize(found, todo), build, *routing)
 
 
-def _native(graph: Graph, *delivery: Mapping[int, int], check: bool | None = None) -> Executable:
+def _native(graph: Graph, *routing: Mapping[int, int], check: bool | None = None) -> Executable:
     todo = run_passes()
     known = None if has_registered() else ",".join(step.name for step in todo).encode()
     build = functools.partial(code_maker(), passes=known, check=check)
-    return Executable(graph, lambda found: optimize(found, todo), build, *delivery)
+    return Executable(graph, lambda found: optimize(found, todo), build, *routing)
 
 
 BACKENDS = {"native": _native, "interpret": _interpreted}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff import engine
-from weft.autodiff.doubt import Doubts
+from weft.autodiff.conditional_gradients import Doubts
 from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle, add_hook
 from weft.autodiff.tape import anomaly
 from weft.base.errors import DTypeError, GradientError, ShapeError

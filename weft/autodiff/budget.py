@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.autodiff.pair import Outcome, Pair, flops
+from weft.autodiff.recompute_schedule import Outcome, Pair, flops
 
 #: How often the whole sequence is gone through at most, and how many steps that may be in all.
 MOST_TRIES = 100

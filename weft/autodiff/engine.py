@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.doubt import Doubts, decides, masked, own_doubts, pass_on, pass_to_whole
+from weft.autodiff.backward_events import meets
+from weft.autodiff.conditional_gradients import (
+    Doubts,
+    decides,
+    masked,
+    own_doubts,
+    pass_on,
+    pass_to_whole,
+)
 from weft.autodiff.node import (
     Barrier,
     Node,
@@ -26,7 +34,6 @@ from weft.autodiff.node import (
     hook_result,
 )
 from weft.autodiff.tape import anomaly
-from weft.autodiff.told import meets
 from weft.base.source import work, working
 from weft.core.bind import decide, quietly, recorder
 from weft.core.grad_mode import no_grad
@@ -73,7 +80,7 @@ def run(
     cut       do not go on behind a target to others: the targets are taken as independent, and
               their hooks are left to the pass that goes on behind them
     doubts    gets the conditions under which gradients of targets are there at all, where a graph
-              is recorded that chooses (`weft.autodiff.doubt`)
+              is recorded that chooses (`weft.autodiff.conditional_gradients`)
     of_roots  conditions under which the gradients of roots are there; else they are zeros
     """
     passes.count += 1

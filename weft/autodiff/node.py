@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.plan import ARRAY, Plan
-from weft.autodiff.told import followed
+from weft.autodiff.backward_events import followed
+from weft.autodiff.save_plan import ARRAY, SavePlan
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import GradientError
 from weft.base.shapes import Shape
@@ -285,7 +285,7 @@ class OpNode(Node):
 
     __slots__ = ("attrs", "kept", "plan")
 
-    plan: Plan
+    plan: SavePlan
     attrs: dict[str, Any]
     kept: Any  # of the result and of each input: the array, its type, or None; or Dropped
 

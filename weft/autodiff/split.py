@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from weft.autodiff.budget import within
-from weft.autodiff.pair import Outcome, Pair, flops, may_repeat
+from weft.autodiff.recompute_schedule import Outcome, Pair, flops, may_repeat
 from weft.ir.graph import Node, Value
 from weft.ir.liveness import nbytes
 from weft.ir.op import Trait

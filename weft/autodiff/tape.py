@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.autodiff.node import OpNode, count, locate, part_of
-from weft.autodiff.plan import ARRAY, ArrayType, Plan, make_plan
+from weft.autodiff.save_plan import ARRAY, ArrayType, SavePlan, make_plan
 from weft.base.errors import GradientError, WeftError
 from weft.core.bind import use_tape
 from weft.core.grad_mode import mode
@@ -110,7 +110,7 @@ def _keep(data: Any, need: int) -> Any:
     return data if need == ARRAY else ArrayType(data) if need else None
 
 
-def _kept(inputs: tuple[Tensor, ...], plan: Plan) -> list[Any]:
+def _kept(inputs: tuple[Tensor, ...], plan: SavePlan) -> list[Any]:
     return [_keep(x._data, need) for x, need in zip(inputs, plan.inputs, strict=True)]
 
 

@@ -39,7 +39,7 @@ class Status(enum.IntEnum):
 #: What `%run` points to, pointers all: the function that calls cards in Python, the pool of
 #: threads, the function that uses it, the array of constants, the function that polls for signals;
 #: and of this run alone: the memory that stacks lie in (`weft.codegen.control.heap`), and whether
-#: it shall end (`weft.codegen.stop`).
+#: it shall end (`weft.codegen.cancel`).
 RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk", "stop")
 #: So many of them are the same for all runs of a program.
 SHARED = RUN.index("free")

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.dtypes import NARROW_FLOATS, DType, real_dtype
+from weft.codegen.cancel import asks, long_loop
 from weft.codegen.indexing.access import element
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import compute_kind, load, rounded, store, supported
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
-from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 

@@ -15,7 +15,7 @@ from weft.base.errors import InternalError
 from weft.codegen import llvm
 from weft.codegen.elf import Image, NotExecutable, NotLoaded
 from weft.codegen.llvm_passes import run_passes, short_code_generation
-from weft.codegen.parsed import parsed
+from weft.codegen.parse import parsed
 from weft.codegen.split import split
 from weft.codegen.target import Target, host
 

@@ -35,7 +35,7 @@ class Kernel:
     items    how many parts of work there are that any thread may do
     cost     about how many nanoseconds one item takes one thread: to decide on threads
     scratch  bytes of memory shared by all threads of the call (the last pointer of `args`)
-    stops    whether an item asks for the end of the run, see `weft.codegen.stop`: `%run` (null
+    stops    whether an item asks for the end of the run, see `weft.codegen.cancel`: `%run` (null
              where the run must not end) is the last pointer of `args` then
     """
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.base.errors import InternalError
 from weft.codegen.attend import emit_attention, emit_attention_grad
+from weft.codegen.cancel import copy_in_parts
 from weft.codegen.checks.calls import REDZONE, Buffer, Checking
 from weft.codegen.checks.module import CheckedModule
 from weft.codegen.contract import RUN, SMALL_CONSTANT, NotNative
@@ -28,7 +29,6 @@ from weft.codegen.loops.emit import emit_loops
 from weft.codegen.pooled import pools
 from weft.codegen.products import emit_product, packs
 from weft.codegen.steps import GraphCode, Step
-from weft.codegen.stop import copy_in_parts
 from weft.codegen.tables import KERNELS
 from weft.codegen.text import Module
 from weft.codegen.timing import Timing
@@ -40,7 +40,7 @@ from weft.schedule.groups import Group, Leaf
 from weft.schedule.in_place import in_place
 from weft.schedule.memory import planned
 
-__all__ = ["GraphCode", "Program"]
+__all__ = ["GraphCode", "ProgramCode"]
 
 #: Kinds of groups whose emitters take the group: what follows the first node in registers as well.
 _OF_GROUPS = {
@@ -50,7 +50,7 @@ _OF_GROUPS = {
 }
 
 
-class Program:
+class ProgramCode:
     """All of a module: the graph, those nested in it, constants, and calls into Python."""
 
     def __init__(self, module: Module, *, clock: int | None = None) -> None:
@@ -85,7 +85,7 @@ class Program:
 
 class _GraphWriter:
     def __init__(
-        self, program: Program, graph: Graph, name: str, linkage: str, *, nested: bool = False
+        self, program: ProgramCode, graph: Graph, name: str, linkage: str, *, nested: bool = False
     ) -> None:
         self.program = program
         self.module = program.module

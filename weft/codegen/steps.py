@@ -14,7 +14,7 @@ from weft.codegen.kernel import Kernel
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import TensorType
 from weft.schedule.groups import Group, Leaf
-from weft.schedule.memory import MemoryPlan
+from weft.schedule.memory import ArenaPlan
 
 __all__ = ["GraphCode", "Step", "Work", "bytes_of", "control_work", "described", "work_of"]
 
@@ -118,7 +118,7 @@ class GraphCode:
     name: str
     graph: Graph
     results: list[Value]
-    memory: MemoryPlan[Any]
+    memory: ArenaPlan[Any]
     places: Mapping[Value, int]
     steps: list[Step] = field(default_factory=list)
     in_place: list[tuple[int, int]] = field(default_factory=list)

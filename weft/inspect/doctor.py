@@ -23,7 +23,7 @@ import numpy as np
 from weft.base.config import cache_dir, environment
 from weft.base.private_files import refusal
 from weft.core.ownership import counts
-from weft.runtime.places import places
+from weft.runtime.object_layout import places
 from weft.runtime.rungs import rung
 
 Section = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.source import SourceLocation
 from weft.ir.graph import Node, Value
-from weft.ir.interpret import Program, Watch
+from weft.ir.interpret import PreparedGraph, Watch
 
 __all__ = ["Frame", "Frames", "line_of", "loops_text"]
 
@@ -24,7 +24,7 @@ class Frame:
     iteration   of that loop, from 0; -1 where it is in none
     """
 
-    program: Program
+    program: PreparedGraph
     slots: list[Any]
     node: Node | None = None
     count: int = 0
@@ -48,7 +48,7 @@ class Frames(Watch):
     def __init__(self) -> None:
         self.frames: list[Frame] = []
 
-    def begin(self, program: Program, slots: list[Any]) -> None:
+    def begin(self, program: PreparedGraph, slots: list[Any]) -> None:
         made = Frame(program, slots)
         if self.frames:
             outer = self.frames[-1]
@@ -69,7 +69,7 @@ class Frames(Watch):
         frame = self.frames[-1]
         frame.count += 1
 
-    def end(self, program: Program, slots: list[Any]) -> None:
+    def end(self, program: PreparedGraph, slots: list[Any]) -> None:
         self.frames.pop()
 
     def loops(self) -> list[tuple[Node, int]]:

@@ -30,10 +30,10 @@ Bindings = dict[str, int]
 class Watch:
     """Is told of each step of a run: a stepper, a search for NaN. Slots stay filled for it.
 
-    What stands in the slots is read and may be changed: `Program.place` says where a value lies.
+    It may read and change the slots: `PreparedGraph.place` says where a value lies.
     """
 
-    def begin(self, program: Program, slots: list[Any]) -> None:
+    def begin(self, program: PreparedGraph, slots: list[Any]) -> None:
         """A graph begins, nested ones too; the slots hold its inputs."""
 
     def before(self, node: Node, slots: list[Any]) -> None:
@@ -42,7 +42,7 @@ class Watch:
     def after(self, node: Node, slots: list[Any]) -> None:
         """A node was run: its results are the last in the slots."""
 
-    def end(self, program: Program, slots: list[Any]) -> None:
+    def end(self, program: PreparedGraph, slots: list[Any]) -> None:
         """A graph has come to its end."""
 
     def failed(self, node: Node, error: Exception) -> None:
@@ -64,13 +64,13 @@ class Runner:
         self.sizes = sizes
         self.watch = watch
 
-    def __call__(self, program: Program, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, program: PreparedGraph, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of a nested graph, whose sizes in this run are its own."""
         slots = program.run(inputs, self.call, dict(self.sizes), watch=self.watch)
         return [slots[i] for i in program.outputs]
 
 
-class Program:
+class PreparedGraph:
     """A graph made ready to be run often: where each value stands is found once.
 
     Values live in one list of slots: the inputs first, then the results of the nodes. A slot is
@@ -93,7 +93,7 @@ class Program:
                 tuple([place[value] for value in node.inputs]),
                 _has_dims(node.attrs),
                 any(_is_symbolic(value) for value in node.outputs),
-                tuple([Program(nested) for nested in node.graphs]) if node.graphs else (),
+                tuple([PreparedGraph(nested) for nested in node.graphs]) if node.graphs else (),
                 Trait.STACK in node.op.traits,
                 dies,
             )
@@ -175,7 +175,7 @@ def run_node(node: Node, inputs: Sequence[Any], call: Call) -> list[Any]:
     """The results of one node, whose sizes are all known."""
     evaluate: Any = node.op.eval
     if node.graphs:
-        graphs = [Program(nested) for nested in node.graphs]
+        graphs = [PreparedGraph(nested) for nested in node.graphs]
         return list(evaluate(Runner(call, {}), *inputs, graphs=graphs, **node.attrs))
     if Trait.STACK in node.op.traits:
         return list(evaluate(Runner(call, {}), *inputs, **node.attrs))
@@ -190,12 +190,12 @@ def interpret(
     bindings: Bindings | None = None,
     control: Control | None = None,
 ) -> list[Any]:
-    """The outputs of the graph for these inputs; for `control` see `Program.run`."""
+    """The outputs of the graph for these inputs; for `control` see `PreparedGraph.run`."""
     if len(inputs) != len(graph.inputs):
         raise GraphError(
             f"graph @{graph.name} has {len(graph.inputs)} inputs, and {len(inputs)} were given"
         )
-    program = Program(graph)
+    program = PreparedGraph(graph)
     slots = program.run(inputs, call, bindings, control)
     return [slots[i] for i in program.outputs]
 

@@ -102,7 +102,7 @@ class Op:
     variadic: bool = field(init=False)  # the last of `inputs` stands for any number
     elementwise: bool = field(init=False)
     data_shape: bool = field(init=False)
-    plans: dict[Any, Any] = field(init=False, repr=False)  # of derivatives, see weft.autodiff.plan
+    plans: dict[Any, Any] = field(init=False, repr=False)  # see weft.autodiff.save_plan
     attrs: tuple[str, ...] = field(init=False)
     nested: bool = field(init=False)  # has it nested graphs?
     kernels: KernelTables = field(init=False, repr=False)

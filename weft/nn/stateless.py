@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.core.bind import rebind
+from weft.core.global_lock import turn
 from weft.core.grad_mode import no_grad
 from weft.core.operands import as_tensor
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
-from weft.core.turns import turn
 from weft.nn.module import Module
 from weft.nn.state import StateDictError
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape
-from weft.ops.conv_plan import Plan, Steps, plan_for
+from weft.ops.conv_plan import ConvPlan, Steps, plan_for
 from weft.ops.conv_rules import check_bias
 from weft.ops.windows import Padding, Window, slices
 
@@ -147,7 +147,7 @@ def _spread(matrix: Array, target: Array, steps: Steps, sizes: Shape, side: str)
     target[...] = source.reshape(target.shape)
 
 
-def _weights(weight: Array, plan: Plan) -> Array:
+def _weights(weight: Array, plan: ConvPlan) -> Array:
     """The weight as one matrix per group: (groups, results, rows)."""
     parts = weight.reshape(plan.groups, plan.outputs, plan.channels, *plan.kernel)
     return parts.transpose(plan.order()).reshape(plan.groups, plan.results, plan.rows)
@@ -156,7 +156,7 @@ def _weights(weight: Array, plan: Plan) -> Array:
 # --- operands and results of the products ------------------------------------------------------
 
 
-def _stacked(matrix: Array, plan: Plan, images: int) -> Array:
+def _stacked(matrix: Array, plan: ConvPlan, images: int) -> Array:
     """A matrix of all channels as the stack of matrices that is multiplied: one for each group,
     and for each image where each has a product of its own."""
     rows, columns = matrix.shape
@@ -166,7 +166,7 @@ def _stacked(matrix: Array, plan: Plan, images: int) -> Array:
     return matrix.reshape(shape).transpose(2, 0, 1, 3)
 
 
-def _operand(chunk: Array, steps: Steps, side: str, plan: Plan) -> Array:
+def _operand(chunk: Array, steps: Steps, side: str, plan: ConvPlan) -> Array:
     """A chunk (images, channels, *sizes) as a stack of matrices."""
     images, channels = chunk.shape[:2]
     if not steps and plan.apart:
@@ -174,7 +174,9 @@ def _operand(chunk: Array, steps: Steps, side: str, plan: Plan) -> Array:
     return _stacked(_matrix(chunk.swapaxes(0, 1), steps, side), plan, images)
 
 
-def _multiply(left: Array, right: Array, chunk: Array, steps: Steps, side: str, plan: Plan) -> None:
+def _multiply(
+    left: Array, right: Array, chunk: Array, steps: Steps, side: str, plan: ConvPlan
+) -> None:
     """Write a product to a chunk (images, channels, *sizes) of the result."""
     images = chunk.shape[0]
     if not steps and (plan.apart or images == 1):
@@ -270,7 +272,7 @@ def convolve_weight(
     return out
 
 
-def _weight_gradient(x: Array, g: Array, weight: Shape, plan: Plan) -> Array:
+def _weight_gradient(x: Array, g: Array, weight: Shape, plan: ConvPlan) -> Array:
     total = np.zeros((plan.groups, plan.rows, plan.results), x.dtype)
     for chunk in plan.chunks(x.shape[0]):
         inputs = _operand(x[chunk], plan.unfolded, "in", plan)

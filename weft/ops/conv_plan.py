@@ -20,7 +20,7 @@ THIN, WIDE = 32, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ConvPlan:
     """How one convolution is done: all that depends on shapes alone."""
 
     groups: int
@@ -64,7 +64,7 @@ def plan_for(
     groups: int,
     itemsize: int,
     worth: int,
-) -> Plan:
+) -> ConvPlan:
     """The plan for images (channels, *sizes) and a weight (outputs, channels / groups, *kernel).
 
     `worth` is how much a split pays, as measured: 2 in the transposed convolution, where the
@@ -91,7 +91,7 @@ def plan_for(
     apart = not splits and (inner * kernel[0] <= THIN * groups or (direct and columns >= WIDE))
     if direct and apart:  # nothing is copied: the product per image is the largest that is made
         columns = max(outputs // groups, 1)
-    return Plan(
+    return ConvPlan(
         groups,
         kernel,
         channels // groups,

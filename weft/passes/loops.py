@@ -73,7 +73,7 @@ class TrimLoops(Pass):
 
 
 @dataclass(slots=True)
-class Plan:
+class TrimPlan:
     """What is left of a loop: places in its inputs, and of ys their numbers."""
 
     loop: Loop
@@ -139,7 +139,7 @@ def _fixed_carries(loop: Loop) -> list[int]:
     ]
 
 
-def _plan(loop: Loop, used: set[Value]) -> Plan | None:
+def _plan(loop: Loop, used: set[Value]) -> TrimPlan | None:
     """What a loop needs; None where it needs all it has."""
     node, body, condition = loop.node, loop.body, loop.condition
     inside = {value: i for i, value in enumerate(body.inputs)}
@@ -185,7 +185,7 @@ def _plan(loop: Loop, used: set[Value]) -> Plan | None:
     keeps_count = node.op is WHILE and bool(
         kept_ys or (node.attrs["counted"] and node.outputs[len(loop.carries)] in used)
     )
-    plan = Plan(
+    plan = TrimPlan(
         loop,
         consts,
         [i for i in changing if i in needed],

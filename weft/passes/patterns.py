@@ -274,12 +274,12 @@ def build(pattern: Pattern, bound: Bindings, like: TensorType, sweep: Sweep) -> 
     if isinstance(pattern, Number):
         number = spelled(pattern.text, like.dtype)
         return None if number is None else sweep.uniform(number, like)
-    value = _made(pattern, bound, sweep)
+    value = _build(pattern, bound, sweep)
     return sweep.fitted(value, like)
 
 
-def _made(pattern: Pattern, bound: Bindings, sweep: Sweep) -> Value:
+def _build(pattern: Pattern, bound: Bindings, sweep: Sweep) -> Value:
     if isinstance(pattern, Letter):
         return bound[pattern.name]
     assert isinstance(pattern, Call), "a number within a result has no type of its own"
-    return sweep.add(OPS[pattern.op], *[_made(part, bound, sweep) for part in pattern.parts])
+    return sweep.add(OPS[pattern.op], *[_build(part, bound, sweep) for part in pattern.parts])

@@ -1,6 +1,6 @@
 """The machine code of calls: what is done around a run, for lists of tensors and lists of arrays.
 
-    ptr @weft_call(ptr self, ptr args, i64 count)            a builtin function, see `direct`
+    ptr @weft_call(ptr self, ptr args, i64 count)            a builtin function, see `native_call`
     i32 @weft_entry(ptr plan, ptr inputs, ptr outputs, ptr memory)
     i32 @weft_nothing(ptr arrays, ptr arena, ptr run)        a run that does nothing, to try calls
 
@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from weft.codegen.contract import Status
 from weft.codegen.target import host
 from weft.codegen.text import Function, Module
-from weft.runtime.delivery import LISTED, VALUE
-from weft.runtime.places import Places
+from weft.runtime.object_layout import Places
+from weft.runtime.output_routing import LISTED, VALUE
 
 __all__ = ["EXPORTS", "FIELDS", "PLAN", "RESULT", "SPARES", "call_text", "table_bytes"]
 

@@ -21,11 +21,11 @@ from weft.codegen.contract import CHECKS, RUN, Status
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.ir.interpret import located
-from weft.runtime.by_hand import Start
 from weft.runtime.call_code import table_bytes
-from weft.runtime.delivery import Call, Delivery
 from weft.runtime.native import NativeProgram
+from weft.runtime.output_routing import Call, OutputRouting
 from weft.runtime.outputs import Outputs
+from weft.runtime.python_call import Start
 
 __all__ = ["CheckedProgram"]
 
@@ -56,7 +56,7 @@ class CheckedProgram(NativeProgram):
     check = True
     outputs_class = PoisonedOutputs
 
-    def delivering(self, _delivery: Delivery) -> Call | None:
+    def routed_call(self, _delivery: OutputRouting) -> Call | None:
         return None
 
     def _start(self) -> Start:

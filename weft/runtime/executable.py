@@ -19,12 +19,12 @@ from weft.base.errors import RangeError
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
-from weft.runtime.delivery import Call, Delivery
+from weft.runtime.output_routing import Call, OutputRouting
 
 __all__ = ["Executable", "Instrument", "instrumented"]
 
 
-class Runs(Protocol):
+class Program(Protocol):
     """A program: what `weft.runtime.native` makes of a graph."""
 
     @property
@@ -39,7 +39,7 @@ class Runs(Protocol):
         """Inputs -> all outputs, in tensors of their own, without gradients."""
         ...
 
-    def delivering(self, delivery: Delivery) -> Call | None:
+    def routed_call(self, routing: OutputRouting) -> Call | None:
         """A call that puts outputs where they go, where there is a fast one."""
         ...
 
@@ -59,7 +59,7 @@ class Executable:
         self,
         captured: Graph,
         optimize: Callable[[Graph], Graph],
-        build: Callable[[Graph, Mapping[int, int], Callable[[], Graph]], Runs],
+        build: Callable[[Graph, Mapping[int, int], Callable[[], Graph]], Program],
         values: Mapping[int, int] | None = None,
         gradients: Mapping[int, int] | None = None,
     ) -> None:
@@ -69,19 +69,17 @@ class Executable:
         Outputs that become the new values or the gradients of inputs, by their numbers: a call
         puts them there, and gives back the others."""
         self.captured = captured
-        self.delivery = Delivery(values or {}, gradients or {})
+        self.routing = OutputRouting(values or {}, gradients or {})
         #: How long each stage took; the passes, as soon as they have run.
         self.seconds = {"passes": 0.0, "code": 0.0}
         start = time.perf_counter()
-        self.program = build(
-            captured, self.delivery.values, _once(captured, optimize, self.seconds)
-        )
+        self.program = build(captured, self.routing.values, _once(captured, optimize, self.seconds))
         self.seconds["code"] = time.perf_counter() - start - self.seconds["passes"]
-        self._plain = self._made()
+        self._plain = self._build_call()
         self.call: Call = self._plain
         with _lock:
             _live.add(self)
-            self._dress()
+            self._install_instruments()
 
     @property
     def name(self) -> str:
@@ -103,21 +101,21 @@ class Executable:
             f"there is no stage {stage!r}", op="graph", hint='"captured", "optimized", "scheduled"'
         )
 
-    def _made(self) -> Call:
+    def _build_call(self) -> Call:
         """What a call is while no tool looks at it."""
-        if not self.delivery:
+        if not self.routing:
             return self.program.call
-        return self.program.delivering(self.delivery) or self._delivering(self.program.call)
+        return self.program.routed_call(self.routing) or self._delivering(self.program.call)
 
     def _delivering(self, call: Call) -> Call:
-        deliver = self.delivery.deliver
+        deliver = self.routing.deliver
 
         def run(inputs: list[Tensor]) -> list[Tensor]:
             return deliver(inputs, call(inputs))
 
         return run
 
-    def _dress(self) -> None:
+    def _install_instruments(self) -> None:
         """Let the instruments of now stand between the caller and the program."""
         if not _instruments:
             self.call = self._plain
@@ -125,7 +123,7 @@ class Executable:
         call = self.program.call
         for instrument in _instruments:
             call = functools.partial(_through, instrument, self, call)
-        self.call = self._delivering(call) if self.delivery else call
+        self.call = self._delivering(call) if self.routing else call
 
     def __repr__(self) -> str:
         return f"<executable {self.name}: {len(self.optimized.nodes)} ops>"
@@ -175,4 +173,4 @@ def _change(how: Callable[[Any], None], instrument: Instrument) -> None:
     with _lock:
         how(instrument)
         for executable in list(_live):
-            executable._dress()
+            executable._install_instruments()

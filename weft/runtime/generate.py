@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.base.config import verifies_plans
 from weft.codegen.checks.module import CheckedModule
-from weft.codegen.program import Program
+from weft.codegen.program import ProgramCode
 from weft.codegen.scheduled import scheduled
 from weft.codegen.steps import GraphCode, described
 from weft.codegen.target import host
@@ -12,7 +12,7 @@ from weft.codegen.text import Module
 from weft.codegen.verify import verify_plan
 from weft.ir.graph import Graph
 from weft.runtime.entry import add_run
-from weft.schedule.lowered import lowered
+from weft.schedule.lowering import lowered
 
 __all__ = ["described", "generated", "scheduled"]
 
@@ -24,10 +24,10 @@ def generated(
     module: Module | None = None,
     *,
     check: bool = False,
-) -> tuple[Program, GraphCode]:
+) -> tuple[ProgramCode, GraphCode]:
     """The program of a graph, which `keeps` stacks or does not, and what it does as data."""
     whole = lowered(graph)
-    made = Program(module or (CheckedModule if check else Module)(host()), clock=clock)
+    made = ProgramCode(module or (CheckedModule if check else Module)(host()), clock=clock)
     code = made.graph(whole, "graph")
     if check or verifies_plans():
         verify_plan(code)

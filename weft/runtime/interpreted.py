@@ -8,8 +8,8 @@ from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph
-from weft.ir.interpret import Program
-from weft.runtime.delivery import Call, Delivery
+from weft.ir.interpret import PreparedGraph
+from weft.runtime.output_routing import Call, OutputRouting
 
 __all__ = ["InterpretedProgram", "interpreted"]
 
@@ -21,9 +21,9 @@ class InterpretedProgram:
         self.graph = graph
         self.reason = reason
         self.call = self.__call__
-        self._program = Program(graph)
+        self._program = PreparedGraph(graph)
 
-    def delivering(self, _delivery: Delivery) -> Call | None:
+    def routed_call(self, _delivery: OutputRouting) -> Call | None:
         return None
 
     def scheduled(self) -> Graph:
@@ -36,7 +36,7 @@ class InterpretedProgram:
         return interpreted(self._program, handed.pop())
 
 
-def interpreted(program: Program, inputs: list[Any]) -> list[Any]:
+def interpreted(program: PreparedGraph, inputs: list[Any]) -> list[Any]:
     """What the interpreter makes of inputs: tensors of the run's own, that nobody else has."""
     handed = [inputs]
     del inputs  # the run lets go of each input after its last use: nobody else may hold them

@@ -24,19 +24,18 @@ from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.concrete import names_of_inputs
 from weft.ir.graph import Graph, Node
-from weft.ir.interpret import Program as Interpreted
-from weft.ir.interpret import located, run_node
+from weft.ir.interpret import PreparedGraph, located, run_node
 from weft.ir.literal import Literal
 from weft.ir.types import StackType, TensorType
-from weft.runtime.by_hand import Start, addressed, by_hand, listed
 from weft.runtime.call_code import table_bytes
-from weft.runtime.delivery import Call, Delivery
-from weft.runtime.direct import Plan, Result, call_request, direct, lend
 from weft.runtime.interpreted import InterpretedProgram, interpreted
 from weft.runtime.keys import code_key
-from weft.runtime.late import checked_program, generators
+from weft.runtime.lazy_imports import checked_program, generators
 from weft.runtime.memory import no_room, no_room_for_stacks, room
+from weft.runtime.native_call import CallPlan, Result, call_request, lend, native_call
+from weft.runtime.output_routing import Call, OutputRouting
 from weft.runtime.outputs import Outputs
+from weft.runtime.python_call import Start, addressed, by_hand, listed
 from weft.runtime.rungs import no_machine_code, rung, warn_no_machine_code
 from weft.runtime.specialized import SpecializedProgram, may_specialize
 from weft.runtime.stacks import NativeStack, Owner, any_interpreted, class_of
@@ -49,7 +48,7 @@ from weft.runtime.threads import (
 )
 
 if TYPE_CHECKING:  # to run a program takes none of the generators
-    from weft.codegen.program import Program
+    from weft.codegen.program import ProgramCode
     from weft.codegen.steps import GraphCode
 
 __all__ = ["NativeProgram", "make_ready", "native"]
@@ -131,7 +130,7 @@ class NativeProgram:
         self.captured = graph
         self._optimized = optimized
         self._keeps = any(isinstance(value.type, StackType) for value in graph.outputs)
-        self._made: Program | None = None
+        self._program: ProgramCode | None = None
         #: How long it took to group the nodes and write the code, to compile, and to load it.
         self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
         key = None if self.clock is not None else code_key(graph, optimized, passes)
@@ -174,7 +173,7 @@ class NativeProgram:
         )
         self._run_table = run
         self._run = ctypes.addressof(run)
-        self._interpreted: Interpreted | None = None
+        self._interpreted: PreparedGraph | None = None
         self.call = self._caller()
 
     @property
@@ -182,15 +181,15 @@ class NativeProgram:
         """The graph that runs."""
         return self.captured if self._optimized is None else self._optimized()
 
-    def _generated(self) -> Program | None:
+    def _generated(self) -> ProgramCode | None:
         """The program, where it was generated here and not found on disk."""
-        return self._made
+        return self._program
 
-    def generate(self, module: Module | None = None) -> tuple[Program, GraphCode]:
+    def generate(self, module: Module | None = None) -> tuple[ProgramCode, GraphCode]:
         """Write the program (once more): its module, and what it does as data."""
         graph = self.graph
         _check_static(graph)
-        made: tuple[Program, GraphCode] = generators().generated(
+        made: tuple[ProgramCode, GraphCode] = generators().generated(
             graph, self._keeps, self.clock, module, check=self.check
         )
         return made
@@ -199,7 +198,7 @@ class NativeProgram:
         """The module of the graph, and what must be known to call it."""
         start = time.perf_counter()
         made, code = self.generate()
-        self._made = made
+        self._program = made
         digests = [literal.digest for literal in made.constants]
         meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests, code.in_place]
         text = made.module.text()
@@ -238,16 +237,16 @@ class NativeProgram:
         """What a call does: machine code, too, unless there are arrays or stacks to look after."""
         if self._keeps or any(isinstance(v.type, StackType) for v in self.captured.inputs):
             return self._with_stacks(self._in_python())
-        return self.delivering(Delivery()) or self._in_python()
+        return self.routed_call(OutputRouting()) or self._in_python()
 
-    def delivering(self, delivery: Delivery) -> Call | None:
+    def routed_call(self, routing: OutputRouting) -> Call | None:
         """A call in machine code that also puts outputs where they go; None: there is none."""
         if self._keeps or self._outputs.keeps:
             return None
         memory: list[Any] = []
         in_place = dict(self.in_place)
         results = [
-            Result(*kind, in_place.get(i, -1), *delivery.role(i))
+            Result(*kind, in_place.get(i, -1), *routing.role(i))
             for i, kind in enumerate(self._outputs.kinds)
         ]
         in_python = self._in_python()
@@ -260,10 +259,10 @@ class NativeProgram:
                 return call(inputs)
             # Taken: by another thread, or by who called into Python.
             other = in_python(inputs) if status == Status.TAKEN else self._failed(status, inputs)
-            return delivery.deliver(inputs, other)
+            return routing.deliver(inputs, other)
 
         run = self.library.address("run")
-        call = direct(Plan(run, self._run, len(self.captured.inputs), results, failed))
+        call = native_call(CallPlan(run, self._run, len(self.captured.inputs), results, failed))
         return call
 
     def _new_memory(self) -> tuple[int, Any]:
@@ -323,7 +322,7 @@ class NativeProgram:
 
     def _interpret(self, inputs: list[Any]) -> list[Any]:
         if self._interpreted is None:
-            self._interpreted = Interpreted(self.graph)
+            self._interpreted = PreparedGraph(self.graph)
         return interpreted(self._interpreted, inputs)
 
     def _call(self, number: int, args: int) -> int:

@@ -1,14 +1,14 @@
 """The ways to call a program, from fast to safe: a ladder that is climbed down.
 
-machine    the call is machine code, too (`weft.runtime.direct`). It relies on where CPython and
-           NumPy keep what is in lists, arrays and tensors: looked up, and tried, in each process.
+machine    the call itself is machine code (`weft.runtime.native_call`). It relies on where CPython
+           and NumPy keep the data of lists, arrays and tensors: found and tried in each process.
 ctypes     Python asks arrays for their addresses, and calls machine code through ctypes. It relies
            on what Python and NumPy document.
 interpret  no machine code at all: op by op.
 
-A program goes one rung down where something is not as expected: from the first where objects are
-laid out otherwise (`weft.runtime.places`), on a Python without its global lock, and on a newer one
-than is known here; from the second where the system lets nobody run code that is made at run time.
+A program goes one rung down where something is not as expected: from the first where objects have
+another layout (`weft.runtime.object_layout`), on a Python without its global lock, and on a Python
+newer than we know; from the second where the system forbids code that is made at run time.
 WEFT_CALL forces one.
 """
 

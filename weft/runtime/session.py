@@ -17,11 +17,11 @@ from weft.core.grad_mode import is_grad_enabled
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, extract
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 from weft.ops.creation import asarray
 from weft.passes.pipeline import optimize
-from weft.runtime.executable import Runs
-from weft.runtime.late import code_maker
+from weft.runtime.executable import Program
+from weft.runtime.lazy_imports import code_maker
 
 __all__ = ["Session"]
 
@@ -141,8 +141,8 @@ class _Part:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._ops: Program | None = None
-        self._code: Runs | None = None
+        self._ops: PreparedGraph | None = None
+        self._code: Program | None = None
 
     def run(self, inputs: list[Tensor]) -> list[Tensor]:
         learns = is_grad_enabled() and any(x.requires_grad for x in inputs)
@@ -151,7 +151,7 @@ class _Part:
                 self._code = code_maker()(self.graph)
             return self._code.call(inputs)
         if self._ops is None:
-            self._ops = Program(self.graph)
+            self._ops = PreparedGraph(self.graph)
         slots = self._ops.run(inputs, bind)
         return [slots[i] for i in self._ops.outputs]
 

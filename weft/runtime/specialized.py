@@ -22,8 +22,8 @@ from weft.ir.graph import Graph
 from weft.ir.interpret import sizes_of
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
-from weft.runtime.delivery import Call, Delivery
-from weft.runtime.executable import Runs
+from weft.runtime.executable import Program
+from weft.runtime.output_routing import Call, OutputRouting
 
 __all__ = ["SpecializedProgram", "may_specialize"]
 
@@ -40,7 +40,7 @@ def may_specialize(graph: Graph) -> bool:
 class SpecializedProgram:
     """A graph with symbolic sizes; a call runs the program of the sizes of its inputs."""
 
-    def __init__(self, graph: Graph, build: Callable[[Graph], Runs]) -> None:
+    def __init__(self, graph: Graph, build: Callable[[Graph], Program]) -> None:
         self.graph = graph
         self.call: Call = self._call
         self._build = build
@@ -49,7 +49,7 @@ class SpecializedProgram:
             for i, value in enumerate(graph.inputs)
             if isinstance(value.type, TensorType) and has_dims(value.type.shape)
         ]
-        self._programs: OrderedDict[object, tuple[Mapping[str, int], Runs]] = OrderedDict()
+        self._programs: OrderedDict[object, tuple[Mapping[str, int], Program]] = OrderedDict()
         self._lock = threading.RLock()
 
     @property
@@ -59,12 +59,12 @@ class SpecializedProgram:
             return [sizes for sizes, _ in self._programs.values()]
 
     @property
-    def programs(self) -> list[Runs]:
+    def programs(self) -> list[Program]:
         """They themselves, in the same order."""
         with self._lock:
             return [program for _, program in self._programs.values()]
 
-    def delivering(self, _delivery: Delivery) -> Call | None:
+    def routed_call(self, _delivery: OutputRouting) -> Call | None:
         return None
 
     def scheduled(self) -> Graph:
@@ -91,12 +91,12 @@ class SpecializedProgram:
             if found is not None:
                 self._programs.move_to_end(key)
         if found is None:
-            found = self._made(key, inputs)
+            found = self._specialize(key, inputs)
         handed = [inputs]
         del inputs  # who runs them may write where nobody else looks
         return found[1].call(handed.pop())
 
-    def _made(self, key: object, inputs: list[Tensor]) -> tuple[Mapping[str, int], Runs]:
+    def _specialize(self, key: object, inputs: list[Tensor]) -> tuple[Mapping[str, int], Program]:
         sizes = sizes_of(self.graph, inputs)
         with self._lock:
             found = self._programs.get(key)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.ir.graph import Graph, Node, Value
-from weft.schedule.again import kept
 from weft.schedule.axes import Map
-from weft.schedule.floating import only_packed, uses_of
 from weft.schedule.groups import (
     IN_REGISTERS,
     MOST_BUFFERS,
@@ -18,9 +16,11 @@ from weft.schedule.groups import (
     Operand,
     buffers_of,
 )
+from weft.schedule.inline_cheap import only_packed, uses_of
 from weft.schedule.layouts import Layout
 from weft.schedule.nodes import early_first, is_view, literal_of, tensor_type
 from weft.schedule.reasons import BEGINS, JOINED, Why
+from weft.schedule.rematerialize import kept
 from weft.schedule.values import Values
 from weft.schedule.views import View, dense, viewed
 

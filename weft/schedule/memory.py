@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-__all__ = ["ALIGN", "MemoryPlan", "planned"]
+__all__ = ["ALIGN", "ArenaPlan", "planned"]
 
 ALIGN = 64
 Key = TypeVar("Key")
 
 
 @dataclass
-class MemoryPlan(Generic[Key]):
+class ArenaPlan(Generic[Key]):
     """
     offsets       of the buffers, in bytes
     peak          how large the arena is
@@ -46,13 +46,13 @@ class MemoryPlan(Generic[Key]):
 
 def planned(
     sizes: Mapping[Key, int], born: Mapping[Key, int], dies: Mapping[Key, int]
-) -> MemoryPlan[Key]:
+) -> ArenaPlan[Key]:
     """Offsets for buffers that are in use from step `born` to step `dies`, both included.
 
     In order of birth, each takes the smallest gap that holds it: gaps are kept sorted by place,
     and joined with their neighbours as buffers die.
     """
-    made: MemoryPlan[Key] = MemoryPlan(sizes=sizes, born=born, dies=dies)
+    made: ArenaPlan[Key] = ArenaPlan(sizes=sizes, born=born, dies=dies)
     ending: dict[int, list[Key]] = {}
     free: list[tuple[int, int]] = []  # offset, size; sorted, never touching
     live = 0
@@ -75,7 +75,7 @@ def _size(size: int) -> int:
     return max(ALIGN, -(-size // ALIGN) * ALIGN)
 
 
-def _take(free: list[tuple[int, int]], size: int, made: MemoryPlan[Key]) -> int:
+def _take(free: list[tuple[int, int]], size: int, made: ArenaPlan[Key]) -> int:
     best = -1
     for place, (_, room) in enumerate(free):
         if room >= size and (best < 0 or room < free[best][1]):

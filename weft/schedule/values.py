@@ -12,15 +12,15 @@ from weft.ir.graph import Node, Value
 from weft.ir.literal import Literal
 from weft.ir.op import OPS
 from weft.ir.types import TensorType
-from weft.schedule.again import bytes_written, recipes, roots_of
 from weft.schedule.axes import Map
-from weft.schedule.floating import CHEAP, Floating
-from weft.schedule.floating import MOST as MOST_FLOATING
-from weft.schedule.floating import size_of as size_of_floating
 from weft.schedule.groups import IN_REGISTERS, Group, Leaf, Operand, Scalar
+from weft.schedule.inline_cheap import CHEAP, Floating
+from weft.schedule.inline_cheap import MOST as MOST_FLOATING
+from weft.schedule.inline_cheap import size_of as size_of_floating
 from weft.schedule.layouts import Layout, suits
 from weft.schedule.nodes import is_view, literal_of, tensor_type
 from weft.schedule.reasons import BEGINS, COPIED, FLOATS, Why
+from weft.schedule.rematerialize import bytes_written, recipes, roots_of
 from weft.schedule.views import dense, viewed
 
 __all__ = ["Values"]
@@ -154,7 +154,7 @@ class Values:
     # --- cheap nodes of inputs ----------------------------------------------------------------
 
     def _floats(self, node: Node) -> bool:
-        """Whether a node is left to be computed where it is used; see `weft.schedule.floating`."""
+        """Whether a node is computed where it is used; see `weft.schedule.inline_cheap`."""
         if node.op.name not in CHEAP and node not in self._only_packed:
             return False
         operands: list[Operand] = []
@@ -209,7 +209,7 @@ class Values:
 
     def _again(self, value: Value, group: Group | None) -> bool:
         """Whether a value that follows a product is computed again in a group: `_recipes` then says
-        how. See `weft.schedule.again`."""
+        how. See `weft.schedule.rematerialize`."""
         home = self._home.get(value)
         if home is None or home is group or home.kind != "product" or self._stays(value):
             return False

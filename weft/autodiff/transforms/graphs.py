@@ -18,7 +18,7 @@ from weft.autodiff.transforms.control import (
 from weft.base.errors import CaptureError
 from weft.core.bind import bind
 from weft.ir.graph import Graph, Node
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 from weft.ops.control import IF, SWITCH, WHILE
 
 __all__: list[str] = []
@@ -34,20 +34,20 @@ class GraphRun:
 
     def __init__(self, graph: Graph) -> None:
         self.sizes: dict[str, int] = {}  # what symbolic sizes are in this run
-        self._program = Program(graph)
-        self._nested: dict[Node, list[Program]] = {}
+        self._program = PreparedGraph(graph)
+        self._nested: dict[Node, list[PreparedGraph]] = {}
 
     def outputs(self, inputs: Sequence[Any]) -> list[Any]:
         return self(self._program, inputs)
 
-    def __call__(self, program: Program, inputs: Sequence[Any]) -> list[Any]:
+    def __call__(self, program: PreparedGraph, inputs: Sequence[Any]) -> list[Any]:
         slots = program.run(inputs, bind, dict(self.sizes), self._control)
         return [slots[i] for i in program.outputs]
 
     def _control(self, node: Node, given: list[Any], attrs: Mapping[str, Any]) -> Any:
         programs = self._nested.get(node)
         if programs is None:
-            programs = self._nested[node] = [Program(graph) for graph in node.graphs]
+            programs = self._nested[node] = [PreparedGraph(graph) for graph in node.graphs]
         if node.op is IF and is_mapped(given[0]):
             then, otherwise = map(self._branch, programs)
             return mapped_cond(given[0], then, otherwise, given[1:])
@@ -58,11 +58,11 @@ class GraphRun:
         evaluate: Any = node.op.eval
         return evaluate(self, *given, graphs=programs, **attrs)
 
-    def _branch(self, program: Program) -> Callable[..., list[Any]]:
+    def _branch(self, program: PreparedGraph) -> Callable[..., list[Any]]:
         return lambda *operands: self(program, operands)
 
     def _loop(
-        self, programs: list[Program], given: list[Any], consts: int, counted: bool
+        self, programs: list[PreparedGraph], given: list[Any], consts: int, counted: bool
     ) -> list[Any]:
         condition, body = programs
         fixed, carry = given[:consts], given[consts:]

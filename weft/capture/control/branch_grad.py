@@ -6,7 +6,7 @@ other branches is zeros. Results of one type serve all branches, as only one of 
 
 from __future__ import annotations
 
-from weft.autodiff.doubt import use_choice
+from weft.autodiff.conditional_gradients import use_choice
 from weft.capture.control.gradient_flow import needs_box
 from weft.capture.control.joint import (
     Halves,

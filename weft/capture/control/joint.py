@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.autodiff import engine
-from weft.autodiff.doubt import Doubts
+from weft.autodiff.conditional_gradients import Doubts
 from weft.base import dtypes
 from weft.base.device import CPU
 from weft.base.errors import GradientError

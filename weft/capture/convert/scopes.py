@@ -67,7 +67,7 @@ def of_function(node: Function, parent: Scope | None, outer_cells: Iterable[str]
     for parameter in getattr(node, "type_params", ()):
         names.bound.add(parameter.name)
     names.visit_all([node.body] if isinstance(node, ast.Lambda) else node.body)
-    scope = _made("function", parent, names, outer_cells)
+    scope = _new_scope("function", parent, names, outer_cells)
     scope.parameters = given
     if parameters:
         scope.first_parameter = parameters[0].arg
@@ -84,16 +84,16 @@ def bindings(nodes: Iterable[ast.AST]) -> set[str]:
 def of_class(node: ast.ClassDef, parent: Scope) -> Scope:
     names = _Bindings()
     names.visit_all(node.body)
-    return _made("class", parent, names)
+    return _new_scope("class", parent, names)
 
 
 def of_comprehension(node: Comprehension, parent: Scope) -> Scope:
     names = _Bindings()
     names.visit_all([generator.target for generator in node.generators])
-    return _made("comprehension", parent, names)
+    return _new_scope("comprehension", parent, names)
 
 
-def _made(
+def _new_scope(
     kind: str, parent: Scope | None, names: _Bindings, outer_cells: Iterable[str] = ()
 ) -> Scope:
     scope = Scope(kind, parent, names.bound, frozenset(outer_cells))

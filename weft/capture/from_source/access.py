@@ -12,7 +12,7 @@ from weft.base.errors import CaptureError
 from weft.base.pytree import tree_leaves
 from weft.capture.control.nested import graph_recorder
 from weft.capture.from_source.builtin_calls import BUILTINS
-from weft.capture.from_source.grown import Grown, grown_of, settle
+from weft.capture.from_source.dynamic_list import DynamicList, dynamic_list_of, settle
 from weft.capture.from_source.journal import Globals
 from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.run import Flow
@@ -109,7 +109,7 @@ class Access(Hooks):
         self.use(obj)
         if key.__class__ is Number and isinstance(obj, dict):
             key = value_of(key)
-        grown = grown_of(obj)
+        grown = dynamic_list_of(obj)
         if grown is not None:
             if isinstance(key, (int, Tensor)):
                 return self.taken(grown, grown.item(key))
@@ -119,12 +119,12 @@ class Access(Hooks):
     def settled(self, items: list[Any]) -> None:
         """Python needs a list itself, whose length the graph decides: it asks for that."""
         self.flow.touch(items)
-        grown = grown_of(items)
+        grown = dynamic_list_of(items)
         settle(items)
         if grown is not None:
             self.taken(grown, items)
 
-    def taken(self, grown: Grown, elements: Any) -> Any:
+    def taken(self, grown: DynamicList, elements: Any) -> Any:
         """What was an element of a list of the graph."""
         for leaf in tree_leaves(elements):
             if isinstance(leaf, Tensor):
@@ -133,7 +133,7 @@ class Access(Hooks):
 
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
         self.use(obj)
-        if grown_of(obj) is not None:
+        if dynamic_list_of(obj) is not None:
             self.settled(obj)
         if key.__class__ is Number and isinstance(obj, dict):
             key = value_of(key)
@@ -143,7 +143,7 @@ class Access(Hooks):
 
     def delitem(self, obj: Any, key: Any) -> None:
         self.use(obj)
-        if grown_of(obj) is not None:
+        if dynamic_list_of(obj) is not None:
             self.settled(obj)
         if isinstance(obj, CONTAINERS):
             self.flow.touch(obj)
@@ -152,7 +152,7 @@ class Access(Hooks):
     def inplace(self, symbol: str, a: Any, b: Any) -> Any:
         self.use(a, b)
         for part in (a, b):
-            if grown_of(part) is not None:
+            if dynamic_list_of(part) is not None:
                 self.settled(part)
         if isinstance(a, (*CONTAINERS, np.ndarray)):
             self.flow.touch(a)
@@ -160,14 +160,14 @@ class Access(Hooks):
 
     def iter(self, value: Any) -> Any:
         self.use(value)
-        if grown_of(value) is not None:
+        if dynamic_list_of(value) is not None:
             self.settled(value)
         return super().iter(value)
 
     def binary(self, symbol: str, a: Any, b: Any) -> Any:
         self.use(a, b)
         for part in (a, b):
-            if grown_of(part) is not None:
+            if dynamic_list_of(part) is not None:
                 self.settled(part)
         return super().binary(symbol, a, b)
 
@@ -184,7 +184,7 @@ class Access(Hooks):
             function, (types.BuiltinMethodType, types.MethodWrapperType)
         ):
             self.use(holder)
-            grown = grown_of(holder)
+            grown = dynamic_list_of(holder)
             if grown is not None and isinstance(holder, list):
                 if function.__name__ in ("append", "pop") and len(args) == (
                     function.__name__ == "append"
@@ -195,7 +195,7 @@ class Access(Hooks):
             if function.__name__ in WRITING:
                 self.flow.touch(holder)
         for value in args:
-            if grown_of(value) is not None:
+            if dynamic_list_of(value) is not None:
                 self.settled(value)
         if is_foreign(function) and any(map(self.asks, (*args, *kwargs.values()))):
             return self.foreign(function, args, kwargs)

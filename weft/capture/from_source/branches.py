@@ -10,7 +10,7 @@ from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten
 from weft.capture.control.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.control.node import emit, unfollowed
-from weft.capture.from_source.grown import Regrow, grow
+from weft.capture.from_source.dynamic_list import Regrow, grow
 from weft.capture.from_source.journal import Journal, Parts, Variable
 from weft.capture.from_source.merge import Build, Maybe, Merge, typed_as
 from weft.capture.from_source.merge_entries import Give, merge_entry, same_parts

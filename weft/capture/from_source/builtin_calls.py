@@ -15,13 +15,13 @@ from weft.capture.control import loops
 from weft.capture.control.branches import truth
 from weft.capture.control.nested import known_number
 from weft.capture.from_source import repeat, tokens
-from weft.capture.from_source.grown import grown_of
+from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.iteration import Rows, Steps, rows_of, unroll, zipped
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import effect, templated
 from weft.capture.watch.builtin_calls import HANDLERS
 from weft.capture.watch.effects import TextParts
-from weft.capture.watch.showing import shows_tensors
+from weft.capture.watch.printing import shows_tensors
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
@@ -196,13 +196,13 @@ def _check_advance(hooks: SourceHooks, iterator: Any) -> None:
 
 
 def _len(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    grown = grown_of(args[0])
+    grown = dynamic_list_of(args[0])
     return NotImplemented if grown is None else grown.length()
 
 
 def _stack(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """weft.stack of a list that the graph made."""
-    grown = grown_of(args[0])
+    grown = dynamic_list_of(args[0])
     if grown is None or kwargs or len(args) != 1 or len(grown.kinds) != 1 or grown.numbers[0]:
         return NotImplemented
     return grown.tensors()[0]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.autodiff.node import FREED, Dropped, Node, OpNode, PartNode, count, part_of
-from weft.autodiff.plan import ArrayType
+from weft.autodiff.save_plan import ArrayType
 from weft.capture.control.nested import Border, CarriedNode
 from weft.core.symbolic import SymbolicArray
 from weft.ir.attributes import attrs_key

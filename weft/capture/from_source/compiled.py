@@ -9,7 +9,7 @@ from typing import Any
 from weft.base.errors import CaptureError
 from weft.capture.convert.convert import NoSource, Unconvertible, transformed
 from weft.capture.convert.structured import Structured
-from weft.capture.from_source.grown import settle
+from weft.capture.from_source.dynamic_list import settle
 from weft.capture.from_source.hooks import SourceWatch
 from weft.capture.from_source.merge import Maybe, one_level, undefined
 from weft.capture.from_source.split import resolve_all

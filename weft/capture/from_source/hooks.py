@@ -19,11 +19,11 @@ from weft.capture.convert.structured import Structured
 from weft.capture.from_source import repeat
 from weft.capture.from_source.access import Access
 from weft.capture.from_source.branches import record_if
-from weft.capture.from_source.endless import endless_recursion
-from weft.capture.from_source.leveled import leveled
+from weft.capture.from_source.endless_recursion import endless_recursion
 from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.run import Flow, Unreachable, is_own, standing_for
 from weft.capture.from_source.tokens import effect, templated, token_of
+from weft.capture.from_source.under_transforms import leveled
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.watch import Watch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
 from weft.capture.control.nested import known_number
-from weft.capture.from_source.grown import grown_of
+from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.core.bind import recorder
 from weft.core.number import HELD_AS, Number, as_held
 from weft.core.operands import cast
@@ -176,7 +176,7 @@ def rows_of(hooks: SourceHooks, value: Any) -> Rows | None:
     """What a loop over a value goes along, if it can be part of a graph."""
     if isinstance(value, Rows):
         return value
-    grown = grown_of(value)
+    grown = dynamic_list_of(value)
     if grown is not None and len(grown.kinds) == 1 and not grown.numbers[0]:
         return rows_of(hooks, grown.tensors()[0])
     if isinstance(value, range):

@@ -15,7 +15,15 @@ from typing import Any
 
 from weft.base.errors import CaptureError
 from weft.capture.control.nested import NestedRecorder
-from weft.capture.from_source.mixed import HINT, Mixed, Pair, Related, is_leaf, is_made_in, pair_of
+from weft.capture.from_source.may_alias import (
+    HINT,
+    Mixed,
+    Pair,
+    Related,
+    is_leaf,
+    is_made_in,
+    pair_of,
+)
 from weft.capture.from_source.paths import Facts
 from weft.capture.from_source.reach import Reach
 from weft.core.tensor import Tensor

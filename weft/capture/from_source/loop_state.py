@@ -14,11 +14,12 @@ from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, stand_in
 from weft.capture.convert.lower import is_flag
-from weft.capture.from_source.grown import Grown, Mark, Regrow
+from weft.capture.from_source.dynamic_list import DynamicList, Mark, Regrow
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
 from weft.capture.from_source.loop_alias import Carried, LoopAliases
 from weft.capture.from_source.loop_histories import CarriedHistories
 from weft.capture.from_source.loop_leaf import Leaf, settle
+from weft.capture.from_source.may_alias import as_tensors
 from weft.capture.from_source.merge import (
     Maybe,
     flag_of,
@@ -27,7 +28,6 @@ from weft.capture.from_source.merge import (
     shown,
     typed_as,
 )
-from weft.capture.from_source.mixed import as_tensors
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
@@ -296,7 +296,9 @@ class LoopState:
             if place is None:
                 if first is out:
                     continue
-                if isinstance(entry.obj, Grown) and self._grows_evenly(entry, key, first, out):
+                if isinstance(entry.obj, DynamicList) and self._grows_evenly(
+                    entry, key, first, out
+                ):
                     continue
                 if out.__class__ is Mark:
                     raise Regrow(entry.obj, [out])

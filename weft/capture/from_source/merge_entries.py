@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
-from weft.capture.from_source.grown import Mark, Regrow
+from weft.capture.from_source.dynamic_list import Mark, Regrow
 from weft.capture.from_source.journal import Parts
 from weft.capture.from_source.journal import Sequence as Sequenced
 from weft.capture.from_source.loop_state import sample_of

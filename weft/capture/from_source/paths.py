@@ -58,7 +58,7 @@ class Paths:
         if not all(self.truth(value, taken) in (None, truth) for value, truth in facts):
             return False
         return all(
-            self._made(key, taken, DEEPEST) in (None, way == 0)
+            self._decided(key, taken, DEEPEST) in (None, way == 0)
             for key, way in taken.items()
             if isinstance(key, Value)
         )
@@ -66,9 +66,9 @@ class Paths:
     def truth(self, value: Value, taken: Taken, depth: int = DEEPEST) -> bool | None:
         """Whether a condition holds, if that follows."""
         value = self._outermost(value)
-        return taken[value] == 0 if value in taken else self._made(value, taken, depth)
+        return taken[value] == 0 if value in taken else self._decided(value, taken, depth)
 
-    def _made(self, value: Value, taken: Taken, depth: int) -> bool | None:
+    def _decided(self, value: Value, taken: Taken, depth: int) -> bool | None:
         """The same, by how it was computed."""
         node = value.node
         if node is None or not depth:

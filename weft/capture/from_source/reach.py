@@ -19,7 +19,7 @@ from typing import Any
 
 from weft.base.source import PACKAGE
 from weft.capture.convert.lower import is_internal
-from weft.capture.from_source.grown import Mark
+from weft.capture.from_source.dynamic_list import Mark
 from weft.capture.from_source.merge import Maybe
 from weft.capture.watch.stores import instance_dict
 from weft.capture.watch.values import CONTAINERS

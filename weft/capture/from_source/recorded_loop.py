@@ -18,7 +18,7 @@ from weft.capture.control.nested import (
 )
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.attempt import State
-from weft.capture.from_source.grown import Regrow, grow
+from weft.capture.from_source.dynamic_list import Regrow, grow
 from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.loop_alias import LoopAliases
 from weft.capture.from_source.loop_histories import Again, reached_by

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE
 from weft.capture.from_source.journal import Entry, Journal, Variable, entry_for
-from weft.capture.from_source.mixed import Mixed, SourceNested
+from weft.capture.from_source.may_alias import Mixed, SourceNested
 from weft.capture.from_source.split import HINT, resolve
 from weft.capture.from_source.tokens import effect
 from weft.capture.recorder import GraphRecorder

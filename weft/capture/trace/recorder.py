@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff import engine
-from weft.autodiff.doubt import Doubts
+from weft.autodiff.conditional_gradients import Doubts
 from weft.autodiff.node import FreedError
 from weft.autodiff.transforms.levels import check_open
 from weft.base.device import Device

@@ -23,7 +23,7 @@ from weft.base.dtypes import dtype_of_numpy
 from weft.base.pytree import TreeSpec
 from weft.base.source import SourceLocation
 from weft.capture.trace.new_leaves import NewLeaf
-from weft.capture.watch.entry import Enter, Wanted, compile_entry
+from weft.capture.watch.guard_code import Enter, Wanted, compile_entry
 from weft.capture.watch.origin import Origin
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, extract

@@ -26,15 +26,15 @@ from weft.base.source import capturing, warn_user
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.convert.statements import Statements
 from weft.capture.notes import CaptureNotes
-from weft.capture.trace.endings import Execute as Execute
-from weft.capture.trace.endings import Numbers, finish
-from weft.capture.trace.endings import Prepare as Prepare
-from weft.capture.trace.inside import call_for_all, run_inside, runs_inside
-from weft.capture.trace.parting import budget_trouble, split_of
+from weft.capture.trace.fast_path import is_straight, straight
+from weft.capture.trace.path_results import Execute as Execute
+from weft.capture.trace.path_results import Numbers, finish
+from weft.capture.trace.path_results import Prepare as Prepare
+from weft.capture.trace.recompute_choice import budget_trouble, split_of
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
-from weft.capture.trace.straight import is_straight, straight
 from weft.capture.trace.tree import describe, insert
+from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
@@ -243,9 +243,9 @@ class Traced:
             return None, inputs, wanted
         return self._prepare(graph), inputs, wanted
 
-    def _prepare(self, graph: Graph, *delivery: Mapping[int, int]) -> Execute:
+    def _prepare(self, graph: Graph, *routing: Mapping[int, int]) -> Execute:
         start = time.perf_counter()
-        made = self._make(graph, *delivery)
+        made = self._make(graph, *routing)
         self._prepared += time.perf_counter() - start
         self.programs.append(made)
         return made

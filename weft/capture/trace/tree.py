@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.capture.trace.parting import split_path
+from weft.capture.trace.recompute_choice import split_path
 from weft.capture.trace.recorder import RawSegment
 from weft.capture.trace.segments import Backward, Ending, Question, Segment, answer_key
 from weft.ir.attributes import attrs_key

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.capture.watch import attributes, operators
 from weft.capture.watch.operators import COMPARING
-from weft.capture.watch.showing import formatted, text_of
+from weft.capture.watch.printing import formatted, text_of
 from weft.capture.watch.values import is_plain
 from weft.core.tensor import Tensor
 

@@ -21,9 +21,9 @@ from weft.capture.convert.convert import (
     rebuild,
 )
 from weft.capture.watch import library
-from weft.capture.watch.aside import set_aside
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.builtin_calls import HANDLERS
+from weft.capture.watch.deferred_calls import set_aside
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.values import is_plain

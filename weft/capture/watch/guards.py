@@ -1,7 +1,7 @@
 """Guards: what must hold for a recording to be used again.
 
-A guard says what a run saw in one place (`Origin`). `weft.capture.watch.entry` makes one Python
-function of many.
+A guard says what a run saw in one place (`Origin`). `weft.capture.watch.guard_code` makes one
+Python function of many.
 """
 
 from __future__ import annotations

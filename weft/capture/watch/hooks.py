@@ -22,13 +22,13 @@ from weft.capture.watch import (
     builtin_calls,
     calls,
     counting,
-    deep,
+    guard_recursively,
     library,
     operators,
-    showing,
+    printing,
     stores,
 )
-from weft.capture.watch.handing import Handing
+from weft.capture.watch.escaping_values import Handing
 from weft.capture.watch.lost_writes import LostWrites
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
@@ -290,9 +290,9 @@ class Hooks(Handing, LostWrites):
             target = target.__func__
         known = self.rebuilt.get(id(target))
         if known is not None and known[2] is known[0].__code__:
-            return known[1](*showing.settled_all(args), **showing.settled_named(kwargs))
-        if not showing.is_shown(function):
-            args, kwargs = showing.settled_all(args), showing.settled_named(kwargs)
+            return known[1](*printing.settled_all(args), **printing.settled_named(kwargs))
+        if not printing.is_shown(function):
+            args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         return calls.call(self, target, args, kwargs)
 
     def callback(self, function: Any) -> Any:
@@ -424,7 +424,7 @@ class Hooks(Handing, LostWrites):
 
     def subject(self, value: Any) -> Any:
         self.deep(value, "match", calls=False)
-        deep.refuse_computed(self, value)
+        guard_recursively.refuse_computed(self, value)
         return value
 
 

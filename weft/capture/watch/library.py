@@ -24,7 +24,7 @@ from weft.capture.watch import attributes, methods, operators, stores
 from weft.capture.watch.builtin_calls import HANDLERS, Handler, attributes_of
 from weft.capture.watch.follow import CONTROL, INERT, PURE_WEFT, SHOWS, WARN, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
-from weft.capture.watch.showing import is_logging, show, warn
+from weft.capture.watch.printing import is_logging, show, warn
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.counted import CountedDict
 from weft.core.outside import number_in

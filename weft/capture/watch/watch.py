@@ -21,7 +21,7 @@ from weft.base.recursion import deeper
 from weft.base.source import user_frame
 from weft.capture.notes import CaptureNotes
 from weft.capture.watch import origin as origins
-from weft.capture.watch.aside import Aside
+from weft.capture.watch.deferred_calls import Aside
 from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
 from weft.capture.watch.hooks import Hooks

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from weft.codegen.attention.cut import number_if_supported, tile_rows
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Work
+from weft.codegen.cancel import asks, long_loop
 from weft.codegen.kernel import PARAMS, Kernel, Store
 from weft.codegen.math import call
 from weft.codegen.matmul.arith import address, least, minus, plus, times, unravel
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.plan import even, up
 from weft.codegen.matmul.product import Operand
-from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Module
 
 __all__ = ["Backward", "emit_backward"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.codegen.cancel import end_where_asked
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.stacks import size_of_type
 from weft.codegen.emitters import emits, special
 from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.stop import end_where_asked
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait

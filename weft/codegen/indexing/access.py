@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.base.dtypes import DType
+from weft.codegen.cancel import copy_in_parts
 from weft.codegen.contract import Status
-from weft.codegen.stop import copy_in_parts
 from weft.codegen.text import Function
 
 __all__ = [

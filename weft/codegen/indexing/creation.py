@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import DType, float64, int64, uint64
+from weft.codegen.cancel import asks, copy_in_parts
 from weft.codegen.indexing.access import element, least, words
 from weft.codegen.indexing.blocks import fill_block
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.casts import cast
 from weft.codegen.scalar.forms import splat, store, supported
 from weft.codegen.scalar.vec import Vec
-from weft.codegen.stop import asks, copy_in_parts
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weft.codegen.cancel import asks, end_where_asked
 from weft.codegen.indexing.access import copy_block, copy_bytes, element, least, most
 from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.stop import asks, end_where_asked
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 

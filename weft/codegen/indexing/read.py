@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from weft.base.dtypes import DType
+from weft.codegen.cancel import asks
 from weft.codegen.indexing.access import (
     copy_block,
     element,
@@ -22,7 +23,6 @@ from weft.codegen.indexing.access import (
 )
 from weft.codegen.indexing.plan import Part, Picked, along_axis, indexed, merged
 from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.stop import asks
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ops.index_shape import TENSOR

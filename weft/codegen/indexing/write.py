@@ -13,6 +13,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from weft.base.dtypes import NARROW_FLOATS, DType
+from weft.codegen.cancel import asks, long_loop, slow_loop
 from weft.codegen.indexing.access import (
     copy_block,
     copy_bytes,
@@ -36,7 +37,6 @@ from weft.codegen.indexing.plan import Part, dense_steps, indexed, merged
 from weft.codegen.indexing.read import check_tensors
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import supported
-from weft.codegen.stop import asks, long_loop, slow_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ops.index_shape import TENSOR

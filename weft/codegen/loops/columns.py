@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.loops.access import Access, result_access
 from weft.codegen.loops.pieces import fill
-from weft.codegen.loops.plan import Plan
+from weft.codegen.loops.plan import LoopPlan
 from weft.codegen.loops.point import mask_literal
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.text import Function
@@ -23,7 +23,7 @@ HELD = 4
 WRITTEN_OUT = 24
 
 
-def in_registers(group: Group, made: Plan) -> bool:
+def in_registers(group: Group, made: LoopPlan) -> bool:
     """Whether rows are so short that they are written out, and all their sums stay in registers.
 
     To add to memory, a row has to wait until the sums of the one before are there.
@@ -52,7 +52,7 @@ class Columns:
         self,
         f: Function,
         group: Group,
-        made: Plan,
+        made: LoopPlan,
         reductions: Mapping[Node, Reduction],
         places: Mapping[Node, str],
         run: str | None,

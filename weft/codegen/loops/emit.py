@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from weft.base.dtypes import DType
+from weft.codegen.cancel import asks, long_loop
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.loops.abreast import abreast, emit_abreast
 from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
 from weft.codegen.loops.columns import Columns, in_registers
 from weft.codegen.loops.pieces import combine_columns, combine_totals
-from weft.codegen.loops.plan import BLOCK, Plan, cost_of, plan, slow_axis
+from weft.codegen.loops.plan import BLOCK, LoopPlan, cost_of, plan, slow_axis
 from weft.codegen.loops.point import Point, mask_literal
 from weft.codegen.loops.reduce import Reduction, across
+from weft.codegen.loops.rows_in_lanes import abreast, emit_abreast
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
-from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
@@ -46,7 +46,7 @@ def emit_loops(
 
 class _Loops:
     def __init__(
-        self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: Plan
+        self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: LoopPlan
     ) -> None:
         self.module = module
         self.name = name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from weft.codegen.cancel import asks, long_loop, takes_long
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.loops.point import mask_literal
 from weft.codegen.loops.reduce import Reduction
-from weft.codegen.stop import asks, long_loop, takes_long
 from weft.codegen.text import Function, Module
 
 __all__ = ["combine_columns", "combine_totals", "fill"]

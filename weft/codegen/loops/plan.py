@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 
 from weft.base.dtypes import NARROW_FLOATS
+from weft.codegen.cancel import slow_loop
 from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
-from weft.codegen.stop import slow_loop
 from weft.codegen.target import Target
 from weft.ir.graph import Node
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
 
-__all__ = ["Plan", "plan"]
+__all__ = ["LoopPlan", "plan"]
 
 #: Elements of a row that one item computes, where a row may be cut.
 BLOCK = 8192
@@ -31,7 +31,7 @@ COSTS = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoopPlan:
     """
     outer    loops around a row whose results are separate
     summed   loops around a row that columns are summed over
@@ -89,7 +89,7 @@ def all_accesses(group: Group) -> list[Access]:
     return list(found)
 
 
-def plan(group: Group, target: Target) -> Plan:
+def plan(group: Group, target: Target) -> LoopPlan:
     order = group.space.order
     row, columns = group.row, group.columns
     accesses = all_accesses(group)
@@ -123,7 +123,7 @@ def plan(group: Group, target: Target) -> Plan:
     while prefix < len(outer_loops) and counted < ENOUGH:
         counted *= outer_loops[prefix].size
         prefix += 1
-    return Plan(
+    return LoopPlan(
         accesses,
         outer_loops,
         summed,
@@ -160,7 +160,7 @@ def most_lanes(group: Group, target: Target) -> int:
     return target.lanes(max(2, min(sizes)))
 
 
-def slow_axis(made: Plan, cost: float, written_out: bool) -> tuple[int, float]:
+def slow_axis(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, float]:
     """Of an item that takes so many ns: the axis of the loop in it that is to ask whether the run
     shall end, and how long one of its rounds takes. Where a row is written out it is no loop."""
     loops = made.outer[made.prefix :]
@@ -176,7 +176,7 @@ def slow_axis(made: Plan, cost: float, written_out: bool) -> tuple[int, float]:
     return (counts[place][0] if counts else -1), each
 
 
-def cost_of(group: Group, made: Plan) -> float:
+def cost_of(group: Group, made: LoopPlan) -> float:
     """About how many nanoseconds one item takes."""
     cycles = 1.0 * len(made.accesses)
     cycles += sum(COSTS.get(node.op.name, 1.0) for node in group.nodes)

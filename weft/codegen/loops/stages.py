@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.codegen.loops.plan import COSTS, Plan
+from weft.codegen.loops.plan import COSTS, LoopPlan
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import REDUCTIONS, Group
 
@@ -39,7 +39,7 @@ def same_for_row(group: Group, value: Value) -> bool:
     return not any(axis in group.row for part in group.maps[value] for axis in part)
 
 
-def kept(group: Group, made: Plan, levels: Mapping[Value, int]) -> dict[Value, int]:
+def kept(group: Group, made: LoopPlan, levels: Mapping[Value, int]) -> dict[Value, int]:
     """Costly values of one stage that a later one uses, each with its stage."""
     if made.row_size > KEEP or not made.row_sums:
         return {}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from weft.codegen.cancel import asks, long_loop, slow_loop
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, turn
-from weft.codegen.matmul.plan import FEW, NEAR, Plan, up
+from weft.codegen.matmul.plan import FEW, NEAR, MatmulPlan, up
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Walk, terms, tile
 from weft.codegen.scalar.vec import vector_type
-from weft.codegen.stop import asks, long_loop, slow_loop
 from weft.codegen.text import Function, Module
 
 __all__ = ["NOTHING", "blocked"]
@@ -39,7 +39,7 @@ def blocked(
     name: str,
     product: Product,
     number: Number,
-    plan: Plan,
+    plan: MatmulPlan,
     places: Places,
     store: Store,
     prologues: Mapping[int, Source] = NOTHING,
@@ -75,7 +75,7 @@ class _Writer:
         module: Module,
         product: Product,
         number: Number,
-        plan: Plan,
+        plan: MatmulPlan,
         store: Store,
         ops: int,
     ) -> None:

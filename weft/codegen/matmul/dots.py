@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from weft.codegen.cancel import asks, long_loop
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.matmul.arith import address, divided, least, plus, times, unravel
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import fold
 from weft.codegen.matmul.product import Product
 from weft.codegen.scalar.vec import vector_type
-from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 
 __all__ = ["dots"]

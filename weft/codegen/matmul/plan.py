@@ -11,7 +11,7 @@ from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.product import Product
 from weft.codegen.target import Target
 
-__all__ = ["FEW", "NEAR", "Plan", "choose", "computed_once", "even", "up"]
+__all__ = ["FEW", "NEAR", "MatmulPlan", "choose", "computed_once", "even", "up"]
 
 #: Where a tile reads an operand: where it lies, in a copy made by its thread, or in one that all
 #: threads share.
@@ -29,7 +29,7 @@ MOST_TERMS = 1 << 20  # of a block: between blocks a run can be ended
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MatmulPlan:
     """rows, vectors  of a tile
     tiles, panels  of an item: how many tiles it has below each other and side by side
     terms          of a block
@@ -61,7 +61,7 @@ def choose(
     target: Target,
     sharing: bool,
     made: Container[tuple[int, int]],
-) -> Plan:
+) -> MatmulPlan:
     """`sharing`: whether there is memory for copies that threads share.
 
     `made` has the rows and vectors of tiles that are there already: where one of them is nearly as
@@ -95,7 +95,7 @@ def choose(
         terms = even(k, MOST_TERMS)
         if terms < k:
             side = even(panels, max(1, min(side, SUMS // (rows * line * down))))
-        return Plan(rows, vectors, down, side, terms, a, b)
+        return MatmulPlan(rows, vectors, down, side, terms, a, b)
 
     terms = k if k * line <= PANELS else even(k, PANELS // line // 2)
     if a == "own" and terms > TERMS:  # its copy must fit the stack beside that of b
@@ -119,10 +119,10 @@ def choose(
         if b == "own" and sharing:
             b = "shared"
         down, side = max(1, down * side // panels), panels
-    return Plan(rows, vectors, even(tiles, min(tiles, down)), even(panels, side), terms, a, b)
+    return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), even(panels, side), terms, a, b)
 
 
-def computed_once(product: Product, number: Number, target: Target) -> Plan | None:
+def computed_once(product: Product, number: Number, target: Target) -> MatmulPlan | None:
     """The plan in which each element of a is copied once, so that it may be computed there; None
     where there is none, or where it is slower than to write the elements to memory first.
 
@@ -142,7 +142,7 @@ def computed_once(product: Product, number: Number, target: Target) -> Plan | No
         return None
     down = max(1, ITEM // (max(rows, FEW) * vectors * panels * k))
     b: Read = "shared" if plan.b == "own" and down < tiles else plan.b
-    return Plan(rows, vectors, even(tiles, min(tiles, down)), panels, k, "own", b)
+    return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), panels, k, "own", b)
 
 
 def _together(step: int) -> int:

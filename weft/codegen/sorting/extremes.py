@@ -6,13 +6,13 @@ Keys (see `weft.codegen.sorting.keys`) are looked at, in which the wanted value 
 from __future__ import annotations
 
 from weft.base.dtypes import DType, int32, int64
+from weft.codegen.cancel import asks, long_loop
 from weft.codegen.indexing.access import element
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import splat, store
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
-from weft.codegen.stop import asks, long_loop
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 

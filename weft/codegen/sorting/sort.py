@@ -8,11 +8,11 @@ values are then read anew by their positions, so that -0.0 and the bits of NaNs 
 
 from __future__ import annotations
 
+from weft.codegen.cancel import asks, end_where_asked, long_loop, takes_long
 from weft.codegen.indexing.access import element, words
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of
-from weft.codegen.stop import asks, end_where_asked, long_loop, takes_long
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 

@@ -28,7 +28,7 @@ from weft.inspect.watch.births import summary
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import run_node
 from weft.ir.types import TensorType
-from weft.runtime.executable import Runs
+from weft.runtime.executable import Program
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.kernels import Kernels
 from weft.runtime.native import NativeProgram
@@ -128,7 +128,7 @@ def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
     return report
 
 
-def _program_of(run: GraphRun) -> Runs:
+def _program_of(run: GraphRun) -> Program:
     program = run.executable.program
     if isinstance(program, SpecializedProgram):
         wanted = [getattr(x, "type", None) for x in run.inputs]

@@ -14,7 +14,7 @@ from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.inspect.frames import Frame, Frames
 from weft.ir.graph import Graph, Node
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 from weft.ops.effects import silently
 from weft.runtime.executable import Executable, instrumented
 
@@ -75,7 +75,7 @@ class _Events(Frames):
         self.events: list[Event] = []
         self.inner: list[list[tuple[Graph, list[Any]]]] = []
 
-    def begin(self, program: Program, slots: list[Any]) -> None:
+    def begin(self, program: PreparedGraph, slots: list[Any]) -> None:
         if self.inner:
             self.inner[-1].append((program.graph, list(slots)))
         super().begin(program, slots)
@@ -95,7 +95,7 @@ class _Events(Frames):
 
 def replayed(graph: Graph, inputs: list[Any]) -> tuple[list[Any], list[Event]]:
     """The outputs of a graph by the interpreter, and what each node gave; nothing is printed."""
-    program = Program(graph)
+    program = PreparedGraph(graph)
     watch = _Events()
     with silently(), no_grad():
         slots = program.run([copied(x) for x in inputs], bind, watch=watch)

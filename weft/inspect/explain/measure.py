@@ -10,9 +10,9 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.op import Trait
 from weft.ir.types import StackType
-from weft.runtime.delivery import Call
 from weft.runtime.executable import Executable
 from weft.runtime.native import NativeProgram
+from weft.runtime.output_routing import Call
 from weft.runtime.timed import TimedProgram, noted, totals
 
 __all__ = ["Inputs", "kernel_seconds", "seconds_of"]

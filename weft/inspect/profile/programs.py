@@ -16,12 +16,12 @@ from weft.core.tensor import Tensor
 from weft.inspect.profile.eager import Eager, now
 from weft.inspect.profile.events import Event, MemoryChange
 from weft.ir.graph import Node
-from weft.ir.interpret import Program, Watch
+from weft.ir.interpret import PreparedGraph, Watch
 from weft.ir.types import TensorType
-from weft.runtime.delivery import Call
 from weft.runtime.executable import Executable
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.native import NativeProgram
+from weft.runtime.output_routing import Call
 from weft.runtime.timed import Ran, TimedProgram, noted, totals
 
 __all__ = ["Programs"]
@@ -51,7 +51,7 @@ class Programs:
         program: Any = executable.program
         timed = self._known.get(id(program))
         if timed is None and isinstance(program, NativeProgram):
-            timed = self._made(executable, program)
+            timed = self._build(executable, program)
         if timed is not None:
             start = _clock(_MONOTONIC)
             outputs, *kept = timed.profiled(inputs)
@@ -71,7 +71,7 @@ class Programs:
 
     # --- machine code -------------------------------------------------------------------------
 
-    def _made(self, executable: Executable, program: NativeProgram) -> TimedProgram:
+    def _build(self, executable: Executable, program: NativeProgram) -> TimedProgram:
         with _lock:
             timed = _timed.get(program)
             if timed is None:
@@ -99,7 +99,7 @@ class Programs:
     def _interpreted(self, executable: Executable, inputs: list[Tensor]) -> list[Tensor]:
         start = now()
         watch = _Nodes(executable.name)
-        program = Program(executable.optimized)
+        program = PreparedGraph(executable.optimized)
         with self._eager.resting():  # its op calls are those of the nodes
             slots = program.run(inputs, bind, watch=watch)
         self._run(executable, start)

@@ -9,7 +9,7 @@ from weft.inspect.frames import Frames, line_of
 from weft.inspect.step.names import Names
 from weft.inspect.step.place import Place
 from weft.ir.graph import Node
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 
 if TYPE_CHECKING:
     from weft.inspect.step.stepper import Stepper
@@ -43,7 +43,7 @@ class Run(Frames):
         captured = self.stepper.stage == "captured"
         return Place(self.names, list(self.frames), self.loops(), node, is_after, captured)
 
-    def begin(self, program: Program, slots: list[Any]) -> None:
+    def begin(self, program: PreparedGraph, slots: list[Any]) -> None:
         super().begin(program, slots)
         self.entered = True
 
@@ -63,7 +63,7 @@ class Run(Frames):
         if self.stepper.stops_after(self, node, slots[len(slots) - len(node.outputs) :]):
             self.stepper.stop(self.place(node, is_after=True))
 
-    def end(self, program: Program, slots: list[Any]) -> None:
+    def end(self, program: PreparedGraph, slots: list[Any]) -> None:
         if len(self.frames) == 1 and self.is_last and self.stepper.stops_at_end():
             self.stepper.stop(self.place(None))
         if len(self.frames) == 1:

@@ -23,7 +23,7 @@ from weft.inspect.step.prompt import open_prompt
 from weft.inspect.step.runs import Run, line_key
 from weft.inspect.step.worker import Quit, Worker
 from weft.ir.graph import Node
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 from weft.runtime.executable import Executable, instrumented
 
 __all__ = ["Stepper", "step"]
@@ -54,7 +54,7 @@ class Stepper(Looks):
         self._mode = "run"
         #: Where the move began: how many graphs were open, the line, and the innermost graph.
         self._from: tuple[int, Any, Frame] | None = None
-        self._programs: WeakKeyDictionary[Executable, Program] = WeakKeyDictionary()
+        self._programs: WeakKeyDictionary[Executable, PreparedGraph] = WeakKeyDictionary()
         self._worker: Worker | None = None
         self._open = contextlib.ExitStack()
 
@@ -248,7 +248,7 @@ class Stepper(Looks):
             return proceed(inputs)
         program = self._programs.get(executable)
         if program is None:
-            program = self._programs[executable] = Program(executable.graph(self.stage))
+            program = self._programs[executable] = PreparedGraph(executable.graph(self.stage))
         watch = Run(self, names, names.ends_with(executable.captured))
         with no_grad():
             slots = program.run(list(inputs), bind, watch=watch)

@@ -21,7 +21,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.inspect.frames import Frames, loops_text
 from weft.inspect.watch.births import A, born, count_text, summary, worst
 from weft.ir.graph import Node
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 from weft.ir.op import Op
 from weft.runtime.executable import Executable, instrumented
 
@@ -40,7 +40,7 @@ class Search(Recorder):
         self.inf = inf
         self.stage = stage
         self.resting = False  # while a graph is run, whose nodes are looked at one by one
-        self._programs: WeakKeyDictionary[Executable, Program] = WeakKeyDictionary()
+        self._programs: WeakKeyDictionary[Executable, PreparedGraph] = WeakKeyDictionary()
         self._told: set[str] = set()
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
@@ -56,7 +56,7 @@ class Search(Recorder):
         """Run a graph op by op: it is an instrument."""
         program = self._programs.get(executable)
         if program is None:
-            program = self._programs[executable] = Program(executable.graph(self.stage))
+            program = self._programs[executable] = PreparedGraph(executable.graph(self.stage))
         self._look_at_inputs(program, inputs)
         before, self.resting = self.resting, True
         try:
@@ -66,7 +66,7 @@ class Search(Recorder):
             self.resting = before
         return [slots[i] for i in program.outputs]
 
-    def _look_at_inputs(self, program: Program, inputs: list[Tensor]) -> None:
+    def _look_at_inputs(self, program: PreparedGraph, inputs: list[Tensor]) -> None:
         """A NaN that comes in is born elsewhere: what is computed from it is no finding."""
         name = program.graph.name
         for value, given in zip(program.graph.inputs, inputs, strict=True):
@@ -121,7 +121,7 @@ class _Births(Frames):
             if worst([output]):
                 self.held[id(output)] = (output, forward, error)
 
-    def end(self, program: Program, slots: list[Any]) -> None:
+    def end(self, program: PreparedGraph, slots: list[Any]) -> None:
         super().end(program, slots)
         for place in program.outputs:
             held = self.held.get(id(slots[place]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from weft.core.tensor import Tensor
 
-__all__ = ["GRADIENT", "LISTED", "VALUE", "Call", "Delivery"]
+__all__ = ["GRADIENT", "LISTED", "VALUE", "Call", "OutputRouting"]
 
 #: What becomes of an output: it is in the list that is given back, or it is the new value or the
 #: gradient of an input.
@@ -17,7 +17,7 @@ Call = Callable[[list[Tensor]], list[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class OutputRouting:
     """Outputs that become the new values of inputs, or their gradients, by their numbers."""
 
     values: Mapping[int, int] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Delivery:
         return bool(self.values or self.gradients)
 
     def role(self, output: int) -> tuple[int, int]:
-        """What becomes of an output, and the input it goes to; see `direct`."""
+        """What becomes of an output, and the input it goes to; see `native_call`."""
         if output in self.values:
             return VALUE, self.values[output]
         if output in self.gradients:

@@ -17,7 +17,7 @@ from weft.core.bind import bind
 from weft.core.number import Number
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
-from weft.ir.interpret import Program
+from weft.ir.interpret import PreparedGraph
 
 Numbers = dict[Value, Tensor]
 
@@ -152,7 +152,7 @@ def _link(
         again = set() if backward.split is None else set(backward.split.recomputed)
         nodes = [node for segment in path for node in segment.nodes]
         nodes += [node for node in backward.nodes if node not in again]
-        program = Program(_behind(name, [*inputs, *backward.cotangents], nodes, wanted))
+        program = PreparedGraph(_behind(name, [*inputs, *backward.cotangents], nodes, wanted))
         tensors = [tensor_of(data, node) for data, node in given]
         slots = program.run([*tensors, *cotangents], bind)
         return spread([slots[i] for i in program.outputs])

@@ -16,11 +16,11 @@ from weft.base.dtypes import float32, float64
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.loops.access import Access, dtype_of, result_access
-from weft.codegen.loops.plan import COSTS, Plan, most_lanes
+from weft.codegen.loops.plan import COSTS, LoopPlan, most_lanes
 from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
-from weft.codegen.loops.turned import turn_back
+from weft.codegen.loops.transpose import turn_back
 from weft.codegen.matmul.arith import address, least, minus, times
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.pack import turn
@@ -35,7 +35,7 @@ __all__ = ["abreast", "emit_abreast"]
 LONGEST = 16
 
 
-def abreast(group: Group, made: Plan, target: Target) -> bool:
+def abreast(group: Group, made: LoopPlan, target: Target) -> bool:
     """Whether the rows of a group are short and many, and lie so that lanes can run across them."""
     if len(made.row) != 1 or len(made.outer) != 1 or made.column_sums or made.totals:
         return False
@@ -47,7 +47,7 @@ def abreast(group: Group, made: Plan, target: Target) -> bool:
     )
 
 
-def _turned(access: Access, made: Plan) -> bool:
+def _turned(access: Access, made: LoopPlan) -> bool:
     """Whether rows lie one after the other, of numbers that can be turned."""
     apart = access.step(made.outer[0].axis)
     numbers = access.dtype in (float32, float64)
@@ -55,7 +55,7 @@ def _turned(access: Access, made: Plan) -> bool:
 
 
 def emit_abreast(
-    module: Module, name: str, group: Group, places: Mapping[Value, int], made: Plan
+    module: Module, name: str, group: Group, places: Mapping[Value, int], made: LoopPlan
 ) -> list[Kernel]:
     """The kernel of a group for which `abreast` holds."""
     return [_Abreast(module, name, group, places, made).kernel()]
@@ -63,7 +63,7 @@ def emit_abreast(
 
 class _Abreast:
     def __init__(
-        self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: Plan
+        self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: LoopPlan
     ) -> None:
         self.group = group
         self.made = made

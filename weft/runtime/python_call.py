@@ -1,4 +1,4 @@
-"""A program's call, step by step in Python, where it is not all machine code (`direct`).
+"""A program's call, step by step in Python, where it is not all machine code (`native_call`).
 
 Programs with large results are called so, as arrays for them are kept, and those that stacks go in
 or out of. How the machine code is reached is one of two ways:
@@ -20,8 +20,8 @@ from weft.base.errors import DTypeError
 from weft.codegen.contract import Status
 from weft.core.tensor import Tensor, wrap
 from weft.runtime.call_code import table_bytes
-from weft.runtime.delivery import Call
-from weft.runtime.direct import entry
+from weft.runtime.native_call import entry
+from weft.runtime.output_routing import Call
 from weft.runtime.outputs import Outputs
 
 __all__ = ["Failed", "Start", "addressed", "by_hand", "listed"]

@@ -48,7 +48,7 @@ def as_tensors(value: Any) -> tuple[Tensor, ...]:
 
 
 @dataclass(slots=True)
-class Which:
+class AliasCandidates:
     """What one tensor may be.
 
     ways     which tensors, by the decision: first where it holds, then where it does not
@@ -91,7 +91,7 @@ class Mixed:
         self.paths = Paths()
         self.log: list[tuple[Tensor, Facts]] = []  # tensors that were written, and where
         self.rows: list[Tensor] = []  # that loops which run go over: rows are read in their turn
-        self._known: dict[int, Which] = {}
+        self._known: dict[int, AliasCandidates] = {}
         self._tensors: dict[int, Tensor] = {}  # roots, and what lists hold, by id
         self._entered: dict[int, tuple[Tensor, NestedRecorder]] = {}
         self._numbers = itertools.count()
@@ -119,7 +119,7 @@ class Mixed:
         for part in (part for way in ways for part in way):
             self._tensors[id(part)] = part
         roots = frozenset().union(*[self.roots(part) for way in ways for part in way])
-        which = Which(tensor, ways, key, next(self._numbers), related, unless, roots)
+        which = AliasCandidates(tensor, ways, key, next(self._numbers), related, unless, roots)
         self._known[id(tensor)] = which
 
     def entered(self, tensor: Tensor, body: NestedRecorder) -> None:

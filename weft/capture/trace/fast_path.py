@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.autodiff.call import freed_node
 from weft.base.pytree import LEAF, tree_unflatten
-from weft.capture.trace.endings import Prepare
+from weft.capture.trace.path_results import Prepare
 from weft.capture.trace.segments import Ending, Given, Made, Segment, Write, acts
 from weft.capture.watch.effects import replay
 from weft.core.number import Number

@@ -19,10 +19,10 @@ from weft.ir.graph import Graph
 from weft.ir.op import OPS
 from weft.ir.types import StackType
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
-from weft.runtime import direct as room
-from weft.runtime.delivery import Delivery
+from weft.runtime import native_call as room
 from weft.runtime.executable import instrumented
 from weft.runtime.native import NativeProgram
+from weft.runtime.output_routing import OutputRouting
 
 
 def program(function: Any, *examples: Any, written: dict[int, int] | None = None) -> NativeProgram:
@@ -60,17 +60,19 @@ def test_outputs_are_those_of_python(shape: tuple[int, ...], dtype: Any) -> None
         assert got._data.flags.writeable
 
 
-@pytest.mark.parametrize("delivery", [Delivery(), Delivery({0: 0}), Delivery({0: 0}, {1: 0})])
-def test_outputs_go_where_they_belong(delivery: Delivery) -> None:
+@pytest.mark.parametrize(
+    "routing", [OutputRouting(), OutputRouting({0: 0}), OutputRouting({0: 0}, {1: 0})]
+)
+def test_outputs_go_where_they_belong(routing: OutputRouting) -> None:
     w, x = tensor(3, start=5), tensor(3)
     old = w._data.copy()
     made = program(step, w, x, written={0: 0})
-    call = made.delivering(delivery)
+    call = made.routed_call(routing)
     assert call is not None
     rest = call([w, x])
-    assert len(rest) == 3 - len(delivery.values) - len(delivery.gradients)
-    new = w if delivery.values else rest.pop(0)
-    grad = w.grad if delivery.gradients else rest.pop(0)
+    assert len(rest) == 3 - len(routing.values) - len(routing.gradients)
+    new = w if routing.values else rest.pop(0)
+    grad = w.grad if routing.gradients else rest.pop(0)
     assert grad is not None
     np.testing.assert_array_equal(new.numpy(), old - 2 * x.numpy())
     np.testing.assert_array_equal(grad.numpy(), 2 * x.numpy())
@@ -79,7 +81,7 @@ def test_outputs_go_where_they_belong(delivery: Delivery) -> None:
 
 def test_an_array_that_nobody_else_has_is_written() -> None:
     w, x = tensor(8), tensor(8)
-    call = program(step, w, x, written={0: 0}).delivering(Delivery({0: 0}, {1: 0}))
+    call = program(step, w, x, written={0: 0}).routed_call(OutputRouting({0: 0}, {1: 0}))
     assert call is not None
     at = w._data.ctypes.data
     call([w, x])
@@ -94,7 +96,7 @@ def test_an_array_that_nobody_else_has_is_written() -> None:
 def test_an_array_that_may_not_be_written_is_not() -> None:
     w, x = tensor(8), tensor(8)
     w._data.flags.writeable = False
-    call = program(step, w, x, written={0: 0}).delivering(Delivery({0: 0}))
+    call = program(step, w, x, written={0: 0}).routed_call(OutputRouting({0: 0}))
     assert call is not None
     call([w, x])
     np.testing.assert_array_equal(w.numpy(), -np.arange(8))
@@ -103,7 +105,7 @@ def test_an_array_that_may_not_be_written_is_not() -> None:
 
 def test_one_tensor_that_is_two_inputs_is_not_written_while_it_is_read() -> None:
     w = tensor(4)
-    call = program(step, w, w, written={0: 0}).delivering(Delivery({0: 0}))
+    call = program(step, w, w, written={0: 0}).routed_call(OutputRouting({0: 0}))
     assert call is not None
     other = wrap(w._data)
     call([w, other])
@@ -113,7 +115,7 @@ def test_one_tensor_that_is_two_inputs_is_not_written_while_it_is_read() -> None
 
 def test_references_are_counted() -> None:
     w, x = tensor(4), tensor(4)
-    call = program(step, w, x, written={0: 0}).delivering(Delivery({0: 0}, {1: 0}))
+    call = program(step, w, x, written={0: 0}).routed_call(OutputRouting({0: 0}, {1: 0}))
     assert call is not None
     call([w, x])
     things = [None, Tensor, w, x, x._data, np.dtype(np.float32)]
@@ -177,7 +179,7 @@ def test_no_memory_is_an_error_and_nothing_is_lost() -> None:
     made = program(lambda x: (x + 1, weft.broadcast_to(x[0] * 1.0, (4,))), tensor(4))
     kinds = made._outputs.kinds
     kinds[1] = ((1 << 44,), np.float64)
-    call = made.delivering(Delivery())
+    call = made.routed_call(OutputRouting())
     assert call is not None
     first = np.dtype(np.float32)
     gc.collect()
@@ -194,7 +196,7 @@ def test_without_it_the_same_is_done_in_python(monkeypatch: pytest.MonkeyPatch) 
     room._ready.cache_clear()
     try:
         w, x = tensor(3), tensor(3)
-        assert program(step, w, x).delivering(Delivery()) is None
+        assert program(step, w, x).routed_call(OutputRouting()) is None
         assert [y.shape for y in program(step, w, x).call([w, x])] == [(3,), (3,), ()]
     finally:
         room._ready.cache_clear()
@@ -329,7 +331,7 @@ def test_what_is_used_again_is_what_nobody_has() -> None:
 
 def test_gradients_take_turns() -> None:
     made = program(step, tensor(3), tensor(3))
-    call = made.delivering(Delivery({0: 0}, {1: 0}))
+    call = made.routed_call(OutputRouting({0: 0}, {1: 0}))
     assert call is not None
     w, x = tensor(3, start=5), tensor(3)
     arrays = []

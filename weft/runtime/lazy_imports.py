@@ -11,15 +11,15 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from weft.runtime.executable import Runs
+from weft.runtime.executable import Program
 
 __all__ = ["checked_program", "code_maker", "generators", "make_ready"]
 
 
 @functools.cache
-def code_maker() -> Callable[..., Runs]:
+def code_maker() -> Callable[..., Program]:
     """`weft.runtime.native.native`."""
-    made: Callable[..., Runs] = importlib.import_module("weft.runtime.native").native
+    made: Callable[..., Program] = importlib.import_module("weft.runtime.native").native
     return made
 
 

@@ -44,11 +44,11 @@ class Mark:
 
     __slots__ = ("grown",)
 
-    def __init__(self, grown: Grown) -> None:
+    def __init__(self, grown: DynamicList) -> None:
         self.grown = grown
 
 
-class Grown:
+class DynamicList:
     """A list of the graph. `stacks` and `count` change; journals keep them as attributes.
 
     A list holds tensors with their histories: what goes in and comes out keeps its own, under
@@ -166,25 +166,25 @@ def _fitting(leaf: Any, kind: TensorType, is_number: bool) -> Tensor:
     return leaf
 
 
-def grown_of(items: Any) -> Grown | None:
+def dynamic_list_of(items: Any) -> DynamicList | None:
     """What stands behind a list, if it is one of the graph."""
     if items.__class__ is list and len(items) == 1 and items[0].__class__ is Mark:
-        grown: Grown = items[0].grown
+        grown: DynamicList = items[0].grown
         return grown
     return None
 
 
 def grow(hooks: SourceHooks, items: list[Any], sample: Any) -> None:
     """Let a list be one of the graph. `sample` is an element that it gets later."""
-    known = grown_of(sample) if isinstance(sample, list) else None
+    known = dynamic_list_of(sample) if isinstance(sample, list) else None
     note = hooks.flow.mixed.listed
     if known is not None:
-        grown = Grown(known.structure, known.kinds, known.numbers, note)
+        grown = DynamicList(known.structure, known.kinds, known.numbers, note)
     else:
         leaves, structure = _flat(sample)
         kinds = [_leaf_kind(leaf) for leaf in leaves]
         numbers = [kind_of(leaf) is not None for leaf in leaves]
-        grown = Grown(structure, kinds, numbers, note)
+        grown = DynamicList(structure, kinds, numbers, note)
     for element in items:
         grown.push(element)
     hooks.flow.touch(items)
@@ -208,6 +208,6 @@ def _leaf_kind(leaf: Any) -> TensorType:
 
 def settle(items: list[Any]) -> None:
     """Let a list of the graph be a list of Python's again."""
-    grown = grown_of(items)
+    grown = dynamic_list_of(items)
     if grown is not None:
         items[:] = grown.elements()

@@ -1,6 +1,6 @@
 """What an op keeps for its backward, read off the parameter names of its derivative rules.
 
-For each set of inputs that want a gradient there is one Plan per op, made when first needed: the
+Each op has one SavePlan per set of inputs that want a gradient, made when first needed: the
 rules to run, and for each input and the result whether they need the array, only its type, or
 nothing (see `Op.vjp`). So a node holds on to no more than what its asked rules use.
 """
@@ -41,7 +41,7 @@ class ArrayType:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SavePlan:
     """How one op is differentiated for one set of inputs.
 
     rules     (input number, rule, whether the rule takes the number first) for each to run
@@ -91,7 +91,7 @@ def _stronger(a: int, b: int) -> int:
     return ARRAY if ARRAY in (a, b) else max(a, b)
 
 
-def make_plan(op: Op, wanted: tuple[bool, ...]) -> Plan:
+def make_plan(op: Op, wanted: tuple[bool, ...]) -> SavePlan:
     """The plan of an op whose inputs numbered True in `wanted` want a gradient."""
     fixed = len(op.inputs) - op.variadic
     given = op.vjp or ()
@@ -114,7 +114,7 @@ def make_plan(op: Op, wanted: tuple[bool, ...]) -> Plan:
             single = by_number.get(0)
         elif len(wanted) == 2:
             pair = (by_number.get(0), by_number.get(1))
-    return Plan(
+    return SavePlan(
         op=op,
         rules=tuple(rules),
         out=out,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from weft.ir.graph import Graph, Node, Value
-from weft.schedule.floating import CHEAP, Floating
 from weft.schedule.groups import Group, Leaf, Operand
+from weft.schedule.inline_cheap import CHEAP, Floating
 from weft.schedule.nodes import is_view, tensor_type
 from weft.schedule.views import dense
 

@@ -5,12 +5,12 @@ making arrays and tensors for results, calling through ctypes. Here all of that 
 too (`weft.runtime.call_code`). What Python sees is a builtin function that takes a list of tensors
 and gives one:
 
-    call = direct(Plan(...))
+    call = native_call(CallPlan(...))
     outputs = call(inputs)
 
 It relies on what CPython and NumPy promise (their C interfaces), and on a few places inside of
 lists, arrays and tensors that `places` finds by looking. Where they are not as expected, as on a
-Python without the global lock, `direct` gives None, and the same is done in Python.
+Python without the global lock, `native_call` gives None, and the same is done in Python.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from weft.runtime.call_code import (
     call_text,
     table_bytes,
 )
-from weft.runtime.delivery import LISTED, VALUE
 from weft.runtime.memory import room
-from weft.runtime.places import places
+from weft.runtime.object_layout import places
+from weft.runtime.output_routing import LISTED, VALUE
 from weft.runtime.rungs import rung
 
-__all__ = ["Plan", "Result", "direct", "entry", "lend"]
+__all__ = ["CallPlan", "Result", "entry", "lend", "native_call"]
 
 #: Results up to so many bytes are used again once nobody holds them: to make a tensor and an array
 #: and to free them costs as much as a small kernel, and keeping large ones would cost memory.
@@ -66,7 +66,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CallPlan:
     """What a call needs to know.
 
     entry     the address of `i32 entry(ptr arrays, ptr arena, ptr run)`
@@ -98,7 +98,9 @@ _ENTRY = ctypes.CFUNCTYPE(
 _METHODS: list[_MethodDef] = []
 
 
-def direct(plan: Plan, reuses: bool | None = None) -> Callable[[list[Any]], list[Any]] | None:
+def native_call(
+    plan: CallPlan, reuses: bool | None = None
+) -> Callable[[list[Any]], list[Any]] | None:
     """The function that runs a program; None where it cannot be had.
 
     `reuses`: whether arrays of inputs and of earlier results are used again; None: where that can
@@ -167,7 +169,7 @@ def _request() -> Request | None:
     found = places()
     if found is None or sys.platform == "win32":
         return None
-    return f"direct {found}".encode(), lambda: Code(call_text(found), EXPORTS, brief=True)
+    return f"native call {found}".encode(), lambda: Code(call_text(found), EXPORTS, brief=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,7 @@ def _tried(inputs: int, result: Result) -> tuple[Callable[[list[Any]], list[Any]
     def failed(status: int, _inputs: list[Any]) -> Any:
         raise InternalError(f"a call that does nothing gives {status}")
 
-    call = direct(Plan(ready.nothing, 0, inputs, [result], failed), reuses=True)
+    call = native_call(CallPlan(ready.nothing, 0, inputs, [result], failed), reuses=True)
     memory, owner = room(table_bytes(inputs, 1))
     lend(call, memory)
     assert call is not None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from weft.capture.watch import deep, library, operators, showing, stores
-from weft.capture.watch.deep import Calls
+from weft.capture.watch import guard_recursively, library, operators, printing, stores
 from weft.capture.watch.effects import TextPart, TextParts
+from weft.capture.watch.guard_recursively import Calls
 from weft.capture.watch.values import CONTAINERS
 from weft.core.tensor import Tensor
 
@@ -87,15 +87,15 @@ class Handing:
         """One value of an f-string: its text, or what to make the text of at each call."""
         if isinstance(value, TextParts):
             value = str(value)
-        if showing.shows_tensors(value):
+        if printing.shows_tensors(value):
             self.deep(value, "format", calls=False)
             return TextPart(value, conversion, spec)
         if conversion == ord("r") or conversion == ord("a"):
-            value = showing.text_of(self._whole, value, "__repr__", repr)
+            value = printing.text_of(self._whole, value, "__repr__", repr)
             value = ascii(value)[1:-1] if conversion == ord("a") and not value.isascii() else value
         elif conversion == ord("s"):
-            value = showing.text_of(self._whole, value, "__str__", str)
-        return showing.formatted(self._whole, value, spec)
+            value = printing.text_of(self._whole, value, "__str__", str)
+        return printing.formatted(self._whole, value, spec)
 
     def joined(self, *parts: Any) -> str:
         return "".join(part.text() if isinstance(part, TextPart) else part for part in parts)
@@ -134,7 +134,7 @@ class Handing:
 
     def deep(self, value: Any, user: str, calls: Calls = True) -> list[Known]:
         """All of a value is read by code that is not followed."""
-        return deep.read(self._whole, value, user, calls)
+        return guard_recursively.read(self._whole, value, user, calls)
 
     def deep_all(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], user: str, calls: Calls = True
