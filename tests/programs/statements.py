@@ -53,6 +53,70 @@ def try_finally(x):
     return x * len(log)
 
 
+def return_out_of_with(x):
+    """What the block binds after the jump is used after the block."""
+    with weft.enable_grad(), weft.enable_grad():
+        if x.sum() < 1:
+            return x
+        b = x * 0.7
+    return b * b
+
+
+def return_out_of_try(x):
+    try:
+        if x.sum() < 1:
+            return x
+        b = x * 0.7
+    finally:
+        c = x * 3
+    return b * c
+
+
+def break_out_of_with(x):
+    total = x * 0
+    for _ in range(4):
+        with weft.enable_grad():
+            if x.sum() < 1:
+                break
+            b = x * 0.7
+        total = total + b
+        x = x * b
+    return total
+
+
+def continue_out_of_try(x):
+    total = x.sum() * 0
+    for y in x:
+        try:
+            if y < 1:
+                continue
+            b = y * y
+        except ValueError:
+            b = c = y
+        else:
+            c = b + 1
+        total = total + b * c
+    return total
+
+
+def jumps_out_of_nested_blocks(x):
+    total = x.sum() * 0
+    while total < 5:
+        try:
+            with weft.enable_grad():
+                if x.sum() < 1:
+                    break
+                b = x.sum() * 0.7
+            if b > 20:
+                return b
+            d = b * 2
+        finally:
+            c = x.sum() + 1
+        x = x * 0.9
+        total = total + b * c + d
+    return total
+
+
 def try_except(x, i):
     """An error of a Python value, caught."""
     table = {"a": 2.0, "b": 3.0}
@@ -291,5 +355,15 @@ PROGRAMS = [
         defined_in_loop,
         [(f64(1.0), 2), (f64(1.0), 0)],
         raises={1: UnboundLocalError},
+    ),
+    *(
+        Program(name, f, [(f64([0.9, 1.6]),), (f64([0.2, 0.3]),), (f64([3.0, -0.5]),)])
+        for name, f in {
+            "return out of with": return_out_of_with,
+            "return out of try": return_out_of_try,
+            "break out of with": break_out_of_with,
+            "continue out of try": continue_out_of_try,
+            "jumps out of nested blocks": jumps_out_of_nested_blocks,
+        }.items()
     ),
 ]

@@ -27,8 +27,8 @@ DEFERRED = (*(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorEx
 class Facts:
     """What is known of one function.
 
-    live    for each `if`, `match` and loop: names that may be read after it; of a loop, where its
-            iterations end, and not yet its `else`
+    live    for each `if`, `match`, `with`, `try` and loop: names that may be read after it; of a
+            loop, where its iterations end, and not yet its `else`
     head    for each loop: names that may be read at the start of an iteration
     past    for each loop: names that may be read after it and its `else`
     sure    reads of names that have a value for certain
@@ -180,10 +180,12 @@ class _Liveness:
         return ways.continued
 
     def on_With(self, node: ast.With, after: Names, ways: _Ways) -> Names:
+        self.note(node, after)
         inside = self.block(node.body, after, ways)
         return inside | reads(*(part for item in node.items for part in children(item)))
 
     def on_Try(self, node: Any, after: Names, ways: _Ways) -> Names:
+        self.note(node, after)
         last = self.block(node.finalbody, after, ways)
         if node.finalbody:  # jumps go through it
             passing = self.block(node.finalbody, NONE, ways)

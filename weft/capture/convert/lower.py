@@ -153,23 +153,15 @@ class Lowering:
         elif isinstance(node, (ast.While, ast.For)):
             return self.loop(node, flags)
         elif isinstance(node, ast.With):
-            node.body = self.block(node.body, self._later(node, after) | skipped, flags)
+            node.body = self.block(node.body, self.facts.live[node] | (after or NONE), flags)
         elif isinstance(node, (ast.Try, getattr(ast, "TryStar", ast.Try))):
-            self.guarded(node, self._later(node, after) | skipped, flags)  # type: ignore[arg-type]
+            later = self.facts.live[node] | (after or NONE) | reads(node)
+            self.guarded(node, later, flags)  # type: ignore[arg-type]
         elif isinstance(node, ast.Match):
             live = self._where_jumps_lead(node, self.facts.live[node])
             for case in node.cases:
                 case.body = self.block(case.body, live, flags)
         return [node]
-
-    def _later(self, node: ast.stmt, after: Names | None) -> Names:
-        # Not worked out for these: everything that is read anywhere in the function.
-        return self.everything if after is None else after | reads(node)
-
-    @property
-    def everything(self) -> Names:
-        facts = self.facts
-        return frozenset().union(*facts.live.values(), *facts.head.values(), *facts.past.values())
 
     def guarded(self, node: ast.Try, after: Names, flags: Flags) -> None:
         if escaping(node.finalbody) & {BREAK, CONTINUE, RETURN}:
