@@ -31,8 +31,8 @@ lint: $(VENV)/.weft-test
 
 checked: $(VENV)/.weft-test
 	WEFT_CHECK=1 WEFT_TEST_ALL=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto \
-	  tests/test_check_mode.py tests/test_native_views.py tests/test_native_compositions.py \
-	  tests/test_control_flow_table.py
+	  tests/runtime/test_check_mode.py tests/runtime/test_native_views.py tests/runtime/test_native_compositions.py \
+	  tests/capture/test_control_flow_table.py
 
 bench: $(VENV)/.weft-bench
 	$(BIN)/python benchmarks/import_time.py

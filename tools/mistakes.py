@@ -274,9 +274,10 @@ def named_lines(error: BaseException) -> Iterator[int]:
 
 HEAD = """# What Weft says to mistakes
 
-Made by `make generate` from [tools/mistakes.py](../tools/mistakes.py); `tests/test_mistakes.py`
-holds that eagerly, interpreted and as machine code the traceback ends on the same line of the
-user's code (the one below that is marked), and that errors of Weft's own name it in their text.
+Made by `make generate` from [tools/mistakes.py](../tools/mistakes.py).
+`tests/project/test_mistakes.py` holds that, eagerly, interpreted and as machine code,
+the traceback ends on the same line of the user's code (marked below), and that
+errors of Weft's own name it in their text.
 
 A compiled function does not run the user's lines when it goes wrong in its graph. Its traceback
 goes through them all the same: the function that was compiled, what it called, the line of the op.

@@ -1,4 +1,4 @@
-"""The derivative of every card, on the rows of `tests/samples`.
+"""The derivative of every card, on the rows of `support/samples`.
 
 - first and second order against finite differences, in float64 and complex128;
 - rules on raw arrays give what the same rules on tensors give;

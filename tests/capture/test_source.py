@@ -1,7 +1,7 @@
 """Source capture: plain Python control flow on tensors, eager = traced = one graph.
 
 Here are the constructs of `source_constructs.py` one by one, and what the graph looks like.
-`tests/programs` has whole programs, `test_source_errors.py` what is refused.
+`support/programs` has whole programs, `test_source_errors.py` what is refused.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 import weft
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "control_flow.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "control_flow.md"
 ROWS: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {}
 #: Rows of which traced code makes so many paths that tracing them shows nothing more.
 UP, DOWN, LARGE = [0.5, 1.5], [-0.5, -1.5], [30.0, 40.0]

@@ -1,8 +1,8 @@
 """The table of views into consumers: which calls there are, which views, and around what.
 
-The calls are those that the sample rows of `tests/samples` and `tests/nn_samples` make, forward and
-backward, one card at a time: a card that has a row is in this table without an edit. Functions
-which the schedule matches as a whole (attention, norms) are in it as functions, too.
+The calls are those that the sample rows of `support/samples` and `support/nn_samples` make,
+forward and backward, one card at a time: a card that has a row is in this table without an edit.
+Functions which the schedule matches as a whole (attention, norms) are in it as functions, too.
 """
 
 from __future__ import annotations

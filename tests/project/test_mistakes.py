@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
-
 import mistakes
+import pytest
 from mistakes import MISTAKES, marked_line, named_lines, said
 
 import weft

@@ -10,8 +10,8 @@ A test says how PyTorch does the work, and gets its numbers back:
 
     want = figures("softplus", work)
 
-`WEFT_STORE_FIGURES=1 pytest` (with torch installed) writes the figures anew, to tests/figures, one
-file per name. The numbers are small: keep them to a few kilobytes each.
+`WEFT_STORE_FIGURES=1 pytest` (with torch installed) writes the figures anew, to
+tests/support/figures, one file per name. The numbers are small: keep them to a few kilobytes each.
 """
 
 from __future__ import annotations

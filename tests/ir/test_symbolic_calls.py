@@ -1,6 +1,6 @@
 """Indexing, convolutions, layers and random numbers with sizes that are not known.
 
-What the tables in `tests/samples` do not hold; and each op's type rule is reached by one of all.
+What the tables in `support/samples` do not hold; and each op's type rule is reached by one of all.
 """
 
 from __future__ import annotations

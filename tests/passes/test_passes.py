@@ -22,7 +22,7 @@ from weft.ir.types import TOKEN, TensorType
 from weft.passes import DropStopGradient, Notes, Pass, graph_pass, optimize, register, unregister
 from weft.passes.pipeline import DEFAULT, MOST_ROUNDS, passes, timings
 
-FOLDER = Path(__file__).parent / "passes"
+FOLDER = Path(__file__).parent / "texts"
 BY_NAME: dict[str, Pass] = {step.name: step for step in (*DEFAULT, DropStopGradient())}
 
 

@@ -1,4 +1,4 @@
-"""Every op on every dtype and shape, against NumPy, from the tables in `tests/samples`."""
+"""Every op on every dtype and shape, against NumPy, from the tables in `support/samples`."""
 
 from __future__ import annotations
 

@@ -10,13 +10,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", str(ROOT / "tests" / "run_docs.py"), *arguments]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        str(ROOT / "tests" / "support" / "run_docs.py"),
+        *arguments,
+    ]
     as_users = {key: value for key, value in os.environ.items() if key != "WEFT_BACKEND"}
     return subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, check=False, env=as_users

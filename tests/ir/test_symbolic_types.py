@@ -1,6 +1,6 @@
 """Type rules, public functions and derivatives with sizes that are not known.
 
-Every function of the tables in `tests/samples` is called with sizes replaced by symbolic ones, in
+Every function of the tables in `support/samples` is called with sizes replaced by symbolic ones, in
 several ways: each size alone, and all of them. Where the result cannot be said symbolically it is a
 clear ShapeError, and the function stands in a table here with the reason.
 """

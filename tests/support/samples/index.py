@@ -1,4 +1,4 @@
-"""Rows of indexing by function, sorting and sets. x[…] itself is in tests/test_indexing.py."""
+"""Rows of indexing by function, sorting and sets. x[…] itself is in tests/ops/test_indexing.py."""
 
 from __future__ import annotations
 

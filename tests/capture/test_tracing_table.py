@@ -14,7 +14,7 @@ import pytest
 import weft
 from weft.capture.trace.traced import CaptureWarning
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "tracing.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tracing.md"
 PROGRAMS: dict[str, Callable[[Callable[..., Any]], Any]] = {}
 
 

@@ -1,4 +1,4 @@
-"""Each layer, loss and activation beside PyTorch's, from the tables in `tests/nn_samples`."""
+"""Each layer, loss and activation beside PyTorch's, from the tables in `support/nn_samples`."""
 
 from __future__ import annotations
 

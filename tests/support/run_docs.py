@@ -1,4 +1,4 @@
-"""Runs the examples of documents and docstrings; `tests/test_docs.py` starts it.
+"""Runs the examples of documents and docstrings; `tests/project/test_docs.py` starts it.
 
 It runs in a process of its own, as a reader would: examples register ops, devices and dtypes, and
 none of that is to be seen by other tests.

@@ -7,18 +7,15 @@ import copy
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
+import generate
 import ml_dtypes
 import numpy as np
 import pytest
 
 import weft
 from weft.base.dtypes import DTYPES
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-import generate
 
 STANDARD = [d for d in DTYPES.values() if not d.name.startswith("float8")]
 

@@ -17,7 +17,7 @@ from weft.cli import main
 from weft.inspect import doctor, tour
 from weft.inspect.tour import STEPS, Step, TourError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 # --- the tour ----------------------------------------------------------------------------------
