@@ -182,3 +182,48 @@ def test_second_gradient(program: Program) -> None:
         expected = weft.grad(squared)(tensor(x)).numpy()
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
     assert len(compiled.recordings) == 1
+
+
+# --- whose history a result has ------------------------------------------------------------------
+
+ONE = tensor(1.0)
+#: Derivatives by a point that is a constant, of a function that holds values of those around.
+AT_A_CONSTANT: dict[str, Callable[[Any, Any], Any]] = {
+    "grad": lambda f, y: weft.grad(f)(y),
+    "value_and_grad": lambda f, y: weft.value_and_grad(f)(y)[0],
+    "vjp": lambda f, y: weft.vjp(f, y)[1](ONE)[0],
+    "jvp": lambda f, y: weft.jvp(f, (y,), (ONE,))[1],
+    "jacobian": lambda f, y: weft.jacobian(f)(y),
+    "hessian": lambda f, y: weft.hessian(f)(y),
+    "grad of grad": lambda f, y: weft.grad(weft.grad(f))(y),
+    "vmap of grad": lambda f, y: weft.vmap(weft.grad(f))(weft.stack([y, y])).sum(),
+    "grad in a loop": lambda f, y: [weft.grad(f)(y + k) for k in weft.arange(2)][-1],
+}
+AROUND: dict[str, Callable[[Any, Any], Any]] = {
+    "value_and_grad": lambda f, v: weft.value_and_grad(f)(v),
+    "vjp": lambda f, v: (lambda out, pull: (out, pull(ONE)))(*weft.vjp(f, v)),
+    "jvp": lambda f, v: weft.jvp(f, (v,), (weft.ones_like(v),)),
+    "jacobian": lambda f, v: weft.jacobian(f)(v),
+    "jacrev": lambda f, v: weft.jacrev(f)(v),
+    "hessian": lambda f, v: weft.hessian(f)(v),
+}
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("outer", AROUND)
+def test_results_have_the_history_of_arguments_only(outer: str, captured: bool) -> None:
+    """The arguments of an inner transform that has ended are no leaves for those outside."""
+    for inner, derivative in AT_A_CONSTANT.items():
+
+        def program(v: Any, derivative: Any = derivative) -> Any:
+            def f(v: Any) -> Any:
+                b = (v**3).sum()
+                return derivative(lambda t: weft.sin(t) * b, tensor(0.5))
+
+            return AROUND[outer](f, v)
+
+        run = weft.compile(program) if captured else program
+        for wanted in (False, True):
+            v = weft.tensor([1.0, 2.0], dtype=weft.float64, requires_grad=wanted)
+            results, _ = weft.tree_flatten(run(v))
+            assert [r.requires_grad for r in results] == [wanted] * len(results), inner

@@ -22,15 +22,19 @@ __all__: list[str] = []
 
 
 class Primal(Node):
-    """Stands for one argument of one call of a transform."""
+    """Stands for one argument of one call of a transform.
 
-    __slots__ = ()
+    ended   the call is over: nobody can ask for a gradient by it any more, except the call itself
+    """
+
+    __slots__ = ("ended",)
 
     def __init__(self, shape: Shape, behind: Node | None) -> None:
         self.shape = shape
         self.edges = () if behind is None else (behind,)
         self.number = next(count)
         self.extra = None
+        self.ended = False
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
@@ -63,7 +67,10 @@ def seed(like: Tensor) -> Tensor:
 
 
 class Outside:
-    """Tells which histories lead to more than some nodes: to a leaf, or to what is behind them."""
+    """Tells which histories lead to more than some nodes: to a leaf, or to what is behind them.
+
+    The arguments of inner calls that have ended are dead ends.
+    """
 
     def __init__(self, own: Iterable[Node]) -> None:
         self._own = set(own)
@@ -79,7 +86,7 @@ class Outside:
             seen.add(node)
             if node.edges:
                 stack.extend([edge for edge in node.edges if edge is not None])
-            elif node not in self._own:
+            elif node not in self._own and not (isinstance(node, Primal) and node.ended):
                 return True
         self._inside |= seen
         return False

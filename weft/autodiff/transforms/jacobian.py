@@ -181,6 +181,7 @@ class _Derivatives:
         else:
             leaves, spec = tensors_of(tuple(run.trees), op, "primals")
             self.linear = Linearized(fn, leaves, spec, op, aux)
+            run.end()
             self.outputs, self.out_spec = self.linear.outputs, self.linear.spec
             found = self.linear.aux
         self.aux = run.out_tree(found)

@@ -12,7 +12,7 @@ from typing import Any
 from weft.autodiff import engine
 from weft.autodiff.api import _start
 from weft.autodiff.node import Node, as_array
-from weft.autodiff.transforms.history import Outside, primal, twin
+from weft.autodiff.transforms.history import Outside, Primal, primal, twin
 from weft.autodiff.transforms.levels import level_active
 from weft.autodiff.transforms.trees import (
     FLOATS,
@@ -72,12 +72,20 @@ class Run:
             self.primals += map(twin, given)  # the function may write to its arguments
             self.specs.append(spec)
             self.trees.append(tree_unflatten(spec, given))
-        self.own: list[Node] = [p._node for p in self.primals if isinstance(p._node, Node)]
+        self.own: list[Primal] = [p._node for p in self.primals if isinstance(p._node, Primal)]
         self.outside = Outside(self.own)
 
     def call(self, function: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        with enable_grad():
-            return function(*args, **kwargs)
+        try:
+            with enable_grad():
+                return function(*args, **kwargs)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """The function has run: from here on only this run asks for gradients by its arguments."""
+        for node in self.own:
+            node.ended = True
 
     def out(self, tensor: Tensor) -> Tensor:
         """A tensor of the run for those outside."""
