@@ -288,6 +288,27 @@ def folds_are_sound(graph: dict[str, Any]) -> None:
         assert all(fold["parent"] < i for i, fold in enumerate(folding["folds"]))
         drawn = children[-1] + sum(children[fold] - 1 for fold in folding["open"])
         assert drawn <= 64
+        places_are_sound(graph, folding)
+
+
+def places_are_sound(graph: dict[str, Any], folding: dict[str, Any]) -> None:
+    """Every box has a place in its fold; the pieces of an edge lead from its start to its end."""
+    places = [{box[0] for box in layout["boxes"]} for layout in folding["layouts"]]
+    for i, fold in enumerate(folding["folds"]):
+        assert f"f{i}" in places[fold["parent"] + 1]
+    for i, fold in enumerate(folding["of"]):
+        assert (f"i{i}" in places[fold + 1]) != (
+            graph["items"][i].get("hidden") and graph["items"][i]["kind"] != "constant"
+        )
+    for (start, end, _), path in zip(graph["edges"], folding["paths"], strict=True):
+        pieces = [
+            [
+                folding["layouts"][fold + 1]["boxes"][box][0]
+                for box in folding["layouts"][fold + 1]["pieces"][number][:2]
+            ]
+            for fold, number in zip(path[::2], path[1::2], strict=True)
+        ]
+        assert not pieces or (pieces[0][0], pieces[-1][1]) == (f"i{start}", f"i{end}")
 
 
 def test_large_graphs_open_folded() -> None:
@@ -378,8 +399,8 @@ def test_layout_overlaps_nothing() -> None:
     edges = [(("item", a), ("item", b)) for a, b in pairs]
     layout = layered(sizes, edges)
     for a, b in edges:
-        assert layout.centers[a][1] < layout.centers[b][1]
-    boxes = [(*layout.centers[key], *size) for key, size in sizes.items()]
+        assert layout.center(a)[1] < layout.center(b)[1]
+    boxes = [(*layout.center(key), *size) for key, size in sizes.items()]
     for i, (x, y, w, h) in enumerate(boxes):
         for x2, y2, w2, h2 in boxes[:i]:
             assert abs(x - x2) >= (w + w2) / 2 or abs(y - y2) >= (h + h2) / 2
@@ -468,6 +489,27 @@ def test_folds_and_unfolds(window: Browser, tmp_path: Path) -> None:
     assert boxes(window) == folded
     window.click("#open-all")
     assert boxes(window) > folded
+    assert window.complaints() == []
+
+
+OVERLAPS = """
+const list = [...weft.boxes().values()].filter(b => !b.cluster), found = [];
+list.forEach((a, i) => list.slice(0, i).forEach(b => {
+  if (2 * Math.abs(a.x - b.x) < a.width + b.width && 2 * Math.abs(a.y - b.y) < a.height + b.height)
+    found.push(a.key + " and " + b.key);
+}));
+return found
+"""
+
+
+@needs_browser
+def test_nothing_overlaps_whatever_is_open(window: Browser, tmp_path: Path) -> None:
+    opened(window, weft.view(compiled_step()), tmp_path)
+    for action in ("", "weft.openAll()", "document.getElementById('constants').click()"):
+        before = boxes(window)
+        window.run(action)
+        assert boxes(window) > before or not action
+        assert window.run(OVERLAPS) == []
     assert window.complaints() == []
 
 

@@ -1,4 +1,4 @@
-"""A layered layout for pictures made without a browser (the page itself lays out with dagre).
+"""A layered layout of boxes that edges join.
 
 Boxes go into layers, each below all that lead to it; long edges get a place to bend in each layer
 they cross; a few sweeps put each box near its neighbours; then each layer is spread out so that
@@ -10,152 +10,201 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from weft.inspect.view.pieces import Key
 
-__all__ = ["Layout", "layered"]
+__all__ = ["Layout", "Point", "Size", "layered"]
 
-GAP_X, GAP_Y, BEND = 26.0, 38.0, 10.0
-SWEEPS = 6
+GAP_X, GAP_Y, BEND = 26.0, 38.0, 18.0
+SWEEPS = 4
 
 Size = tuple[float, float]
 Point = tuple[float, float]
 
 
+@dataclass(eq=False)
 class Layout:
     """
-    sizes     of the boxes
-    centers   of the boxes
-    bends     of each edge: the points between its ends
-    size      of the whole
+    sizes    of the boxes
+    x        of the middle of each box
+    layer    of each box, counted from the top
+    bends    the x of each edge in the layers between its ends, from its start to its end
+    bands    where each layer begins and ends
+    size     of the whole
     """
 
-    def __init__(self, sizes: Mapping[Key, Size]) -> None:
-        self.sizes = sizes
-        self.centers: dict[Key, Point] = {}
-        self.bends: dict[tuple[Key, Key], list[Point]] = {}
-        self.size: Size = 0.0, 0.0
+    sizes: Mapping[Key, Size]
+    x: Mapping[Key, float] = field(default_factory=dict)
+    layer: Mapping[Key, int] = field(default_factory=dict)
+    bends: Mapping[tuple[Key, Key], list[float]] = field(default_factory=dict)
+    bands: Sequence[tuple[float, float]] = ()
+    size: Size = (0.0, 0.0)
+
+    def center(self, key: Key) -> Point:
+        """The middle of a box: that of its layer."""
+        return self.x[key], sum(self.bands[self.layer[key]]) / 2
+
+    def points(self, start: Key, end: Key) -> list[Point]:
+        """Where an edge bends. It is straight in a layer, so that it crosses no tall box there."""
+        first, last = self.layer[start], self.layer[end]
+        step, down = (1, 1) if first < last else (-1, 0)
+        found = [(self.x[start], self.bands[first][down])]
+        for layer, x in zip(range(first + step, last, step), self.bends[start, end], strict=True):
+            found += [(x, self.bands[layer][1 - down]), (x, self.bands[layer][down])]
+        return [*found, (self.x[end], self.bands[last][1 - down])]
 
 
 def layered(sizes: Mapping[Key, Size], edges: Sequence[tuple[Key, Key]]) -> Layout:
     """Where boxes of these sizes stand, so that edges lead downwards.
 
-    Ports, which come in at the top and go out at the bottom, are above and below all boxes.
+    Ports, which come in at the top and go out at the bottom, are above and below all boxes. Boxes
+    of no size take no room.
     """
-    made = Layout(sizes)
     if not sizes:
-        return made
+        return Layout(sizes)
     keys = list(sizes)
     number = {key: i for i, key in enumerate(keys)}
-    # Boxes come in an order in which they can run: an edge against it closes a cycle.
-    forward = [_downwards(number[a], number[b], a, b) for a, b in edges]
-    rank = _ranks(keys, forward)
-    boxes = [sizes[key] for key in keys]
-    chains: list[list[int]] = []
-    links: list[tuple[int, int]] = []
-    for start, end in forward:
-        chain = [start]
-        for level in range(rank[start] + 1, rank[end]):
-            boxes.append((BEND, 0.0))
-            rank.append(level)
-            chain.append(len(boxes) - 1)
-        chain.append(end)
-        chains.append(chain)
-        links += itertools.pairwise(chain)
+    joined = tuple([(number[a], number[b]) for a, b in edges])
+    placed = _placed(tuple([key[0] for key in keys]), tuple(sizes.values()), joined)
+    return Layout(
+        sizes,
+        dict(zip(keys, placed.x, strict=False)),
+        dict(zip(keys, placed.layers, strict=True)),
+        {
+            edge: [placed.x[i] for i in bends]
+            for edge, bends in zip(edges, placed.bends, strict=True)
+        },
+        placed.bands,
+        placed.size,
+    )
+
+
+class _Placed(NamedTuple):
+    """`bends` are numbers in `x`, behind those of the boxes."""
+
+    x: list[float]
+    layers: list[int]
+    bends: list[range]
+    bands: list[tuple[float, float]]
+    size: Size
+
+
+@lru_cache(1024)  # the layers of a model look the same, one after the other
+def _placed(
+    kinds: tuple[str, ...], sizes: tuple[Size, ...], edges: tuple[tuple[int, int], ...]
+) -> _Placed:
+    forward = [_downwards(kinds, start, end) for start, end in edges]
+    rank = _ranks(kinds, sizes, forward)
+    widths = [size[0] + GAP_X if size[0] else BEND for size in sizes]
     layers: list[list[int]] = [[] for _ in range(max(rank) + 1)]
     for box, level in enumerate(rank):
         layers[level].append(box)
-    above: list[list[int]] = [[] for _ in boxes]
-    below: list[list[int]] = [[] for _ in boxes]
-    for start, end in links:
-        below[start].append(end)
-        above[end].append(start)
-    x = _columns(layers, above, below, boxes)
-    left = min(x[box] - boxes[box][0] / 2 for box in range(len(boxes)))
-    y: dict[int, float] = {}
-    band: dict[int, tuple[float, float]] = {}  # where the layer of a box begins and ends
+    above: list[list[int]] = [[] for _ in sizes]
+    below: list[list[int]] = [[] for _ in sizes]
+    chains: list[range] = []
+    for start, end in forward:
+        chain = range(len(widths), len(widths) + rank[end] - rank[start] - 1)
+        for level, bend in enumerate(chain, rank[start] + 1):
+            widths.append(BEND)
+            layers[level].append(bend)
+            above.append([])
+            below.append([])
+        for a, b in itertools.pairwise([start, *chain, end]):
+            below[a].append(b)
+            above[b].append(a)
+        chains.append(chain)
+    bands: list[tuple[float, float]] = []
     top = 0.0
     for layer in layers:
-        height = max((boxes[box][1] for box in layer), default=0.0)
-        for box in layer:
-            y[box] = top + height / 2
-            band[box] = top, top + height
+        height = max((sizes[box][1] for box in layer if box < len(sizes)), default=0.0)
+        bands.append((top, top + height))
         top += height + (GAP_Y if height else GAP_Y / 2)  # a layer of ports is no layer of boxes
-    points = [(x[box] - left, y[box]) for box in range(len(boxes))]
-    width = max(points[box][0] + boxes[box][0] / 2 for box in range(len(boxes)))
-    for edge, chain, (start, _) in zip(edges, chains, forward, strict=True):
-        # Straight through a layer, and bent between layers: so no edge crosses a tall box.
-        inner = [(points[chain[0]][0], band[chain[0]][1])]
-        inner += [(points[box][0], side) for box in chain[1:-1] for side in band[box]]
-        inner.append((points[chain[-1]][0], band[chain[-1]][0]))
-        made.bends[edge] = inner if start == number[edge[0]] else inner[::-1]
-    made.centers = dict(zip(keys, points, strict=False))
-    made.size = width, top - GAP_Y
-    return made
+    x = _columns(layers, above, below, widths)
+    left = min([*x, *(x[box] - width / 2 for box, (width, _) in enumerate(sizes))])
+    right = max([*x, *(x[box] + width / 2 for box, (width, _) in enumerate(sizes))])
+    bends = [
+        c if way == edge else c[::-1] for c, way, edge in zip(chains, forward, edges, strict=True)
+    ]
+    return _Placed([at - left for at in x], rank, bends, bands, (right - left, bands[-1][1]))
 
 
-def _downwards(start: int, end: int, a: Key, b: Key) -> tuple[int, int]:
-    against = start > end and a[0] != "in" and b[0] != "out"
+def _downwards(kinds: Sequence[str], start: int, end: int) -> tuple[int, int]:
+    """Boxes come in an order in which they can run: an edge against it closes a cycle."""
+    against = start > end and kinds[start] != "in" and kinds[end] != "out"
     return (end, start) if against else (start, end)
 
 
-def _ranks(keys: Sequence[Key], edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The layer of each box: one below the last that leads to it."""
-    ports = any(key[0] == "in" for key in keys)
-    rank = [1 if ports and key[0] != "in" else 0 for key in keys]
+def _ranks(
+    kinds: Sequence[str], sizes: Sequence[Size], edges: Sequence[tuple[int, int]]
+) -> list[int]:
+    """The layer of each box: one below the last that leads to it.
+
+    What begins a chain stands right above its first user, not at the very top, and so does what
+    has no size, which moves nothing else.
+    """
+    rank = [1 if "in" in kinds and kind != "in" else 0 for kind in kinds]
     after: dict[int, list[int]] = defaultdict(list)
     for start, end in edges:
         after[start].append(end)
-    order = sorted(range(len(keys)), key=lambda i: (keys[i][0] != "in", i))
-    for start in order:
-        for end in after[start]:
+    unseen = {i for i, kind in enumerate(kinds) if kind == "item" and not sizes[i][0]}
+    for start in sorted(range(len(kinds)), key=lambda i: (kinds[i] != "in", i)):
+        for end in after[start] if start not in unseen else ():
             rank[end] = max(rank[end], rank[start] + 1)
-    # What begins a chain stands right above its first user, not at the very top.
-    ends = {end for _, end in edges}
-    for start in range(len(keys)):
-        if start not in ends and after[start] and keys[start][0] != "in":
-            rank[start] = max(rank[start], min(rank[end] for end in after[start]) - 1)
-    last = max(rank[i] for i, key in enumerate(keys) if key[0] != "out") + 1
-    return [last if key[0] == "out" else r for key, r in zip(keys, rank, strict=True)]
+    ends = {end for start, end in edges if start not in unseen}
+    for start in sorted(range(len(kinds)), key=lambda i: i in unseen):
+        if start not in ends and after[start] and kinds[start] != "in":
+            first = min(rank[end] for end in after[start]) - 1
+            rank[start] = first if start in unseen else max(rank[start], first)
+    last = max((r for r, kind in zip(rank, kinds, strict=True) if kind != "out"), default=0) + 1
+    rank = [last if kind == "out" else r for r, kind in zip(rank, kinds, strict=True)]
+    return [r - min(rank) for r in rank]
 
 
 def _columns(
-    layers: list[list[int]], above: list[list[int]], below: list[list[int]], sizes: Sequence[Size]
+    layers: list[list[int]],
+    above: list[list[int]],
+    below: list[list[int]],
+    widths: Sequence[float],
 ) -> list[float]:
     """The x of each box: sweeps down and up by the mean of the neighbours."""
-    x = [0.0] * len(sizes)
+    x = [0.0] * len(widths)
     for layer in layers:
-        _spread(layer, [float(i) for i in range(len(layer))], x, sizes)
+        _spread(layer, [float(i) for i in range(len(layer))], x, widths)
     for sweep in range(2 * SWEEPS):
         down = sweep % 2 == 0
         near = above if down else below
         for layer in layers if down else layers[::-1]:
             wished = [
-                sum(x[other] for other in near[box]) / len(near[box]) if near[box] else x[box]
+                sum([x[other] for other in near[box]]) / len(near[box]) if near[box] else x[box]
                 for box in layer
             ]
-            order = sorted(range(len(layer)), key=lambda i: wished[i])
+            if len(layer) == 1:
+                x[layer[0]] = wished[0]
+                continue
+            order = sorted(range(len(layer)), key=wished.__getitem__)
             layer[:] = [layer[i] for i in order]
-            _spread(layer, [wished[i] for i in order], x, sizes)
+            _spread(layer, [wished[i] for i in order], x, widths)
     return x
 
 
-def _spread(layer: list[int], wished: list[float], x: list[float], sizes: Sequence[Size]) -> None:
+def _spread(layer: list[int], wished: list[float], x: list[float], widths: Sequence[float]) -> None:
     """As near to the wished places as can be, in this order, without overlapping.
 
     Boxes that would overlap form a block, which stands where its members wish on average.
     """
-    blocks: list[tuple[float, int, float, list[tuple[int, float]]]] = []  # place, count, width, …
+    blocks: list[tuple[float, int, float, list[int]]] = []  # place, count, width, members
     for box, wish in zip(layer, wished, strict=True):
-        width = sizes[box][0] + GAP_X
-        block = (wish - width / 2, 1, width, [(box, 0.0)])
-        while blocks and blocks[-1][0] + blocks[-1][2] > block[0]:
-            place, count, wide, members = blocks.pop()
-            total = count + block[1]
-            start = (place * count + (block[0] - wide) * block[1]) / total
-            moved = [(inner, offset + wide) for inner, offset in block[3]]
-            block = (start, total, wide + block[2], members + moved)
-        blocks.append(block)
+        width = widths[box]
+        place, count, members = wish - width / 2, 1, [box]
+        while blocks and blocks[-1][0] + blocks[-1][2] > place:
+            left, before, wide, others = blocks.pop()
+            place = (left * before + (place - wide) * count) / (before + count)
+            count, width, members = before + count, wide + width, others + members
+        blocks.append((place, count, width, members))
     for place, _, _, members in blocks:
-        for box, offset in members:
-            x[box] = place + offset + (sizes[box][0] + GAP_X) / 2
+        for box in members:
+            x[box] = place + widths[box] / 2
+            place += widths[box]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.autodiff.node import weft_namespace
+from weft.inspect.view.boxes import layouts_json
 from weft.inspect.view.drawing import Drawing, as_json
 from weft.inspect.view.folding import folded_by
 from weft.inspect.view.sources import Sources
@@ -36,7 +37,8 @@ class Page:
         title       of the page
         graphs      for each: name, kind, stage, recording, notes; items; edges, as (from, to,
                     number of the result); and foldings: for each, its name, the folds (kind,
-                    label, role, parent), the fold `of` each item, and those that are open at first
+                    label, role, parent), the fold `of` each item, those that are open at first,
+                    and where boxes stand and edges bend (`layouts` and `paths`)
         locations   (number of the file, line, function, module)
         files       name, path, and parts: (first line, lines)
         docs        what the ops do, by their name
@@ -81,7 +83,6 @@ class Page:
         parts = {
             "TITLE": html.escape(self.title),
             "STYLE": _asset("view.css"),
-            "DAGRE": _asset("dagre.min.js"),
             "DATA": data,
             "SCRIPT": _asset("view.js"),
         }
@@ -124,7 +125,10 @@ def _graph_json(drawing: Drawing, sources: Sources) -> dict[str, Any]:
         "notes": drawing.notes,
         "items": [as_json(item, sources.numbers) for item in drawing.items],
         "edges": [list(edge) for edge in drawing.edges],
-        "foldings": [folded_by(drawing, name).as_json() for name in _folds(drawing)],
+        "foldings": [
+            folding.as_json() | layouts_json(drawing, folding)
+            for folding in (folded_by(drawing, name) for name in _folds(drawing))
+        ],
     }
 
 

@@ -1,5 +1,6 @@
 "use strict";
-/* The page of weft.view: reads the data in the page, lays out with dagre, draws as SVG. */
+/* The page of weft.view: reads the data in the page, and draws it as SVG. Where boxes stand is part of
+   the data (boxes.py); what is opened here pushes the boxes around it apart. */
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
@@ -87,7 +88,6 @@ function load(keep) {
 }
 const isFold = (key) => key[0] === "f";
 const number = (key) => Number(key.slice(1));
-const parentOf = (key) => (isFold(key) ? folding.folds[number(key)].parent : folding.of[number(key)]);
 const isSeen = (i) => !graph.items[i].hidden || (state.constants && graph.items[i].kind === "constant");
 
 /** The items in a fold, or the item itself. */
@@ -167,158 +167,121 @@ function measure(key) {
 
 const HEAD = 28, PAD = 14; // of an open fold: above what is in it, and around it
 
-/** The edges between boxes that are drawn, each with how many values go along it. */
-function drawnLinks(drawn) {
+/** Does a fold show what is in it? */
+function isOpen(fold) {
+  for (; fold >= 0; fold = folding.folds[fold].parent) if (!state.open.has(fold)) return false;
+  return true;
+}
+const isCluster = (key) => isFold(key) && state.open.has(number(key));
+
+/** The edges between boxes that are drawn, each with how many values go along it, and its pieces. */
+function drawnLinks() {
   const found = new Map();
-  for (const [from, to] of graph.edges) {
+  graph.edges.forEach(([from, to], i) => {
     const a = seen(from), b = seen(to);
-    if (a === b || !drawn.has(a) || !drawn.has(b)) continue;
-    // A parameter is drawn where it is first used: lines to its other uses would cross everything.
-    const home = homes[from];
-    const far = graph.items[from].role !== graph.items[to].role;
-    if (home >= 0 && to !== home && (far || graph.items[to].role !== graph.items[home].role)) continue;
-    const id = `${a} ${b}`;
-    const link = found.get(id) || { a, b, count: 0, far: true, way: [] };
+    if (a === b || !folding.paths[i].length || !isSeen(from) || !isSeen(to)) return;
+    const id = `${a} ${b}`, path = folding.paths[i];
+    if (!found.has(id)) {
+      const pieces = path.flatMap((fold, at) => (at % 2 || !isOpen(fold) ? [] : [[fold, path[at + 1]]]));
+      found.set(id, { a, b, count: 0, far: true, pieces });
+    }
+    const link = found.get(id);
     link.count++;
-    link.far = link.far && far;
-    found.set(id, link);
-  }
+    link.far &&= graph.items[from].role !== graph.items[to].role;
+  });
   return [...found.values()];
 }
-/** The folds around a box, from the innermost to the graph itself, which is -1. */
-function around(key) {
-  const found = [];
-  for (let at = parentOf(key); at >= 0; at = folding.folds[at].parent) found.push(at);
-  return [...found, -1];
-}
-/** Cut an edge where it crosses the borders of open folds: each fold is laid out by itself. Where
- *  edges leave or enter a fold it has a port, one for each box beside the fold that they lead to. */
-function cut(link, pieces) {
-  const piece = (fold, from, to) => {
-    if (!pieces.has(fold)) pieces.set(fold, new Map());
-    const id = `${from} ${to}`, list = pieces.get(fold);
-    if (!list.has(id)) list.set(id, { from, to, far: true });
-    list.get(id).far &&= link.far;
-    link.way.push([fold, id]);
-  };
-  const up = around(link.a), down = around(link.b);
-  const shared = up.find((fold) => down.includes(fold));
-  const outer = (key, list) => (list.indexOf(shared) ? `f${list[list.indexOf(shared) - 1]}` : key);
-  const first = outer(link.a, up), last = outer(link.b, down);
-  let child = link.a;
-  for (const fold of up.slice(0, up.indexOf(shared))) {
-    piece(fold, child, `out ${last}`);
-    child = `f${fold}`;
+const GAP_X = 22, GAP_Y = 32, BEND = 16;
+
+/** The sizes of what is in a fold, after those of the folds in it, and so where it all stands. */
+function arrange(fold, plans) {
+  const { boxes: given, pieces } = folding.layouts[fold + 1];
+  const nodes = given.map(([key, x, layer]) => ({ key, x, layer, width: 0, height: 0, room: BEND, ...sizeOf(key, plans) }));
+  const bends = pieces.map(([a, b, list]) => {
+    const step = nodes[a].layer < nodes[b].layer ? 1 : -1;
+    return list.map((x, i) => ({ x, layer: nodes[a].layer + step * (i + 1), width: 0, room: BEND }));
+  });
+  const points = [...nodes, ...bends.flat()].sort((a, b) => a.x - b.x);
+  spread(points);
+  const left = Math.min(...points.map((p) => p.x - p.width / 2)), right = Math.max(...points.map((p) => p.x + p.width / 2));
+  for (const point of points) point.x -= left;
+  const bands = [];
+  for (const { layer, height = 0 } of points) bands[layer] = Math.max(bands[layer] || 0, height);
+  let top = 0, last = 0;
+  for (let i = 0; i < bands.length; i++) {
+    const height = bands[i] || 0;
+    last = top + height;
+    bands[i] = [top, last];
+    top += height + (height ? GAP_Y : GAP_Y / 2);
   }
-  piece(shared, first, last);
-  const inward = down.slice(0, down.indexOf(shared)).reverse();
-  inward.forEach((fold, i) => piece(fold, `in ${first}`, i + 1 < inward.length ? `f${inward[i + 1]}` : link.b));
+  for (const node of nodes) node.y = (bands[node.layer][0] + bands[node.layer][1]) / 2;
+  const plan = { nodes, bends, bands, width: points.length ? right - left : 0, height: last };
+  plans.set(fold, plan);
+  return plan;
 }
-/** Lay out what is in a fold, after the folds in it. */
-function arrange(fold, pieces, plans) {
-  const plan = new dagre.graphlib.Graph();
-  const keys = children.get(fold).map(({ key }) => key).filter((key) => isFold(key) || isSeen(number(key)));
-  plan.setGraph({ rankdir: "TB", nodesep: 18, edgesep: 8, ranksep: 30, ranker: keys.length > 150 ? "longest-path" : "network-simplex" });
-  for (const key of keys) {
-    if (!isFold(key) || !state.open.has(number(key))) {
-      plan.setNode(key, measure(key));
-      continue;
-    }
-    const inner = arrange(number(key), pieces, plans);
+function sizeOf(key, plans) {
+  if (key.includes(" ") || (!isFold(key) && !isSeen(number(key)))) return {}; // a port, or a constant that is not drawn
+  let size = measure(key);
+  if (isCluster(key)) {
+    const inner = arrange(number(key), plans);
     const label = width(`▾ ${short(labelOf(key), 60)}`, `600 12px ${SANS}`) + 24;
-    plan.setNode(key, { width: Math.max(inner.width + 2 * PAD, label), height: inner.height + HEAD + PAD });
+    size = { width: Math.max(inner.width + 2 * PAD, label), height: inner.height + HEAD + PAD };
   }
-  const ports = new Set(), taken = new Set(), used = new Set();
-  for (const { from, to, far } of pieces.get(fold)?.values() || []) {
-    for (const end of [from, to]) {
-      if (end.includes(" ") && !ports.has(end)) plan.setNode(end, { width: 1, height: 1 });
-      if (end.includes(" ")) ports.add(end);
-    }
-    taken.add(to);
-    used.add(from);
-    plan.setEdge(from, to, { weight: far ? 1 : 3, minlen: 1 });
-  }
-  if (ports.size) { // ports stand at the very top and bottom: all else is between two bounds
-    plan.setNode("top", { width: 0, height: 0 });
-    plan.setNode("bottom", { width: 0, height: 0 });
-    for (const port of ports) {
-      if (port.startsWith("in")) plan.setEdge("top", port, { weight: 50, minlen: 1 });
-      else plan.setEdge(port, "bottom", { weight: 50, minlen: 1 });
-    }
-    for (const key of keys) {
-      if (!taken.has(key)) plan.setEdge("top", key, { weight: 0.01, minlen: 1 });
-      if (!used.has(key)) plan.setEdge(key, "bottom", { weight: 0.01, minlen: 1 });
+  return { ...size, room: size.width + GAP_X };
+}
+/** Move points apart, from left to right, so that none overlap in a layer. What stands in one column stays so. */
+function spread(points) {
+  const last = new Map(); // the rightmost point so far of each layer
+  let old = 0, x = 0;
+  for (let i = 0, end; i < points.length; i = end) {
+    for (end = i; end < points.length && points[end].x === points[i].x; end++);
+    const column = points.slice(i, end);
+    [old, x] = [points[i].x, x + points[i].x - old];
+    for (const p of column) if (last.has(p.layer)) x = Math.max(x, last.get(p.layer).x + (last.get(p.layer).room + p.room) / 2);
+    for (const p of column) {
+      p.x = x;
+      last.set(p.layer, p);
     }
   }
-  dagre.layout(plan);
-  // The ports themselves take no room: edges cross the border there.
-  const all = plan.graph(), tops = keys.map((key) => plan.node(key).y - plan.node(key).height / 2);
-  const ends = keys.map((key) => plan.node(key).y + plan.node(key).height / 2);
-  const room = ports.size ? 20 : 0;
-  const top = keys.length ? Math.min(...tops) - room : 0;
-  const height = keys.length ? Math.max(...ends) + room - top : 0;
-  const bands = new Map(); // the height of each rank, by where its middle is
-  for (const key of keys) {
-    const { y, height: tall } = plan.node(key);
-    bands.set(Math.round(y), Math.max(bands.get(Math.round(y)) || 0, tall));
-  }
-  plans.set(fold, { plan, keys, bands, top, width: all.width || 0, height });
-  return plans.get(fold);
 }
 /** Give boxes their places in the whole, from the outermost fold inwards. */
 function settle(fold, x, y, plans) {
-  const found = plans.get(fold);
-  Object.assign(found, { x, y: y - found.top });
-  for (const key of found.keys) {
-    const node = found.plan.node(key);
-    const cluster = isFold(key) && state.open.has(number(key));
-    const box = { key, cluster, ...node, x: node.x + x, y: node.y + found.y };
-    boxes.set(key, box);
-    if (!cluster) continue;
-    const inner = plans.get(number(key));
-    settle(number(key), box.x - inner.width / 2, box.y - box.height / 2 + HEAD, plans);
+  const plan = Object.assign(plans.get(fold), { x, y });
+  for (const node of plan.nodes) {
+    if (!node.width) continue;
+    const box = { ...node, cluster: isCluster(node.key), x: node.x + x, y: node.y + y };
+    boxes.set(node.key, box);
+    if (!box.cluster) continue;
+    const inner = plans.get(number(node.key));
+    settle(number(node.key), box.x - inner.width / 2, box.y - box.height / 2 + HEAD, plans);
   }
 }
-/** Straight through a rank and bent between ranks: so no edge crosses a tall box beside it. */
-function straightened(list, bands) {
-  if (list.length < 3) return list;
-  const found = [];
-  list.forEach((p, i) => {
-    const tall = bands.get(Math.round(p.y)) || 0;
-    const inside = [...bands].find(([y, height]) => height > 60 && Math.abs(p.y - y) < height / 2 - 1);
-    if (i && i < list.length - 1 && tall > 60) found.push({ x: p.x, y: p.y - tall / 2 }, { x: p.x, y: p.y + tall / 2 });
-    else {
-      found.push(p);
-      if (inside && i === 0) found.push({ x: p.x, y: inside[0] + inside[1] / 2 });
-      if (inside && i === list.length - 1) found.splice(-1, 0, { x: p.x, y: inside[0] - inside[1] / 2 });
-    }
-  });
-  return found;
-}
-/** The points of an edge, piece by piece. A port is where the border of its fold is crossed. */
+/** The points of an edge, piece by piece. A port is where the border of its fold is crossed; inside a
+ *  layer an edge is straight, so that it crosses no tall box there. */
 function points(link, plans) {
   const found = [];
-  for (const [fold, id] of link.way) {
-    const { plan, x, y } = plans.get(fold);
-    const [from, to] = id.match(/(?:in |out )?\S+/g);
-    const piece = straightened(plan.edge(from, to).points, plans.get(fold).bands).map((p) => ({ x: p.x + x, y: p.y + y }));
-    const box = fold < 0 ? null : boxes.get(`f${fold}`);
-    for (const p of box ? piece : []) p.y = Math.min(Math.max(p.y, box.y - box.height / 2), box.y + box.height / 2);
-    if (from.startsWith("in")) piece.splice(0, 1, { x: plan.node(from).x + x, y: box.y - box.height / 2 });
-    if (to.startsWith("out")) piece.splice(-1, 1, { x: plan.node(to).x + x, y: box.y + box.height / 2 });
-    // The ends of a piece at an open fold are those of the pieces inside: its ports.
-    if (found.length) piece.shift();
-    if (!to.startsWith("out") && isFold(to) && boxes.get(to).cluster) piece.pop();
+  for (const [fold, at] of link.pieces) {
+    const { nodes, bends, bands, x, y } = plans.get(fold);
+    const [a, b] = folding.layouts[fold + 1].pieces[at].map((i) => nodes[i]);
+    const down = a.layer < b.layer ? 1 : 0;
+    const border = fold < 0 ? null : boxes.get(`f${fold}`);
+    const edge = (node, side) => ({ x: node.x, y: bands[node.layer][side] });
+    const piece = [edge(a, down), ...bends[at].flatMap((bend) => [edge(bend, 1 - down), edge(bend, down)]), edge(b, 1 - down)].map((p) => ({ x: p.x + x, y: p.y + y }));
+    // At an open fold, the edge goes on at a port, wherever that is.
+    if (isCluster(a.key)) piece.shift();
+    if (isCluster(b.key)) piece.pop();
+    if (a.key.startsWith("in ")) found.push({ x: a.x + x, y: border.y - border.height / 2 });
+    else if (!isCluster(a.key)) found.push({ x: a.x + x, y: a.y + y + a.height / 2 });
     found.push(...piece);
+    if (b.key.startsWith("out ")) found.push({ x: b.x + x, y: border.y + border.height / 2 });
+    else if (!isCluster(b.key)) found.push({ x: b.x + x, y: b.y + y - b.height / 2 });
   }
-  return found;
+  return found.filter((p, i) => !i || p.x !== found[i - 1].x || p.y !== found[i - 1].y);
 }
 function layout() {
-  const { nodes } = shown();
-  links = drawnLinks(new Set(nodes));
-  const pieces = new Map(), plans = new Map();
-  for (const link of links) cut(link, pieces);
-  const all = arrange(-1, pieces, plans);
+  links = drawnLinks();
+  const plans = new Map();
+  const all = arrange(-1, plans);
   boxes = new Map();
   settle(-1, 0, 0, plans);
   for (const link of links) link.points = points(link, plans);
