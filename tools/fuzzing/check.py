@@ -15,9 +15,10 @@ from typing import Any
 
 import weft
 from fuzzing.case import Case, load, unload
+from fuzzing.choices import Choices
 from fuzzing.derivative import wrong_derivative
 from fuzzing.outcomes import Backward, Difference, Outcome, difference, reason, run, threads
-from fuzzing.rounding import Noise, almost, explained, noise
+from fuzzing.rounding import UNDECIDED, Again, Noise, almost, explained, noise
 from fuzzing.transforms import TRANSFORMS
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -31,7 +32,8 @@ Function = Callable[..., Any]
 class Result:
     """What became of a case.
 
-    state    "same", "refused", "invalid" (it raises eagerly, and so everywhere), or "found"
+    state    "same", "refused", "invalid" (it raises eagerly, and so everywhere), "undecided"
+             (results differ, and rounding decides which are right), or "found"
     kind     found: what differs, and in which mode; refused: why
     text     in words
     """
@@ -89,6 +91,7 @@ def _graph(case: Case, eager: Function, captured: Function) -> Result:
         if graph.refused:
             return Result("refused", reason(graph.message), graph.message)
         return _found("captured", 0, Difference("raises", f"{graph.error}: {graph.message}"))
+    state = "same"
     for i in (*range(len(calls)), 0):
         want = wants[i]
         got = call(calls[i])
@@ -96,10 +99,12 @@ def _graph(case: Case, eager: Function, captured: Function) -> Result:
             return Result("refused", reason(got.message), got.message)
         found = difference(want, got, loose=False, exact=True)
         if found is None and want.error is None:
-            found = _values(want, got, lambda seed, i=i: _again(graph(), calls[i], seed))
-        if found is not None:
+            found = _values(want, got, _with_noise(graph, calls[i]))
+        if found is not None and found.kind == "undecided":
+            state = "undecided"
+        elif found is not None:
             return _found(_blamed(case, graph, calls[i], want), i, found)
-    return Result("same")
+    return Result(state)
 
 
 def _machine_code(case: Case, captured: Function, values: list[Any]) -> tuple[Any, Any]:
@@ -127,11 +132,15 @@ def _direct(machine: Any, values: list[Any]) -> Outcome:
     return out if out.error is not None else Outcome(leaves=out.leaves)
 
 
-def _again(graph: Any, values: list[Any], seed: int) -> Sequence[Any] | None:
-    """The results of a graph by the interpreter, with noise; None if it raises."""
-    noisy = Noise(seed)
-    got = run(lambda: _interpret(graph, values, noisy.call), [])
-    return None if got.error is not None else got.leaves
+def _with_noise(graph: Callable[[], Any], values: list[Any]) -> Again:
+    """Runs a graph by the interpreter, with noise."""
+
+    def again(seed: int | None, choices: Choices) -> Sequence[Any] | None:
+        call = Noise(seed, choices).call
+        got = run(lambda: _interpret(graph(), values, call), [])
+        return None if got.error is not None else got.leaves
+
+    return again
 
 
 def _interpret(graph: Any, values: list[Any], call: Callable[..., Any]) -> list[Any]:
@@ -139,12 +148,12 @@ def _interpret(graph: Any, values: list[Any], call: Callable[..., Any]) -> list[
         return interpret(graph, [x for x in values if isinstance(x, weft.Tensor)], call)
 
 
-def _values(
-    want: Outcome, got: Outcome, again: Callable[[int], Sequence[Any] | None]
-) -> Difference | None:
+def _values(want: Outcome, got: Outcome, again: Again) -> Difference | None:
     """The first number that differs by more than rounding."""
     old, new = want.numbers(), got.numbers()
     i = explained(old, new, again)
+    if i == UNDECIDED:
+        return Difference("undecided", "")
     if i < 0:
         return None
     results = len(want.leaves)
@@ -175,6 +184,7 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
         weft.manual_seed(i)
         wants.append(run(eager, values, backward))
     exact = {mode: not has_branches(case, mode) for mode in PROGRAM_MODES}
+    state = "same"
     for mode in PROGRAM_MODES:
         if not _is_due(mode, case):
             continue
@@ -182,11 +192,13 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
         if found.state == "found" and mode in ("native", "checked"):
             blamed = _in_mode("interpreted", captured, calls, wants, backward, exact[mode])
             return blamed if blamed.state == "found" else found
-        if found.state != "same":
+        if found.state == "undecided":
+            state = "undecided"
+        elif found.state != "same":
             return found
     if all(want.error is not None for want in wants):
         return Result("invalid", wants[0].error.__name__ if wants[0].error else "")
-    return Result("same")
+    return Result(state)
 
 
 def _is_due(mode: str, case: Case) -> bool:
@@ -208,6 +220,7 @@ def _in_mode(
 ) -> Result:
     """What differs in one mode."""
     function = weft.compile(captured, **PROGRAM_MODES[mode])
+    state = "same"
     for i in (*range(len(calls)), 0):
         weft.manual_seed(i)
         got = run(function, calls[i], backward)
@@ -218,20 +231,22 @@ def _in_mode(
         found = difference(wants[i], got, loose=mode != "traced", exact=exact)
         if found is None and wants[i].error is None:
             found = _values(wants[i], got, _interpreted(captured, calls[i], backward, i))
-        if found is not None:
+        if found is not None and found.kind == "undecided":
+            state = "undecided"
+        elif found is not None:
             return _found(mode, i, found)
-    return Result("same")
+    return Result(state)
 
 
 def _interpreted(
     captured: Function, values: list[Any], backward: Backward | None, seed: int
-) -> Callable[[int], Sequence[Any] | None]:
+) -> Again:
     """Runs a program's graph with noise on its ops."""
     function = weft.compile(captured, backend="interpret")
 
-    def again(number: int) -> Sequence[Any] | None:
+    def again(number: int | None, choices: Choices) -> Sequence[Any] | None:
         weft.manual_seed(seed)
-        with noise(number):
+        with noise(number, choices):
             got = run(function, values, backward)
         return None if got.error is not None else got.numbers()
 

@@ -100,7 +100,7 @@ class Tally:
             if self.ran[kind]:
                 shares = [
                     f"{self.states[kind, state]} {state} ({self.share(kind, state):.2f} %)"
-                    for state in ("same", "found", "refused", "invalid", "broken")
+                    for state in ("same", "found", "refused", "invalid", "undecided", "broken")
                     if self.states[kind, state] or state in ("found", "refused")
                 ]
                 lines.append(f"{self.ran[kind]} {kind}s: {', '.join(shares)}")

@@ -4,7 +4,9 @@ Two right programs differ by how their ops round. How much that matters for a re
 not guessed: the reference is run again several times with noise of a few units in the last place on
 the result of every op that rounds, and on the operands of every op that sums. What a result moves
 by then is what rounding can do to it; a comparison or an index that flips shows in the same way.
-Only results that are not almost equal anyway are judged so: the noise costs some runs.
+Where a choice depends on rounding, noise need not show all that may follow, and nothing is said
+(`choices.py`). Only results that are not almost equal anyway are judged so: the noise costs some
+runs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fuzzing.choices import Choices
 from weft.core.bind import bind
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op, Trait
@@ -27,6 +30,8 @@ RUNS, MOST_RUNS = 12, 72
 UNITS, MARGIN = 2.0, 8.0
 #: Almost equal: this many units in the last place, of the number or of 1.
 ALMOST = 64.0
+#: What `explained` says other than the number of a result.
+EXPLAINED, UNDECIDED = -1, -2
 
 #: Ops that only choose or move elements, or change signs.
 EXACT = {
@@ -49,18 +54,22 @@ def is_float(x: Any) -> bool:
 
 
 class Noise:
-    """An op call like `bind`, with noise on what rounds.
+    """An op call like `bind`, with noise on what rounds; none without a seed.
 
     In every other run all elements of a tensor move up, or all down, as they do where one number
     that was rounded, such as a mean, went into all of them.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | None, choices: Choices) -> None:
+        self.is_clean = seed is None
         self.rng = np.random.default_rng(seed)
-        self.together = seed % 2 == 1
+        self.together = (seed or 0) % 2 == 1
+        self.choices = choices
+        choices.start()
 
     def call(self, op: Op, *inputs: Any, **attrs: Any) -> Any:
-        exact = op.name in EXACT or Trait.VIEW in op.traits
+        self.choices.note(op, inputs, attrs)
+        exact = self.is_clean or op.name in EXACT or Trait.VIEW in op.traits
         if exact:
             return bind(op, *inputs, **attrs)
         if not op.elementwise:
@@ -76,14 +85,15 @@ class Noise:
         array = x._data
         wide = np.asarray(array, np.float64)
         shape = () if self.together else array.shape
-        moved = np.abs(wide) * self.rng.uniform(-UNITS, UNITS, shape) * eps_of(array.dtype)
+        size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+        moved = size * self.rng.uniform(-UNITS, UNITS, shape) * eps_of(array.dtype)
         return wrap(np.asarray(wide + moved).astype(array.dtype))
 
 
 @contextmanager
-def noise(seed: int) -> Iterator[None]:
-    """Graphs that the interpreter runs have noise."""
-    before, interpreted.bind = interpreted.bind, Noise(seed).call
+def noise(seed: int | None, choices: Choices) -> Iterator[None]:
+    """Graphs that the interpreter runs have noise, and note their choices."""
+    before, interpreted.bind = interpreted.bind, Noise(seed, choices).call
     try:
         yield
     finally:
@@ -123,33 +133,38 @@ def _apart(a: Any, b: Any) -> Any:
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def explained(
-    want: Sequence[Any], got: Sequence[Any], again: Callable[[int], Sequence[Any] | None]
-) -> int:
-    """The number of the first result that rounding does not explain; -1: all are explained.
+#: Runs the reference with noise of a seed, or none: its results, or None if it went another way.
+Again = Callable[[int | None, Choices], Sequence[Any] | None]
 
-    again   runs the reference with noise of a seed: its results, or None if it went another way
+
+def explained(want: Sequence[Any], got: Sequence[Any], again: Again) -> int:
+    """The number of the first result that rounding does not explain, or `EXPLAINED`.
+
+    `UNDECIDED` where rounding decides which way the reference goes.
     """
     doubtful = [i for i, pair in enumerate(zip(want, got, strict=True)) if not almost(*pair)]
     if not doubtful:
-        return -1
+        return EXPLAINED
+    again(None, Choices())  # it may be captured first
+    choices = Choices()
+    again(None, choices)
     moved: dict[int, Any] = {}
-    worst = -1
+    worst = EXPLAINED
     for seed in range(MOST_RUNS):
-        noisy = again(seed)
+        noisy = again(seed, choices)
         if noisy is None or len(noisy) != len(want):
-            return -1  # rounding decides which way it goes
+            return UNDECIDED
         for i in doubtful:
             if isinstance(want[i], np.ndarray) and np.shape(noisy[i]) != np.shape(want[i]):
-                return -1
+                return UNDECIDED
             apart = _apart(_number(want[i]), _number(noisy[i]))
             moved[i] = np.maximum(moved.get(i, 0.0), apart)
         if (seed + 1) % RUNS == 0:
             wrong = [i for i in doubtful if not _within(want[i], got[i], moved[i])]
             if not wrong:
-                return -1
+                return EXPLAINED
             worst = wrong[0]
-    return worst
+    return UNDECIDED if choices.undecided(MARGIN) else worst
 
 
 def _within(want: Any, got: Any, moved: Any) -> bool:
