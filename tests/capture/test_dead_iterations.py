@@ -67,6 +67,41 @@ def a_value_of_inf(x: Any) -> Any:
 
 
 @program
+def an_exponential_that_overflows(x: Any) -> Any:
+    y = x * 1
+    for k in range(3):
+        y = weft.exp(x * 100 * (2 - k))
+    return y.sum()
+
+
+@program
+def products_that_overflow(x: Any) -> Any:
+    y = x * 1
+    for scale in weft.tensor([1e30, 1e15, 1.0]):
+        y = (x * scale) * (x * scale) * x
+    return y.sum()
+
+
+@program
+def a_matrix_times_inf(x: Any) -> Any:
+    a = x[:, None] * (weft.arange(8, dtype=weft.float32) + 1)
+    a = weft.concat([a] * 6)
+    y = weft.zeros(12)
+    for k in range(3):
+        y = a @ (1 / (weft.ones(8) * x.detach().sum() * k)) + (a[0] * k).sqrt().sum()
+    return y.sum()
+
+
+@program
+def an_element_of_a_long_table(x: Any) -> Any:
+    table = (x[:, None] * weft.arange(9, dtype=weft.float32)).reshape(-1)
+    y = x.sum()
+    for k in range(3):
+        y = (table[k] * k).sqrt()
+    return y
+
+
+@program
 def one_of_two_is_overwritten(x: Any) -> Any:
     y, z = x * 1, x * 1
     for k in range(3):

@@ -119,23 +119,3 @@ def test_parameters_are_those_of_the_signature(function: Any) -> None:
     assert [(p.name, p.kind) for p in parameters_of(function)] == [
         (name, KINDS[kind]) for name, kind in found
     ]
-
-
-SMOOTH = [op for op in OPS.values() if Trait.FINITE in op.traits and len(op.vjp or ()) == 1]
-WITH_ARGUMENTS = {
-    "astype": lambda x: x.astype(weft.float32),
-    "max_pool": lambda x: weft.nn.functional.max_pool1d(x.reshape(1, 1, 1), 1),
-}
-
-
-@pytest.mark.parametrize("op", SMOOTH, ids=lambda op: op.name)
-def test_derivatives_that_are_said_to_be_finite_are(op: Any) -> None:
-    """Where others have poles, and far from there."""
-    apply = WITH_ARGUMENTS.get(op.name) or getattr(weft, op.name, None)
-    apply = apply or getattr(weft.nn.functional, op.name)
-    x = weft.tensor([-30.0, -1.0, -0.5, 0.0, 0.5, 1.0, 30.0], dtype=weft.float64)
-    for value in x:
-        first = weft.grad(lambda v: apply(v.reshape(1)).sum())
-        second = weft.grad(first)
-        assert np.isfinite(first(value).numpy())
-        assert np.isfinite(second(value).numpy())

@@ -13,7 +13,15 @@ from weft.base.pytree import tree_leaves
 from weft.ir.graph import Graph
 from weft.passes.pipeline import DEFAULT
 
-CONTROL = ("push_constants", "constant_branches", "trim_branches", "trim_loops", "hoist", "unroll")
+CONTROL = (
+    "push_constants",
+    "constant_branches",
+    "trim_branches",
+    "select_branches",
+    "trim_loops",
+    "hoist",
+    "unroll",
+)
 
 
 def arguments(values: tuple[Any, ...]) -> list[weft.Tensor]:

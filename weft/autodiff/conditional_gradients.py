@@ -13,12 +13,17 @@ taken has none at all, an eager backward would be refused; here the gradients ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
-from weft.autodiff.node import AccumulateGrad, Node, OpNode, PartNode, data_of
+import numpy as np
+
+from weft.autodiff.node import AccumulateGrad, Dropped, Node, OpNode, PartNode, data_of
 from weft.core.bind import recorder
 from weft.core.grad_mode import enable_grad, no_grad
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Value
 from weft.ir.op import Trait
@@ -28,6 +33,7 @@ from weft.ops.reduce import any as any_of
 from weft.ops.select import where
 
 Doubts = dict[Node, Tensor]
+Gradients = dict[Node, Any]
 Choice = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -41,21 +47,169 @@ def decides(node: Node) -> bool:
     return bool(node.after) or (tensor is not None and tensor.grad is None)
 
 
-def masked(node: Node, grads: Sequence[Any], doubt: Tensor, create: bool) -> Sequence[Any]:
-    """Zeros where there is no gradient: 0 times the infinite slope of a root would not be zero."""
-    choose = _choose
-    if isinstance(node, OpNode):
-        if not node.plan.keeps:
-            return grads  # it computes with nothing but the gradient
-        if node.op.traits & (Trait.LINEAR | Trait.FINITE):
-            choose = _where  # the cheaper one: its slope is finite, and so are those of that
-    return [part if _is_other(part) else _masked(part, doubt, create, choose) for part in grads]
+class Conditions:
+    """The conditions of the gradients that wait in a backward pass, and who still has to be masked.
+
+    A mask keeps the zeros of a missing gradient zeros: 0 times the infinite slope of a root is NaN.
+    One mask serves a whole chain of ops: what they compute of a missing gradient is thrown away
+    where it would meet another gradient, or leave the pass.
+    """
+
+    def __init__(self, of_roots: Doubts | None, create: bool, keep: bool) -> None:
+        self.of: Doubts = dict(of_roots or {})
+        self.create = create
+        self._may_stand_in = keep and not create  # nobody sees what another node keeps
+        self._unmasked: set[Node] = set()
+        self._is_unmasked = False  # of the node that runs now
+        self._masked = -1  # the number of its gradient that needs no mask
+
+    def __bool__(self) -> bool:
+        return bool(self.of)
+
+    def enter(self, node: Node, g: Any, doubt: Tensor, is_end: bool) -> Any:
+        """The gradient that a node runs on, masked unless that can wait."""
+        self._is_unmasked = node in self._unmasked
+        self._unmasked.discard(node)
+        if not self._is_unmasked or not (is_end or _grows(node) or not _can_wait(node)):
+            return g
+        self._is_unmasked = False
+        return self._mask(g, doubt)
+
+    def stand_in(self, node: Node, doubt: Tensor, g: Any) -> tuple[Node, Any]:
+        """What runs in the place of a node, and on what: a product of masked operands.
+
+        So its large gradient, as that of a matrix times a vector, needs no mask of its own.
+        """
+        self._masked = -1
+        large = _large_factor(node) if self._may_stand_in else -1
+        if large < 0 or not isinstance(node, OpNode):
+            return node, g
+        self._masked = large
+        other = copy(node)
+        kept = list(node.kept)
+        kept[2 - large] = self._mask(kept[2 - large], doubt)
+        other.kept = tuple(kept)
+        return other, self._mask(g, doubt) if self._is_unmasked else g
+
+    def leave(
+        self,
+        node: Node,
+        grads: Sequence[Any],
+        doubt: Tensor | None,
+        waiting: Gradients,
+        own: Sequence[Tensor | None] | None,
+    ) -> Sequence[Any]:
+        """Note the conditions of what a node gives to those before it; `own` are those it adds."""
+        unmasked = False
+        if doubt is not None and _can_wait(node):
+            unmasked = self._is_unmasked or _keeps_floats(node)
+        elif doubt is not None:
+            grads = [self._mask(part, doubt) for part in grads]
+        parts = list(grads)
+        first: dict[Node, int] = {}
+        for i, (edge, part) in enumerate(zip(node.edges, grads, strict=False)):
+            if edge is None or part is None:
+                continue
+            here = _both(doubt, None if own is None else own[i])
+            later = unmasked and i != self._masked
+            if edge in first or edge in waiting:
+                self._join(edge, parts, i, first.get(edge), waiting, here, later)
+            elif here is not None:
+                self.of[edge] = here
+                if later:
+                    self._unmasked.add(edge)
+            first.setdefault(edge, i)
+        return parts
+
+    def _join(
+        self,
+        edge: Node,
+        parts: list[Any],
+        i: int,
+        first: int | None,
+        waiting: Gradients,
+        here: Tensor | None,
+        later: bool,
+    ) -> None:
+        """One more gradient for a node: masks can wait only if both have the same condition."""
+        before = self.of.get(edge)
+        if before is here:
+            if later:
+                self._unmasked.add(edge)
+            return
+        if edge in self._unmasked:
+            assert before is not None
+            self._unmasked.discard(edge)
+            if edge in waiting:
+                waiting[edge] = self._mask(waiting[edge], before)
+            if first is not None:
+                parts[first] = self._mask(parts[first], before)
+        if later:
+            assert here is not None
+            parts[i] = self._mask(parts[i], here)
+        if before is None or here is None:
+            self.of.pop(edge, None)
+        else:
+            self.of[edge] = _either(before, here)
+
+    def _mask(self, part: Any, doubt: Tensor) -> Any:
+        if isinstance(part, tuple):
+            return tuple([self._mask(each, doubt) for each in part])
+        if _is_other(part):
+            return part
+        with enable_grad() if self.create else no_grad():
+            found = _choose(doubt, part if isinstance(part, Tensor) else wrap(part))
+        return found if self.create else found._data
 
 
-def _masked(part: Any, doubt: Tensor, create: bool, choose: Choice) -> Any:
-    with enable_grad() if create else no_grad():
-        found = choose(doubt, part if isinstance(part, Tensor) else wrap(part))
-    return found if create else found._data
+def _can_wait(node: Node) -> bool:
+    """Whether a node computes nothing but tensors of tensors, one gradient per operand."""
+    if not isinstance(node, OpNode) or node.extra is not None or node.outputs != 1:
+        return False
+    return Trait.STACK not in node.op.traits
+
+
+def _keeps_floats(node: Node) -> bool:
+    """Whether a node computes with more than the gradient and integers, which are finite."""
+    if not isinstance(node, OpNode) or not node.plan.keeps:
+        return False
+    return node.kept.__class__ is Dropped or any(_is_float(data) for data in node.kept)
+
+
+def _is_float(data: Any) -> bool:
+    return isinstance(data, tuple) or getattr(data, "dtype", _INTEGER).kind not in "biu"
+
+
+_INTEGER = np.dtype(np.int64)
+#: From this ratio of sizes on, a mask on what is larger costs more than one on what is smaller.
+_LARGE = 4
+
+
+def _grows(node: Node) -> bool:
+    """Whether a gradient that a node gives is much larger than the one it gets."""
+    here = _size(node)
+    return any(_size(edge) > _LARGE * here for edge in node.edges if edge is not None)
+
+
+def _size(node: Node) -> int:
+    """The number of elements; 0 if only the data knows it."""
+    size = math.prod(node.shape)
+    return size if type(size) is int else 0
+
+
+def _large_factor(node: Node) -> int:
+    """The number of the operand of a matrix product that is much larger than all else; else -1."""
+    if not isinstance(node, OpNode) or node.op.name != "matmul" or node.kept.__class__ is Dropped:
+        return -1
+    _, *kept = node.kept
+    for i, edge in enumerate(node.edges):
+        other = kept[1 - i]
+        if edge is None or not isinstance(other, SymbolicArray):
+            continue
+        size = math.prod(other.shape)
+        if type(size) is int and _size(edge) > _LARGE * max(size, _size(node)):
+            return i
+    return -1
 
 
 def _where(doubt: Tensor, part: Tensor) -> Tensor:
@@ -97,30 +251,6 @@ def own_doubts(node: Node, grads: Sequence[Any]) -> Sequence[Tensor | None] | No
 def _is_used(part: Any) -> Tensor:
     with no_grad():
         return any_of((part if isinstance(part, Tensor) else wrap(part)) != 0)
-
-
-def pass_on(
-    doubts: Doubts,
-    node: Node,
-    grads: Sequence[Any],
-    doubt: Tensor | None,
-    waiting: Container[Node],
-    own: Sequence[Tensor | None] | None,
-) -> None:
-    """Note the doubts about what a node gives to those before it; `own` are those it adds."""
-    own = own or [None] * len(grads)
-    certain: set[Node] = set()
-    for edge, part, more in zip(node.edges, grads, own, strict=False):
-        if edge is None or part is None:
-            continue
-        here = _both(doubt, more)
-        if here is None or edge in certain:
-            certain.add(edge)
-            doubts.pop(edge, None)
-        elif edge in doubts:
-            doubts[edge] = _either(doubts[edge], here)
-        elif edge not in waiting:
-            doubts[edge] = here
 
 
 def pass_to_whole(doubts: Doubts, part: PartNode, doubt: Tensor | None, known: bool) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 
 from weft.autodiff.backward_events import meets
 from weft.autodiff.conditional_gradients import (
+    Conditions,
     Doubts,
+    Gradients,
     decides,
-    masked,
     own_doubts,
-    pass_on,
     pass_to_whole,
 )
 from weft.autodiff.node import (
@@ -58,7 +58,6 @@ class _Observer(threading.local):
 
 
 observer = _Observer()
-Gradients = dict[Node, Any]
 _RAW = (np.ndarray, np.generic)
 
 
@@ -120,7 +119,8 @@ def _run(
     watch = anomaly.on and here is None
     observe = observer.apply if here is None else None
     freeing = None if here is None or keep else here.freeing
-    doubts: Doubts | None = None if here is None else dict(of_roots or {})
+    conditions = None if here is None else Conditions(of_roots, create, keep)
+    doubts: Doubts | None = None if conditions is None else conditions.of
     doubt: Tensor | None = None
     passed_by: list[tuple[Node, Any]] = []  # leaves whose gradient is not there, and its zeros
     arrived = False  # has a leaf got a gradient?
@@ -138,6 +138,7 @@ def _run(
         if doubts is not None:
             doubt = doubts.pop(node, None)
             if doubt is not None:
+                g = conditions.enter(node, g, doubt, node in asked)  # type: ignore[union-attr]
                 may_decide = extra is not None or (needed is None and node.is_leaf)
                 if may_decide and node not in ends and decides(node):
                     if not decide(doubt):
@@ -170,7 +171,10 @@ def _run(
             if work.gradient is not None:
                 work.gradient(node.location, work.of, g)
         arrived = arrived or node.is_leaf
-        if observe is None:
+        if doubt is not None and conditions is not None:
+            runs, given = conditions.stand_in(node, doubt, g)
+            grads = runs.apply(given, create, keep, wanted)
+        elif observe is None:
             grads = node.apply(g, create, keep, wanted)
         else:
             grads = observe(node, g, create, keep, wanted)
@@ -182,10 +186,8 @@ def _run(
             (anomaly.look or _check)(node, grads, g)
         if doubts is not None:
             own = own_doubts(node, grads)
-            if doubt is not None:
-                grads = masked(node, grads, doubt, create)
             if doubts or doubt is not None or own is not None:
-                pass_on(doubts, node, grads, doubt, waiting, own)
+                grads = conditions.leave(node, grads, doubt, waiting, own)  # type: ignore[union-attr]
         first: Any = None
         for edge, part in zip(node.edges, grads, strict=False):
             if edge is None or part is None:

@@ -35,7 +35,6 @@ class Trait(Flag):
     ANYWHERE = auto()  # its evaluation uses no namespace: it runs on every device
     CREATION = auto()  # no inputs: attributes `dtype` and `device` choose the kernel
     EFFECT = auto()  # does something: takes a token first and gives one first, never dropped
-    FINITE = auto()  # all its derivatives are finite where its inputs are
     STACK = auto()  # takes or gives stacks: it is evaluated with (run, *values), not on arrays
 
 

@@ -157,7 +157,6 @@ abs = unary(
     kinds="numeric",
     result="real",
     vjp=lambda xp, g, _out, x: g * xp.sign(x),
-    traits=Trait.FINITE,
 )
 
 
@@ -183,7 +182,6 @@ square = unary(
     "square",
     kinds="numeric",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, 2 * x),
-    traits=Trait.FINITE,
 )
 sqrt = unary(
     "sqrt",

@@ -64,7 +64,7 @@ _astype = Op(
     _astype_type,
     _convert,
     vjp=(lambda xp, g, _out, x_type, *, dtype: cast_to(xp, g, x_type.dtype),),
-    traits=Trait.ELEMENTWISE | Trait.FINITE,
+    traits=Trait.ELEMENTWISE,
 )
 
 

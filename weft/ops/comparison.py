@@ -89,7 +89,7 @@ maximum = binary(
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 < x2, x1 == x2),
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 > x2, x1 == x2),
     ),
-    traits=Trait.COMMUTATIVE | Trait.FINITE,
+    traits=Trait.COMMUTATIVE,
 )
 minimum = binary(
     "minimum",
@@ -100,7 +100,7 @@ minimum = binary(
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 > x2, x1 == x2),
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 < x2, x1 == x2),
     ),
-    traits=Trait.COMMUTATIVE | Trait.FINITE,
+    traits=Trait.COMMUTATIVE,
 )
 isfinite = unary(
     "isfinite", "True where x is neither NaN nor infinite.", "isfinite", kinds="all", result="bool"

@@ -113,7 +113,7 @@ _conv_bias = Op(
     evaluate,
     numpy=convolve,
     kinds="numeric",
-    traits=Trait.WIDEN | Trait.FINITE,
+    traits=Trait.WIDEN,
     vjp=(
         _in_first("conv_input", g_first=True),
         _in_second("conv_weight", g_first=False),

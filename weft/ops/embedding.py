@@ -122,7 +122,6 @@ embedding = Op(
     numpy=_embedding_numpy,
     vjp=(_embedding_vjp, None),
     batch=embedding_rule,
-    traits=Trait.FINITE,
 )
 row_sums = Op(
     "row_sums",

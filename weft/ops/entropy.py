@@ -107,7 +107,7 @@ nll = Op(
     _nll_values,
     numpy=_nll_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN | Trait.FINITE,
+    traits=Trait.WIDEN,
     vjp=(_nll_vjp, None),
     batch=shifted("axis"),
 )

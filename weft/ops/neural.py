@@ -79,7 +79,7 @@ linear = Op(
     lambda xp, x, weight, bias: xp.matmul(x, xp.permute_dims(weight, (1, 0))) + bias,
     numpy=_linear_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN | Trait.FINITE,
+    traits=Trait.WIDEN,
     vjp=(
         lambda xp, g, _out, _x, weight, _bias: xp.matmul(g, weight),
         _linear_vjp_weight,

@@ -231,7 +231,7 @@ max_pool = Op(
     _evaluate_max,
     numpy=kernels.max_pool,
     kinds="real numeric",
-    traits=Trait.WIDEN | Trait.FINITE,
+    traits=Trait.WIDEN,
     vjp=(_vjp_max,),
     batch=leading,
     cost=_cost,

@@ -80,7 +80,7 @@ def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp:
         kinds=kinds,
         vjp=vjp,
         batch=shifted("axis"),
-        traits=Trait.REDUCTION | Trait.WIDEN | (Trait.LINEAR if name == "sum" else Trait.FINITE),
+        traits=Trait.REDUCTION | Trait.WIDEN | (Trait.LINEAR if name == "sum" else Trait.NONE),
     )
 
 
@@ -419,7 +419,7 @@ def _cumulative(name: str, ufunc: Any, vjp: Any) -> Op:
         kinds="numeric",
         vjp=(vjp,),
         batch=shifted("axis"),
-        traits=Trait.WIDEN | (Trait.LINEAR if name == "cumulative_sum" else Trait.FINITE),
+        traits=Trait.WIDEN | (Trait.LINEAR if name == "cumulative_sum" else Trait.NONE),
     )
 
 

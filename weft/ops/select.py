@@ -38,7 +38,7 @@ _where = Op(
     "where",
     numpy=masks.where,
     dispatch_on=1,
-    traits=Trait.ELEMENTWISE | Trait.FINITE,
+    traits=Trait.ELEMENTWISE,
     vjp=(
         None,
         lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, condition, g),

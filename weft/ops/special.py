@@ -126,7 +126,6 @@ erf = unary(
     kinds="real floating",
     evaluate=_erf,
     vjp=lambda xp, g, _out, x: g * (_SLOPE * xp.exp(-x * x)),
-    traits=Trait.FINITE,
 )
 erfc = unary(
     "erfc",
@@ -143,7 +142,6 @@ relu = unary(
     kinds="real numeric",
     evaluate=lambda xp, x: xp.maximum(x, 0),
     vjp=lambda xp, g, out, _x: keep(xp, out > 0, g),
-    traits=Trait.FINITE,
 )
 sigmoid = unary(
     "sigmoid",
@@ -152,7 +150,6 @@ sigmoid = unary(
     kinds="real floating",
     evaluate=lambda xp, x: 1 / (1 + xp.exp(-x)),
     vjp=lambda xp, g, out, _x: g * (out * (1 - out)),
-    traits=Trait.FINITE,
 )
 
 # --- the softmax family ------------------------------------------------------------------------
@@ -216,7 +213,7 @@ _softmax = Op(
     _softmax_values,
     numpy=_softmax_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN | Trait.FINITE,
+    traits=Trait.WIDEN,
     vjp=(lambda xp, g, out, _x, *, axis: out * (g - xp.sum(g * out, axis=axis, keepdims=True)),),
     batch=shifted("axis"),
     cost=_passes(5),
@@ -227,7 +224,7 @@ _log_softmax = Op(
     _log_softmax_values,
     numpy=_log_softmax_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN | Trait.FINITE,
+    traits=Trait.WIDEN,
     vjp=(lambda xp, g, out, _x, *, axis: g - xp.exp(out) * xp.sum(g, axis=axis, keepdims=True),),
     batch=shifted("axis"),
     cost=_passes(5),
@@ -263,7 +260,7 @@ _logsumexp = Op(
     _logsumexp_type,
     _logsumexp_values,
     kinds="real floating",
-    traits=Trait.WIDEN | Trait.FINITE,
+    traits=Trait.WIDEN,
     vjp=(_logsumexp_vjp,),
     batch=shifted("axis"),
     cost=_passes(4),

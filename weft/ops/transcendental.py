@@ -44,7 +44,6 @@ exp = unary(
     "exp",
     kinds="floating",
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out),
-    traits=Trait.FINITE,
 )
 expm1 = unary(
     "expm1",
@@ -53,7 +52,6 @@ expm1 = unary(
     kinds="floating",
     evaluate={"complex": xp_math.complex_expm1, "": "expm1"},
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out + 1),
-    traits=Trait.FINITE,
 )
 log = unary(
     "log",
@@ -113,7 +111,6 @@ sin = unary(
     "sin",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.cos(x)),
-    traits=Trait.FINITE,
 )
 cos = unary(
     "cos",
@@ -121,7 +118,6 @@ cos = unary(
     "cos",
     kinds="floating",
     vjp=lambda xp, g, _out, x: -g * conj_of(xp, xp.sin(x)),
-    traits=Trait.FINITE,
 )
 tan = unary(
     "tan",
@@ -150,7 +146,6 @@ atan = unary(
     "atan",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, 1 + x * x),
-    traits=Trait.FINITE,
 )
 
 
@@ -181,7 +176,6 @@ sinh = unary(
     "sinh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.cosh(x)),
-    traits=Trait.FINITE,
 )
 cosh = unary(
     "cosh",
@@ -189,7 +183,6 @@ cosh = unary(
     "cosh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.sinh(x)),
-    traits=Trait.FINITE,
 )
 
 
@@ -211,7 +204,6 @@ tanh = unary(
     kinds="floating",
     evaluate={"complex": xp_math.complex_tanh, "": "tanh"},
     vjp=_tanh_slope,
-    traits=Trait.FINITE,
 )
 asinh = unary(
     "asinh",

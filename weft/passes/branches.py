@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.types import TOKEN
+from weft.ir.op import OPS
+from weft.ir.types import TOKEN, TensorType
 from weft.ops.control import IF, SWITCH
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import number_of
@@ -41,6 +42,44 @@ def _chosen(node: Node) -> Graph | None:
     if node.op is IF:
         return node.graphs[0 if bool(number.item()) else 1]
     return node.graphs[min(max(int(number.item()), 0), len(node.graphs) - 1)]
+
+
+class SelectBranches(Pass):
+    """Puts `where` in the place of an `if` that chooses between operands and constants.
+
+    Such an `if` masks a gradient. As a `where`, the mask is fused with what is computed of it.
+    """
+
+    name = "select_branches"
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        chosen = {node for node in graph.nodes if node.op is IF and _is_mask(node)}
+        if not chosen:
+            return graph
+        builder = Builder(graph)
+        for node in graph.nodes:
+            if node not in chosen:
+                builder.copy(node)
+                continue
+            condition, *operands = builder.inputs_of(node)
+            sides = [inline(builder, branch, operands) for branch in node.graphs]
+            results = [
+                builder.add(OPS["where"], condition, one, two, like=node)
+                for one, two in zip(*sides, strict=True)
+            ]
+            builder.forward(node.outputs, results)
+            counted(notes, "if made a where", 1)
+        return builder.finish()
+
+
+def _is_mask(node: Node) -> bool:
+    """Whether each result is an operand on one side, and a constant on the other."""
+    if not all(isinstance(value.type, TensorType) for value in node.outputs):
+        return False
+    if any(inner.op.name != "full" for branch in node.graphs for inner in branch.nodes):
+        return False
+    sides = zip(*[branch.outputs for branch in node.graphs], strict=True)
+    return all((one.node is None) != (two.node is None) for one, two in sides)
 
 
 class TrimBranches(Pass):

@@ -11,7 +11,7 @@ from weft.base.collection import uncollected
 from weft.base.errors import GraphError
 from weft.ir.graph import Graph, Stage
 from weft.passes.algebra import Algebra
-from weft.passes.branches import ConstantBranches, TrimBranches
+from weft.passes.branches import ConstantBranches, SelectBranches, TrimBranches
 from weft.passes.canonical import Canonical
 from weft.passes.casts import Casts
 from weft.passes.common import CommonSubexpressions
@@ -46,6 +46,7 @@ DEFAULT: tuple[Pass, ...] = (
     PushConstants(),  # control flow, from here on
     ConstantBranches(),
     TrimBranches(),
+    SelectBranches(),
     TrimLoops(),
     Hoist(),
     Unroll(),

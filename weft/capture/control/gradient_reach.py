@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from weft.capture.control.gradient_flow import active_values, carried_active
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Trait
 from weft.ir.types import StackType
 
 
@@ -73,16 +72,6 @@ def _reached_by_loop(
     flowing = flowing_carries(body, active, consts, inner, carried, ys)
     reached = reached_inputs(body, active, [*flowing, *ys])
     return [*reached[:consts], *flowing, *reached[end:]]
-
-
-def is_finite(graph: Graph) -> bool:
-    """Whether all slopes of a graph are finite where its values are: zeros times them are zeros."""
-    finite = Trait.LINEAR | Trait.JOINT | Trait.FINITE
-    return all(
-        node.op.traits & finite or not any(node.op.vjp or ())
-        for part in graph.walk()
-        for node in part.nodes
-    )
 
 
 #: Ops that put a gradient in its place among zeros, and those that keep the zeros zeros.

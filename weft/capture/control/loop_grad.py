@@ -15,7 +15,7 @@ from weft.capture.control.gradient_flow import (
     carried_active,
     needs_box,
 )
-from weft.capture.control.gradient_reach import flowing_carries, has_gaps, is_finite
+from weft.capture.control.gradient_reach import flowing_carries, has_gaps
 from weft.capture.control.joint import (
     BOOL,
     Halves,
@@ -86,11 +86,8 @@ class _Backward:
         halves = differentiate(self.call.owner, body, inputs, outputs)
         #: Inputs that have no gradient in some iterations, even where all cotangents are there.
         self.partial = {i for i, doubt in enumerate(halves.doubts) if doubt is not None}
-        self.unsure = {j for j in self.carried if self.first + j in self.partial}
-        if is_finite(body):  # zeros stay zeros
-            return halves
         found = {j for j in self.carried if g[j] is None} | self._missing(halves)
-        self.unsure = set()
+        self.unsure: set[int] = set()
         gaps = again = any(has_gaps(self.here.value_of(part)) for part in g if part is not None)
         while again or found - self.unsure:
             self.unsure |= found
