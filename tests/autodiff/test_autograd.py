@@ -11,15 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from leaves import leaf
 
 import weft
 from weft.base.errors import GradientError
-
-
-def leaf(*values: float, dtype: Any = weft.float64) -> weft.Tensor:
-    data = values[0] if len(values) == 1 else list(values)
-    return weft.tensor(data, dtype=dtype, requires_grad=True)
-
 
 # --- the graph ---------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from leaves import leaf
 from peer import figures
-from test_autograd import leaf
 
 import weft
 from weft.base.errors import GradientError

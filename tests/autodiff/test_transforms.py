@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from derivative_calls import Call, calls
 from samples import ROWS
 from samples.derivatives import UNDEFINED
 from samples.table import Row
-from test_derivatives import Call, calls
 
 import weft
 from weft.base.dtypes import DType

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from derivative_calls import rebuilt
+from index_cases import IDS, INDICES, numbers
+from mapped_calls import same, varied
 from nn_samples import ROWS as NN_ROWS
 from nn_samples.table import Row as NNRow
 from nn_samples.table import tensors as nn_tensors
+from op_calls import flat, function, tensors
 from samples import ROWS
 from samples.table import Row
-from test_derivatives import rebuilt
-from test_derivatives_index import IDS, INDICES, numbers
-from test_ops import flat, function, tensors
-from test_vmap_rules import same, varied
 
 import weft
 from weft.autodiff.transforms.control import is_mapped

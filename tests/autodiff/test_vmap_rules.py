@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from index_cases import INDICES, numbers
+from mapped_calls import Tensor, same, varied
 from nn_samples import ROWS as NN_ROWS
 from nn_samples.table import tensors as nn_tensors
+from op_calls import flat, function, tensors
 from samples import ROWS
-from test_derivatives_index import INDICES, numbers
-from test_ops import flat, function, tensors
 
 import weft
 from weft.autodiff.transforms.vmap import rule_of
@@ -28,7 +29,6 @@ from weft.ir.attributes import attrs_key
 from weft.ir.op import OPS, Op, Trait
 from weft.ops.batching import Same, looped
 
-Tensor = weft.Tensor
 Call = tuple[tuple[Tensor, ...], dict[str, Any]]
 #: How many calls of one op are tried: of different shapes and attributes.
 MOST = 24
@@ -143,15 +143,6 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def varied(x: Tensor, number: int) -> Tensor:
-    """Another tensor like x, with values from where x's are."""
-    array = x.numpy()
-    if array.dtype.kind in "fc":
-        with np.errstate(all="ignore"):
-            return weft.asarray(array * (1 + 0.03 * number))
-    return weft.asarray(np.roll(array.reshape(-1), number).reshape(array.shape))
-
-
 def masks(count: int) -> Iterator[tuple[bool, ...]]:
     if count > 4:  # all, and each alone
         yield (True,) * count
@@ -168,16 +159,6 @@ def results(out: Any, size: int) -> list[Tensor]:
         else part
         for part in parts
     ]
-
-
-def same(got: list[Tensor], want: list[Tensor], what: str) -> None:
-    for mine, other in zip(got, want, strict=True):
-        assert type_of(mine) == type_of(other), what
-        a, b = mine.detach().numpy(), other.detach().numpy()
-        if a.dtype.kind in "fc":
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=what)
-        else:
-            np.testing.assert_array_equal(a, b, err_msg=what)
 
 
 #: Those of stacks, which only graphs have, are tried by test_transforms_control.

@@ -6,27 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import ROWS
+from graph_cases import CASES, NEED_NUMBERS, same
+from op_calls import flat, function, tensors
 from samples.table import Row
-from test_ops import flat, function, tensors
 
 import weft
 from weft.base.dtypes import DType
-
-CASES = [
-    pytest.param(row, dtype, id=f"{row.name}-{dtype.name}")
-    for row in ROWS
-    for dtype in row.dtypes()
-]
-#: Functions that need numbers to know their result's shape: they are recorded by trace only.
-NEED_NUMBERS = {"repeat"}
-
-
-def same(got: Any, want: Any) -> None:
-    """Equal in type and in all bits."""
-    for a, b in zip(flat(got), flat(want), strict=True):
-        assert a.type == b.type
-        assert a.numpy().tobytes() == b.numpy().tobytes()
 
 
 @pytest.mark.parametrize(("row", "dtype"), CASES)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_cases import same
+from op_calls import flat, function, tensors
 from samples import ROWS
 from samples.table import Row
-from test_make_graph import same
-from test_ops import flat, function, tensors
 
 import weft
 from weft.base.dtypes import DType, float32

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from control_flow_rows import ROWS as TABLE
 from control_programs import PROGRAMS as FUNCTIONAL
 from programs import PROGRAMS
 from programs.table import SOURCE
-from test_control_flow_table import ROWS as TABLE
 
 import weft
 from weft import Tensor, compile, grad, vmap

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_watch_replay import Item, Recorded, Settings, World, outcome, state, world
+from replay_world import Item, Recorded, Settings, World, outcome, state, world
 
 #: Values that a program may look at.
 READS = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_codegen_matmul import WIDTHS, Built, lying, narrower
+from product_kernels import WIDTHS, Built, lying, narrower
 
 from weft.base import dtypes
 from weft.base.dtypes import DTYPES, NARROW_FLOATS, dtype_of_numpy

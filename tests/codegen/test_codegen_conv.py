@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conv_cases import SHAPES
 from emitted import Case, build_cases, eager, narrower
 
 from weft.base import dtypes
@@ -17,36 +18,6 @@ from weft.codegen.target import host
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
-NONE, ONE = ((0, 0), (0, 0)), ((1, 1), (1, 1))
-# batch, channels, sizes, outputs, kernel, stride, padding, dilation, groups
-SHAPES: dict[str, tuple[Any, ...]] = {
-    "first of a CNN": (3, 1, (28, 28), 16, (3, 3), (1, 1), ONE, (1, 1), 1),
-    "second of a CNN": (5, 16, (14, 14), 32, (3, 3), (1, 1), ONE, (1, 1), 1),
-    "valid": (2, 5, (13, 9), 10, (3, 3), (1, 1), NONE, (1, 1), 1),
-    "1x1": (2, 7, (9, 11), 20, (1, 1), (1, 1), NONE, (1, 1), 1),
-    "1x1 by 2": (2, 7, (9, 11), 5, (1, 1), (2, 2), NONE, (1, 1), 1),
-    "5x5": (2, 3, (12, 10), 17, (5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1), 1),
-    "by 2": (2, 6, (16, 15), 18, (3, 3), (2, 2), ONE, (1, 1), 1),
-    "by 3 and 2, dilated": (2, 4, (19, 17), 6, (3, 2), (3, 2), ((1, 2), (0, 1)), (2, 3), 2),
-    "by 4": (1, 2, (17, 21), 4, (3, 5), (4, 4), ((1, 1), (2, 2)), (1, 1), 1),
-    "longer strides than kernels": (2, 3, (20, 20), 4, (2, 2), (3, 5), NONE, (1, 1), 1),
-    "depthwise": (3, 6, (12, 12), 6, (3, 3), (1, 1), ONE, (1, 1), 6),
-    "depthwise, two each": (2, 3, (9, 10), 6, (3, 3), (2, 1), ONE, (1, 1), 3),
-    "groups": (2, 12, (8, 8), 48, (3, 3), (1, 1), ONE, (1, 1), 2),
-    "asymmetric": (2, 3, (10, 11), 4, (4, 2), (1, 1), ((1, 2), (0, 1)), (1, 1), 1),
-    "skipped": (2, 3, (10, 12), 4, (3, 3), (1, 1), ((-1, -2), (0, -1)), (1, 1), 1),
-    "much padding": (1, 2, (3, 4), 3, (2, 3), (1, 1), ((4, 3), (5, 6)), (1, 1), 1),
-    "one axis": (2, 8, (100,), 24, (5,), (1,), ((2, 2),), (1,), 1),
-    "one axis, long kernel": (2, 2, (90,), 16, (40,), (1,), ((3, 0),), (1,), 1),
-    "one axis by 2, long": (1, 1, (9000,), 2, (4,), (2,), ((1, 1),), (1,), 1),
-    "three axes": (2, 3, (5, 6, 7), 16, (2, 3, 1), (1, 2, 1), ((0, 0), (1, 1), (0, 0)),
-                   (1, 1, 1), 1),
-    "many channels": (1, 700, (6, 40), 9, (3, 3), (1, 1), ONE, (1, 1), 1),
-    "many results": (1, 3, (6, 7), 150, (3, 3), (1, 1), ONE, (1, 1), 1),
-    "wide": (1, 2, (3, 9000), 3, (2, 3), (1, 1), NONE, (1, 1), 1),
-    "one of everything": (1, 1, (1, 1), 1, (1, 1), (1, 1), NONE, (1, 1), 1),
-    "one result": (2, 3, (4, 5), 2, (4, 5), (1, 1), NONE, (1, 1), 1),
-}  # fmt: skip
 DTYPES = ["float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "uint64"]
 SOME = ["by 3 and 2, dilated", "depthwise", "second of a CNN", "one of everything", "by 2"]
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from program_runs import Captured, run
 from programs import PROGRAMS, THEMES
-from programs.compare import Outcome, call, difference
-from programs.modes import MODES, allowed, capture
+from programs.compare import Outcome, difference
+from programs.modes import MODES, allowed
 from programs.table import Call, Program
 
 import weft
@@ -21,27 +22,6 @@ from weft import Tensor, nn
 STEP = 1e-6
 
 by_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
-
-
-def run(program: Program, function: Any, given: Call, second: bool = False) -> Outcome:
-    module = getattr(function, "module", function)
-    return call(
-        getattr(function, "call", function),
-        given.args,
-        given.kwargs,
-        wanted=program.gradients,
-        second=second,
-        seed=5 if program.random else None,
-        module=module if isinstance(module, nn.Module) else None,
-    )
-
-
-class Captured:
-    """A captured function beside the one it was made of, whose parameters it has."""
-
-    def __init__(self, mode: str, function: Any) -> None:
-        self.module = function
-        self.call = capture(mode, function)
 
 
 # --- the programs themselves ----------------------------------------------------------------------

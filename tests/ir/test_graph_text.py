@@ -9,10 +9,10 @@ from typing import Any
 import graph_ops
 import numpy as np
 import pytest
+from attribute_cases import ATTRIBUTES
 from graph_ops import one_node, there_and_back
+from op_calls import function, tensors
 from samples import ROWS
-from test_graph_attributes import ATTRIBUTES
-from test_ops import function, tensors
 
 import weft
 from weft.base.device import Device

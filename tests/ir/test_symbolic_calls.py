@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_symbolic_types
 from nn_samples.table import values
+from numpy_indices import INDICES, X
+from op_calls import flat
 from samples import ROWS
 from symbolic import Concolic, check_derivatives, close, is_symbolic, mapped, numbers, symbolic
-from test_indexing import INDICES, X
-from test_ops import flat
+from symbolic_rows import AMBIGUOUS_DERIVATIVES, outcome
 
 import weft
 import weft.nn.functional as F
@@ -310,8 +310,8 @@ TESTED_ELSEWHERE = {"to_device"}  # test_registration.py
 def test_every_type_rule_is_asked_about_symbolic_sizes() -> None:
     seen = {op.name for op in UPDATES}
     for row in ROWS:
-        for recorder, call in test_symbolic_types.outcome(row).calls:
-            check_derivatives(recorder, call, test_symbolic_types.AMBIGUOUS_DERIVATIVES)
+        for recorder, call in outcome(row).calls:
+            check_derivatives(recorder, call, AMBIGUOUS_DERIVATIVES)
             seen |= {call[0].name} | recorder.derived
     recorders = [traced(function, tuple(shapes)) for _, function, *shapes in CALLS]
     for draw in DRAWS:

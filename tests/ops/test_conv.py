@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from op_calls import TypeChecker, tensors
 from peer import figures
-from test_ops import TypeChecker, tensors
 
 import weft
 from weft.core.bind import bind, recording

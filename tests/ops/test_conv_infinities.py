@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conv_cases import NONE, ONE, SHAPES
 from emitted import Case, build_cases, eager, narrower
 from peer import figures
-from test_codegen_conv import NONE, ONE, SHAPES
 
 import weft
 import weft.nn.functional as F

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nn_samples.table import Array, indices, values
-from test_ops import TypeChecker
+from op_calls import TypeChecker
 
 import weft
 import weft.nn.functional as F

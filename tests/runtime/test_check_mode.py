@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_runs import NEAR, NEAR_32, is_narrow
+from program_runs import Captured, run
 from programs import PROGRAMS
 from programs.compare import difference
 from programs.table import Program
-from test_native_programs import NEAR, NEAR_32, _is_narrow
-from test_programs import Captured, run
 
 import weft
 import weft.nn.functional as F
@@ -430,6 +430,6 @@ def test_programs(program: Program) -> None:
     for i, given in [*calls, *again]:
         want = run(program, eager, given, program.second_order)
         got = run(program, captured, given, program.second_order)
-        near = max(program.near, NEAR_32 if _is_narrow(given) else NEAR)
+        near = max(program.near, NEAR_32 if is_narrow(given) else NEAR)
         found = difference(want, got, loose=True, gradients_near=10 * near, near=near)
         assert not found, f"call {i}: {found}"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_cases import CASES, NEED_NUMBERS
+from op_calls import flat, function, tensors
 from samples.table import Row
-from test_make_graph import CASES, NEED_NUMBERS
-from test_ops import flat, function, tensors
 
 import weft
 from weft.base.dims import has_dims

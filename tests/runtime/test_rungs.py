@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_runs import check_program, check_training
 from programs import PROGRAMS
 from programs.table import Program
-from test_native_programs import test_programs as check_program
-from test_native_programs import test_training_steps as check_training
 from training import CASES
 from training.table import Case
 

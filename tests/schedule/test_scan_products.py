@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from control_graphs import graphs
 from control_programs import PROGRAMS
-from test_passes_control import graphs
 
 import weft
 import weft.nn.functional as F

@@ -19,8 +19,8 @@ from nn_samples import ROWS as NN_ROWS
 from nn_samples.table import filled
 from nn_samples.table import flat as flat_results
 from nn_samples.table import tensors as nn_tensors
+from op_calls import flat, function, tensors
 from samples import ROWS
-from test_ops import flat, function, tensors
 
 import weft
 from weft.base.errors import WeftError
