@@ -91,10 +91,9 @@ def continue_out_of_try(x):
             if y < 1:
                 continue
             b = y * y
-        except ValueError:
-            b = c = y
-        else:
-            c = b + 1
+        finally:
+            total = total + 1
+        c = b + 1
         total = total + b * c
     return total
 
@@ -282,6 +281,7 @@ def defined_in_loop(x, n):
 
 PAIR = [(f64([1.0, 2.0]),), (f64([-1.0, -2.0]),), (f64([3.0, -0.5]),)]
 
+JUMPS = [(f64([0.9, 1.6]),), (f64([0.2, 0.3]),), (f64([3.0, -0.5]),), (f64([40.0, 1.5]),)]
 PROGRAMS = [
     Program("defined on one path", defined_on_one_path, PAIR, second_order=True),
     Program(
@@ -356,14 +356,9 @@ PROGRAMS = [
         [(f64(1.0), 2), (f64(1.0), 0)],
         raises={1: UnboundLocalError},
     ),
-    *(
-        Program(name, f, [(f64([0.9, 1.6]),), (f64([0.2, 0.3]),), (f64([3.0, -0.5]),)])
-        for name, f in {
-            "return out of with": return_out_of_with,
-            "return out of try": return_out_of_try,
-            "break out of with": break_out_of_with,
-            "continue out of try": continue_out_of_try,
-            "jumps out of nested blocks": jumps_out_of_nested_blocks,
-        }.items()
-    ),
+    Program("return out of with", return_out_of_with, JUMPS),
+    Program("return out of try", return_out_of_try, JUMPS),
+    Program("break out of with", break_out_of_with, JUMPS),
+    Program("continue out of try", continue_out_of_try, JUMPS),
+    Program("jumps out of nested blocks", jumps_out_of_nested_blocks, JUMPS),
 ]
