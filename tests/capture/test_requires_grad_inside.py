@@ -1,6 +1,6 @@
-"""`requires_grad` of a tensor from outside, set inside of a recorded function: as eagerly.
+"""`requires_grad`, set inside of a recorded function or asked inside of a transform: as eagerly.
 
-A graph does not hold that, so the call runs as plain Python, the first one too.
+A graph does not hold what is set, so the call runs as plain Python, the first one too.
 """
 
 from __future__ import annotations
@@ -202,3 +202,107 @@ def test_a_branch_of_the_graph_refuses() -> None:
     with pytest.raises(CaptureError, match="set inside of a branch"):
         f(weft.ones(2))
     assert w.requires_grad
+
+
+# --- asked inside of a transform -----------------------------------------------------------------
+
+
+def of_an_argument(x: Any) -> Any:
+    return x * 2 if x.requires_grad else x * 3
+
+
+def of_a_result(x: Any) -> Any:
+    y = weft.sin(x)
+    return y * 2 if y.requires_grad else y * 3
+
+
+def of_a_constant(x: Any) -> Any:
+    y = x.detach()
+    with weft.no_grad():
+        z = x * 2
+    return x * (2 if y.requires_grad or z.requires_grad or not z.is_leaf else 3)
+
+
+def of_a_carry(x: Any) -> Any:
+    for _ in range(3):
+        x = x * 2 if x.requires_grad else x * 3
+    return x
+
+
+def in_a_while(x: Any) -> Any:
+    s = x
+    while s < 10:
+        s = s * (2 if x.requires_grad else 3)
+    return s
+
+
+def in_a_branch(x: Any) -> Any:
+    if x > 0.2:
+        return x * 2 if x.requires_grad else x * 7
+    return x
+
+
+ASKS = (of_an_argument, of_a_result, of_a_constant, of_a_carry, in_a_while, in_a_branch)
+
+
+def each(f: Any) -> Any:
+    return lambda x: weft.stack([f(row) for row in x])
+
+
+#: What a transform gives, and the same without it.
+INSIDE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "vmap": (lambda f: lambda x: weft.vmap(f)(x), each),
+    "jvp": (
+        lambda f: each(lambda x: weft.jvp(f, (x,), (weft.ones_like(x),))[0]),
+        each,
+    ),
+    "jvp of vmap": (
+        lambda f: lambda x: weft.jvp(weft.vmap(f), (x,), (weft.ones_like(x),))[0],
+        each,
+    ),
+    "grad of vmap": (
+        lambda f: weft.grad(lambda x: weft.vmap(f)(x).sum()),
+        lambda f: weft.grad(lambda x: each(f)(x).sum()),
+    ),
+    "vmap of grad": (
+        lambda f: lambda x: weft.vmap(weft.grad(f))(x),
+        lambda f: each(weft.grad(f)),
+    ),
+}
+
+
+@pytest.mark.parametrize("transform", INSIDE)
+@pytest.mark.parametrize("body", ASKS)
+def test_asked_inside_of_a_transform(body: Any, transform: str) -> None:
+    """It is True for what depends on a tensor that requires a gradient, as without transforms."""
+    inside, without = INSIDE[transform]
+    modes = [weft.compile(inside(body), backend="interpret")]
+    if transform == "jvp" or body not in (in_a_while, in_a_branch):  # mapped conditions
+        modes.append(inside(body))
+    for wanted in (True, False, True):
+        x = weft.tensor([0.1, 0.5, 1.5], dtype=weft.float64, requires_grad=wanted)
+        expected = without(body)(x)
+        for mode in modes:
+            found = mode(x)
+            assert found.tolist() == pytest.approx(expected.tolist())
+            assert found.requires_grad == expected.requires_grad
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: (x * x).backward(),
+        lambda x: weft.autograd.grad(x * x, x),
+        lambda x: x.retain_grad(),
+        lambda x: x.register_hook(print),
+    ],
+)
+def test_history_of_an_argument_of_vmap_is_not_seen(use: Any) -> None:
+    with pytest.raises(weft.errors.GradientError, match=r"weft\.grad\(f\)\(x\)"):
+        weft.vmap(use)(weft.tensor([1.0, 2.0], requires_grad=True))
+
+
+def test_only_leaves_change_it_inside_of_vmap() -> None:
+    x = weft.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(weft.errors.GradientError, match="only leaves"):
+        weft.vmap(lambda x: x.requires_grad_(False))(x)

@@ -12,6 +12,8 @@ from weft.autodiff import engine
 from weft.autodiff.conditional_gradients import Doubts
 from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle, add_hook
 from weft.autodiff.tape import anomaly
+from weft.autodiff.transforms.history import is_unseen
+from weft.autodiff.transforms.levels import LevelArray
 from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.core.bind import decide, get_grad, recorder, set_grad, written
 from weft.core.operands import cast
@@ -29,16 +31,21 @@ def _many(values: Any) -> list[Any]:
     return list(values) if isinstance(values, (list, tuple)) else [values]
 
 
+def _no_history(tensor: Tensor) -> GradientError:
+    otherwise = "make an input with requires_grad=True, and compute outside of no_grad()"
+    return GradientError(
+        "this tensor has no history: nothing it was computed from requires a gradient",
+        op="backward",
+        operands=[tensor.type],
+        hint=_hint(tensor, otherwise),
+    )
+
+
 def _start(tensor: Tensor, gradient: Any, create: bool) -> tuple[Node, Any]:
     """A root of the backward pass with the gradient that it starts from."""
     node = tensor._node
     if node is None:
-        raise GradientError(
-            "this tensor has no history: nothing it was computed from requires a gradient",
-            op="backward",
-            operands=[tensor.type],
-            hint="make an input with requires_grad=True, and compute outside of no_grad()",
-        )
+        raise _no_history(tensor)
     if gradient is None:
         if tensor.dtype.kind == "complex":
             raise GradientError(
@@ -83,6 +90,11 @@ def backward(
     keep = create_graph if retain_graph is None else retain_graph
     roots = [_start(t, g, create_graph) for t, g in zip(outputs, starts, strict=True)]
     if inputs is None:
+        here = recorder()
+        if here is not None and here.marks_all:
+            for tensor in outputs:
+                if is_unseen(tensor._node):
+                    raise _no_history(tensor)
         engine.run(roots, keep=keep, create=create_graph)
         return
     chosen = _many(inputs)
@@ -144,7 +156,7 @@ def _gradients(
                 f"input {number} does not require a gradient",
                 op="grad",
                 operands=[tensor.type],
-                hint="set requires_grad before it is used",
+                hint=_hint(tensor, "set requires_grad before it is used"),
             )
     targets = [tensor._node for tensor in inputs]
     doubts: Doubts | None = None if zeros_do else {}
@@ -182,12 +194,37 @@ class detect_anomaly:
 
 def _get_requires_grad(self: Tensor) -> bool:
     """Whether gradients with respect to this tensor are computed."""
-    return self._node is not None
+    return self._node is not None or _has_outer_history(self)
+
+
+def _has_outer_history(tensor: Tensor) -> bool:
+    """Whether a tensor inside of `vmap` or `jvp` has its history outside of that function."""
+    data = tensor._data
+    if data.__class__ is np.ndarray:
+        return False
+    while isinstance(data, LevelArray):
+        if data.tensor._node is not None:
+            return True
+        data = data.tensor._data
+    return False
+
+
+_BY_GRAD = (
+    "inside of {} the history of its arguments is not seen: take the gradient there by "
+    "weft.grad(f)(x), or of x = x.detach().requires_grad_(), or outside of it"
+)
+
+
+def _hint(tensor: Tensor, otherwise: str) -> str:
+    """What to do about a tensor without a history on its level."""
+    if not _has_outer_history(tensor):
+        return otherwise
+    return _BY_GRAD.format(tensor._data.level.function)
 
 
 def _set_requires_grad(self: Tensor, wanted: bool) -> None:
     node = self._node
-    if node is not None and not node.is_leaf:
+    if (node is not None and not node.is_leaf) or (not wanted and _has_outer_history(self)):
         if wanted:
             return
         raise GradientError(
@@ -252,7 +289,7 @@ def _output_nr(self: Tensor) -> int:
 
 def _is_leaf(self: Tensor) -> bool:
     """Whether the tensor was made by the user, not computed from one that requires a gradient."""
-    return self._node is None or self._node.is_leaf
+    return not _has_outer_history(self) if self._node is None else self._node.is_leaf
 
 
 def _requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
@@ -268,7 +305,8 @@ def _retain_grad(self: Tensor) -> None:
     """Have backward leave this tensor's gradient in `.grad`, though it is not a leaf."""
     node = self._node
     if node is None:
-        raise GradientError("this tensor does not require a gradient", op="retain_grad")
+        why = _hint(self, "make an input with requires_grad=True")
+        raise GradientError("this tensor has no history", op="retain_grad", hint=why)
     if not node.is_leaf and not node.metadata.get("retains"):
         node.metadata["retains"] = True
         node.hook_gradient(lambda g: _accumulate(self, g))
@@ -282,7 +320,8 @@ def _retains_grad(self: Tensor) -> bool:
 def _register_hook(self: Tensor, hook: Any) -> RemovableHandle:
     """Call `hook(grad)` when this tensor's gradient is known; what it returns replaces it."""
     if self._node is None:
-        raise GradientError("this tensor does not require a gradient", op="register_hook")
+        why = _hint(self, "make an input with requires_grad=True")
+        raise GradientError("this tensor has no history", op="register_hook", hint=why)
     here = recorder()
     handle: RemovableHandle | None = None if here is None else here.hook(self, hook)
     return self._node.hook_gradient(hook) if handle is None else handle

@@ -316,7 +316,7 @@ class Tensor(TensorMethods):
         copied = type(self)()
         copied._data = self.detach()._data
         copied._node = None
-        if self.requires_grad:
+        if self._node is not None:
             copied.requires_grad = True
         return copied
 

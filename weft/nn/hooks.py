@@ -180,7 +180,7 @@ class _Gates:
 
 
 def _wanting(values: tuple[Any, ...]) -> list[int]:
-    return [i for i, v in enumerate(values) if isinstance(v, Tensor) and v.requires_grad]
+    return [i for i, v in enumerate(values) if isinstance(v, Tensor) and v._node is not None]
 
 
 def _through(

@@ -42,6 +42,32 @@ class Primal(Node):
         return (g,) * len(self.edges)
 
 
+class Unseen(Primal):
+    """The history of an argument of `vmap` or `jvp`, in a graph that is recorded of the function.
+
+    It lies outside of that function: there is one, and a backward pass inside ends here.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape, None)
+
+
+def is_unseen(node: Node | None) -> bool:
+    """Whether a history leads to nothing but such nodes."""
+    seen: set[Node] = set()
+    stack = [] if node is None else [node]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend([edge for edge in node.edges if edge is not None])
+            if not node.edges and not isinstance(node, Unseen):
+                return False
+    return bool(seen)
+
+
 def primal(tensor: Tensor, linked: bool) -> Tensor:
     """A tensor of its own for an argument, with a node of its own; `linked` to its history."""
     with enable_grad():

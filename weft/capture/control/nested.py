@@ -19,6 +19,7 @@ import numpy as np
 from weft.autodiff.function import with_hook
 from weft.autodiff.node import Barrier, OpNode, RemovableHandle, count, tensor_of
 from weft.autodiff.node import Node as HistoryNode
+from weft.autodiff.transforms.history import Unseen
 from weft.autodiff.transforms.levels import Level
 from weft.base.errors import CaptureError, GradientError
 from weft.base.shapes import Shape
@@ -149,6 +150,13 @@ class NestedRecorder(GraphRecorder):
         made = self.input(kind)
         if historic:
             made._node = Border(made.shape)
+        return made
+
+    def argument(self, kind: Type, historic: bool) -> Tensor:
+        """An input for an argument of a function that a transform runs."""
+        made = self.input(kind)
+        if historic:
+            made._node = Unseen(made.shape)
         return made
 
     def value_of(self, tensor: Tensor) -> Value:

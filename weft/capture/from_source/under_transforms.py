@@ -134,7 +134,7 @@ def _by_its_graph(
             raise _AsItIs
         nested = flow.nested(here, "element")
         nested.marks_all = True
-        inputs = iter([nested.carried(x.type, x._node is not None) for x in given])
+        inputs = iter([nested.argument(x.type, x.requires_grad) for x in given])
         inner, named = tree_unflatten(
             spec, [next(inputs) if isinstance(x, Tensor) and level.has(x) else x for x in leaves]
         )

@@ -21,7 +21,7 @@ def print_grad(x: Tensor, label: str = "") -> None:
 
     A tensor through which no gradient will flow prints nothing.
     """
-    if not x.requires_grad:
+    if x._node is None:
         return
     frame = user_frame()
     where = "" if frame is None else f"the tensor at line {frame.f_lineno}"
