@@ -120,7 +120,16 @@ def test_a_path_is_proven_by_three_answers(answers: tuple[bool, ...], good: bool
     assert proven(lambda others: answers[others]) == (good and ownership.is_known())
 
 
-@pytest.mark.parametrize("path", [native_call._written_in_place, native_call._tensor_used_again])
+@pytest.mark.parametrize(
+    "path",
+    [
+        native_call._written_in_place,
+        native_call._tensor_used_again,
+        native_call._array_used_again,
+        native_call._array_taken_out,
+    ],
+    ids=lambda path: path.__name__,
+)
 def test_a_call_that_is_not_proven_gives_fresh_results(
     path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ claimed it. A call goes in this order:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from weft.codegen.contract import Status
@@ -26,6 +26,7 @@ from weft.codegen.target import host
 from weft.codegen.text import Function, Module
 from weft.runtime.object_layout import Places
 from weft.runtime.output_routing import LISTED, VALUE
+from weft.runtime.outputs import KEPT
 
 __all__ = ["EXPORTS", "FIELDS", "PLAN", "RESULT", "SPARES", "call_text", "table_bytes"]
 
@@ -40,9 +41,9 @@ PLAN = ("entry", "run", "tables", "inputs", "outputs", "array")
 #: What is known of a result: the input in whose array it may be written, or -1; its axes, sizes
 #: and dtype; what becomes of it, and the input that it goes to then; whether it is used again.
 RESULT = ("in_place", "ndim", "sizes", "dtype", "role", "to", "again")
-#: Of a result that is used again: the last two that were made, each a tensor and its array. One is
-#: the gradient of a parameter, say, while the next is computed into the other.
-SPARES = 4
+#: Words for the spares of a result that is used again: of each a tensor, or None where it became
+#: the value of an input, and the array.
+SPARES = 2 * KEPT
 _DENSE = 257  # NumPy's flags: in C order, and aligned
 _WRITEABLE = 1024
 #: What a result can replace: what stood in its place, and a node and a gradient or a spare and its
@@ -251,26 +252,32 @@ class _Call:
         return made
 
     def _use_again(self, spares: str, array: str, tensor: str) -> None:
-        """An earlier result that nobody has any more; it is held, as a new one would be."""
-        f, at = self.f, self.at
+        """An earlier result that nobody has any more; it is held, as a new one would be.
+
+        Where only the spares have an array, as its tensor was given another or somebody still has
+        that tensor, the array is taken out of them: a new tensor gets it.
+        """
+        f, at, none = self.f, self.at, self.pointer["none"]
         for number in range(0, SPARES, 2):
+            spare_at, own_at = (_item(f, spares, str(k)) for k in (number, number + 1))
             missing = f(f"icmp eq ptr {f.get('ptr', array)}, null")
-            spare = f(f"load ptr, ptr {_item(f, spares, str(number))}")
-            there = f(f"icmp ne ptr {spare}, {self.pointer['none']}")
+            own = f(f"load ptr, ptr {own_at}")
+            there = f(f"icmp ne ptr {own}, {none}")
             with f.when(f(f"and i1 {missing}, {there}")):
-                own = f(f"load ptr, ptr {_item(f, spares, str(number + 1))}")
-                facts = [
-                    f"icmp eq i64 {_load(f, 'i64', spare, at.count)}, 1",  # of the spares
-                    f"icmp eq i64 {_load(f, 'i64', own, at.count)}, 2",  # and of its tensor
-                    f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_data)}, {own}",
-                    f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_weak)}, null",
-                ]
-                free = f(facts[0])
-                for fact in facts[1:]:
-                    free = f(f"and i1 {free}, {f(fact)}")
-                with f.when(free):
-                    self._hold(spare)
-                    f.set("ptr", tensor, spare)
+                spare = f(f"load ptr, ptr {spare_at}")
+                holders = _load(f, "i64", own, at.count)
+                both = f(f"icmp eq i64 {holders}, 2")  # its tensor and the spares
+                alone = f(f"icmp eq i64 {_load(f, 'i64', spare, at.count)}, 1")  # None never is
+                with f.when(f(f"and i1 {both}, {alone}")):
+                    same = f(f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_data)}, {own}")
+                    unseen = f(f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_weak)}, null")
+                    with f.when(f(f"and i1 {same}, {unseen}")):
+                        self._hold(spare)
+                        f.set("ptr", tensor, spare)
+                        f.set("ptr", array, own)
+                with f.when(f(f"icmp eq i64 {holders}, 1")):
+                    f.do(f"call void @Py_IncRef(ptr {none})")
+                    f.do(f"store ptr {none}, ptr {own_at}")
                     f.set("ptr", array, own)
 
     def _use_input(self, number: str, array: str) -> None:
@@ -323,15 +330,7 @@ class _Call:
                             f.do(f"call void @Py_IncRef(ptr {new})")
                             replace(f(f"getelementptr i8, ptr {result}, i64 {place}"), new)
                 with f.when(f(f"icmp eq i64 {reused}, 0")):
-                    # It becomes the first of the spares; the last of them goes.
-                    array = _load(f, "ptr", result, at.tensor_data)
-                    for number, thing in ((0, result), (1, array)):
-                        first, last = (
-                            _item(f, self._spares(i), str(k)) for k in (number, number + 2)
-                        )
-                        f.do(f"call void @Py_IncRef(ptr {thing})")
-                        replace(last, f(f"load ptr, ptr {first}"))
-                        f.do(f"store ptr {thing}, ptr {first}")
+                    self._keep(i, row["role"], result, replace)
             listed = f(f"icmp eq i64 {row['role']}, {LISTED}")
             with f.when(listed):
                 f.set("ptr", slot, f.get("ptr", room))
@@ -343,6 +342,25 @@ class _Call:
                 f.set("ptr", slot, f(f"getelementptr i8, ptr {to}, i64 {where}"))
             replace(f.get("ptr", slot), result)
         return f.get("i64", count)
+
+    def _keep(self, i: str, role: str, result: str, replace: Callable[[str, str], None]) -> None:
+        """A new result becomes the first of its spares; the last of them goes, or the first, where
+        that has no array any more."""
+        f, none = self.f, self.pointer["none"]
+        tensor, array = f.var("ptr", none), f.var("ptr", result)
+        with f.when(f(f"icmp ne i64 {role}, {VALUE}")):
+            f.set("ptr", tensor, result)
+            f.set("ptr", array, _load(f, "ptr", result, self.at.tensor_data))
+        spares = self._spares(i)
+        first_array = f(f"load ptr, ptr {_item(f, spares, '1')}")
+        empty = f(f"icmp eq ptr {first_array}, {none}")
+        goes = f(f"select i1 {empty}, i64 0, i64 {SPARES - 2}")
+        for number, kept in ((0, tensor), (1, array)):
+            first = _item(f, spares, str(number))
+            thing = f.get("ptr", kept)
+            f.do(f"call void @Py_IncRef(ptr {thing})")
+            replace(_item(f, first, goes), f(f"load ptr, ptr {first}"))
+            f.do(f"store ptr {thing}, ptr {first}")
 
     def _spares(self, i: str) -> str:
         f = self.f

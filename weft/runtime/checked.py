@@ -8,7 +8,6 @@ the kernel, its op and the user's line; memory is not damaged. A run takes sever
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,11 +35,7 @@ class PoisonedOutputs(Outputs):
     def __init__(
         self, kinds: Sequence[tuple[tuple[int, ...], Any]], in_place: Mapping[int, int]
     ) -> None:
-        super().__init__(kinds, in_place, large=sys.maxsize)
-
-    @property
-    def reuses(self) -> bool:
-        return True  # `take` is asked for all of them
+        super().__init__(kinds, in_place, keeps=False)
 
     def take(self, arrays: list[Any]) -> list[Any]:
         made = super().take(arrays)

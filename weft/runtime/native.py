@@ -234,14 +234,14 @@ class NativeProgram:
         return GraphError(f"graph @{self.captured.name} takes {', '.join(map(str, wanted))}")
 
     def _caller(self) -> Callable[[list[Tensor]], list[Tensor]]:
-        """What a call does: machine code, too, unless there are arrays or stacks to look after."""
+        """What a call does: machine code, too, unless there are stacks to look after."""
         if self._keeps or any(isinstance(v.type, StackType) for v in self.captured.inputs):
             return self._with_stacks(self._in_python())
         return self.routed_call(OutputRouting()) or self._in_python()
 
     def routed_call(self, routing: OutputRouting) -> Call | None:
         """A call in machine code that also puts outputs where they go; None: there is none."""
-        if self._keeps or self._outputs.keeps:
+        if self._keeps:
             return None
         memory: list[Any] = []
         in_place = dict(self.in_place)

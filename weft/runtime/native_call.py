@@ -18,7 +18,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,9 +46,6 @@ from weft.runtime.rungs import rung
 
 __all__ = ["CallPlan", "Result", "entry", "lend", "native_call"]
 
-#: Results up to so many bytes are used again once nobody holds them: to make a tensor and an array
-#: and to free them costs as much as a small kernel, and keeping large ones would cost memory.
-MOST_AGAIN = 32_768
 #: The number of `PyArray_Empty` in NumPy's table of functions.
 _EMPTY = 184
 
@@ -120,8 +116,7 @@ def native_call(
         kept += [sizes, kind]
         in_place = result.in_place if reuses else -1
         place = (in_place, len(result.shape), ctypes.addressof(sizes), id(kind))
-        size = math.prod(result.shape) * kind.itemsize
-        again = reuses and result.role != VALUE and in_place < 0 and size <= MOST_AGAIN
+        again = reuses and in_place < 0
         rows[i * len(RESULT) : (i + 1) * len(RESULT)] = [*place, result.role, result.to, again]
     spares: list[Any] = [None] * (SPARES * len(plan.results) + 1)  # of this length for good
     kept.append(spares)
@@ -213,9 +208,10 @@ def _numpy_function(number: int) -> int:
 
 @functools.cache
 def _relied_on() -> bool:
-    """Whether calls tell right who holds the array of an input, an earlier result, and its array:
-    tried with calls of a program that does nothing."""
-    return proven(_written_in_place) and proven(_tensor_used_again) and proven(_array_used_again)
+    """Whether calls tell right who holds the array of an input, an earlier result, its array, and
+    its array alone: tried with calls of a program that does nothing."""
+    paths = (_written_in_place, _tensor_used_again, _array_used_again, _array_taken_out)
+    return all(map(proven, paths))
 
 
 def _tried(inputs: int, result: Result) -> tuple[Callable[[list[Any]], list[Any]], Any]:
@@ -257,6 +253,16 @@ def _array_used_again(others: int) -> bool:
     found = call([])
     held, before = [found[0]._data] * others, id(found[0]._data)
     del found
+    again = id(call([])[0]._data) == before
+    del held
+    return again
+
+
+def _array_taken_out(others: int) -> bool:
+    call, _owner = _tried(0, Result((1,), np.float64))
+    found = call([])
+    held, before = [found[0]._data] * others, id(found[0]._data)
+    found[0]._data = np.empty(1)
     again = id(call([])[0]._data) == before
     del held
     return again

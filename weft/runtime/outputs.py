@@ -1,16 +1,19 @@
-"""Arrays for results.
+"""Arrays for results: the one rule of who gets which.
 
-Large arrays are dear to ask the system for: each page of them is cleared when it is first touched.
-So a program keeps those it gave out last, and gives one out again when nobody else holds it any
-more: in training, the gradients of the step before last. And a result that takes the place of an
-input is written where the input lies, where only its tensor holds that array.
+A result that takes the place of an input is written where the input lies, where only its tensor
+holds that array. Of every other result, of whatever size, a program keeps the last two that it gave
+out, and uses one again when nobody else holds it any more: in training, the gradients of the step
+before last. To make an array and a tensor and to free them costs as much as a small kernel, and
+each page of a large array is cleared when it is first touched.
+
+Machine code does that, too (`weft.runtime.call_code`). Here it is done in Python, for calls that
+are not machine code.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,11 +23,10 @@ import numpy as np
 from weft.core.ownership import alone_in_list, proven
 from weft.core.tensor import wrap
 
-__all__ = ["Outputs"]
+__all__ = ["KEPT", "Outputs"]
 
-#: From how many bytes on an array is kept, and how many of them for one result.
-LARGE = 1 << 16
-MOST = 2
+#: How many arrays are kept for one result.
+KEPT = 2
 
 
 class Outputs:
@@ -35,71 +37,52 @@ class Outputs:
         kinds: Sequence[tuple[tuple[int, ...], Any]],
         in_place: Mapping[int, int] | None = None,
         *,
-        large: int = LARGE,
+        keeps: bool = True,
         reuses: bool | None = None,
     ) -> None:
-        """`in_place`: results that may be written where inputs lie, by their numbers. `reuses`:
-        whether arrays are used again at all; None: where that can be relied on."""
+        """`in_place`: results that may be written where inputs lie, by their numbers. `keeps`:
+        whether results are kept. `reuses`: whether arrays are used again at all; None: where that
+        can be relied on."""
         self.kinds = list(kinds)
         places = in_place or {}
         if reuses is None:
             reuses = _relied_on()
         self._in_place = [*places.items()] if reuses else []
-        sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds]
+        others = [i for i in range(len(self.kinds)) if i not in places]
         self._kept: list[tuple[int, deque[Any]]] = [
-            (i, deque())
-            for i, size in enumerate(sizes)
-            if size >= large and i not in places and reuses
+            (i, deque()) for i in others if keeps and reuses
         ]
-
-    @property
-    def reuses(self) -> bool:
-        """Whether there are arrays that may be used again."""
-        return bool(self._kept or self._in_place)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether some arrays are large enough to be kept."""
-        return bool(self._kept)
 
     def take(self, arrays: list[Any]) -> list[Any]:
         """Arrays for one run, whose inputs have these `arrays`; `give` them back afterwards."""
         made: list[Any] = [None] * len(self.kinds)
         for i, kept in self._kept:
-            _take_free(kept, made, i)
+            for _ in range(len(kept)):
+                try:  # taken out of those that are kept, so that no other thread sees it
+                    made[i] = kept.popleft()
+                except IndexError:
+                    break
+                if alone_in_list(made, i):
+                    break
+                kept.append(made[i])
+                made[i] = None
         for i, j in self._in_place:
             # It is in `arrays`, and its tensor has it.
             if alone_in_list(arrays, j, 1) and _is_writeable(arrays[j]):
                 made[i] = arrays[j]
-        for i, (shape, dtype) in enumerate(self.kinds):
-            if made[i] is None:
-                made[i] = np.empty(shape, dtype)
-        return made
+        empty = np.empty
+        return [empty(*self.kinds[i]) if x is None else x for i, x in enumerate(made)]
 
     def give(self, made: list[Any]) -> None:
         for i, kept in self._kept:
             kept.append(made[i])
-            if len(kept) > MOST:
+            if len(kept) > KEPT:
                 with contextlib.suppress(IndexError):  # another thread took the last one
                     kept.popleft()
 
 
 def _is_writeable(array: Any) -> bool:
     return array.__class__ is np.ndarray and array.flags.writeable
-
-
-def _take_free(kept: deque[Any], made: list[Any], i: int) -> None:
-    """Put an array that nobody else holds in its place, taken out of those that are kept, so that
-    no other thread sees it."""
-    for _ in range(len(kept)):
-        try:
-            made[i] = kept.popleft()
-        except IndexError:
-            return
-        if alone_in_list(made, i):
-            return
-        kept.append(made[i])
-        made[i] = None
 
 
 # --- whether that can be relied on ---------------------------------------------------------------
@@ -121,7 +104,7 @@ def _written_in_place(others: int) -> bool:
 
 
 def _taken_again(others: int) -> bool:
-    outputs = Outputs([((1,), np.float64)], large=0, reuses=True)
+    outputs = Outputs([((1,), np.float64)], reuses=True)
     made = outputs.take([])
     outputs.give(made)
     tensors = [wrap(array) for array in made]

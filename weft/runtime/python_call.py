@@ -1,7 +1,7 @@
 """A program's call, step by step in Python, where it is not all machine code (`native_call`).
 
-Programs with large results are called so, as arrays for them are kept, and those that stacks go in
-or out of. How the machine code is reached is one of two ways:
+Programs that stacks go in or out of are called so, and a program that is called while it runs. How
+the machine code is reached is one of two ways:
 
 listed      generated code reads the addresses of arrays from the objects themselves
 addressed   each array is asked for its address, and ctypes passes them: nothing is relied on but
@@ -47,8 +47,7 @@ def by_hand(
     one each.
     """
     free: list[tuple[int, Any]] = []
-    plain = None if outputs.reuses else outputs.kinds
-    empty, count = np.empty, len(classes)
+    count = len(classes)
 
     def call(inputs: list[Tensor]) -> list[Tensor]:
         if inputs.__class__ is not list or len(inputs) != count:
@@ -60,7 +59,7 @@ def by_hand(
         except DTypeError:  # a tensor that was never given an array
             return failed(Status.INPUTS, inputs)
         try:
-            made = outputs.take(arrays) if plain is None else [empty(*kind) for kind in plain]
+            made = outputs.take(arrays)
         except (MemoryError, ValueError):  # which of them depends on how large it is
             return failed(Status.NO_ROOM, inputs)
         try:
@@ -69,8 +68,7 @@ def by_hand(
             own = memory()
         status = start(arrays, made, own[0])
         free.append(own)
-        if plain is None:
-            outputs.give(made)
+        outputs.give(made)
         if status:
             return failed(status, inputs)
         return [wrap(array) for array in made]
