@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import small_stacks
 from small_stacks import PROGRAMS
 
 import weft
@@ -20,12 +21,12 @@ from weft.codegen.target import host
 from weft.codegen.text import STACK, Module
 
 ROOT = Path(weft.__file__).parent
-SCRIPT = Path(__file__).with_name("small_stacks.py")
+SCRIPT = small_stacks.__file__
 
 
 def test_programs_run_on_small_stacks() -> None:
     env = {**os.environ, "WEFT_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT)]
+    command = [sys.executable, SCRIPT]
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
     assert done.returncode == 0, (done.stdout, done.stderr[-2000:])
     assert done.stdout.count("\n") == 11
