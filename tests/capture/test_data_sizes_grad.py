@@ -236,6 +236,21 @@ def a_list_of_sums(x: Any) -> Any:
     return weft.stack(parts).prod()
 
 
+@program
+def written_in_nested_loops(x: Any) -> Any:
+    w, i = x * x.sum() * 0.3, x.sum() * 0
+    while i < 2:
+        i = i + 1
+        j = x.sum() * 0
+        while j < 2:
+            j = j + 1
+            k = x.sum() * 0
+            while k < 2:
+                k = k + 1
+                w[w > 0.1] *= x[1] * 0.7
+    return (w * w).sum()
+
+
 def gradient(run: Any, x: list[float], inside: bool) -> tuple[Any, Any]:
     w = weft.tensor(x, requires_grad=True)
     out = run(w)
@@ -289,3 +304,13 @@ def test_by_transforms(name: str) -> None:
         np.testing.assert_allclose(by_grad(point).numpy(), want, rtol=1e-4, atol=1e-6)
         moved = weft.jvp(function, (point,), (tangent,))[1]
         np.testing.assert_allclose(moved.numpy(), want @ tangent.numpy(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_hessians(name: str) -> None:
+    function = PROGRAMS[name]
+    compiled = weft.compile(weft.hessian(function))
+    for x in DATA:
+        point = weft.tensor(x)
+        want = weft.hessian(function)(point).numpy()
+        np.testing.assert_allclose(compiled(point).numpy(), want, rtol=1e-3, atol=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.base.device import CPU, Device
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType
 from weft.base.pytree import value_class
 from weft.base.shapes import Shape, size_of
@@ -93,3 +94,18 @@ class StackType:
 
 TOKEN = TokenType()
 Type = TensorType | TokenType | StackType
+
+
+def fits(one: Type, two: Type) -> bool:
+    """Whether values of one type may stand where the other is wanted.
+
+    Stacks may differ in the names of sizes that the data decides: each element has sizes of its
+    own, and a graph that is recorded again gives them other names.
+    """
+    if one == two or not (isinstance(one, StackType) and isinstance(two, StackType)):
+        return one == two
+    a, b = one.innermost, two.innermost
+    if one.depth != two.depth or a.ndim != b.ndim or a.like(shape=b.shape) != b:
+        return False
+    pairs = zip(a.shape, b.shape, strict=True)
+    return all(m == n or (isinstance(m, Dim) and isinstance(n, Dim)) for m, n in pairs)

@@ -24,7 +24,7 @@ from weft.base import dtypes
 from weft.base.dims import substitute
 from weft.base.errors import DTypeError, ShapeError
 from weft.ir.op import OPS, Op
-from weft.ir.types import StackType, TensorType, Type
+from weft.ir.types import StackType, TensorType, Type, fits
 from weft.ops.parts import GETITEM
 from weft.ops.stacks import STACK_POP
 
@@ -47,7 +47,7 @@ def _check_inputs(graph: Graph, given: Sequence[Type], what: str) -> None:
     if len(wanted) != len(given):
         raise ShapeError(f"{what} takes {len(wanted)} inputs, and {len(given)} are given")
     for i, (one, two) in enumerate(zip(wanted, given, strict=True)):
-        if one != two:
+        if not fits(one, two):
             raise DTypeError(f"input {i} of {what} is {one}, and {two} is given")
 
 
@@ -61,7 +61,7 @@ def _check_results(graph: Graph, wanted: Sequence[Type], what: str) -> None:
     if len(found) < len(wanted):
         raise ShapeError(f"{what} gives {len(found)} values for {len(wanted)} that are carried")
     for i, (one, two) in enumerate(zip(wanted, found, strict=True)):
-        if one != two:
+        if not fits(one, two):
             raise DTypeError(f"carried value {i} is {one} before and {two} after {what}")
 
 
@@ -69,10 +69,11 @@ def _branches_type(operands: Sequence[Type], graphs: Sequence[Graph]) -> tuple[T
     first = _types(graphs[0].outputs)
     for number, graph in enumerate(graphs):
         _check_inputs(graph, operands, f"branch {number}")
-        if _types(graph.outputs) != first:
+        found = _types(graph.outputs)
+        if len(found) != len(first) or not all(map(fits, found, first)):
             raise DTypeError(
                 f"the branches give different types: ({', '.join(map(str, first))}) "
-                f"and ({', '.join(map(str, _types(graph.outputs)))})"
+                f"and ({', '.join(map(str, found))})"
             )
     return tuple(first)
 

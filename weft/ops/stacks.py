@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.device import Device
-from weft.base.dims import has_dims, substitute
+from weft.base.dims import substitute
 from weft.base.dtypes import DType
 from weft.base.errors import CaptureError, DTypeError, IndexError
 from weft.base.shapes import Shape
 from weft.core.bind import bind
 from weft.core.tensor import Tensor
 from weft.ir.op import OPS, Op, Trait
-from weft.ir.types import StackType, TensorType
+from weft.ir.types import StackType, TensorType, fits
 from weft.ops.batching import Attrs, Inputs, Mapped, everywhere
 from weft.ops.creation import zeros_like
 
@@ -111,20 +111,9 @@ def _check_stack(stack: Any) -> None:
 
 def _push_type(stack: StackType, x: Any) -> StackType:
     _check_stack(stack)
-    if stack.element != x and not _differs_in_names(stack.element, x):
+    if not fits(StackType(x), stack):
         raise DTypeError(f"{x} does not fit onto {stack}")
     return stack
-
-
-def _differs_in_names(element: Any, x: Any) -> bool:
-    """Whether two types differ only in what sizes are called that the data decides: a graph that is
-    recorded again gives them new names, and each element of a stack has sizes of its own."""
-    if not isinstance(element, TensorType) or not isinstance(x, TensorType):
-        return False
-    if len(element.shape) != len(x.shape) or element.like(shape=x.shape) != x:
-        return False
-    pairs = zip(element.shape, x.shape, strict=True)
-    return all(a == b or (has_dims([a]) and has_dims([b])) for a, b in pairs)
 
 
 def _pop_type(stack: StackType) -> tuple[StackType, Any]:
@@ -134,7 +123,7 @@ def _pop_type(stack: StackType) -> tuple[StackType, Any]:
 
 def _add_type(x1: StackType, x2: StackType) -> StackType:
     _check_stack(x1)
-    if x1 != x2:
+    if not fits(x1, x2):
         raise DTypeError(f"stacks of different types: {x1} and {x2}")
     return x1
 
