@@ -22,7 +22,7 @@ import torch
 from weft.base.dtypes import as_dtype
 from weft.codegen import conv, pool
 from weft.codegen.jit import build
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.ir.op import OPS

@@ -27,8 +27,8 @@ import torch
 
 import weft
 from weft.codegen.jit import build
+from weft.codegen.machine import host
 from weft.codegen.matmul import Product, emit, plain_store
-from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.runtime.threads import parallel_address, pool_address, set_num_threads
 

@@ -25,7 +25,7 @@ from weft import nn
 from weft.capture.trace.traced import Traced
 from weft.codegen.cache import Code, cached
 from weft.codegen.jit import Library
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.codegen.text import Module
 from weft.core.bind import bind
 from weft.ir.interpret import PreparedGraph

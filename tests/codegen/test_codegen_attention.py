@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emitted import OTHER_CACHES
 from product_kernels import WIDTHS, Built, lying, narrower
 
 from weft.base import dtypes
 from weft.base.dtypes import DTYPES, NARROW_FLOATS, dtype_of_numpy
 from weft.codegen.attention import Attention, Backward, emit_backward, emit_forward
+from weft.codegen.machine import Machine, host
 from weft.codegen.matmul import Operand, Product, plain_store
-from weft.codegen.target import Target, host
 from weft.codegen.text import Module
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +101,7 @@ class Case:
         ]
 
 
-def check(case: Case, target: Target | None = None) -> None:
+def check(case: Case, target: Machine | None = None) -> None:
     """Forward and backward, the same bits for any cut."""
     spec, dtype = case.spec, case.q.dtype
     outs = [(*case.q.shape[:-1], case.v.shape[-1]), case.q.shape, case.k.shape, case.v.shape]
@@ -216,6 +217,11 @@ def test_narrow_floats(dtype: str, sizes: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", *NARROW])
 def test_narrower_vectors(dtype: str, width: int) -> None:
     check(Case(*arrays((2,), 19, 300, 20, 24, dtype), causal=True), narrower(width))
+
+
+@pytest.mark.parametrize("machine", OTHER_CACHES)
+def test_other_caches(machine: Machine) -> None:
+    check(Case(*arrays((2,), 130, 300, 64, 72, "float32"), causal=True), machine)
 
 
 # --- masks --------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ import pytest
 
 from weft.base import store
 from weft.cli import main
-from weft.codegen import cache, target
+from weft.codegen import cache, machine
 from weft.codegen.cache import Code, cached
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.errors import InternalError, RangeError
 
 NUMBER = ctypes.CFUNCTYPE(ctypes.c_int32)
@@ -138,8 +138,8 @@ def test_other_versions_make_their_own(
 def test_other_machines_make_their_own() -> None:
     make = Maker(5)
     other = replace(host(), vector_bytes=8)
-    for machine in (host(), other, None):
-        assert value(cached(b"k", make, machine)) == 5
+    for target in (host(), other, None):
+        assert value(cached(b"k", make, target)) == 5
     assert make.asked == 2
 
 
@@ -205,15 +205,15 @@ def test_what_is_kept_about_a_machine_is_what_llvm_says(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEFT_TARGET_FEATURES", "-avx512f")
-    first = host.__wrapped__()
+    first, asked = host.__wrapped__(), machine._asked("-avx512f")
     assert len(entries(place)) == 1
-    monkeypatch.setattr(target, "_asked", lambda changes: pytest.fail("LLVM was asked"))
+    monkeypatch.setattr(machine, "_asked", lambda changes: pytest.fail("LLVM was asked"))
     assert host.__wrapped__() == first
-    monkeypatch.setattr(target, "_asked", lambda changes: first)
-    monkeypatch.setattr(target, "_processor", lambda: b"another")
+    monkeypatch.setattr(machine, "_asked", lambda changes: asked)
+    monkeypatch.setattr(machine, "_processor", lambda: b"another")
     host.__wrapped__()
     assert len(entries(place)) == 2
-    monkeypatch.setattr(target, "_processor", lambda: b"")  # a system that does not say
+    monkeypatch.setattr(machine, "_processor", lambda: b"")  # a system that does not say
     assert host.__wrapped__() == first
     assert len(entries(place)) == 2
 
@@ -223,10 +223,10 @@ def test_a_processor_is_what_does_not_change(tmp_path: Path) -> None:
     found = []
     for clock in ("1000", "2000"):
         (tmp_path / "cpuinfo").write_text(text.format(clock))
-        found.append(target._processor(tmp_path / "cpuinfo"))
+        found.append(machine._processor(tmp_path / "cpuinfo"))
     assert found[0] == found[1]
     assert found[0].splitlines()[1:] == [b"model name\t: Some CPU", b"flags\t: fpu vme"]
-    assert target._processor(tmp_path / "none") == b""
+    assert machine._processor(tmp_path / "none") == b""
 
 
 # --- what can happen to an entry -----------------------------------------------------------------

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conv_cases import SHAPES
-from emitted import Case, build_cases, eager, narrower
+from emitted import OTHER_CACHES, Case, build_cases, eager, narrower
 
 from weft.base import dtypes
 from weft.codegen.conv import EMITTERS
 from weft.codegen.kernel import Kernel, argument
+from weft.codegen.machine import Machine, host
 from weft.codegen.scalar.forms import load, store
-from weft.codegen.target import host
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -90,6 +90,23 @@ def test_narrower_vectors(width: int) -> None:
     cases = [c for label in (*SOME, "groups") for c in _cases(label, "float32")]
     cases += _cases("by 2", "bfloat16") + _cases("depthwise", "float16")
     build_cases(cases, EMITTERS, narrower(width))
+    for case in cases:
+        _check(case)
+
+
+@pytest.mark.parametrize("machine", OTHER_CACHES)
+def test_other_caches(machine: Machine) -> None:
+    rng = np.random.default_rng(0)
+    attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    x, weight, g = (
+        _values(rng, shape, "float32")
+        for shape in ((2, 24, 40, 40), (20, 24, 3, 3), (2, 20, 40, 40))
+    )
+    cases = [
+        Case("conv", [x, weight], attrs),
+        Case("conv_weight", [x, g], {**attrs, "size": (3, 3)}),
+    ]
+    build_cases(cases, EMITTERS, machine)
     for case in cases:
         _check(case)
 

@@ -14,9 +14,9 @@ import weft
 from weft.base import dtypes
 from weft.base.dtypes import KINDS, NARROW_FLOATS, DType, int_info
 from weft.codegen import elementwise
+from weft.codegen.machine import Machine, host
 from weft.codegen.math import FUNCTIONS
 from weft.codegen.scalar.forms import supported
-from weft.codegen.target import Target, host
 from weft.codegen.text import Module
 from weft.ir.op import OPS
 
@@ -105,7 +105,7 @@ def types_of(op: Any, dtype: DType) -> list[tuple[tuple[DType, ...], DType, dict
     return [(inputs, op.infer(*[like] * len(inputs)).dtype, {})]
 
 
-def calls_of(dtype: DType, target: Target) -> list[Call]:
+def calls_of(dtype: DType, target: Machine) -> list[Call]:
     return [
         Call(op.name, inputs, result, lanes, attrs)
         for op in CARDS

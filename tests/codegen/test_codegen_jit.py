@@ -17,8 +17,8 @@ import pytest
 from weft.codegen import jit
 from weft.codegen.elf import Image, NotLoaded
 from weft.codegen.jit import Library, assembly, build, link, object_code, optimized
+from weft.codegen.machine import Machine, host
 from weft.codegen.split import split
-from weft.codegen.target import Target, host
 from weft.codegen.text import Module
 from weft.errors import InternalError
 
@@ -206,7 +206,7 @@ def test_the_option_of_code_generation_is_set_back() -> None:
     code = (
         "import llvmlite.binding as llvm\n"
         "from weft.codegen.jit import build, _Engine\n"
-        "from weft.codegen.target import host\n"
+        "from weft.codegen.machine import host\n"
         "text = '''define void @f(ptr %p, i64 %n) {\nentry:\n  br label %l\nl:\n"
         "  %i = phi i64 [ 0, %entry ], [ %j, %l ]\n  %k = mul i64 %i, 24\n"
         "  %q = getelementptr i8, ptr %p, i64 %k\n  store i64 %i, ptr %q\n"
@@ -230,7 +230,7 @@ def test_features_can_be_taken_away(
         pytest.skip("names of x86")
     monkeypatch.setenv("WEFT_TARGET_FEATURES", taken)
     target = host.__wrapped__()
-    assert isinstance(target, Target)
+    assert isinstance(target, Machine)
     if width is not None:
         assert target.vector_bytes == width
         assert target.lanes(4) == width // 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.runtime.native import NativeProgram
 
 Array = np.ndarray[Any, Any]

@@ -17,8 +17,8 @@ from registers import Array, Call, Loops
 
 from weft.base import dtypes
 from weft.base.dtypes import DType
+from weft.codegen.machine import Machine, host
 from weft.codegen.math import FUNCTIONS
-from weft.codegen.target import Target, host
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of NaNs and overflow
 
@@ -117,7 +117,7 @@ def true_values(name: str, dtype: DType, arrays: list[Array]) -> Array:
     return np.asarray(wanted)
 
 
-def check(name: str, dtype: DType, lanes: int, count: int, target: Target | None = None) -> None:
+def check(name: str, dtype: DType, lanes: int, count: int, target: Machine | None = None) -> None:
     count = min(count, 30_000) if name in SLOW else count
     arrays = operands(name, dtype, count)
     found = Loops([Call(name, (dtype,) * len(arrays), dtype, lanes)], target).run(0, *arrays)

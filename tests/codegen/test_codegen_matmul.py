@@ -7,16 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from emitted import OTHER_CACHES
 from product_kernels import WIDTHS, Array, Built, lying, narrower
 
 from weft.base import dtypes
 from weft.base.dtypes import DTYPES, DType
 from weft.codegen.kernel import Store, argument
+from weft.codegen.machine import Machine, host
 from weft.codegen.matmul import Operand, Product, emit, plain_store
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.plan import choose
 from weft.codegen.scalar.forms import load, memory_type, store
-from weft.codegen.target import Target, host
 from weft.codegen.text import Function, Module
 
 
@@ -74,7 +75,7 @@ TURNS = [(False, False), (True, False), (False, True), (True, True)]
 def check_shapes(
     shapes: Sequence[tuple[int, int, int]],
     dtype: DType,
-    target: Target | None = None,
+    target: Machine | None = None,
     pieces: Sequence[int] = (1, 3),
 ) -> None:
     built, cases = Built(target), []
@@ -114,6 +115,11 @@ def test_narrower_vectors(dtype: str, width: int) -> None:
     shapes = [(3, 5, 7), (32, 10, 64), (33, 65, 19), (61, 40, 400), (1, 37, 129), (20, 1, 33)]
     shapes.append((48, 24, 9))
     check_shapes(shapes, DTYPES[dtype], narrower(width))
+
+
+@pytest.mark.parametrize("machine", OTHER_CACHES)
+def test_other_caches(machine: Machine) -> None:
+    check_shapes([(300, 200, 1024), (70, 66, 5000), (33, 520, 90)], dtypes.float32, machine)
 
 
 def test_large_products_share_copies() -> None:

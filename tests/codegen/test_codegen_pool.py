@@ -10,8 +10,8 @@ import pytest
 from emitted import Case, build_cases, check_case, eager, narrower
 
 from weft.base import dtypes
+from weft.codegen.machine import host
 from weft.codegen.pool import EMITTERS
-from weft.codegen.target import host
 
 # sizes before the axes, sizes, kernel, stride, padding, dilation
 WINDOWS: dict[str, tuple[Any, ...]] = {

@@ -15,7 +15,7 @@ from peer import figures
 import weft
 import weft.nn.functional as F
 from weft.codegen.conv import EMITTERS
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.ir.op import OPS
 
 Array = np.ndarray[Any, Any]

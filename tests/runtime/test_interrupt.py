@@ -13,9 +13,9 @@ import pytest
 import weft
 import weft.nn.functional as F
 from weft.codegen import cancel
+from weft.codegen.machine import host
 from weft.codegen.matmul import blocked, plan
 from weft.codegen.program import ProgramCode
-from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.core.bind import bind
 from weft.ir.interpret import interpret

@@ -17,7 +17,7 @@ from small_stacks import PROGRAMS
 import weft
 from weft.base.errors import InternalError
 from weft.codegen.jit import build
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.codegen.text import STACK, Module
 
 ROOT = Path(weft.__file__).parent

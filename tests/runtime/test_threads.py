@@ -22,7 +22,7 @@ import weft
 from weft.codegen import llvm
 from weft.codegen.contract import Status
 from weft.codegen.jit import Library, build
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.errors import DTypeError, RangeError
 from weft.runtime import threads
 from weft.runtime.pool.code import EXPORTS, pool_text

@@ -12,8 +12,8 @@ import pytest
 import weft
 import weft.nn.functional as F
 from weft.codegen.emitters import emits, layout, special
+from weft.codegen.machine import host
 from weft.codegen.products import packs
-from weft.codegen.target import host
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
 from weft.passes.pipeline import optimize

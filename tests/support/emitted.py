@@ -15,7 +15,7 @@ from weft.base.device import CPU
 from weft.base.dtypes import DType, dtype_of_numpy
 from weft.codegen.jit import Library, build
 from weft.codegen.kernel import PARAMS, Kernel
-from weft.codegen.target import Target, host
+from weft.codegen.machine import Caches, Machine, host
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.ir.op import OPS
@@ -29,13 +29,20 @@ _GUARD = 64  # bytes around results, to see writes beyond them
 _FILL = 0xA5
 
 
-def narrower(width: int) -> Target:
+def narrower(width: int) -> Machine:
     """This machine with vectors of fewer bytes."""
     gone = ("avx512",) if width == 32 else ("avx512", "avx", "f16c", "fma")
     words = [
         "-" + word[1:] if word[1:].startswith(gone) else word for word in host().features.split(",")
     ]
     return replace(host(), features=",".join(words), vector_bytes=width)
+
+
+#: Machines like this one with other caches, which kernels are cut for.
+OTHER_CACHES = [
+    replace(host(), caches=Caches(32 << 10, 256 << 10, 256 << 10, 8192)),
+    replace(host(), caches=Caches(128 << 10, 2 << 20, 12 << 20, 16384)),
+]
 
 
 def type_of(array: Array) -> TensorType:
@@ -121,7 +128,7 @@ class Case:
         return status
 
 
-def build_cases(cases: Sequence[Case], emitters: Emitters, target: Target | None = None) -> None:
+def build_cases(cases: Sequence[Case], emitters: Emitters, target: Machine | None = None) -> None:
     """Emit the kernels of all cases into one module, and build it."""
     module = Module(target or host())
     exports = []
@@ -166,7 +173,7 @@ def _bits(op: str, array: Array) -> bytes:
 
 
 @functools.cache
-def narrow_target() -> Target:
+def narrow_target() -> Machine:
     """This machine with vectors of 16 bytes, and without what the newer ones brought."""
     gone = ("avx", "fma", "f16c", "vaes", "vpclmulqdq", "xop")
     words = host().features.split(",")

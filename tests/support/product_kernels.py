@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.codegen.jit import Library, build
 from weft.codegen.kernel import PARAMS, Kernel
-from weft.codegen.target import Target, host
+from weft.codegen.machine import Machine, host
 from weft.codegen.text import Module
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ _GUARD = 64  # bytes around what a kernel writes, to see writes beyond it
 _LESS = {64: "", 32: "avx512", 16: "avx512 avx2 avx fma f16c"}
 
 
-def narrower(width: int) -> Target:
+def narrower(width: int) -> Machine:
     """The machine at hand, less the vectors that are wider."""
     target = host()
     lost = _LESS[width].split()
@@ -48,7 +48,7 @@ WIDTHS = [width for width in (64, 32, 16) if width <= host().vector_bytes]
 class Built:
     """Nodes whose kernels were written into one module, to be called as a run would."""
 
-    def __init__(self, target: Target | None = None) -> None:
+    def __init__(self, target: Machine | None = None) -> None:
         self.module = Module(target or host())
         self.nodes: list[list[Kernel]] = []
         self.library: Library | None = None
@@ -69,7 +69,7 @@ class Built:
         """Copies of `results` that the kernels wrote over, their items cut into pieces."""
         if self.library is None:
             names = [f"call.{kernel.name}" for kernels in self.nodes for kernel in kernels]
-            self.library = build(self.module.text(), names, self.module.target)
+            self.library = build(self.module.text(), names, self.module.machine)
         kernels = self.nodes[node]
         rooms = [np.full(r.nbytes + 2 * _GUARD, 0xA5, np.uint8) for r in results]
         for room, result in zip(rooms, results, strict=True):

@@ -12,7 +12,7 @@ import numpy as np
 from weft.base.dtypes import DType
 from weft.codegen import elementwise
 from weft.codegen.jit import Library, build
-from weft.codegen.target import Target, host
+from weft.codegen.machine import Machine, host
 from weft.codegen.text import Function, Module
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ class Call:
 class Loops:
     """The machine code of some calls."""
 
-    def __init__(self, calls: Sequence[Call], target: Target | None = None) -> None:
+    def __init__(self, calls: Sequence[Call], target: Machine | None = None) -> None:
         target = target or host()
         module = Module(target)
         for number, call in enumerate(calls):

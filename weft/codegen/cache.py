@@ -19,7 +19,7 @@ from weft.base import store
 from weft.base.errors import InternalError
 from weft.codegen import llvm
 from weft.codegen.jit import Library, link, object_codes
-from weft.codegen.target import Target, host
+from weft.codegen.machine import Machine, host
 
 __all__ = ["Code", "Loaded", "Request", "cached", "prepare"]
 
@@ -62,7 +62,7 @@ _waiting: dict[str, Loaded] = {}
 def cached(
     key: bytes | None,
     make: Callable[[], Code],
-    target: Target | None = None,
+    target: Machine | None = None,
 ) -> Loaded:
     """The code that `make` describes; what `key` has brought once is not made again.
 
@@ -89,7 +89,7 @@ def cached(
     return replace(loaded, seconds=seconds)
 
 
-def _from_disk(name: str, target: Target) -> Loaded | None:
+def _from_disk(name: str, target: Machine) -> Loaded | None:
     start = time.perf_counter()
     found = store.read(name)
     if found is None:
@@ -122,11 +122,11 @@ def prepare(requests: Sequence[Request]) -> None:
             _waiting[at] = _kept(at, code, parts, target)
 
 
-def _compiled(codes: Sequence[Code], target: Target) -> list[list[bytes]]:
+def _compiled(codes: Sequence[Code], target: Machine) -> list[list[bytes]]:
     return object_codes([code.text for code in codes], target, [code.brief for code in codes])
 
 
-def _kept(name: str, code: Code, parts: list[bytes], target: Target) -> Loaded:
+def _kept(name: str, code: Code, parts: list[bytes], target: Machine) -> Loaded:
     """Code that was compiled, loaded, and written to disk."""
     about = json.loads(json.dumps({"exports": list(code.exports), "meta": code.meta}))
     library = link(parts, code.exports, target)
@@ -134,7 +134,7 @@ def _kept(name: str, code: Code, parts: list[bytes], target: Target) -> Loaded:
     return Loaded(library, about["meta"])
 
 
-def _name(key: bytes | None, code: Code | None, target: Target) -> str:
+def _name(key: bytes | None, code: Code | None, target: Machine) -> str:
     if code is None:
         return store.name_of(_build_key(target), b"key", store.sources(*SOURCES), key or b"")
     meta = json.dumps(code.meta, sort_keys=True)
@@ -143,6 +143,6 @@ def _name(key: bytes | None, code: Code | None, target: Target) -> str:
 
 
 @functools.cache
-def _build_key(target: Target) -> bytes:
+def _build_key(target: Machine) -> bytes:
     """What the object code depends on beside the text."""
     return repr((VERSION, llvm.version(), target)).encode()

@@ -85,7 +85,7 @@ def _along_rows(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule)
 
 def _along_columns(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule) -> Kernel:
     kind, size = compute_kind(dtype), dtype.itemsize
-    lanes = module.target.lanes(max(size, 4))
+    lanes = module.machine.lanes(max(size, 4))
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
     cost = 2 + 1.5 * axis.length

@@ -47,8 +47,8 @@ class DebugFunction(Function):
 class DebugModule(Module):
     """A module that keeps the source lines of what is written to it."""
 
-    def __init__(self, target: Any = None) -> None:
-        super().__init__(target)
+    def __init__(self, machine: Any = None) -> None:
+        super().__init__(machine)
         self.location: SourceLocation | None = None  # of the functions begun from now on
         self._shared = 0  # how many functions that several kernels use are being written
         self._entries: list[str] = []

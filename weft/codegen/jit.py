@@ -15,9 +15,9 @@ from weft.base.errors import InternalError
 from weft.codegen import llvm
 from weft.codegen.elf import Image, NotExecutable, NotLoaded
 from weft.codegen.llvm_passes import run_passes, short_code_generation
+from weft.codegen.machine import Machine, host
 from weft.codegen.parse import parsed
 from weft.codegen.split import split
-from weft.codegen.target import Target, host
 
 __all__ = [
     "CannotLoad",
@@ -91,18 +91,18 @@ class Library:
             close()
 
 
-def build(text: str, exports: Sequence[str], target: Target | None = None) -> Library:
+def build(text: str, exports: Sequence[str], target: Machine | None = None) -> Library:
     """Machine code of a module's text; the functions named in `exports` can be called."""
     return link(object_code(text, target), exports, target)
 
 
-def object_code(text: str, target: Target | None = None) -> list[bytes]:
+def object_code(text: str, target: Machine | None = None) -> list[bytes]:
     """The text of a module as object files: one or, where it is long, several that go together."""
     return object_codes([text], target)[0]
 
 
 def object_codes(
-    texts: Sequence[str], target: Target | None = None, brief: Sequence[bool] | None = None
+    texts: Sequence[str], target: Machine | None = None, brief: Sequence[bool] | None = None
 ) -> list[list[bytes]]:
     """The object files of each of some modules, all compiled at the same time.
 
@@ -119,7 +119,7 @@ def object_codes(
     return [list(itertools.islice(made, len(group))) for group in parts]
 
 
-def link(code: Sequence[bytes], exports: Sequence[str], target: Target | None = None) -> Library:
+def link(code: Sequence[bytes], exports: Sequence[str], target: Machine | None = None) -> Library:
     """Load object files into the process, as one library."""
     try:
         image = Image(code, exports)
@@ -130,13 +130,13 @@ def link(code: Sequence[bytes], exports: Sequence[str], target: Target | None = 
         return _linked_by_llvm(code, exports, target or host())
 
 
-def optimized(text: str, target: Target | None = None) -> str:
+def optimized(text: str, target: Machine | None = None) -> str:
     """The text after LLVM's own passes, for people."""
     with _lock, _passed(text, _Engine.of(target or host()).machine(0)) as module:
         return str(module)
 
 
-def assembly(text: str, target: Target | None = None) -> str:
+def assembly(text: str, target: Machine | None = None) -> str:
     """What a text becomes, for people."""
     target = target or host()
     machine = _Engine.of(target).machine(0)
@@ -150,15 +150,15 @@ def assembly(text: str, target: Target | None = None) -> str:
 class _Engine:
     """What LLVM needs to make code for a target, made once. Only for who has the lock."""
 
-    _all: ClassVar[dict[Target, _Engine]] = {}
+    _all: ClassVar[dict[Machine, _Engine]] = {}
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Machine) -> None:
         self._target = target
         self._machines: dict[tuple[int, int], Any] = {}
         self._jit: Any = None
 
     @classmethod
-    def of(cls, target: Target) -> _Engine:
+    def of(cls, target: Machine) -> _Engine:
         with _lock:
             if target not in cls._all:
                 llvm.initialize_native_target()
@@ -200,7 +200,7 @@ def _passed(text: str, machine: Any) -> Iterator[Any]:
         yield module
 
 
-def _emitter(text: str, target: Target, number: int, level: int) -> Callable[[], bytes]:
+def _emitter(text: str, target: Machine, number: int, level: int) -> Callable[[], bytes]:
     machine = _Engine.of(target).machine(number, level)
 
     def emitted() -> bytes:
@@ -225,7 +225,7 @@ def _emit(machine: Any, module: Any) -> bytes:
         lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def _linked_by_llvm(code: Sequence[bytes], exports: Sequence[str], target: Target) -> Library:
+def _linked_by_llvm(code: Sequence[bytes], exports: Sequence[str], target: Machine) -> Library:
     with _lock:
         jit = _Engine.of(target).jit
         builder = llvm.JITLibraryBuilder().add_current_process()

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from weft.base.source import SourceLocation
 from weft.codegen.jit import assembly, optimized
+from weft.codegen.machine import Machine
 from weft.codegen.split import alone
-from weft.codegen.target import Target
 
 __all__ = ["assembly_of", "llvm_of", "short_name", "source_lines"]
 
@@ -41,7 +41,7 @@ def _line(file: str, line: int) -> str:
     return f"{short_name(file)}:{line}  {text}".rstrip()
 
 
-def llvm_of(text: str, name: str, target: Target, *, after_passes: bool = False) -> str:
+def llvm_of(text: str, name: str, target: Machine, *, after_passes: bool = False) -> str:
     """The IR of one function of a module; where its instructions have lines, they stand before."""
     found = optimized(alone(text, name), target) if after_passes else text
     table = dict(re.findall(r"^!(\d+) = (.*)$", found, re.MULTILINE))
@@ -91,7 +91,7 @@ def _plain(text: str) -> str:
     return said.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
-def assembly_of(text: str, name: str, target: Target) -> str:
+def assembly_of(text: str, name: str, target: Machine) -> str:
     """The machine code of one function of a module, with the lines it is for."""
     files: dict[str, str] = {}
     out: list[str] = []

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.codegen import pool
-from weft.codegen.conv.emit import stack_of
-from weft.codegen.conv.plan import STACK
+from weft.codegen.conv.emit import room_of
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.machine import Machine
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
@@ -23,12 +23,14 @@ __all__ = ["emit_pooled", "pools"]
 IMAGES = 8
 
 
-def pools(module: Module, conv: Node, node: Node) -> bool:
+def pools(machine: Machine, conv: Node, node: Node) -> bool:
     """Whether a pooling of a convolution's result may be done with it."""
     if conv.op.name not in ("conv", "conv_bias") or node.op.name not in ("max_pool", "sum_pool"):
         return False
-    image, own = _image(node), stack_of(module, conv)
-    if not 0 < own <= STACK - image or node.inputs[0].tensor_type.shape[0] < IMAGES:
+    image, own = _image(node), room_of(machine, conv)
+    if not 0 < own <= machine.caches.room - image:
+        return False
+    if node.inputs[0].tensor_type.shape[0] < IMAGES:
         return False
     return node.inputs[0].tensor_type.ndim == len(node.attrs["kernel"]) + 2
 

@@ -10,11 +10,11 @@ from weft.codegen import matmul
 from weft.codegen.epilogue import Epilogue
 from weft.codegen.kernel import Kernel
 from weft.codegen.loops.access import dtype_of
+from weft.codegen.machine import Machine
 from weft.codegen.matmul import Operand, Product
 from weft.codegen.pooled import emit_pooled
 from weft.codegen.prologue import Prologue
 from weft.codegen.tables import PRODUCTS
-from weft.codegen.target import Target
 from weft.codegen.text import Module
 from weft.codegen.totals import emit_totals
 from weft.ir.graph import Node, Value
@@ -72,7 +72,7 @@ def _seen(loops: Group, view: View, count: int) -> Map:
     return (*[()] * (count - len(found)), *found)
 
 
-def packs(target: Target, node: Node, side: int, left: View, right: View) -> bool:
+def packs(machine: Machine, node: Node, side: int, left: View, right: View) -> bool:
     """Whether a product packs an operand (0 is the left one) just once, so that what computes its
     elements may run there: else they would be computed again and again."""
     if node.op.name != "matmul" or node.inputs[side].tensor_type.dtype.kind != "float":
@@ -80,7 +80,7 @@ def packs(target: Target, node: Node, side: int, left: View, right: View) -> boo
     packed = (left, right)[side]
     if len(packed.shape) < 2 or min(packed.shape[-2:]) < 2:
         return False
-    return matmul.packs_once(_product(node, left, right)[0], target, side)
+    return matmul.packs_once(_product(node, left, right)[0], machine, side)
 
 
 def _leaves(group: Group) -> list[Leaf]:

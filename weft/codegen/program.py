@@ -110,8 +110,8 @@ class _GraphWriter:
             emits,
             lambda node: "" if node in self.refused else special(node),
             layout,
-            functools.partial(packs, self.module.target),
-            functools.partial(pools, self.module),
+            functools.partial(packs, self.module.machine),
+            functools.partial(pools, self.module.machine),
         )
         self.results: dict[Value, int] = {}
         for place, value in enumerate(self.grouping.results):
@@ -227,7 +227,7 @@ class _GraphWriter:
     def _in_rows(self, group: Group, name: str) -> Kernel | None:
         """The kernel of a loop that threads go through with some rows each."""
         node = group.nodes[0]
-        cut = in_rows(node)
+        cut = in_rows(node, self.module.machine)
         if cut is None:
             return None
         calls = len(self.program.calls)

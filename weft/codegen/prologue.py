@@ -63,7 +63,7 @@ class Prologue:
         how many) `vectors` vectors, from column `left` on; behind the last of all `columns` it is
         0."""
         pointers = {root: argument(f, self.places[root]) for root in self.roots}
-        lanes = f.module.target.lanes(number.width)
+        lanes = f.module.machine.lanes(number.width)
         width = vectors * lanes
 
         def rows(count: int) -> None:
@@ -109,7 +109,7 @@ class Prologue:
         """As `panel`, of an operand of shape (…, columns, terms): in square blocks that are turned.
         Behind the last column stands what is in it."""
         pointers = {root: argument(f, self.places[root]) for root in self.roots}
-        lanes = f.module.target.lanes(number.width)
+        lanes = f.module.machine.lanes(number.width)
         side, width = min(lanes, 32 // number.width), vectors * lanes
         first, count = terms
         least = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
@@ -159,7 +159,7 @@ class Prologue:
         one. How long lines are is known. `pitch` bytes lead from one to the next; they have room
         for whole vectors."""
         pointers = {root: argument(f, self.places[root]) for root in self.roots}
-        lanes = f.module.target.lanes(number.width)
+        lanes = f.module.machine.lanes(number.width)
         kind = vector_type(number.kind, lanes)
         (first, count), (start, length) = (rows, terms) if along else (terms, rows)
 

@@ -198,8 +198,8 @@ class Function:
 class Module:
     """Functions, what they call, and constants: the text of one LLVM module."""
 
-    def __init__(self, target: Any = None) -> None:
-        self.target = target
+    def __init__(self, machine: Any = None) -> None:
+        self.machine = machine
         self._functions: dict[str, Function] = {}
         self._once: set[str] = set()
         self._globals: dict[str, str] = {}

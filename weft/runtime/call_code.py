@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from weft.codegen.contract import Status
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.codegen.text import Function, Module
 from weft.runtime.object_layout import Places
 from weft.runtime.output_routing import LISTED, VALUE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft.base.config import verifies_plans
 from weft.codegen.checks.module import CheckedModule
+from weft.codegen.machine import host
 from weft.codegen.program import ProgramCode
 from weft.codegen.scheduled import scheduled
 from weft.codegen.steps import GraphCode, described
-from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.codegen.verify import verify_plan
 from weft.ir.graph import Graph

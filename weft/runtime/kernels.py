@@ -10,8 +10,8 @@ import numpy as np
 
 from weft.codegen.cache import Code, cached
 from weft.codegen.contract import RUN
+from weft.codegen.machine import host
 from weft.codegen.steps import Step
-from weft.codegen.target import host
 from weft.codegen.text import Module
 from weft.ir.graph import Value
 from weft.ir.types import TensorType

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from weft.codegen.jit import build
-from weft.codegen.target import host
+from weft.codegen.machine import host
 
 __all__ = ["Peak", "machine_peak", "measured"]
 

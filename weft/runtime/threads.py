@@ -21,7 +21,7 @@ from pathlib import Path
 from weft.base.errors import DTypeError, RangeError
 from weft.codegen.cache import Code, Request, cached
 from weft.codegen.jit import Library
-from weft.codegen.target import host
+from weft.codegen.machine import host
 from weft.runtime.pool.code import EXPORTS, pool_text
 from weft.runtime.pool.layout import FIELDS, MOST_THREADS, POOL_BYTES
 

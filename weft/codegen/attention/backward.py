@@ -28,9 +28,9 @@ from weft.codegen.text import Module
 __all__ = ["Backward", "emit_backward"]
 
 _KEYS = 256  # of a block
-_STACK = 448 << 10  # bytes at most
-#: Bytes of a block of keys and values, and of a chunk of weights: the first that fits.
-_SIZES = tuple(kilobytes << 10 for kilobytes in (64, 48, 32, 16))
+#: A block of keys and values and a chunk of weights as parts of the second cache, in 64ths: the
+#: first whose memory is not too much for a thread.
+_PARTS = (4, 3, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ def emit_backward(
     if not spec.stacks:
         return []
     writer = _Backward(module, name, spec, number, stores, given)
-    if writer.stack_size > _STACK or (writer.blocks > 1 and scratch is None):
+    too_large = writer.stack_size > module.machine.caches.room
+    if too_large or (writer.blocks > 1 and scratch is None):
         return None
     return [writer.write((q, k, v, mask, given.out, given.grad, given.lse, scratch), run)]
 
@@ -100,13 +101,13 @@ class _Backward:
         self.w = w = Work(module, spec, number)
         # Rows of tiles that sum over queries are keys: as many as divide a vector, so that a
         # block which is not full ends with whole ones.
-        self.key_rows = min(w.lanes, 8 if module.target.vector_bytes == 64 else 4)
+        self.key_rows = min(w.lanes, 8 if module.machine.vector_bytes == 64 else 4)
         self.q_pitch = up(spec.features, w.columns) + GAP
         self.v_pitch = up(spec.values, w.columns) + GAP
-        for size in _SIZES:
-            self._cut(size)
+        for part in _PARTS:
+            self._cut(part * module.machine.caches.second // 64)
             self.stack_size = sum(self._rooms().values()) * w.width
-            if self.stack_size <= _STACK:
+            if self.stack_size <= module.machine.caches.room:
                 break
 
     def _cut(self, size: int) -> None:
@@ -119,7 +120,7 @@ class _Backward:
         rows = size // (max(self.keys, self.q_pitch) * w.width)
         self.chunk = even(spec.queries, max(8, rows))
         self.chunks = -(-spec.queries // self.chunk)
-        self.rows = tile_rows(self.chunk, w.module.target)
+        self.rows = tile_rows(self.chunk, w.module.machine)
         self.tiles = -(-self.chunk // self.rows)
         self.pitch = self.keys + GAP
         self.dq_size = self.tiles * self.rows * self.q_pitch  # sums of a chunk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft.base import dtypes
 from weft.codegen.attention.spec import Attention
+from weft.codegen.machine import Machine
 from weft.codegen.matmul.numbers import Number, number_of
-from weft.codegen.target import Target
 
 __all__ = ["number_if_supported", "tile_rows"]
 
@@ -31,9 +31,9 @@ def number_if_supported(spec: Attention) -> Number | None:
     return number
 
 
-def tile_rows(rows: int, target: Target) -> int:
+def tile_rows(rows: int, machine: Machine) -> int:
     """Rows of a tile of two vectors that cover so many rows with little waste."""
-    wide = target.vector_bytes == 64 or not target.triple.startswith(("x86", "i686"))
+    wide = machine.registers == 32
     most = min(rows, 14 if wide else 6)
     tried = range(min(most, 5 if wide else 3), most + 1)
     return min((-(-rows // r) * r * (1 + 0.3 / r), r) for r in tried)[1]

@@ -22,8 +22,6 @@ __all__ = ["emit_forward"]
 
 _QUERIES = 128  # of an item
 _KEYS = 512  # of a block
-_BYTES = 128 << 10  # of a block of keys
-_SUMS = 96 << 10  # bytes of an item's sums
 
 
 def emit_forward(
@@ -63,12 +61,13 @@ class _Forward:
         self.store = store
         self.w = w = Work(module, spec, number)
         self.out_pitch = up(spec.values, w.columns) + GAP
-        most = max(8, min(_QUERIES, _SUMS // (self.out_pitch * w.width)))
+        second = module.machine.caches.second  # has room for a block of keys and an item's sums
+        most = max(8, min(_QUERIES, second * 3 // 32 // (self.out_pitch * w.width)))
         self.chunk = even(spec.queries, most)
         self.chunks = -(-spec.queries // self.chunk)
-        self.rows = tile_rows(self.chunk, module.target)
+        self.rows = tile_rows(self.chunk, module.machine)
         self.tiles = -(-self.chunk // self.rows)
-        fit = _BYTES // (up(max(spec.features, spec.values), w.lanes) * w.width)
+        fit = second // 8 // (up(max(spec.features, spec.values), w.lanes) * w.width)
         most = max(w.columns, min(_KEYS, fit) // w.columns * w.columns)
         self.keys = min(most, up(spec.keys, w.columns))
         self.blocks = -(-spec.keys // self.keys)

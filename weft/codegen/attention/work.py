@@ -48,7 +48,7 @@ class Work:
         self.spec = spec
         self.number = number
         self.width = number.width  # bytes of an element in a room
-        self.lanes = module.target.lanes(number.width)
+        self.lanes = module.machine.lanes(number.width)
         self.kind = number.kind
         self.whole = vector_type(number.kind, self.lanes)
         self.columns = 2 * self.lanes  # of a panel of keys

@@ -73,8 +73,8 @@ class CheckedFunction(Function):
 class CheckedModule(Module):
     """A module in check mode; `kernels` are the functions that a program calls with buffers."""
 
-    def __init__(self, target: Any = None) -> None:
-        super().__init__(target)
+    def __init__(self, machine: Any = None) -> None:
+        super().__init__(machine)
         self.kernels: set[str] = set()
         #: Of the last text that was written: where the accesses stand.
         self.places: list[Place] = []

@@ -9,6 +9,7 @@ from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.stacks import size_of_type
 from weft.codegen.emitters import emits, special
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.machine import Machine
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
@@ -20,18 +21,17 @@ __all__ = ["emit_rows", "in_rows"]
 
 #: Loops of less than this are not worth threads; an iteration of more is, by itself. In ns.
 LEAST, MOST = 40_000.0, 150_000.0
-#: Bytes of constants, which each part reads in each iteration: they have to stay in its cache.
-MOST_CONSTANTS = 512 << 10
 FLOPS_PER_NS = 60.0
 NS_PER_ELEMENT = 0.25  # of one elementwise op, about: some take ten times as long as others
 
 
-def in_rows(node: Node) -> RowScan | None:
+def in_rows(node: Node, machine: Machine) -> RowScan | None:
     """How a scan is cut into parts for threads, where that pays and is allowed."""
     if node.op.name != "scan" or not all(map(_is_generated, node.graphs[0].nodes)):
         return None
     constants = node.inputs[: node.attrs["consts"]]
-    if sum(size_of_type(value.type) for value in constants) > MOST_CONSTANTS:
+    # Each part reads them in each iteration: they have to stay in its cache.
+    if sum(size_of_type(value.type) for value in constants) > machine.caches.second // 2:
         return None
     once = _nanoseconds(node.graphs[0])
     if once > MOST or once * node.attrs["length"] < LEAST:

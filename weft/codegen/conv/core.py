@@ -9,14 +9,14 @@ from weft.codegen.conv.element import Element
 from weft.codegen.conv.exact import exact_result, summed_again
 from weft.codegen.conv.loops import add, at, divide, inside, least, mul, nest, split_index, table
 from weft.codegen.conv.panel import fill_panel
-from weft.codegen.conv.plan import STACK, CorePlan, Problem, plan_core
+from weft.codegen.conv.plan import CorePlan, Problem, plan_core
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.machine import Machine
 from weft.codegen.scalar.forms import memory_type
 from weft.codegen.scalar.vec import vector_type
-from weft.codegen.target import Target
 from weft.codegen.text import Function, Module
 
-__all__ = ["Places", "core_stack", "emit_core"]
+__all__ = ["Places", "core_room", "emit_core"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,20 @@ def emit_core(
     module: Module, name: str, problem: Problem, element: Element, places: Places, store: Store
 ) -> Kernel | None:
     """None where windows reach so far that a tile does not fit the stack."""
-    plan = plan_core(problem, element, module.target)
-    if core_stack(problem, element, module.target) > STACK:
+    plan = plan_core(problem, element, module.machine)
+    if core_room(problem, element, module.machine) > module.machine.caches.room:
         return None
     f = module.function(name, "i32", PARAMS)
     _Core(f, problem, plan, element, places, store).write()
     items = plan.items(problem)
     taps = math.prod(axis.kernel for axis in problem.axes)
     done = plan.room * plan.results * problem.sources * taps / element.lanes
-    return Kernel(name, items, done / 3 + 200)
+    return Kernel(name, items, done / module.machine.ghz + 200)
 
 
-def core_stack(problem: Problem, element: Element, target: Target) -> int:
+def core_room(problem: Problem, element: Element, machine: Machine) -> int:
     """How many bytes of the stack a kernel takes."""
-    plan = plan_core(problem, element, target)
+    plan = plan_core(problem, element, machine)
     return (plan.panel_room + plan.sums_room(problem)) * element.width
 
 

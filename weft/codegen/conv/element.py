@@ -9,9 +9,9 @@ from weft.base import dtypes
 from weft.base.dtypes import NARROW_FLOATS, DType
 from weft.codegen.conv.loops import add, at, indices, inside, mul
 from weft.codegen.kernel import argument
+from weft.codegen.machine import Machine
 from weft.codegen.scalar.forms import compute_kind, load, memory_type, rounded, store, supported
 from weft.codegen.scalar.vec import FLOATS, Vec, vector_type
-from weft.codegen.target import Target
 from weft.codegen.text import Function
 
 __all__ = ["Element", "PlainStore", "element_of"]
@@ -99,7 +99,7 @@ class Element:
     def madd(self, f: Function, x: str, y: str, total: str) -> str:
         """x * y + total, rounded once where the machine can."""
         a, b, c = (self.vec(f, name) for name in (x, y, total))
-        if self.real and f.module.target.has("fma"):
+        if self.real and f.module.machine.has("fma"):
             return a.fma(b, c).name
         return (a * b + c).name
 
@@ -128,13 +128,13 @@ class Element:
         f.do(f"store {kind} {value}, ptr {pointer}, align {self.width}")
 
 
-def element_of(dtype: DType, target: Target) -> Element | None:
+def element_of(dtype: DType, machine: Machine) -> Element | None:
     """None for dtypes that are left to the reference: complex ones, and users' own."""
     if not supported(dtype) or dtype is dtypes.bool:
         return None
     sums = dtypes.float32 if dtype in NARROW_FLOATS else dtype
-    lanes = target.lanes(sums.itemsize)
-    masks = target.has("avx512bw") or (target.has("avx2") and dtype.itemsize >= 4)
+    lanes = machine.lanes(sums.itemsize)
+    masks = machine.has("avx512bw") or (machine.has("avx2") and dtype.itemsize >= 4)
     return Element(dtype, sums, lanes, lanes if masks and dtype.itemsize >= 2 else 1)
 
 

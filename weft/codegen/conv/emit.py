@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.base.shapes import Shape
-from weft.codegen.conv.core import Places, core_stack, emit_core
+from weft.codegen.conv.core import Places, core_room, emit_core
 from weft.codegen.conv.element import Element, PlainStore, element_of
 from weft.codegen.conv.geometry import backward_axis, forward_axis, merged
 from weft.codegen.conv.loops import at
@@ -13,20 +13,21 @@ from weft.codegen.conv.plan import Problem
 from weft.codegen.conv.weight import emit_weight
 from weft.codegen.conv.weight_plan import WeightProblem
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.machine import Machine
 from weft.codegen.scalar.forms import memory_type
 from weft.codegen.text import Module
 from weft.ir.graph import Node
 from weft.ops.windows import Window, windows_of
 
-__all__ = ["emit_conv", "emit_conv_input", "emit_conv_weight", "stack_of"]
+__all__ = ["emit_conv", "emit_conv_input", "emit_conv_weight", "room_of"]
 
 
-def _element(module: Module, node: Node) -> Element | None:
+def _element(machine: Machine, node: Node) -> Element | None:
     """How the elements are summed; None where there is no code: for a dtype, or for nothing."""
     types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
     if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
         return None
-    return element_of(types[0].dtype, module.target)
+    return element_of(types[0].dtype, machine)
 
 
 def _windows(node: Node, sizes: Shape, kernel: Shape) -> tuple[Window, ...]:
@@ -38,7 +39,7 @@ def emit_conv(
     module: Module, name: str, node: Node, store: Store | None = None
 ) -> list[Kernel] | None:
     """conv(x, weight) and conv_bias(x, weight, bias)."""
-    element = _element(module, node)
+    element = _element(module.machine, node)
     if element is None:
         return None
     # To an epilogue, lanes do not go on from one row to the next.
@@ -47,10 +48,10 @@ def emit_conv(
     return _core(module, name, node, problem, element, bias, store)
 
 
-def stack_of(module: Module, node: Node) -> int:
-    """How many bytes of the stack a convolution with an epilogue takes; 0 if there is none."""
-    element = _element(module, node)
-    return 0 if element is None else core_stack(_forward(node, merge=False), element, module.target)
+def room_of(machine: Machine, node: Node) -> int:
+    """How many bytes a thread takes for a convolution with an epilogue; 0 if there is none."""
+    element = _element(machine, node)
+    return 0 if element is None else core_room(_forward(node, merge=False), element, machine)
 
 
 def _forward(node: Node, *, merge: bool) -> Problem:
@@ -76,7 +77,7 @@ def emit_conv_input(
     module: Module, name: str, node: Node, store: Store | None = None
 ) -> list[Kernel] | None:
     """conv_input(g, weight): the transpose of conv."""
-    element = _element(module, node)
+    element = _element(module.machine, node)
     if element is None:
         return None
     g, weight = (value.tensor_type.shape for value in node.inputs)
@@ -103,7 +104,7 @@ def emit_conv_weight(
     module: Module, name: str, node: Node, store: Store | None = None
 ) -> list[Kernel] | None:
     """conv_weight(x, g): it has no epilogue."""
-    element = _element(module, node)
+    element = _element(module.machine, node)
     if element is None or store is not None:
         return None
     x, g = (value.tensor_type.shape for value in node.inputs)

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis, Panel
-from weft.codegen.target import Target
+from weft.codegen.machine import Caches, Machine
 
-__all__ = ["STACK", "CorePlan", "Problem", "blocking", "plan_core", "registers", "tiled"]
+__all__ = ["CorePlan", "Problem", "blocking", "plan_core", "tiled"]
 
-#: Bytes of a panel, and of the sums of an item: both on the stack, and in the second cache.
-PANEL, SUMS = 160 << 10, 96 << 10
-#: More than this does not lie on the stack.
-STACK = 448 << 10
 #: So many items are enough for any number of threads that this is worth; fewer only where an item
 #: would take less than so many nanoseconds.
 ITEMS, WORTH = 16, 20_000
@@ -83,17 +79,23 @@ class CorePlan:
         return problem.batch * problem.groups * tiles * self.chunks(problem)
 
 
-def registers(target: Target) -> int:
-    return 32 if target.vector_bytes == 64 or not target.triple.startswith("x86") else 16
+def panel_bytes(caches: Caches) -> int:
+    """Bytes of a panel, which stays in the second cache beside the sums of its item."""
+    return caches.second * 5 // 32
 
 
-def blocking(results: int, vectors: int, target: Target) -> tuple[int, int]:
+def sums_bytes(caches: Caches) -> int:
+    """Bytes of the sums of an item."""
+    return caches.second * 3 // 32
+
+
+def blocking(results: int, vectors: int, machine: Machine) -> tuple[int, int]:
     """Channels and vectors of a block, so that the whole takes the least time.
 
     A step of a block is rows × columns multiplications, against which the loads of the two sides
     run; where blocks do not divide the whole, some is done twice or for nothing.
     """
-    room = registers(target)
+    room = machine.registers
     best = (math.inf, 1, 1)
     for rows in range(1, min(results, 14) + 1):
         for columns in range(1, min(vectors, 8) + 1):
@@ -118,20 +120,21 @@ def tiled(axes: tuple[Axis, ...], fits: object, least: int) -> Shape:
     return tuple(tile)
 
 
-def plan_core(problem: Problem, element: Element, target: Target) -> CorePlan:
+def plan_core(problem: Problem, element: Element, machine: Machine) -> CorePlan:
     axes = problem.axes
+    panel_most, sums_most = panel_bytes(machine.caches), sums_bytes(machine.caches)
 
     def fits(tile: Shape) -> bool:
         panel = Panel(axes, tile)
         sums = panel.positions * math.prod(axis.spread for axis in axes)
         return (
-            panel.channel * problem.sources * element.width <= PANEL
-            and sums * 8 * element.width <= SUMS
+            panel.channel * problem.sources * element.width <= panel_most
+            and sums * 8 * element.width <= sums_most
         )
 
     tile = tiled(axes, fits, 4 * element.lanes)
     taps = math.prod(axis.kernel for axis in axes)
-    each = problem.sources * taps / element.lanes / 3  # ns of a position of one result
+    each = problem.sources * taps / element.lanes / machine.ghz  # ns of a position of one result
     spare = problem.batch * problem.groups
 
     def few(panel: Panel, results: int) -> bool:
@@ -148,11 +151,11 @@ def plan_core(problem: Problem, element: Element, target: Target) -> CorePlan:
             tile = (*tile[:number], -(-tile[number] // 2), *tile[number + 1 :])
     panel = Panel(axes, tile)
     vectors = -(-panel.positions // element.lanes)
-    rows, columns = blocking(results, vectors, target)
+    rows, columns = blocking(results, vectors, machine)
     room = -(-vectors // columns) * columns * element.lanes
-    sources = max(min(PANEL // max(panel.channel * element.width, 1), problem.sources), 1)
+    sources = max(min(panel_most // max(panel.channel * element.width, 1), problem.sources), 1)
     if sources < problem.sources:  # sums of all of an item's results are kept between panels
         classes = math.prod(axis.spread for axis in axes)
-        most = max(SUMS // (room * classes * element.width), 1)
+        most = max(sums_most // (room * classes * element.width), 1)
         results = min(results, max(most // rows * rows, rows))
     return CorePlan(panel, sources, results, rows, columns, room, element.lanes)

@@ -17,7 +17,6 @@ from weft.codegen.conv.element import Element
 from weft.codegen.conv.exact import exact_weight, summed_again
 from weft.codegen.conv.loops import add, at, inside, least, mul, nest, split_index, table
 from weft.codegen.conv.panel import fill_panel
-from weft.codegen.conv.plan import STACK
 from weft.codegen.conv.transpose import transpose
 from weft.codegen.conv.weight_plan import Pieces, WeightPlan, WeightProblem, plan_weight
 from weft.codegen.kernel import PARAMS, Kernel, argument
@@ -34,15 +33,16 @@ def emit_weight(
 
     None where windows reach so far that a tile does not fit the stack.
     """
-    plan = plan_weight(problem, element, module.target)
-    if (plan.panel_room(element) + plan.given_room(element)) * element.width > STACK:
+    plan = plan_weight(problem, element, module.machine)
+    room = (plan.panel_room(element) + plan.given_room(element)) * element.width
+    if room > module.machine.caches.room:
         return None
     writing = _Weight(module.function(name, "i32", PARAMS), problem, plan, element)
     items = writing.write()
     scratch = items * plan.room(problem, element) * element.width
     positions = math.prod(axis.count for axis in problem.axes)
     work = problem.batch * problem.groups * problem.outputs * problem.channels * problem.taps
-    cost = work * positions / element.lanes / items / 3
+    cost = work * positions / element.lanes / items / module.machine.ghz
     added = _add_up(module, f"{name}.sum", problem, plan, element, scratch)
     return [Kernel(name, items, cost + 500, scratch), added]
 

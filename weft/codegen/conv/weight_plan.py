@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis, Panel
-from weft.codegen.conv.plan import ITEMS, WORTH, registers, tiled
-from weft.codegen.target import Target
+from weft.codegen.conv.plan import ITEMS, WORTH, tiled
+from weft.codegen.machine import Machine
 
 __all__ = ["Pieces", "WeightPlan", "WeightProblem", "plan_weight"]
 
-#: Bytes of the panels of both sides, and of all partial sums together.
-PANEL, GIVEN, PARTIAL = 128 << 10, 128 << 10, 8 << 20
 #: The share of lanes in use from which on they run along the outputs.
 USED = 0.7
 
@@ -151,8 +149,9 @@ def _block(
     return best
 
 
-def plan_weight(problem: WeightProblem, element: Element, target: Target) -> WeightPlan:
+def plan_weight(problem: WeightProblem, element: Element, machine: Machine) -> WeightPlan:
     lanes = element.lanes
+    most = machine.caches.second // 8  # bytes of the panels of each side
     across = problem.outputs / (-(-problem.outputs // lanes) * lanes) >= USED
     rows = -(-problem.outputs // lanes) if across else problem.outputs
 
@@ -160,12 +159,12 @@ def plan_weight(problem: WeightProblem, element: Element, target: Target) -> Wei
         panel = Panel(problem.axes, tile)
         given = 2 * lanes * math.prod(tile) if across else 4 * panel.positions
         return (
-            panel.channel * element.width * min(problem.channels, 8) <= PANEL
-            and given * element.width <= GIVEN
+            panel.channel * element.width * min(problem.channels, 8) <= most
+            and given * element.width <= most
         )
 
     panel = Panel(problem.axes, tiled(problem.axes, fits, 2 * lanes))
-    room = registers(target) - 2
+    room = machine.registers - 2
     best = None
     for outputs in range(1, min(rows, 3 if across else 6) + 1):
         time, channels, pieces = _block(
@@ -176,7 +175,7 @@ def plan_weight(problem: WeightProblem, element: Element, target: Target) -> Wei
             best = (whole, outputs, channels, pieces)
     assert best is not None
     time, outputs, channels, pieces = best
-    part = max(PANEL // (panel.channel * element.width), 1)
+    part = max(most // (panel.channel * element.width), 1)
     blocks = -(-problem.channels // channels)
     fit = max(min(part // channels, blocks), 1)
     part = -(-blocks // -(-blocks // fit)) * channels  # evenly, in whole blocks
@@ -186,5 +185,6 @@ def plan_weight(problem: WeightProblem, element: Element, target: Target) -> Wei
     worth = time * problem.batch * problem.groups * math.prod(a.count for a in problem.axes)
     worth /= 3 * WORTH * (1 if across else lanes)
     partial = apart * plan.room(problem, element) * element.width
-    chunks = min(-(-ITEMS // apart), units, int(worth) + 1, max(PARTIAL // partial, 1))
+    fit = max(machine.caches.last // 4 // partial, 1)  # all partial sums stay in the last cache
+    chunks = min(-(-ITEMS // apart), units, int(worth) + 1, fit)
     return WeightPlan(panel, across, outputs, channels, pieces, part, chunks)

@@ -30,7 +30,7 @@ def fill_block(f: Function, target: str, value: str, count: str, itemsize: int) 
 
     def make(module: Module) -> None:
         g = module.function(name, "void", [("ptr", "to"), (kind, "value"), ("i64", "n")], _SHARED)
-        lanes = module.target.lanes(itemsize)
+        lanes = module.machine.lanes(itemsize)
         whole = f"<{lanes} x {kind}>"
         first = g(f"insertelement {whole} poison, {kind} %value, i64 0")
         many = g(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
@@ -61,7 +61,7 @@ def add_block(f: Function, dtype: DType, target: str, source: str, count: str) -
 
     def make(module: Module) -> None:
         g = module.function(name, "void", [("ptr", "to"), ("ptr", "from"), ("i64", "n")], _SHARED)
-        lanes = module.target.lanes(wide.itemsize)
+        lanes = module.machine.lanes(wide.itemsize)
         even = g(f"and i64 %n, {-lanes}")
         with g.loop("0", even, str(lanes)) as i:
             step(g, element(g, "%to", i, wide.itemsize), element(g, "%from", i, size), lanes)
@@ -112,7 +112,7 @@ def round_kernel(
     """A kernel that rounds `count` numbers of float32 to a narrow float."""
     f = module.function(name, "i32", PARAMS)
     given, out = argument(f, source), argument(f, target)
-    lanes = module.target.lanes(4)
+    lanes = module.machine.lanes(4)
     piece = 64 * lanes
 
     def step(i: str, width: int) -> None:

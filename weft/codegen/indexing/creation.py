@@ -72,7 +72,7 @@ def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
     whole = isinstance(start, int) and isinstance(step, int)
     if not supported(dtype) or (dtype.kind != "float" and not whole):
         return None
-    lanes = module.target.lanes(8)
+    lanes = module.machine.lanes(8)
     f = module.function(name, "i32", PARAMS)
     target = argument(f, 0)
 

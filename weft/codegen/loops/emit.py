@@ -38,8 +38,8 @@ def emit_loops(
     module: Module, name: str, group: Group, places: Mapping[Value, int]
 ) -> list[Kernel]:
     """The kernels of a loop group; `places` says where in `%args` the buffers stand."""
-    made = plan(group, module.target)
-    if abreast(group, made, module.target):
+    made = plan(group, module.machine)
+    if abreast(group, made, module.machine):
         return emit_abreast(module, name, group, places, made)
     return _Loops(module, name, group, places, made).kernels()
 
@@ -61,7 +61,7 @@ class _Loops:
         self.pointers: dict[Value, str] = {}
         self.kept = kept(group, self.plan, self.levels)
         # The run, where an item takes long; the axis of the loop that asks, ns of a round.
-        self.cost = cost_of(group, made)
+        self.cost = cost_of(group, made, module.machine)
         self.run = asks(self.f, len(places) + 1, self.cost)
         self.slow, self.round = slow_axis(made, self.cost, in_registers(group, made))
         # Sums in pieces: where each stands in the scratch memory, in bytes.

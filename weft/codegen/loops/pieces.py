@@ -64,7 +64,7 @@ def combine_columns(
     target = argument(f, out)
     kind = memory_type(reduction.dtype)
     result = memory_type(reduction.result)
-    lanes = module.target.lanes(max(2, reduction.dtype.itemsize))
+    lanes = module.machine.lanes(max(2, reduction.dtype.itemsize))
     vectors = -(-size // lanes)
 
     def work(vector: str, count: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weft.base.dtypes import NARROW_FLOATS
 from weft.codegen.cancel import slow_loop
 from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
-from weft.codegen.target import Target
+from weft.codegen.machine import Machine
 from weft.ir.graph import Node
 from weft.schedule.groups import REDUCTIONS, Group, Leaf
 
@@ -89,7 +89,7 @@ def all_accesses(group: Group) -> list[Access]:
     return list(found)
 
 
-def plan(group: Group, target: Target) -> LoopPlan:
+def plan(group: Group, machine: Machine) -> LoopPlan:
     order = group.space.order
     row, columns = group.row, group.columns
     accesses = all_accesses(group)
@@ -134,12 +134,12 @@ def plan(group: Group, target: Target) -> LoopPlan:
         prefix,
         blocks,
         pieces,
-        _lanes(group, row_loops, target),
+        _lanes(group, row_loops, machine),
     )
 
 
-def _lanes(group: Group, row: list[Loop], target: Target) -> int:
-    lanes = most_lanes(group, target)
+def _lanes(group: Group, row: list[Loop], machine: Machine) -> int:
+    lanes = most_lanes(group, machine)
     length = row[-1].size if row else 1
     least = 1
     while least < length:
@@ -147,7 +147,7 @@ def _lanes(group: Group, row: list[Loop], target: Target) -> int:
     return min(lanes, least)
 
 
-def most_lanes(group: Group, target: Target) -> int:
+def most_lanes(group: Group, machine: Machine) -> int:
     """How many of the narrowest elements that a group computes with stand in a vector."""
     sizes = []
     for node in group.nodes:
@@ -157,7 +157,7 @@ def most_lanes(group: Group, target: Target) -> int:
                 sizes.append(4 if dtype in NARROW_FLOATS else dtype.itemsize)
     if not sizes:
         sizes = [max(1, *(dtype_of(v).itemsize for n in group.nodes for v in n.outputs), 1)]
-    return target.lanes(max(2, min(sizes)))
+    return machine.lanes(max(2, min(sizes)))
 
 
 def slow_axis(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, float]:
@@ -176,9 +176,9 @@ def slow_axis(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, floa
     return (counts[place][0] if counts else -1), each
 
 
-def cost_of(group: Group, made: LoopPlan) -> float:
+def cost_of(group: Group, made: LoopPlan, machine: Machine) -> float:
     """About how many nanoseconds one item takes."""
     cycles = 1.0 * len(made.accesses)
     cycles += sum(COSTS.get(node.op.name, 1.0) for node in group.nodes)
     vectors = -(-made.elements // made.lanes) if made.lanes else 1
-    return vectors * cycles / 3.0 / max(1, made.items)
+    return vectors * cycles / machine.ghz / max(1, made.items)

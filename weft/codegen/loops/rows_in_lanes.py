@@ -21,10 +21,10 @@ from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
 from weft.codegen.loops.transpose import turn_back
+from weft.codegen.machine import Machine
 from weft.codegen.matmul.arith import address, least, minus, times
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.pack import turn
-from weft.codegen.target import Target
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
@@ -35,11 +35,11 @@ __all__ = ["abreast", "emit_abreast"]
 LONGEST = 16
 
 
-def abreast(group: Group, made: LoopPlan, target: Target) -> bool:
+def abreast(group: Group, made: LoopPlan, machine: Machine) -> bool:
     """Whether the rows of a group are short and many, and lie so that lanes can run across them."""
     if len(made.row) != 1 or len(made.outer) != 1 or made.column_sums or made.totals:
         return False
-    if not 1 < made.row_size <= LONGEST or made.outer[0].size < most_lanes(group, target):
+    if not 1 < made.row_size <= LONGEST or made.outer[0].size < most_lanes(group, machine):
         return False
     return bool(made.row_sums) and all(
         access.step(made.outer[0].axis) in (0, 1) or _turned(access, made)
@@ -68,7 +68,7 @@ class _Abreast:
         self.group = group
         self.made = made
         self.name = name
-        self.lanes = most_lanes(group, module.target)
+        self.lanes = most_lanes(group, module.machine)
         self.columns, self.rows = made.row[0].size, made.outer[0].size
         self.levels = levels(group)
         self.kept = kept(group, made, self.levels)
@@ -104,7 +104,7 @@ class _Abreast:
         cycles = len(self.made.accesses) + sum(
             COSTS.get(node.op.name, 1.0) for node in self.group.nodes
         )
-        return Kernel(self.name, items, self.columns * cycles / 3.0)
+        return Kernel(self.name, items, self.columns * cycles / self.f.module.machine.ghz)
 
     def _below(self, count: str) -> str:
         """The mask of the rows that are there."""

@@ -21,7 +21,7 @@ def turn_back(module: Module, number: Number, columns: int, lanes: int) -> str:
     """
     name = f"turn_back.{number}.{columns}x{lanes}"
     # As many at once as `weft.codegen.matmul.pack.turn` has.
-    side = min(module.target.lanes(number.width), 32 // number.width, lanes)
+    side = min(module.machine.lanes(number.width), 32 // number.width, lanes)
 
     def make(module: Module) -> None:
         params = [("ptr noalias", "src"), ("ptr noalias", "dst"), ("i64", "count")]

@@ -66,7 +66,7 @@ def power_of_two(n: Vec, kind: str) -> Vec:
 def scaled(x: Vec, n: Vec, bits: Vec, add: int = 0) -> Vec:
     """x * 2 ** (n + add), with n from `to_integer`: rounded once, also where it is denormal."""
     module, form = x.f.module, FORMATS[x.kind]
-    if (x.kind, x.lanes) in _SCALEF and module.target.has("avx512f"):
+    if (x.kind, x.lanes) in _SCALEF and module.machine.has("avx512f"):
         word, mask = _SCALEF[x.kind, x.lanes]
         name = f"llvm.x86.avx512.mask.scalef.{word}.512"
         module.declare(x.type, name, f"{x.type}, {x.type}, {x.type}, {mask}, i32 immarg")

@@ -10,7 +10,7 @@ from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, turn
-from weft.codegen.matmul.plan import FEW, NEAR, MatmulPlan, up
+from weft.codegen.matmul.plan import FEW, Blocks, MatmulPlan, up
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Walk, terms, tile
@@ -84,7 +84,7 @@ class _Writer:
         self.number = number
         self.plan = plan
         self.store = store
-        self.lanes = module.target.lanes(number.width)
+        self.lanes = module.machine.lanes(number.width)
         self.panel = plan.vectors * self.lanes
         self.tiles = -(-product.m // plan.rows)
         self.panels = -(-product.n // self.panel)
@@ -100,7 +100,8 @@ class _Writer:
         # Whether a panel of b is copied when the one before is done with: where all of a stays in
         # the first cache meanwhile, so shall the panel.
         rows = plan.rows * plan.tiles
-        near = self.blocks == 1 and rows * product.k * number.size <= NEAR // 2
+        most = Blocks.of(module.machine.caches).near // 2
+        near = self.blocks == 1 and rows * product.k * number.size <= most
         self.one_by_one = near and plan.a == "place" and plan.b == "own" and plan.panels > 1
         self.along = product.a.column == 1
         self.straight = product.b.column == 1
@@ -194,7 +195,7 @@ class _Writer:
         a, b = (argument(f, place) for place in places[:2])
         scratch = argument(f, places[2]) if self.scratch and places[2] is not None else ""
         work = plan.tiles * max(plan.rows, FEW) * plan.panels * plan.vectors * product.k
-        cost = 10 + work * (0.3 if f.module.target.vector_bytes > 32 else 0.15)
+        cost = 10 + work * 0.3 * f.module.machine.multiply_cycles
         self.run = asks(f, places[3], cost)
         self.slow, self.round = slow_loop([self.blocks, plan.tiles, plan.panels], cost)
         self.store.begin(f)

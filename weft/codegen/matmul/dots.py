@@ -30,7 +30,7 @@ def dots(
     are fewer columns, each has several vectors. At the end the vectors are added up across.
     """
     f = module.function(name, "i32", PARAMS)
-    lanes = module.target.lanes(number.width)
+    lanes = module.machine.lanes(number.width)
     n, k = product.n, product.k
     columns = min(n, lanes)
     groups = -(-n // columns)
@@ -122,7 +122,7 @@ def _put(
     product: Product,
 ) -> None:
     """Give those sums to the store that are the group's own: the last group goes back."""
-    lanes = f.module.target.lanes(number.width)
+    lanes = f.module.machine.lanes(number.width)
     n = product.n
     kind = vector_type(number.kind, lanes)
     if n == 1:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.codegen.kernel import Kernel, Store
+from weft.codegen.machine import Machine
 from weft.codegen.matmul.blocked import NOTHING, blocked
 from weft.codegen.matmul.dots import dots
 from weft.codegen.matmul.empty import empty
@@ -15,7 +16,6 @@ from weft.codegen.matmul.plan import choose, computed_once
 from weft.codegen.matmul.product import Product
 from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Tiles
-from weft.codegen.target import Target
 from weft.codegen.text import Module
 
 __all__ = ["emit", "packs_once"]
@@ -63,9 +63,9 @@ def emit(
     if product.m == 1 and product.a.column == product.b.row == 1:
         return dots(module, name, product, number, (a, b, run), store)
     known = Tiles(module, number, across=product.a.column != 1)
-    plan = choose(product, number, module.target, scratch is not None, known)
+    plan = choose(product, number, module.machine, scratch is not None, known)
     if 0 in prologues:
-        once = computed_once(product, number, module.target)
+        once = computed_once(product, number, module.machine)
         assert once is not None
         plan = once
     if 1 in prologues and plan.b == "place":
@@ -74,7 +74,7 @@ def emit(
     return blocked(module, name, product, number, plan, places, store, prologues, ops=ops)
 
 
-def packs_once(product: Product, target: Target, side: int = 1) -> bool:
+def packs_once(product: Product, machine: Machine, side: int = 1) -> bool:
     """Whether a product with memory for copies makes exactly one of its right operand, or, where
     `side` is 0, may make one of its left operand that is no slower than none."""
     number = number_of(product.dtype)
@@ -84,8 +84,8 @@ def packs_once(product: Product, target: Target, side: int = 1) -> bool:
     if side == 0:
         again = product.stacks > 1 and not all(product.a.batch)
         lies = 1 in (product.b.row, product.b.column)  # else it is put in order first
-        return lies and not again and computed_once(product, number, target) is not None
-    plan = choose(product, number, target, True, ())
+        return lies and not again and computed_once(product, number, machine) is not None
+    plan = choose(product, number, machine, True, ())
     tiles = -(-product.m // plan.rows)
     copies = -(-tiles // plan.tiles)  # by items below each other
     if not all(product.b.batch):

@@ -14,7 +14,7 @@ def empty(module: Module, name: str, product: Product, store: Store) -> list[Ker
     """One item for each row."""
     f = module.function(name, "i32", PARAMS)
     store.begin(f)
-    lanes = module.target.lanes(product.accumulator.itemsize)
+    lanes = module.machine.lanes(product.accumulator.itemsize)
     whole = product.n // lanes * lanes
     with f.loop("%begin", "%end") as item:
         index: list[str] = []

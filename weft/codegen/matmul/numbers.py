@@ -110,5 +110,5 @@ class Number:
 
 def fuses(module: Module) -> bool:
     """Whether the machine multiplies and adds in one instruction."""
-    target = module.target
-    return not target.triple.startswith(("x86", "i686")) or bool(target.has("fma"))
+    machine = module.machine
+    return not machine.is_x86 or bool(machine.has("fma"))

@@ -30,7 +30,7 @@ def copy(module: Module, number: Number) -> str:
 
     def make(module: Module) -> None:
         f = module.function(name, "void", _PARAMS, "nounwind noinline")
-        lanes = module.target.lanes(number.width)
+        lanes = module.machine.lanes(number.width)
         whole = f(f"and i64 %cols, {-lanes}")
         partial = f(f"icmp slt i64 {whole}, %cols")
         mask = _below(f, f(f"sub i64 %cols, {whole}"), lanes, 0)
@@ -51,7 +51,7 @@ def panel(module: Module, number: Number, vectors: int) -> str:
 
     def make(module: Module) -> None:
         f = module.function(name, "void", _PARAMS, "nounwind noinline")
-        lanes = module.target.lanes(number.width)
+        lanes = module.machine.lanes(number.width)
 
         def rows(masks: list[str | None]) -> None:
             with f.loop("0", "%rows") as i:
@@ -75,7 +75,7 @@ def turn(module: Module, number: Number, columns: int) -> str:
     `dst` has room for whole vectors along its rows, and for as many rows as a vector has lanes;
     what is left of a row repeats its last element.
     """
-    lanes = module.target.lanes(number.width)
+    lanes = module.machine.lanes(number.width)
     # Blocks of 32 bytes: exchanging wider ones is no faster, and takes LLVM thrice as long.
     side = min(lanes, 32 // number.width)
     short = columns < side

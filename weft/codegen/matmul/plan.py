@@ -7,25 +7,41 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
+from weft.codegen.machine import Caches, Machine
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.product import Product
-from weft.codegen.target import Target
 
-__all__ = ["FEW", "NEAR", "MatmulPlan", "choose", "computed_once", "even", "up"]
+__all__ = ["FEW", "Blocks", "MatmulPlan", "choose", "computed_once", "even", "up"]
 
 #: Where a tile reads an operand: where it lies, in a copy made by its thread, or in one that all
 #: threads share.
 Read = Literal["place", "own", "shared"]
 
 FEW = 4  # rows: with fewer, reading a vector of b takes longer than multiplying it
-NEAR = 32 << 10  # bytes of b that stay in the first cache, wherever they lie
 ITEM = 200_000  # about how many multiplications of vectors make an item
-SECOND = 1 << 20  # bytes of the second cache, about
-PANELS = 256 << 10  # bytes of b that an item reads again and again: they stay in the second cache
 TERMS = 1024  # of a tile of which a thread makes a copy
-COMPUTED = 128 << 10  # bytes of a tile of a that a thread computes
-SUMS = 128 << 10  # bytes of sums that wait for their next block
 MOST_TERMS = 1 << 20  # of a block: between blocks a run can be ended
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How many bytes of what stay in the caches of a core.
+
+    near      of b, in the first cache, wherever they lie
+    panels    of b, which an item reads again and again, in the second cache
+    computed  of a tile of a that a thread computes
+    sums      of sums that wait for their next block
+    """
+
+    near: int
+    panels: int
+    computed: int
+    sums: int
+
+    @classmethod
+    def of(cls, caches: Caches) -> Blocks:
+        second = caches.second
+        return cls(caches.first * 2 // 3, second // 4, second // 8, second // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +74,7 @@ def even(size: int, most: int) -> int:
 def choose(
     product: Product,
     number: Number,
-    target: Target,
+    machine: Machine,
     sharing: bool,
     made: Container[tuple[int, int]],
 ) -> MatmulPlan:
@@ -68,22 +84,23 @@ def choose(
     good as the best, it saves making another.
     """
     m, n, k = product.m, product.n, product.k
-    lanes = target.lanes(number.width)
+    blocks = Blocks.of(machine.caches)
+    lanes = machine.lanes(number.width)
     # Elements that must be widened are copied, unless they are read only once or twice.
     a: Read = "place" if number.is_packed or n <= 2 * lanes else "own"
     most = 14
     if product.a.column == 1 and a == "place":
-        most = _together(product.a.row * number.size)
+        most = _together(product.a.row * number.size, machine.caches.way)
     # Terms that lie a page apart meet in the cache, and each needs the page's address: they are
     # copied, and a copy for tiles of few rows takes long.
     far = product.a.column != 1 and math.gcd(product.a.column * number.size, 4096) >= 2048
-    rows, vectors = _tile(m, n, lanes, target, most, () if far else made)
+    rows, vectors = _tile(m, n, lanes, machine, most, () if far else made)
     panel = vectors * lanes
     panels, tiles = -(-n // panel), -(-m // rows)
 
     b: Read = "own"
     if product.b.column == 1 and number.is_packed:
-        seldom = m <= 3 * rows or product.b.row * k * number.size <= NEAR
+        seldom = m <= 3 * rows or product.b.row * k * number.size <= blocks.near
         b = "place" if panels == 1 or seldom else "own"
     # Tiles of an item. Where few rows meet b, the time goes into reading it.
     count = max(1, ITEM // (max(rows, FEW) * vectors * k))
@@ -94,13 +111,13 @@ def choose(
             down, side = tiles, even(panels, max(1, min(panels, count // tiles)))
         terms = even(k, MOST_TERMS)
         if terms < k:
-            side = even(panels, max(1, min(side, SUMS // (rows * line * down))))
+            side = even(panels, max(1, min(side, blocks.sums // (rows * line * down))))
         return MatmulPlan(rows, vectors, down, side, terms, a, b)
 
-    terms = k if k * line <= PANELS else even(k, PANELS // line // 2)
+    terms = k if k * line <= blocks.panels else even(k, blocks.panels // line // 2)
     if a == "own" and terms > TERMS:  # its copy must fit the stack beside that of b
         terms = even(k, TERMS)
-    down, side = tiles, max(1, min(panels, count // tiles, PANELS // (terms * line)))
+    down, side = tiles, max(1, min(panels, count // tiles, blocks.panels // (terms * line)))
     if count < tiles / 2:
         # Threads that share a panel each copy it, or all read the copy of one.
         if b == "own" and sharing:
@@ -111,10 +128,14 @@ def choose(
     if far and b == "shared" and panels > 2 and k >= 128:
         a = "shared"
     if terms < k:
-        down = min(down, max(1, SUMS // (rows * line * side)))
+        down = min(down, max(1, blocks.sums // (rows * line * side)))
         if b == "own" and sharing and down < tiles:
             b = "shared"
-    elif side < panels and panels * k * line <= PANELS and m * k * number.size > SECOND:
+    elif (
+        side < panels
+        and panels * k * line <= blocks.panels
+        and m * k * number.size > machine.caches.second
+    ):
         # A panel after the other, a would come from memory again for each.
         if b == "own" and sharing:
             b = "shared"
@@ -122,7 +143,7 @@ def choose(
     return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), even(panels, side), terms, a, b)
 
 
-def computed_once(product: Product, number: Number, target: Target) -> MatmulPlan | None:
+def computed_once(product: Product, number: Number, machine: Machine) -> MatmulPlan | None:
     """The plan in which each element of a is copied once, so that it may be computed there; None
     where there is none, or where it is slower than to write the elements to memory first.
 
@@ -130,14 +151,15 @@ def computed_once(product: Product, number: Number, target: Target) -> MatmulPla
     the second cache. A thread's own copies of terms that do not lie side by side are too narrow.
     """
     m, n, k = product.m, product.n, product.k
-    plan = choose(product, number, target, True, ())
+    plan = choose(product, number, machine, True, ())
+    blocks = Blocks.of(machine.caches)
     if plan.a == "shared":
         return plan
-    lanes = target.lanes(number.width)
-    rows, vectors = _tile(m, n, lanes, target, 14, ())
+    lanes = machine.lanes(number.width)
+    rows, vectors = _tile(m, n, lanes, machine, 14, ())
     line = vectors * lanes * number.width  # bytes of a term of a panel
     tiles, panels = -(-m // rows), -(-n // (vectors * lanes))
-    fits = panels * k * line <= PANELS and rows * k * number.width <= COMPUTED
+    fits = panels * k * line <= blocks.panels and rows * k * number.width <= blocks.computed
     if product.a.column != 1 or not fits:
         return None
     down = max(1, ITEM // (max(rows, FEW) * vectors * panels * k))
@@ -145,18 +167,16 @@ def computed_once(product: Product, number: Number, target: Target) -> MatmulPla
     return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), panels, k, "own", b)
 
 
-def _together(step: int) -> int:
-    """How many rows, so many bytes apart, a tile may read: the first cache has to keep them."""
-    return {4096: 6, 2048: 12}.get(math.gcd(step, 4096), 14)
+def _together(step: int, way: int) -> int:
+    """How many rows, `step` bytes apart, a tile may read: the first cache has to keep them."""
+    return {way: 6, way // 2: 12}.get(math.gcd(step, way), 14)
 
 
 def _tile(
-    m: int, n: int, lanes: int, target: Target, most: int, made: Container[tuple[int, int]]
+    m: int, n: int, lanes: int, machine: Machine, most: int, made: Container[tuple[int, int]]
 ) -> tuple[int, int]:
     """Rows and vectors of the tile that covers the result in the fewest cycles per term."""
-    wide = target.vector_bytes == 64 or not target.triple.startswith(("x86", "i686"))
-    registers = 32 if wide else 16
-    pace = 1.0 if target.vector_bytes == 64 else 0.5  # cycles of a multiplication
+    registers, pace = machine.registers, machine.multiply_cycles
     best = None
     for vectors in range(1, 9):
         if vectors > 1 and (vectors - 1) * lanes >= n:

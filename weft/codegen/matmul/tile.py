@@ -67,7 +67,7 @@ class Tiles:
 def _write(
     f: Function, a: Number, b: Number, rows: int, vectors: int, across: bool, last: int
 ) -> None:
-    lanes = f.module.target.lanes(a.width)
+    lanes = f.module.machine.lanes(a.width)
     kind = vector_type(a.kind, lanes)
     width = lanes * a.width
 
@@ -123,7 +123,7 @@ def terms(
     last: int = 0,
 ) -> list[str]:
     """The loop over the terms of a tile: its sums, row after row, which start from `before`."""
-    lanes = f.module.target.lanes(a.width)
+    lanes = f.module.machine.lanes(a.width)
     kind = vector_type(a.kind, lanes)
     known = walk.a_step.isdigit()
     reach = rows if across or known else _REACH

@@ -34,7 +34,7 @@ def _problem(
     types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
     if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
         return None
-    element = element_of(elements.dtype, module.target)
+    element = element_of(elements.dtype, module.machine)
     if element is None:
         return None
     kernel, stride, padding = (node.attrs[word] for word in ("kernel", "stride", "padding"))
@@ -68,7 +68,7 @@ class _Card:
         problem = _problem(module, node, values[0].tensor_type, store)
         if problem is None:
             return None
-        element = element_of(dtypes.int64, module.target) if self.numbers else problem.element
+        element = element_of(dtypes.int64, module.machine) if self.numbers else problem.element
         if element is None:
             return None
         sizes = (problem.batch, problem.channels, problem.size if self.of_result else problem.out)

@@ -26,7 +26,7 @@ def bernoulli(module: Module, name: str, node: Node) -> list[Kernel] | None:
     if not supported(out.dtype) or not supported(chance.dtype):
         return None
     wide = chance.dtype is float64
-    lanes = module.target.lanes(8)
+    lanes = module.machine.lanes(8)
 
     def fill(f: Function, chunk: Chunk) -> None:
         chances = _chances(f, chunk, chance, out.shape, lanes)

@@ -53,7 +53,7 @@ def uniform(module: Module, name: str, node: Node) -> list[Kernel] | None:
     out = node.out.tensor_type
     dtype, kept = out.dtype, UNIFORM_BITS[out.dtype]
     width, kind = (64, "double") if dtype is float64 else (32, "float")
-    lanes = module.target.lanes(width // 8)
+    lanes = module.machine.lanes(width // 8)
 
     def fill(f: Function, chunk: Chunk) -> None:
         with f.loop("0", str(chunk.size), str(lanes)) as i:
@@ -73,7 +73,7 @@ def integers(module: Module, name: str, node: Node) -> list[Kernel] | None:
     out = node.out.tensor_type
     dtype, low = out.dtype, node.attrs["low"]
     span = node.attrs["high"] - low
-    lanes = module.target.lanes(8)
+    lanes = module.machine.lanes(8)
 
     def fill(f: Function, chunk: Chunk) -> None:
         with f.loop("0", str(chunk.size), str(lanes)) as i:

@@ -31,7 +31,7 @@ def normal(module: Module, name: str, node: Node) -> list[Kernel] | None:
     out = node.out.tensor_type
     real = real_dtype(out.dtype)
     is_complex = real is not out.dtype
-    lanes = module.target.lanes(8)
+    lanes = module.machine.lanes(8)
 
     def fill(f: Function, chunk: Chunk) -> None:
         with f.loop("0", str(chunk.size), str(2 * lanes)) as i:

@@ -39,7 +39,7 @@ def _add_words(module: Module) -> None:
     """
     params = [("ptr", "to"), ("i64", "key"), ("i64", "first"), ("i64", "count")]
     f = module.function("weft.philox", "void", params, "nounwind noinline")
-    lanes = module.target.lanes(8)
+    lanes = module.machine.lanes(8)
     whole = f"<{lanes} x i64>"
     m0, m1, half, low = CONSTANTS
     halves = ("%key", f("lshr i64 %key, 32"))
@@ -106,7 +106,7 @@ def draw_kernel(
     `fill` writes whole chunks. The last may lie partly beyond the end: its elements are made in
     memory of their own, and what counts of them is copied.
     """
-    lanes = module.target.lanes(8)
+    lanes = module.machine.lanes(8)
     all_blocks = -(-total // per_block)
     blocks = min(_BLOCKS, -(-all_blocks // lanes) * lanes)
     size = blocks * per_block

@@ -194,7 +194,7 @@ def rounded(value: Vec, dtype: DType) -> Vec:
 
 def to_half(value: Vec) -> Vec:
     """float to half, to nearest even."""
-    if value.f.module.target.has("f16c"):
+    if value.f.module.machine.has("f16c"):
         return value.convert("fptrunc", "half")
     # Without the instruction LLVM calls a function that no one may have: by integers instead.
     bits = value.as_bits()
@@ -212,7 +212,7 @@ def to_half(value: Vec) -> Vec:
 
 def from_half(value: Vec) -> Vec:
     """half to float, exactly."""
-    if value.f.module.target.has("f16c"):
+    if value.f.module.machine.has("f16c"):
         return value.convert("fpext", "float")
     bits = value.as_bits().convert("zext", "i32")
     moved = (bits & 0x7FFF) << 13

@@ -78,7 +78,7 @@ class _Lanes:
 
 def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kernel:
     kind = values.kind
-    lanes = module.target.lanes(8 if kind == "i64" else 4)
+    lanes = module.machine.lanes(8 if kind == "i64" else 4)
     whole = axis.length // lanes * lanes
     by_lanes = whole > lanes
     f = module.function(name, "i32", PARAMS)
@@ -131,7 +131,7 @@ def _reduced(value: Vec, word: str) -> Vec:
 
 
 def _along_columns(module: Module, name: str, axis: Axis, values: _Values) -> Kernel:
-    lanes = module.target.lanes(8 if values.kind == "i64" else 4)
+    lanes = module.machine.lanes(8 if values.kind == "i64" else 4)
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0), argument(f, 1)
     cost = 3 + axis.length * 2.5

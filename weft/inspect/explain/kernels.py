@@ -10,9 +10,9 @@ from weft.base.source import SourceLocation
 from weft.codegen.debug import DebugModule
 from weft.codegen.launch import WORTH_THREADS
 from weft.codegen.listing import assembly_of, llvm_of, source_lines
+from weft.codegen.machine import host
 from weft.codegen.scheduled import numbered
 from weft.codegen.steps import GraphCode, Step
-from weft.codegen.target import host
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
 from weft.runtime.native import NativeProgram

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.codegen.target import Target
+from weft.codegen.machine import Machine
 from weft.codegen.text import Module
 from weft.runtime.pool.caller import define_finish, define_parallel
 from weft.runtime.pool.layout import POOL_BYTES
@@ -45,11 +45,11 @@ __all__ = ["EXPORTS", "pool_text"]
 EXPORTS = ["weft_parallel", "weft_poll", "weft_pool"]
 
 
-def pool_text(target: Target, *, futex: bool = True) -> str:
+def pool_text(machine: Machine, *, futex: bool = True) -> str:
     """The module's text for a machine; `futex=False` sleeps on a pthread condition."""
-    module = Module(target)
+    module = Module(machine)
     module.variable("weft_pool", f"[{POOL_BYTES} x i8]", "zeroinitializer, align 128", "")
-    host = host_of(target.triple)
+    host = host_of(machine.triple)
     if host is None:
         define_no_poll(module)
         define_alone(module)

@@ -1,0 +1,205 @@
+"""The machine that code is made for: its name, its features, its vectors, its caches, its pace."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.base import store
+from weft.codegen import llvm
+
+__all__ = ["Caches", "Machine", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Sizes in bytes; the defaults are for systems that do not report theirs.
+
+    first, second   data caches that one core has
+    last            the largest cache, which cores may share
+    way             two addresses this far apart compete for the same lines of the first cache
+    """
+
+    first: int = 32 << 10
+    second: int = 512 << 10
+    last: int = 8 << 20
+    way: int = 4096
+
+    @property
+    def room(self) -> int:
+        """How much memory a thread may take for one item of work: less than the second cache."""
+        return max(448 << 10, self.second * 7 // 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A CPU as a code generator sees it.
+
+    cpu, features   as LLVM spells them
+    vector_bytes    the width of its vectors
+    ghz             the clock rate that estimates of time assume
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    caches: Caches = field(default_factory=Caches)
+    ghz: float = 3.0
+
+    def lanes(self, itemsize: int) -> int:
+        """How many elements of a size stand in one vector."""
+        return max(1, self.vector_bytes // itemsize)
+
+    def has(self, feature: str) -> bool:
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def is_x86(self) -> bool:
+        return self.triple.startswith(("x86", "i686"))
+
+    @property
+    def registers(self) -> int:
+        """How many vector registers there are."""
+        return 32 if self.vector_bytes == 64 or not self.is_x86 else 16
+
+    @property
+    def multiply_cycles(self) -> float:
+        """Cycles between two multiplications of vectors: one for 64 bytes, else a half."""
+        return 1.0 if self.vector_bytes == 64 else 0.5
+
+
+@functools.cache
+def host() -> Machine:
+    """This machine, less what WEFT_TARGET_FEATURES takes away ("-avx512f,-avx512vl", say).
+
+    What LLVM says about the processor is kept on disk, so that code which is kept there too can be
+    found without LLVM. The caches are asked for in each process.
+    """
+    changes = os.environ.get("WEFT_TARGET_FEATURES", "").replace(" ", "")
+    processor = _processor()
+    name = store.name_of(b"machine 1", llvm.version().encode(), processor, changes.encode())
+    kept = store.read(name) if processor else None
+    found = kept[0] if kept is not None else _asked(changes)
+    if processor and kept is None:
+        store.write(name, found)
+    return Machine(**found, caches=_caches(), ghz=_ghz())
+
+
+def _asked(changes: str) -> dict[str, str | int]:
+    features = dict(llvm.get_host_cpu_features())
+    for word in changes.split(","):
+        if word:
+            features[word.lstrip("+-")] = not word.startswith("-")
+    if not features.get("avx512f", False):  # whatever else of its family is there is of no use
+        features = {k: v and not k.startswith("avx512") for k, v in features.items()}
+    text = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
+    width = 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+    return {
+        "triple": llvm.get_process_triple(),
+        "cpu": llvm.get_host_cpu_name(),
+        "features": text,
+        "vector_bytes": width,
+    }
+
+
+#: What the system says about a processor that does not change while it runs.
+_LASTING = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+def _processor(path: Path = Path("/proc/cpuinfo")) -> bytes:
+    """What tells this processor from others; nothing where the system does not say."""
+    try:
+        with path.open() as file:  # the first of them: with hundreds, the whole takes long
+            block = file.read(16384).partition("\n\n")[0]
+    except OSError:
+        return b""
+    lines = [line for line in block.splitlines() if line.partition(":")[0].strip() in _LASTING]
+    return f"{os.uname().machine}\n{chr(10).join(lines)}".encode() if lines else b""
+
+
+def _ghz(path: Path = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")) -> float:
+    """The highest clock rate, where the system says it."""
+    text = _word(path)
+    return int(text) / 1e6 if text.isdigit() else 3.0
+
+
+# --- caches --------------------------------------------------------------------------------------
+
+#: Smaller or larger second caches are taken for these: blocks must be worth copying, and larger
+#: ones gain nothing.
+_LEAST_SECOND, _MOST_SECOND = 256 << 10, 2 << 20
+
+
+def _caches() -> Caches:
+    if sys.platform == "darwin":
+        return _settled(_of_sysctl())
+    return _settled(_of_sysfs(Path("/sys/devices/system/cpu/cpu0/cache")))
+
+
+def _settled(found: dict[str, int]) -> Caches:
+    """What was found, within bounds; defaults for the rest."""
+    known = {name: size for name, size in found.items() if size > 0}
+    if "second" in known:
+        known["second"] = min(max(known["second"], _LEAST_SECOND), _MOST_SECOND)
+    made = Caches(**known)
+    return made if made.last >= made.second else Caches(**{**known, "last": made.second})
+
+
+def _of_sysfs(folder: Path) -> dict[str, int]:
+    """What Linux reports about the caches of the first core: of several levels the largest is the
+    last, whatever its number."""
+    sizes: dict[int, int] = {}
+    found: dict[str, int] = {}
+    for place in sorted(folder.glob("index*")):
+        if _word(place / "type") not in ("Data", "Unified"):
+            continue
+        level, size = int(_word(place / "level") or 0), _bytes(_word(place / "size"))
+        sizes[level] = size
+        ways = int(_word(place / "ways_of_associativity") or 0)
+        if level == 1 and ways:
+            found["way"] = size // ways
+    if sizes:
+        found |= {"first": sizes.get(1, 0), "second": sizes.get(2, 0), "last": max(sizes.values())}
+    return found
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _bytes(text: str) -> int:
+    """48K, 1024K, 32M"""
+    units = {"K": 10, "M": 20, "G": 30}
+    digits = text.rstrip("KMG")
+    return int(digits) << units.get(text[-1:], 0) if digits.isdigit() else 0
+
+
+def _of_sysctl() -> dict[str, int]:
+    """What macOS reports about its fast cores, or about all of them."""
+    library = ctypes.CDLL(None)
+
+    def asked(name: str) -> int:
+        value, size = ctypes.c_uint64(), ctypes.c_size_t(8)
+        failed = library.sysctlbyname(
+            name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
+        )
+        return 0 if failed else value.value
+
+    def either(word: str) -> int:
+        return asked(f"hw.perflevel0.{word}") or asked(f"hw.{word}")
+
+    shared = max(1, asked("hw.perflevel0.cpusperl2"))
+    second = either("l2cachesize")
+    last = asked("hw.l3cachesize") or second
+    return {"first": either("l1dcachesize"), "second": second // shared, "last": last}
