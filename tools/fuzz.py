@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import random
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from fuzzing import graphs, programs
@@ -52,36 +54,41 @@ class Run:
         return self.stopped or self.seconds > 60 * self.options.minutes
 
     def work(self) -> None:
-        """What one thread does; a fault of the fuzzer itself is found, too."""
+        """What one thread does."""
         worker = Worker()
         try:
-            self.hand_out(worker)
-        except Exception:
-            text = traceback.format_exc()
-            with self.lock:
-                self.tally.found["the fuzzer"] += 1
-                self.show(text)
+            while not self.is_over():
+                number = next(self.numbers)
+                if self.options.cases and number >= self.options.cases:
+                    break
+                self.watched(self.hand_out, worker, number)
+            self.watched(self.reduce_waiting, worker, 1.0)
         finally:
             worker.stop()
 
-    def hand_out(self, worker: Worker) -> None:
-        """Hand seeds to a worker, and reduce what it finds."""
-        while not self.is_over():
-            number = next(self.numbers)
-            if self.options.cases and number >= self.options.cases:
-                break
-            kind = "program" if number % 6 < self.options.programs else "graph"
-            seed = self.options.seed + number
-            found = result(worker.ask({"kind": kind, "seed": seed}))
-            case = WRITERS[kind](seed)
-            if found.kind == "hang":  # perhaps the machine was busy
-                found = worker.check(case, PATIENCE)
+    def watched(self, step: Callable[..., None], worker: Worker, what: float) -> None:
+        """Do a step; a fault of the fuzzer itself is found, too, and the run goes on."""
+        try:
+            step(worker, what)
+        except Exception:
+            text = traceback.format_exc()
+            worker.stop()
             with self.lock:
-                self.tally.add(kind, found)
-                if found.state in self.options.wanted:
-                    self.waiting.append((case, found))
-            self.reduce_waiting(worker, REDUCING)
-        self.reduce_waiting(worker, 1.0)
+                self.tally.found["the fuzzer"] += 1
+                self.show(text)
+
+    def hand_out(self, worker: Worker, number: int) -> None:
+        """Hand a seed to a worker, and reduce what was found so far."""
+        kind = "program" if number % 6 < self.options.programs else "graph"
+        seed = self.options.seed + number
+        found = result(worker.ask({"kind": kind, "seed": seed}))
+        if found.kind == "hang":  # perhaps the machine was busy
+            found = worker.check(WRITERS[kind](seed), PATIENCE)
+        with self.lock:
+            self.tally.add(kind, found)
+            if found.state in self.options.wanted:
+                self.waiting.append((WRITERS[kind](seed), found))
+        self.reduce_waiting(worker, REDUCING)
 
     def reduce_waiting(self, worker: Worker, share: float) -> None:
         """Reduce what was found, as long as that takes no more than a share of the time."""
@@ -188,7 +195,9 @@ def show_one(case: Case, options: argparse.Namespace) -> int:
 
 def parsed(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--minutes", type=float, default=2.0, help="how long (default 2)")
+    parser.add_argument(
+        "--minutes", type=float, help="how long (default 2, or as long as `cases` take)"
+    )
     parser.add_argument("--seed", type=int, help="the first seed (default: drawn)")
     parser.add_argument("--cases", type=int, default=0, help="stop after so many cases")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
@@ -204,6 +213,8 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--graph", type=int, metavar="SEED", help="run this graph, and show it")
     parser.add_argument("--program", type=int, metavar="SEED", help="run this program, and show it")
     options = parser.parse_args(words)
+    if options.minutes is None:
+        options.minutes = math.inf if options.cases else 2.0
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(10**9)
     options.wanted = ("found", "broken", "refused") if options.refusals else ("found", "broken")

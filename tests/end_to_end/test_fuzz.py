@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
+import fuzz
 import numpy as np
 import pytest
 from fuzzing import graphs, programs
@@ -162,6 +164,40 @@ def test_a_crash_and_a_hang_are_answers() -> None:
         assert worker.check(_case("return (x + y,)")).state == "same"
     finally:
         worker.stop()
+
+
+class _Faulty:
+    """A worker that crashes, hangs, makes the fuzzer itself fail, or says that all is well."""
+
+    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        kinds = {3: "crash: SIGSEGV", 4: "hang"}
+        if job["seed"] == 5:
+            raise RuntimeError("no such worker")
+        kind = kinds.get(job["seed"], "")
+        return {"state": "found" if kind else "same", "kind": kind, "text": ""}
+
+    def check(self, case: Case, timeout: float) -> Result:
+        return Result("found", "hang" if case.seed == 4 else "crash: SIGSEGV")
+
+    def stop(self) -> None:
+        pass
+
+
+def test_a_run_goes_on_and_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of six cases one is a program; a run of so many cases ends when they are done, however long
+    that takes, and whatever happens to a worker."""
+    monkeypatch.setattr(fuzz, "Worker", _Faulty)
+    words = ["--cases", "12", "--seed", "0", "--jobs", "2", "--no-reduce"]
+    assert fuzz.parsed(words).minutes == math.inf
+    assert fuzz.parsed([]).minutes == 2
+    assert fuzz.main(words) == 1
+    said = capsys.readouterr().out
+    assert "RuntimeError: no such worker" in said
+    assert "9 graphs: 7 same (77.78 %), 2 found" in said
+    assert "2 programs: 2 same" in said
+    assert "11 cases: 3 found, 2 of them different; 0 refused (0.00 %)" in said
 
 
 def test_reduction() -> None:

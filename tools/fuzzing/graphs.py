@@ -206,8 +206,6 @@ class GraphWriter:
             transform = "none"
         if transform in ("hessian", "jacobian") and product(floats[0].shape or ()) > 12:
             transform = "grad"
-        if "special" in self.values and transform != "none":
-            transform = "none"
         return Case(
             "graph",
             self.seed,

@@ -63,7 +63,7 @@ class Worker:
             self.stop()
             return {"state": "found", "kind": "hang", "text": f"no answer after {timeout:.0f} s"}
         line = process.stdout.readline()
-        if not line:
+        if not line.endswith("\n"):
             return self._died()
         found: dict[str, Any] = json.loads(line)
         if self.cases >= MOST_CASES or found.get("megabytes", 0) > MOST_MEGABYTES:

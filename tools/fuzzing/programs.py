@@ -10,6 +10,8 @@ grows.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuzzing.case import Argument, Case
 from fuzzing.expressions import Expressions
 
@@ -65,7 +67,7 @@ class ProgramWriter(Expressions):
             Argument("k", (), "int64", below=4),
         )
         first = self.seed % 1000
-        return Case(
+        case = Case(
             "program",
             self.seed,
             (*lines, self.tail),
@@ -76,6 +78,10 @@ class ProgramWriter(Expressions):
             growing=self.growing,
             second=self.transform == "none" and self.chance(0.15),
         )
+        if not self.chance(0.06):
+            return case
+        special = [replace(one, values="special") if one.is_float else one for one in arguments]
+        return case.but(arguments=tuple(special))
 
     # --- statements ---------------------------------------------------------------------------
 

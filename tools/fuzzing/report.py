@@ -95,7 +95,7 @@ class Tally:
         """The last lines of a run."""
         lines = []
         for name, counted in (("refused", self.refusals), ("found", self.found)):
-            lines += [f"  {name} {n:5d}  {why}" for why, n in counted.most_common(6)]
+            lines += [f"  {name} {n:5d}  {why}" for why, n in counted.most_common(20)]
         for kind in ("graph", "program"):
             if self.ran[kind]:
                 shares = [
@@ -104,8 +104,11 @@ class Tally:
                     if self.states[kind, state] or state in ("found", "refused")
                 ]
                 lines.append(f"{self.ran[kind]} {kind}s: {', '.join(shares)}")
-        count = sum(self.found.values())
+        count, total = sum(self.found.values()), sum(self.ran.values())
+        refused = sum(self.refusals.values())
         lines.append(
-            f"seed {seed}, {seconds:.0f} s: {count} found, {len(self.distinct)} of them different"
+            f"seed {seed}, {seconds:.0f} s, {total} cases: {count} found, "
+            f"{len(self.distinct)} of them different; {refused} refused "
+            f"({100 * refused / max(1, total):.2f} %)"
         )
         return lines
