@@ -26,6 +26,8 @@ def wrong_derivative(case: Case, function: Callable[..., Any], values: list[Any]
     rounds = any(name in line for line in case.body for name in ("float16", "float32"))
     if rounds or any(case.arguments[i].dtype != "float64" for i in at):
         return ""  # values change by steps
+    if any(one.values == "special" for one in case.arguments):
+        return ""  # there are no differences of infinities
     rng = np.random.default_rng(3)
     direction = {i: rng.standard_normal(values[i].shape) for i in at}
 
