@@ -171,4 +171,13 @@ def _native(graph: Graph, *routing: Mapping[int, int], check: bool | None = None
     return Executable(graph, lambda found: optimize(found, todo), build, *routing)
 
 
+def without_passes(graph: Graph, *routing: Mapping[int, int], native: bool = False) -> Executable:
+    """A graph as it is, run op by op or as machine code: what tools compare with."""
+
+    def build(given: Graph, values: Mapping[int, int], _optimized: Any) -> Program:
+        return code_maker()(given, values) if native else InterpretedProgram(given)
+
+    return Executable(graph, lambda same: same, build, *routing)
+
+
 BACKENDS = {"native": _native, "interpret": _interpreted}

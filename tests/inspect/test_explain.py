@@ -418,6 +418,15 @@ def test_colour_is_for_terminals(report: Report, monkeypatch: pytest.MonkeyPatch
     assert plain == report.text(colour=False)
 
 
+def test_the_report_is_typed(report: Report) -> None:
+    (branch,) = report.capture.branches
+    assert branch.place is not None
+    assert branch.place.text == "if x.sum() > 0:"
+    assert report.programs[0].kernels[0].flops == report["programs"][0]["kernels"][0]["flops"]
+    with pytest.raises(KeyError):
+        report["text"]
+
+
 def test_the_dict_is_json_and_ones_own(report: Report) -> None:
     data = report.as_dict()
     assert json.loads(json.dumps(data)).keys() == data.keys()

@@ -13,6 +13,7 @@ import pytest
 
 import weft
 from weft import nn
+from weft.compile import BACKENDS as EXECUTABLES
 from weft.errors import RangeError
 from weft.inspect.profile.events import Event, MemoryChange
 from weft.inspect.profile.flame import flame_svg, memory_svg
@@ -279,3 +280,12 @@ def test_kernels_are_noted_by_the_clock_that_is_asked_for(clock: int) -> None:
     assert times == sorted(times)
     assert before <= times[0]
     assert times[-1] <= after
+
+
+def test_kernels_of_a_program_for_several_sizes() -> None:
+    executable = EXECUTABLES["native"](weft.make_graph(lambda x: weft.tanh(x) * 2, weft.spec("B")))
+    with weft.profile(roofline=False) as p:
+        for size in (3, 5, 3):
+            (found,) = executable.call([weft.ones(size)])
+            np.testing.assert_allclose(found.numpy(), 2 * np.tanh(np.ones(size)), rtol=1e-6)
+    assert [event.name for event in p.events if event.kind == "kernel"] == ["tanh multiply"] * 3

@@ -200,3 +200,21 @@ def test_import_weft_leaves_llvm_and_code_generators_alone() -> None:
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+#: What tools know of programs: the questions that each answers, its plan as data, and the machine.
+ASKED = {
+    "weft.codegen.steps",
+    *(f"weft.runtime.{name}" for name in ("executable", "machine_code", "output_routing", "timed")),
+    *(f"weft.runtime.{name}" for name in ("peak", "threads", "rungs", "object_layout")),
+}
+
+
+def test_tools_ask_programs_and_know_no_class_of_them() -> None:
+    found = {
+        f"{module_name(path)} imports {target}"
+        for path in (PACKAGE / "inspect").rglob("*.py")
+        for _, target in imports(ast.parse(path.read_text()), module_name(path), package=False)
+        if target.startswith(("weft.codegen", "weft.runtime")) and target not in ASKED
+    }
+    assert not found

@@ -45,6 +45,17 @@ class SourceLocation:
     def text(self) -> str:
         return linecache.getline(self.file, self.line).strip()
 
+    @property
+    def short(self) -> str:
+        """model.py:12; of a line in no file, such as <stdin>, the whole name."""
+        name = self.file if self.file.startswith("<") else os.path.basename(self.file)
+        return f"{name}:{self.line}"
+
+    @property
+    def origin(self) -> SourceLocation:
+        """The forward line of a backward step; else the line itself."""
+        return self.forward or self
+
     def __str__(self) -> str:
         where = f"{self.file}:{self.line} in {self.function}"
         return f"{where}: {self.text}" if self.text else where

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,7 @@ from weft.codegen.jit import assembly, optimized
 from weft.codegen.machine import Machine
 from weft.codegen.split import alone
 
-__all__ = ["assembly_of", "llvm_of", "short_name", "source_lines"]
+__all__ = ["assembly_of", "llvm_of", "source_lines"]
 
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
@@ -31,14 +30,9 @@ def source_lines(locations: Iterable[SourceLocation | None]) -> list[str]:
     return list(found)
 
 
-def short_name(file: str) -> str:
-    """The last part of a path; what is in no file, such as <stdin>, as it is."""
-    return file if file.startswith("<") else os.path.basename(file)
-
-
 def _line(file: str, line: int) -> str:
-    text = linecache.getline(file, line).strip()
-    return f"{short_name(file)}:{line}  {text}".rstrip()
+    place = SourceLocation(file, line, "")
+    return f"{place.short}  {place.text}".rstrip()
 
 
 def llvm_of(text: str, name: str, target: Machine, *, after_passes: bool = False) -> str:

@@ -13,18 +13,7 @@ from collections.abc import Sequence
 from weft.codegen.steps import GraphCode, Step
 from weft.ir.graph import Graph, Node, Value, copied
 
-__all__ = ["numbered", "scheduled"]
-
-
-def numbered(code: GraphCode, prefix: str = "") -> list[tuple[str, GraphCode, Step]]:
-    """All steps in order with their numbers: 0, 1, 1.0.0 (step 0 of graph 0 inside of 1), 2."""
-    found: list[tuple[str, GraphCode, Step]] = []
-    for place, step in enumerate(code.steps):
-        name = f"{prefix}{place}"
-        found.append((name, code, step))
-        for at, nested in enumerate(step.nested):
-            found += numbered(nested, f"{name}.{at}.")
-    return found
+__all__ = ["scheduled"]
 
 
 def scheduled(code: GraphCode, prefix: str = "", whole: Graph | None = None) -> Graph:

@@ -5,16 +5,18 @@ Nothing here is needed to run a graph; what costs more than to keep it is worked
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.base.dims import has_dims
 from weft.codegen.kernel import Kernel
+from weft.codegen.launch import WORTH_THREADS
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import TensorType
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.memory import ArenaPlan
+from weft.schedule.reasons import AGAIN, FLOATS, said
 
 __all__ = ["GraphCode", "Step", "Work", "bytes_of", "control_work", "described", "work_of"]
 
@@ -83,6 +85,26 @@ class Step:
         """In how many parts of its rows a loop is done, see `weft.codegen.control.rows`."""
         return max((k.items for k in self.kernels if k.name), default=1) if self.nested else 1
 
+    @property
+    def parallel(self) -> bool:
+        """Whether the pool of threads is asked to share the work."""
+        return any(k.items > 1 and k.items * k.cost >= WORTH_THREADS for k in self.kernels)
+
+    def reasons(self, number: str, before: Set[Node]) -> list[tuple[Node, str, bool]]:
+        """Why each of its nodes is here, and whether it joined others and was wanted nowhere else.
+
+        `number`: that of this step; `before`: nodes that earlier steps compute, too.
+        """
+        prefix = number[: number.rfind(".") + 1]
+        found = []
+        for i, node in enumerate(self.nodes):
+            why = self.why.get(node)
+            if node in before and why is not FLOATS:
+                why = AGAIN
+            joined = i > 0 and (why is None or why[1] is None)
+            found.append((node, said(node, self.group, why, prefix), joined))
+        return found
+
     def reads(self) -> dict[Value, int]:
         """The buffers that are read, with how many bytes of each."""
         found: dict[Value, int] = {}
@@ -143,6 +165,13 @@ class GraphCode:
             yield depth, code
             inner = [nested for step in code.steps for nested in step.nested]
             stack += [(depth + 1, nested) for nested in reversed(inner)]
+
+    def numbered(self, prefix: str = "") -> Iterator[tuple[str, Step]]:
+        """All steps in order with their numbers: 0, 1, 1.0.0 (step 0 of graph 0 inside of 1), 2."""
+        for place, step in enumerate(self.steps):
+            yield f"{prefix}{place}", step
+            for at, nested in enumerate(step.nested):
+                yield from nested.numbered(f"{prefix}{place}.{at}.")
 
     def work(self) -> Work:
         return sum((step.work() for step in self.steps), Work())

@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.codegen.listing import short_name
 from weft.inspect.explain.style import Style, style_for
 from weft.ir.attribute_text import AttributeText
 from weft.ir.attributes import attrs_key
@@ -271,7 +270,7 @@ def _roughly(node: Node) -> Hashable:
 
 def _line(node: Node) -> str:
     where = node.location
-    return "" if where is None else f"{short_name(where.file)}:{where.line}"
+    return "" if where is None else where.short
 
 
 # --- text ----------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from weft.base.errors import CaptureError
 from weft.capture.trace.traced import Traced
 from weft.inspect.differences import Diff, diff
 from weft.inspect.explain.explain import explain_traced
-from weft.inspect.explain.kernels import KernelView, kernels_of, native_of
+from weft.inspect.explain.kernels import KernelView, kernels_of
+from weft.runtime.executable import Executable
 
 __all__ = ["diff_stages", "explain", "kernels"]
 
@@ -21,12 +22,12 @@ def explain(self: Traced, *args: Any, **kwargs: Any) -> Any:
 def kernels(self: Traced, program: int = -1) -> list[KernelView]:
     """The kernels of one of its programs (the latest), with their LLVM IR and assembly."""
     self.graph("captured", program)  # says what is wrong where there is none
-    found = native_of(self.programs[program])
-    if found is not None:
-        return kernels_of(found)
-    reason = getattr(getattr(self.programs[program], "program", None), "reason", "")
+    found = cast("Executable", self.programs[program]).program.latest()
+    code = found.machine_code()
+    if code is not None:
+        return kernels_of(code)
     raise CaptureError(
-        f"{self!r} is run op by op, without kernels{f': {reason}' if reason else ''}",
+        f"{self!r} is run op by op, without kernels{f': {found.reason}' if found.reason else ''}",
         op="kernels",
         hint='weft.compile(fn, backend="native") makes some',
     )

@@ -193,7 +193,7 @@ print(root.graph("captured", 0))
     Step(
         "Nothing of it is hidden: what was captured, each value in each round, where time goes.",
         """\
-[(loop["op"], loop["place"]["text"]) for loop in root.explain()["capture"]["loops"]]
+[(loop.op, loop.place.text) for loop in root.explain().capture.loops]
 with weft.step(root) as s:
     stop = s.break_at(5, do=lambda s: print("round", s.iteration, "x =", s["x"]))
     y = root(weft.tensor(2.0))

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.base.errors import RangeError
 from weft.core.grad_mode import mode
@@ -21,27 +21,47 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.runtime.output_routing import Call, OutputRouting
 
-__all__ = ["Executable", "Instrument", "instrumented"]
+if TYPE_CHECKING:
+    from weft.runtime.machine_code import MachineCode
+
+__all__ = ["Executable", "Instrument", "Program", "instrumented"]
 
 
-class Program(Protocol):
-    """A program: what `weft.runtime.native` makes of a graph."""
+class Program:
+    """What runs a graph, and answers the questions of tools that look at it.
+
+    call     inputs -> all outputs, in tensors of their own, without gradients
+    reason   why the graph runs op by op; empty where it is machine code
+    """
+
+    call: Call
+    reason = ""
+    _graph: Graph
 
     @property
     def graph(self) -> Graph:
         """The graph that runs: it may be worked out only now."""
-        ...
+        return self._graph
 
-    def scheduled(self) -> Graph: ...
+    def routed_call(self, _routing: OutputRouting) -> Call | None:
+        """A call that puts outputs where they go; None where there is no fast one."""
+        return None
 
-    @property
-    def call(self) -> Call:
-        """Inputs -> all outputs, in tensors of their own, without gradients."""
-        ...
+    def scheduled(self) -> Graph:
+        """The graph kernel by kernel; as it is, where its ops are what runs."""
+        return self.graph
 
-    def routed_call(self, routing: OutputRouting) -> Call | None:
-        """A call that puts outputs where they go, where there is a fast one."""
-        ...
+    def latest(self) -> Program:
+        """Of several programs for different sizes, the one that ran last."""
+        return self
+
+    def for_inputs(self, _inputs: list[Tensor]) -> Program:
+        """Of several programs for different sizes, the one that these inputs run."""
+        return self
+
+    def machine_code(self) -> MachineCode | None:
+        """Its machine code, to look into; None where it has none of its own."""
+        return None
 
 
 class Instrument(Protocol):
@@ -116,7 +136,7 @@ class Executable:
         return run
 
     def _install_instruments(self) -> None:
-        """Let the instruments of now stand between the caller and the program."""
+        """Wrap the call in the active instruments."""
         if not _instruments:
             self.call = self._plain
             return

@@ -9,26 +9,19 @@ from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph
 from weft.ir.interpret import PreparedGraph
-from weft.runtime.output_routing import Call, OutputRouting
+from weft.runtime.executable import Program
 
 __all__ = ["InterpretedProgram", "interpreted"]
 
 
-class InterpretedProgram:
+class InterpretedProgram(Program):
     """A graph run op by op, and why it is not machine code."""
 
     def __init__(self, graph: Graph, reason: str = "it was asked for") -> None:
-        self.graph = graph
+        self._graph = graph
         self.reason = reason
         self.call = self.__call__
         self._program = PreparedGraph(graph)
-
-    def routed_call(self, _delivery: OutputRouting) -> Call | None:
-        return None
-
-    def scheduled(self) -> Graph:
-        """The graph as it is: its ops are what runs."""
-        return self.graph
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         handed = [inputs]

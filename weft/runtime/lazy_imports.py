@@ -9,17 +9,26 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.runtime.executable import Program
 
-__all__ = ["checked_program", "code_maker", "generators", "make_ready"]
+if TYPE_CHECKING:
+    from weft.runtime.machine_code import MachineCode
+
+__all__ = ["checked_program", "code_maker", "generators", "machine_code", "make_ready"]
 
 
 @functools.cache
 def code_maker() -> Callable[..., Program]:
     """`weft.runtime.native.native`."""
     made: Callable[..., Program] = importlib.import_module("weft.runtime.native").native
+    return made
+
+
+def machine_code(program: Any) -> MachineCode:
+    """`weft.runtime.machine_code.MachineCode` of a program."""
+    made: MachineCode = importlib.import_module("weft.runtime.machine_code").MachineCode(program)
     return made
 
 

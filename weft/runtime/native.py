@@ -28,9 +28,10 @@ from weft.ir.interpret import PreparedGraph, located, run_node
 from weft.ir.literal import Literal
 from weft.ir.types import StackType, TensorType
 from weft.runtime.call_code import table_bytes
+from weft.runtime.executable import Program
 from weft.runtime.interpreted import InterpretedProgram, interpreted
 from weft.runtime.keys import code_key
-from weft.runtime.lazy_imports import checked_program, generators
+from weft.runtime.lazy_imports import checked_program, generators, machine_code
 from weft.runtime.memory import no_room, no_room_for_stacks, room
 from weft.runtime.native_call import CallPlan, Result, call_request, lend, native_call
 from weft.runtime.output_routing import Call, OutputRouting
@@ -50,6 +51,7 @@ from weft.runtime.threads import (
 if TYPE_CHECKING:  # to run a program takes none of the generators
     from weft.codegen.program import ProgramCode
     from weft.codegen.steps import GraphCode
+    from weft.runtime.machine_code import MachineCode
 
 __all__ = ["NativeProgram", "make_ready", "native"]
 
@@ -105,7 +107,7 @@ def _load_common() -> None:
     pool_address()
 
 
-class NativeProgram:
+class NativeProgram(Program):
     """A graph as machine code; call it with tensors."""
 
     #: The clock by which kernels are noted as they run (`weft.runtime.timed`); None: they are not.
@@ -113,6 +115,7 @@ class NativeProgram:
     #: Whether accesses to memory are checked (`weft.runtime.checked`).
     check = False
     outputs_class: type[Outputs] = Outputs
+    _program: ProgramCode | None = None  # only where the code was not found on disk
 
     def __init__(
         self,
@@ -130,7 +133,6 @@ class NativeProgram:
         self.captured = graph
         self._optimized = optimized
         self._keeps = any(isinstance(value.type, StackType) for value in graph.outputs)
-        self._program: ProgramCode | None = None
         #: How long it took to group the nodes and write the code, to compile, and to load it.
         self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
         key = None if self.clock is not None else code_key(graph, optimized, passes)
@@ -145,11 +147,9 @@ class NativeProgram:
         self.in_place = [(i, j) for i, j in in_place if wanted.get(i) == j]
         # Calls into Python and large constants are of this process: they are found anew.
         literals = _literals(graph)
-        if self._generated() is None and (
-            calls or not all(digest in literals for digest in digests)
-        ):
+        if self._program is None and (calls or not all(digest in literals for digest in digests)):
             self._code()
-        made = self._generated()
+        made = self._program
         if made is not None:
             literals = {literal.digest: literal for literal in made.constants}
         self._constant_arrays = [np.ascontiguousarray(literals[digest].array) for digest in digests]
@@ -181,10 +181,6 @@ class NativeProgram:
         """The graph that runs."""
         return self.captured if self._optimized is None else self._optimized()
 
-    def _generated(self) -> ProgramCode | None:
-        """The program, where it was generated here and not found on disk."""
-        return self._program
-
     def generate(self, module: Module | None = None) -> tuple[ProgramCode, GraphCode]:
         """Write the program (once more): its module, and what it does as data."""
         graph = self.graph
@@ -211,6 +207,9 @@ class NativeProgram:
         """The graph in the ops that kernels are made of, kernel by kernel."""
         found: Graph = generators().scheduled(self.generate()[1])
         return found
+
+    def machine_code(self) -> MachineCode:
+        return machine_code(self)
 
     def plan(self) -> str:
         """What runs, kernel by kernel, and where values lie in the memory of a run."""

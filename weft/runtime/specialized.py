@@ -23,7 +23,7 @@ from weft.ir.interpret import sizes_of
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
 from weft.runtime.executable import Program
-from weft.runtime.output_routing import Call, OutputRouting
+from weft.runtime.output_routing import Call
 
 __all__ = ["SpecializedProgram", "may_specialize"]
 
@@ -37,11 +37,11 @@ def may_specialize(graph: Graph) -> bool:
     return bool(given) and names_in(graph) <= given
 
 
-class SpecializedProgram:
+class SpecializedProgram(Program):
     """A graph with symbolic sizes; a call runs the program of the sizes of its inputs."""
 
     def __init__(self, graph: Graph, build: Callable[[Graph], Program]) -> None:
-        self.graph = graph
+        self._graph = graph
         self.call: Call = self._call
         self._build = build
         self._symbolic = [
@@ -64,13 +64,14 @@ class SpecializedProgram:
         with self._lock:
             return [program for _, program in self._programs.values()]
 
-    def routed_call(self, _delivery: OutputRouting) -> Call | None:
-        return None
+    def latest(self) -> Program:
+        """The one of the sizes that were used last; before there are any, itself."""
+        programs = self.programs
+        return programs[-1].latest() if programs else self
 
     def scheduled(self) -> Graph:
-        """That of the sizes that were used last; before there are any, the graph as it is."""
-        programs = self.programs
-        return programs[-1].scheduled() if programs else self.graph
+        latest = self.latest()
+        return self.graph if latest is self else latest.scheduled()
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         """`call`, which trusts its caller, for those who may be wrong."""
@@ -85,16 +86,19 @@ class SpecializedProgram:
         return self._call(inputs)
 
     def _call(self, inputs: list[Tensor]) -> list[Tensor]:
+        program = self.for_inputs(inputs)
+        handed = [inputs]
+        del inputs  # who runs them may write where nobody else looks
+        return program.call(handed.pop())
+
+    def for_inputs(self, inputs: list[Tensor]) -> Program:
+        """The program of the sizes of these inputs; it is made where there is none."""
         key = tuple([inputs[i]._data.shape for i in self._symbolic])
         with self._lock:
             found = self._programs.get(key)
             if found is not None:
                 self._programs.move_to_end(key)
-        if found is None:
-            found = self._specialize(key, inputs)
-        handed = [inputs]
-        del inputs  # who runs them may write where nobody else looks
-        return found[1].call(handed.pop())
+        return (found or self._specialize(key, inputs))[1]
 
     def _specialize(self, key: object, inputs: list[Tensor]) -> tuple[Mapping[str, int], Program]:
         sizes = sizes_of(self.graph, inputs)

@@ -14,7 +14,7 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.runtime.native import NativeProgram
 
-__all__ = ["Ran", "TimedProgram", "noted", "totals"]
+__all__ = ["Ran", "Site", "TimedProgram", "noted", "totals"]
 
 
 @dataclass(frozen=True, slots=True)

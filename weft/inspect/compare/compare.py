@@ -12,7 +12,7 @@ from weft.base.errors import RangeError, WeftError
 from weft.base.pytree import tree_flatten
 from weft.capture.from_source.compiled import Compiled
 from weft.capture.trace.traced import Traced
-from weft.compile import BACKENDS
+from weft.compile import BACKENDS, without_passes
 from weft.core.tensor import Tensor
 from weft.inspect.compare.close import Tolerance, distance
 from weft.inspect.compare.eager import Stream, forward_finding, gradient_finding
@@ -22,26 +22,17 @@ from weft.inspect.compare.report import Comparison, Row
 from weft.inspect.compare.runs import GraphRun, noted_runs, replayed
 from weft.inspect.compare.state import State, arrays_of
 from weft.inspect.step.names import Names, caller
-from weft.runtime.executable import Executable
-from weft.runtime.interpreted import InterpretedProgram
 
 __all__ = ["compare"]
 
 Function = Callable[..., Any]
 
 
-def _as_captured(graph: Any, *delivery: Any) -> Executable:
-    """A graph that no pass has seen, run op by op."""
-    return Executable(
-        graph, lambda same: same, lambda made, *_: InterpretedProgram(made), *delivery
-    )
-
-
 #: How a function is made to run in each mode.
 MODES: dict[str, Callable[[Function], Function]] = {
     "eager": lambda function: function,
     "trace": lambda function: Traced(function, BACKENDS["interpret"]),
-    "source": lambda function: Compiled(function, _as_captured),
+    "source": lambda function: Compiled(function, without_passes),
     "interpret": lambda function: Compiled(function, BACKENDS["interpret"]),
     "native": lambda function: Compiled(function, BACKENDS["native"]),
 }
@@ -242,7 +233,7 @@ class _Comparing:
         """Record once more with names: they say which value is the gradient of which."""
         assert self.stream is not None
         names = Names(caller())
-        made = Compiled(self.function, _as_captured)
+        made = Compiled(self.function, without_passes)
         make: Any = made.recorder_class
         made.recorder_class = lambda *given: names.begin(make(*given))  # type: ignore[assignment]
         self.state.restore()

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.codegen.scheduled import numbered
 from weft.codegen.steps import GraphCode, Step
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -28,11 +27,7 @@ from weft.inspect.watch.births import summary
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import run_node
 from weft.ir.types import TensorType
-from weft.runtime.executable import Program
-from weft.runtime.interpreted import InterpretedProgram
-from weft.runtime.kernels import Kernels
-from weft.runtime.native import NativeProgram
-from weft.runtime.specialized import SpecializedProgram
+from weft.runtime.machine_code import MachineCode
 
 __all__ = ["KernelComparison", "KernelRow", "compare_kernels"]
 
@@ -116,36 +111,26 @@ def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
     report = KernelComparison(name)
     known: dict[int, _Checking] = {}
     for run in runs:
-        program = _program_of(run)
-        if not isinstance(program, NativeProgram):
-            why = program.reason if isinstance(program, InterpretedProgram) else "no machine code"
-            report.notes.append(f"{run.executable.name} is interpreted: {why}")
+        program = run.executable.program.for_inputs(run.inputs)
+        code = program.machine_code()
+        if code is None:
+            report.notes.append(f"{run.executable.name} is interpreted: {program.reason}")
             continue
         if id(program) not in known:
             prefix = f"{run.executable.name}: " if known else ""
-            known[id(program)] = _Checking(program, report, prefix)
+            known[id(program)] = _Checking(code, report, prefix)
         known[id(program)].check(run)
     return report
-
-
-def _program_of(run: GraphRun) -> Program:
-    program = run.executable.program
-    if isinstance(program, SpecializedProgram):
-        wanted = [getattr(x, "type", None) for x in run.inputs]
-        for found in program.programs:
-            if [value.type for value in found.graph.inputs] == wanted:
-                return found
-    return program
 
 
 class _Checking:
     """The kernels of one program."""
 
-    def __init__(self, program: NativeProgram, report: KernelComparison, prefix: str) -> None:
-        self.kernels = Kernels(program)
+    def __init__(self, code: MachineCode, report: KernelComparison, prefix: str) -> None:
+        self.kernels = code.kernels()
         self.report = report
         self.rows: dict[int, KernelRow] = {}
-        for number, _, step in numbered(self.kernels.code):
+        for number, step in self.kernels.code.numbered():
             names = [kernel.name for kernel in step.kernels if kernel.name]
             if names:
                 ops = " ".join(node.op.name for node in step.group.in_order())

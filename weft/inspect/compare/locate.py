@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.base.source import SourceLocation
-from weft.compile import run_passes
+from weft.compile import run_passes, without_passes
 from weft.core.tensor import Tensor
 from weft.inspect.compare.close import Difference, Tolerance
 from weft.inspect.compare.runs import Event, GraphRun, copied, replayed, silently
@@ -22,7 +22,6 @@ from weft.inspect.watch.births import summary
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
-from weft.runtime.native import native
 
 __all__ = ["Finding", "in_code", "in_passes"]
 
@@ -197,7 +196,9 @@ def _compared(
     if not values:
         return None
     with silently():
-        made = iter(native(_giving(graph, values)).call([copied(x) for x in inputs]))
+        made = iter(
+            without_passes(_giving(graph, values), native=True).call([copied(x) for x in inputs])
+        )
     for event in events:
         for value in _tensors(event.node):
             wanted = event.outputs[value.index]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from weft.base.source import SourceLocation
 
 __all__ = [
     "Bar",
@@ -24,8 +25,9 @@ __all__ = [
 class Place:
     """A line of the user's code: shown as model.py:12."""
 
-    def __init__(self, where: dict[str, Any] | None) -> None:
+    def __init__(self, where: SourceLocation | None) -> None:
         self.where = where
+        self.text = "" if where is None else where.short
 
 
 class Styled:

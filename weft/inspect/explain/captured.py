@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
-from weft.capture.notes import CaptureNotes
-from weft.capture.trace.segments import Ending, Segment
+from weft.base.source import SourceLocation, is_own
+from weft.capture.trace.segments import Ending
 from weft.capture.trace.traced import Traced
-from weft.inspect.explain.places import is_users, of_location, of_text, place
+from weft.inspect.explain.facts import (
+    Branch,
+    Capture,
+    Decision,
+    Effect,
+    Followed,
+    Guard,
+    Line,
+    Loop,
+    PythonCall,
+    Question,
+    Read,
+    Recomputation,
+    RecordingTime,
+    SourceLine,
+    State,
+    Unrolled,
+    Write,
+    noted,
+)
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
 
@@ -24,36 +44,65 @@ EFFECTS = {
 }
 
 
-def captured(traced: Traced) -> dict[str, Any]:
+def captured(traced: Traced) -> Capture:
     """Conditions, loops and calls of all recorded paths, each line once."""
-    found: dict[str, dict[Any, dict[str, Any]]] = {
-        name: {} for name in ("branches", "loops", "unrolled", "decided", "followed", "python")
-    }
+    branches: dict[SourceLocation | None, Branch] = {}
+    loops: dict[SourceLocation | None, Loop] = {}
+    python: dict[tuple[str, SourceLocation | None], PythonCall] = {}
     for graph in traced.paths():
         for node in _nodes(graph):
-            if node.op.name in BRANCHES:
-                found["branches"].setdefault(node.location, _branch(node))
-            elif node.op.name in LOOPS:
-                found["loops"].setdefault(node.location, _loop(node))
-            elif Trait.EFFECT in node.op.traits and node.op.name in EFFECTS:
-                found["python"].setdefault((node.op.name, node.location), _call(node))
+            name, place = node.op.name, node.location
+            if name in BRANCHES and place not in branches:
+                sides = {graph.name: graph.node_count() for graph in node.graphs}
+                branches[place] = Branch(name, sides, noted(place))
+            elif name in LOOPS and place not in loops:
+                body = node.graphs[-1]
+                carried = [str(value.type) for value in body.outputs]
+                rounds = node.attrs.get("length")
+                loops[place] = Loop(name, rounds, body.node_count(), carried, noted(place))
+            elif Trait.EFFECT in node.op.traits and name in EFFECTS:
+                called = getattr(node.attrs.get("function"), "function", None)
+                said = EFFECTS[name].format(name=getattr(called, "__qualname__", called))
+                python.setdefault((name, place), PythonCall(name, said, noted(place)))
+    unrolled: dict[Any, Unrolled] = {}
+    decided: dict[Any, set[bool]] = {}
+    followed: dict[CodeType, Followed] = {}
     for recording in traced.recordings:
-        _add_notes(found, recording.notes)
-    for code, row in found["followed"].items():
-        row["itself"] = code is getattr(traced.function, "__code__", None)
-    made: dict[str, Any] = {name: list(rows.values()) for name, rows in found.items()}
-    made["questions"] = [
-        {
-            "what": segment.question.kind,
-            "type": str(segment.question.value.type),
-            "answers": [repr(answer)[:60] for answer in segment.answers.values()],
-            "place": of_location(segment.question.location),
-        }
-        for segment in traced.segments()
-        if segment.question is not None
-    ]
-    made["paths"] = [graph.node_count() for graph in traced.paths()]
-    return made
+        notes = recording.notes
+        for where, (rounds, why) in notes.unrolled.items():
+            unrolled[where] = Unrolled(rounds, why, noted(SourceLocation(*where)))
+        for where, answers in notes.decided.items():
+            decided.setdefault(where, set()).update(answers)
+        for code, count in notes.followed.items():
+            if code not in followed:
+                itself = code is getattr(traced.function, "__code__", None)
+                first = SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
+                own = is_own(code.co_filename)
+                followed[code] = Followed(code.co_qualname, 0, own, itself, noted(first))
+            followed[code].times += count
+    return Capture(
+        list(branches.values()),
+        list(loops.values()),
+        [row for (file, *_), row in unrolled.items() if not is_own(file)],
+        [
+            Decision(sorted(answers), noted(SourceLocation(*where)))
+            for where, answers in decided.items()
+            if not is_own(where[0])
+        ],
+        list(followed.values()),
+        list(python.values()),
+        [
+            Question(
+                segment.question.kind,
+                str(segment.question.value.type),
+                [repr(answer)[:60] for answer in segment.answers.values()],
+                noted(segment.question.location),
+            )
+            for segment in traced.segments()
+            if segment.question is not None
+        ],
+        [graph.node_count() for graph in traced.paths()],
+    )
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
@@ -64,135 +113,73 @@ def _nodes(graph: Graph) -> Iterator[Node]:
                 yield node
 
 
-def _branch(node: Node) -> dict[str, Any]:
-    sizes = {graph.name: graph.node_count() for graph in node.graphs}
-    return {"op": node.op.name, "sides": sizes, "place": of_location(node.location)}
-
-
-def _loop(node: Node) -> dict[str, Any]:
-    body = node.graphs[-1]
-    return {
-        "op": node.op.name,
-        "rounds": node.attrs.get("length"),
-        "ops": body.node_count(),
-        "carried": [str(value.type) for value in body.outputs],
-        "place": of_location(node.location),
-    }
-
-
-def _call(node: Node) -> dict[str, Any]:
-    called = getattr(node.attrs.get("function"), "function", None)
-    name = str(getattr(called, "__qualname__", called))
-    what = EFFECTS[node.op.name].format(name=name)
-    return {"op": node.op.name, "what": what, "place": of_location(node.location)}
-
-
-def _add_notes(found: dict[str, dict[Any, dict[str, Any]]], notes: CaptureNotes) -> None:
-    for where, (rounds, why) in notes.unrolled.items():
-        if is_users(where[0]):
-            found["unrolled"][where] = {"rounds": rounds, "why": why, "place": place(*where)}
-    for where, answers in notes.decided.items():
-        if is_users(where[0]):
-            entry = found["decided"].setdefault(where, {"answers": [], "place": place(*where)})
-            entry["answers"] = sorted({*entry["answers"], *answers})
-    for code, count in notes.followed.items():
-        known = found["followed"].setdefault(
-            code,
-            {
-                "function": code.co_qualname,
-                "times": 0,
-                "weft": not is_users(code.co_filename),
-                "place": place(code.co_filename, code.co_firstlineno, code.co_name),
-            },
-        )
-        known["times"] += count
-
-
-def guards(traced: Traced) -> list[dict[str, Any]]:
+def guards(traced: Traced) -> list[Guard]:
     """What must hold for a recording to be used again, and which line relied on it."""
     return [
-        {
-            "holds": guard.description,
-            "kind": guard.kind,
-            "once": guard.grouped,
-            "place": of_text(guard.location),
-        }
+        Guard(guard.description, guard.kind, guard.grouped, _location(guard.location))
         for segment in traced.segments()
         for guard in segment.guards
     ]
 
 
-def state(traced: Traced) -> dict[str, Any]:
+def _location(text: str) -> SourceLine | None:
+    """Of file:line, as guards and effects keep it."""
+    file, _, line = text.rpartition(":")
+    return noted(SourceLocation(file, int(line), "")) if file and line.isdecimal() else None
+
+
+def state(traced: Traced) -> State:
     """What comes from outside, what is written there, and what each call does again."""
-    read: dict[str, dict[str, Any]] = {}
-    written: dict[str, dict[str, Any]] = {}
-    effects: dict[tuple[str, str], dict[str, Any]] = {}
+    read: dict[str, Read] = {}
+    written: dict[str, Write] = {}
+    effects: dict[tuple[str, str], Effect] = {}
     for segment in traced.segments():
         for value, origin in segment.inputs:
-            read[origin.text] = {
-                "what": origin.text,
-                "type": str(value.type),
-                "argument": origin.from_args,
-            }
+            read[origin.text] = Read(origin.text, str(value.type), origin.from_args)
         if segment.ending is not None:
-            written.update((row["what"], row) for row in _writes(segment, segment.ending))
+            written.update((row.what, row) for row in _writes(segment.ending))
             for effect in segment.ending.effects:
                 key = (effect.description, effect.location)
-                effects[key] = {"what": effect.description, "place": of_text(effect.location)}
-    return {
-        "read": list(read.values()),
-        "written": list(written.values()),
-        "effects": list(effects.values()),
-    }
+                effects[key] = Effect(effect.description, _location(effect.location))
+    return State(list(read.values()), list(written.values()), list(effects.values()))
 
 
-def _writes(segment: Segment, ending: Ending) -> Iterator[dict[str, Any]]:
+def _writes(ending: Ending) -> Iterator[Write]:
     for write in ending.writes:
-        what: Sequence[str] = [
-            *(["value"] if write.value is not None else []),
-            *(["gradient"] if write.grad != "same" else []),
-        ]
+        what = ["value"] if write.value is not None else []
+        what += ["gradient"] if write.grad != "same" else []
         kind = "" if write.value is None else str(ending.made[write.value].type)
-        yield {"what": write.target.text, "type": kind, "written": list(what)}
+        yield Write(write.target.text, kind, what)
 
 
-def recomputed(traced: Traced) -> list[dict[str, Any]]:
-    """For each path with a backward: what is saved for it, and what is computed once more."""
+def recomputed(traced: Traced) -> list[Recomputation]:
+    """For each path with a backward: what is saved for it, and what is computed again."""
     rows = []
     for split in traced.splits():
-        again: dict[Any, dict[str, Any]] = {}
+        lines: dict[SourceLocation | None, Line] = {}
         for node in split.recomputed:
-            if Trait.CREATION in node.op.traits or Trait.VIEW in node.op.traits:
-                continue
-            entry = again.setdefault(
-                node.location, {"ops": [], "place": of_location(node.location)}
-            )
-            entry["ops"].append(node.op.name)
+            if Trait.CREATION not in node.op.traits and Trait.VIEW not in node.op.traits:
+                line = lines.setdefault(node.location, Line([], noted(node.location)))
+                line.ops.append(node.op.name)
         rows.append(
-            {
-                "saved": len(split.saved),
-                "bytes_saved": split.bytes_saved,
-                "bytes_used": split.bytes_used,
-                "again": len(split.recomputed),
-                "flops": int(split.flops),
-                "peak": split.peak,
-                "peak_used": split.peak_used,
-                "budget": split.budget,
-                "reached": split.reached,
-                "lines": list(again.values()),
-            }
+            Recomputation(
+                len(split.saved),
+                split.bytes_saved,
+                split.bytes_used,
+                len(split.recomputed),
+                int(split.flops),
+                split.peak,
+                split.peak_used,
+                split.budget,
+                split.reached,
+                list(lines.values()),
+            )
         )
     return rows
 
 
-def recordings(traced: Traced) -> list[dict[str, Any]]:
+def recordings(traced: Traced) -> list[RecordingTime]:
     return [
-        {
-            "number": recording.number,
-            "reason": recording.reason,
-            "outcome": recording.outcome,
-            "seconds": recording.seconds,
-            "record": max(0.0, recording.seconds - recording.prepared),
-        }
-        for recording in traced.recordings
+        RecordingTime(r.number, r.reason, r.outcome, r.seconds, max(0.0, r.seconds - r.prepared))
+        for r in traced.recordings
     ]

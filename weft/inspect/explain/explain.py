@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.errors import CaptureError
+from weft.base.source import SourceLocation
 from weft.capture.trace.traced import Traced
 from weft.compile import compile as compiled_of
 from weft.inspect.explain import captured
-from weft.inspect.explain.kernels import native_of
+from weft.inspect.explain.facts import Program, SourceLine, noted
 from weft.inspect.explain.measure import Inputs, kernel_seconds, seconds_of
-from weft.inspect.explain.places import place
 from weft.inspect.explain.programs import described
 from weft.inspect.explain.report import Report
 from weft.runtime.executable import Executable, instrumented
@@ -58,43 +58,43 @@ def explain_traced(traced: Traced, *args: Any, **kwargs: Any) -> Report:
         if isinstance(executable, Executable)
     ]
     return Report(
-        {
-            "name": traced._name(),
-            "place": _place(traced.function),
-            "capture_by": "source" if traced.strict else "trace",
-            "recordings": captured.recordings(traced),
-            "calls": traced.cache_info()._asdict(),
-            "capture": captured.captured(traced),
-            "guards": captured.guards(traced),
-            "state": captured.state(traced),
-            "programs": programs,
-            "recomputation": captured.recomputed(traced),
-            "compile": _stages(traced, programs),
-            "machine": peak.as_dict(),
-        }
+        name=traced._name(),
+        place=_place(traced.function),
+        capture_by="source" if traced.strict else "trace",
+        recordings=captured.recordings(traced),
+        calls=traced.cache_info(),
+        capture=captured.captured(traced),
+        guards=captured.guards(traced),
+        state=captured.state(traced),
+        programs=programs,
+        recomputation=captured.recomputed(traced),
+        compile=_stages(traced, programs),
+        machine=peak,
     )
 
 
-def _program(executable: Executable, inputs: Inputs, peak: Peak) -> dict[str, Any]:
+def _program(executable: Executable, inputs: Inputs, peak: Peak) -> Program:
     given = inputs.of.get(executable)
     measured = None if given is None else seconds_of(executable, given)
-    program = native_of(executable)
+    code = executable.program.latest().machine_code()
     times: dict[str, float] = {}
-    quick = program is not None and program.seconds["llvm"] < MOST_LLVM_S
-    if given is not None and measured is not None and program is not None and quick:
-        times = kernel_seconds(program, given)  # it is compiled once more, to be timed
-    return {**described(executable, peak, measured, times), "ran": given is not None}
+    quick = code is not None and code.seconds["llvm"] < MOST_LLVM_S
+    if given is not None and measured is not None and code is not None and quick:
+        times = kernel_seconds(code, given)  # it is compiled once more, to be timed
+    return described(executable, peak, measured, times, ran=given is not None)
 
 
-def _place(function: Any) -> dict[str, Any] | None:
+def _place(function: Any) -> SourceLine | None:
     code = getattr(function, "__code__", None)
     if code is None:  # a module: its forward; or any object that can be called
         method = getattr(type(function), "forward", None) or type(function).__call__
         code = getattr(method, "__code__", None)
-    return None if code is None else place(code.co_filename, code.co_firstlineno, code.co_name)
+    if code is None:
+        return None
+    return noted(SourceLocation(code.co_filename, code.co_firstlineno, code.co_name))
 
 
-def _stages(traced: Traced, programs: list[dict[str, Any]]) -> dict[str, float]:
+def _stages(traced: Traced, programs: list[Program]) -> dict[str, float]:
     """Seconds by stage, of all recordings and programs so far."""
     stages = {
         "record": sum(max(0.0, r.seconds - r.prepared) for r in traced.recordings),
@@ -106,9 +106,9 @@ def _stages(traced: Traced, programs: list[dict[str, Any]]) -> dict[str, float]:
     }
     words = {"text": "schedule and write", "llvm": "LLVM", "other": "the rest"}
     for program in programs:
-        for name, seconds in program["seconds"].items():
+        for name, seconds in program.seconds.items():
             if name != "code":
                 stages[words.get(name, name)] += seconds
-        if program["backend"] != "native":
-            stages["the rest"] += program["seconds"]["code"]
+        if program.backend != "native":
+            stages["the rest"] += program.seconds["code"]
     return stages

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from weft.inspect.explain.blocks import Bar, Cell, Code, Line, Name, Place, Section, Table
-from weft.inspect.explain.places import short
+from weft.inspect.explain.facts import Facts
 from weft.inspect.explain.sections import sections_of
 
 __all__ = ["fragment_of", "page_of", "sections_html"]
@@ -36,20 +35,20 @@ _STYLE = """
 """
 
 
-def page_of(data: dict[str, Any]) -> str:
+def page_of(facts: Facts) -> str:
     """A whole page."""
-    name = escape(str(data["name"]))
+    name = escape(facts.name)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}: what became '
         "of it</title><style>body{margin:24px}"
         "@media(prefers-color-scheme:dark){body{background:#171b22}}</style></head>\n"
-        f"<body>{fragment_of(data)}</body></html>\n"
+        f"<body>{fragment_of(facts)}</body></html>\n"
     )
 
 
-def fragment_of(data: dict[str, Any]) -> str:
+def fragment_of(facts: Facts) -> str:
     """A part of a page: one element, with its style."""
-    return sections_html(sections_of(data))
+    return sections_html(sections_of(facts))
 
 
 def sections_html(sections: Sequence[Section], more: str = "") -> str:
@@ -83,8 +82,8 @@ def _cell(cell: Cell) -> str:
         text = escape(cell)
         return text if len(cell) > SHORT else text.strip().replace(" ", "&nbsp;")
     if isinstance(cell, Place):
-        whole = "" if cell.where is None else f"{cell.where['file']}:{cell.where['line']}"
-        return f'<span class="place" title="{escape(whole)}">{escape(short(cell.where))}</span>'
+        whole = "" if cell.where is None else f"{cell.where.file}:{cell.where.line}"
+        return f'<span class="place" title="{escape(whole)}">{escape(cell.text)}</span>'
     if isinstance(cell, Code):
         return f"<code>{escape(cell.text)}</code>"
     if isinstance(cell, Bar):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from weft.codegen.scheduled import numbered
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.op import Trait
 from weft.ir.types import StackType
 from weft.runtime.executable import Executable
-from weft.runtime.native import NativeProgram
+from weft.runtime.machine_code import MachineCode
 from weft.runtime.output_routing import Call
-from weft.runtime.timed import TimedProgram, noted, totals
+from weft.runtime.timed import noted, totals
 
 __all__ = ["Inputs", "kernel_seconds", "seconds_of"]
 
@@ -53,10 +52,10 @@ def seconds_of(executable: Executable, inputs: list[Tensor]) -> float | None:
     return best
 
 
-def kernel_seconds(program: NativeProgram, inputs: list[Tensor]) -> dict[str, float]:
+def kernel_seconds(code: MachineCode, inputs: list[Tensor]) -> dict[str, float]:
     """The same of each kernel by its number, in a program that notes when its kernels run."""
-    timed = TimedProgram(program.graph)
-    numbers = {step.group: number for number, _, step in numbered(timed.code)}
+    timed = code.timed()
+    numbers = {step.group: number for number, step in timed.code.numbered()}
     held = [x._data for x in inputs]
     best: dict[str, float] = {}
     start = time.perf_counter()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from weft.base.dims import has_dims
 from weft.codegen.steps import Work, control_work, work_of
 from weft.compile import run_passes
-from weft.inspect.explain.kernels import KernelView, kernels_of, native_of
+from weft.inspect.explain.facts import Figures, InPlace, Kernel, Pass, Program, Reason, noted
+from weft.inspect.explain.kernels import KernelView, kernels_of
 from weft.inspect.explain.memory import interpreted_memory, planned_memory
-from weft.inspect.explain.places import of_location
 from weft.ir.graph import Graph, Node
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
@@ -21,62 +20,57 @@ __all__ = ["described"]
 
 
 def described(
-    executable: Executable, peak: Peak, measured: float | None, times: Mapping[str, float]
-) -> dict[str, Any]:
-    """All that is known of one program, as data; `times` are of its kernels, by their numbers."""
-    program = native_of(executable)
+    executable: Executable,
+    peak: Peak,
+    measured: float | None,
+    times: Mapping[str, float],
+    *,
+    ran: bool,
+) -> Program:
+    """All that is known of one program; `times` are of its kernels, by their numbers."""
+    program = executable.program.latest()
+    code = program.machine_code()
     seconds = dict(executable.seconds)  # before the passes are run for us, where code was on disk
-    common: dict[str, Any] = {
-        "name": executable.name,
-        "captured": executable.captured.node_count(),
-        "optimized": executable.optimized.node_count(),
-        "inputs": [str(value.type) for value in executable.captured.inputs],
-        "outputs": [str(value.type) for value in executable.captured.outputs],
-        "passes": passes(executable),
-        "seconds": seconds,
-        "measured": measured,
-    }
-    if program is not None:
-        code = program.generate()[1]
-        kernels = kernels_of(program, code)
-        memory = planned_memory(code)
-        roof = Roof(peak, memory["peak"] + memory["inputs"] + memory["outputs"])
-        common |= {
-            "backend": "native",
-            "from_disk": not program.seconds["llvm"],
-            "reason": "",
-            "scheduled": sum(len(part.graph.nodes) for _, part in code.walk()),
-            "kernels": [_kernel(kernel, roof, times.get(kernel.number)) for kernel in kernels],
-            "memory": memory,
-            "in_place": [_in_place(executable.optimized, *pair) for pair in program.in_place],
-            "work": _work(code.work(), kernels, roof, measured),
-        }
-        common["seconds"] |= program.seconds
-        known = sum(program.seconds.values())
-        common["seconds"]["other"] = max(0.0, seconds["code"] - known)
-        return common
-    work = sum((_node_work(node) for node in executable.optimized.nodes), Work())
-    memory = interpreted_memory(executable.optimized)
-    roof = Roof(peak, memory["peak"] + memory["inputs"])
-    figures = roof.figures(work, _itemsize(executable.optimized))
-    common |= {
-        "backend": "interpret",
-        "from_disk": False,
-        "reason": str(getattr(executable.program, "reason", "")),
-        "scheduled": common["optimized"],
-        "kernels": [],
-        "memory": memory,
-        "in_place": [],
-        "work": figures | {"share": _share(figures["roofline"], measured)},
-    }
-    return common
+    optimized = executable.optimized
+    kernels: list[Kernel] = []
+    scheduled = optimized.node_count()
+    if code is None:
+        memory = interpreted_memory(optimized)
+        roof = Roof(peak, memory.peak + memory.inputs)
+        done = sum((_node_work(node) for node in optimized.nodes), Work())
+        work = roof.figures(done, _itemsize(optimized), measured)
+    else:
+        views = kernels_of(code)
+        memory = planned_memory(code.plan)
+        roof = Roof(peak, memory.peak + memory.inputs + memory.outputs)
+        scheduled = sum(len(part.graph.nodes) for _, part in code.plan.walk())
+        kernels = [_kernel(view, roof, times.get(view.number)) for view in views]
+        work = _work(code.plan.work(), kernels, measured)
+        seconds |= code.seconds
+        seconds["other"] = max(0.0, seconds["code"] - sum(code.seconds.values()))
+    return Program(
+        name=executable.name,
+        backend="interpret" if code is None else "native",
+        captured=executable.captured.node_count(),
+        optimized=optimized.node_count(),
+        scheduled=scheduled,
+        inputs=[str(value.type) for value in executable.captured.inputs],
+        outputs=[str(value.type) for value in executable.captured.outputs],
+        passes=passes(executable),
+        seconds=seconds,
+        measured=measured,
+        from_disk=code is not None and not code.seconds["llvm"],
+        reason=program.reason,
+        kernels=kernels,
+        memory=memory,
+        in_place=[] if code is None else [_in_place(optimized, *pair) for pair in code.in_place],
+        work=work,
+        ran=ran,
+    )
 
 
-# --- passes --------------------------------------------------------------------------------------
-
-
-def passes(executable: Executable) -> list[dict[str, Any]]:
-    """Each pass that changed something: what, how many ops there were before and after, how long.
+def passes(executable: Executable) -> list[Pass]:
+    """Each pass that changed something.
 
     The passes are run once more, for the graphs between them; the times are those of the first run.
     """
@@ -90,52 +84,35 @@ def passes(executable: Executable) -> list[dict[str, Any]]:
         stage = graph.history[-1]
         after = graph.node_count()
         seconds = times[number] if len(times) == len(graphs) else stage.seconds
-        rows.append(
-            {
-                "name": stage.name,
-                "note": stage.note,
-                "before": before,
-                "after": after,
-                "seconds": seconds,
-            }
-        )
+        rows.append(Pass(stage.name, stage.note, before, after, seconds))
         before = after
     return rows
 
 
-# --- kernels -------------------------------------------------------------------------------------
-
-
-def _kernel(kernel: KernelView, roof: Roof, measured: float | None) -> dict[str, Any]:
-    figures = roof.figures(kernel.work, kernel.itemsize)
-    return {
-        "number": kernel.number,
-        "name": kernel.name,
-        "kind": kernel.kind,
-        "ops": kernel.ops,
-        "places": [of_location(location) for location in kernel.locations],
-        "why": [
-            {
-                "op": node.op.name,
-                "why": text,
-                "joined": joined,
-                "place": of_location(node.location),
-            }
-            for (node, text), joined in zip(kernel.why, kernel.joined, strict=True)
+def _kernel(kernel: KernelView, roof: Roof, measured: float | None) -> Kernel:
+    figures = roof.figures(kernel.work, kernel.itemsize, measured)
+    return Kernel(
+        **vars(figures),
+        number=kernel.number,
+        name=kernel.name,
+        kind=kernel.kind,
+        ops=kernel.ops,
+        places=[noted(place) for place in kernel.locations],
+        why=[
+            Reason(node.op.name, text, joined, noted(node.location))
+            for node, text, joined in kernel.reasons
         ],
-        "reads": sum(kernel.reads.values()),
-        "writes": [str(value.type) for value in kernel.step.outputs],
-        "room": kernel.step.room,
-        "parallel": kernel.parallel,
-        "measured": measured,
-        "share": None if figures["open"] else _share(figures["roofline"], measured),
-        **figures,
-    }
+        reads=sum(kernel.reads.values()),
+        writes=[str(value.type) for value in kernel.step.outputs],
+        room=kernel.step.room,
+        parallel=kernel.step.parallel,
+        measured=measured,
+    )
 
 
-def _in_place(graph: Graph, output: int, given: int) -> dict[str, Any]:
+def _in_place(graph: Graph, output: int, given: int) -> InPlace:
     value = graph.inputs[given]
-    return {"output": output, "input": given, "name": value.name, "type": str(value.type)}
+    return InPlace(output, given, value.name, str(value.type))
 
 
 # --- work ----------------------------------------------------------------------------------------
@@ -149,36 +126,26 @@ class Roof:
         self.speed = peak.moved(footprint)
         self.memory = "memory" if self.speed == peak.bytes else "cache"
 
-    def parts(self, work: Work, itemsize: int) -> tuple[float, float]:
-        """Seconds of arithmetic alone, and of moving bytes alone."""
-        return work.flops / self.peak.flops(itemsize), work.bytes / self.speed
-
-    def figures(self, work: Work, itemsize: int) -> dict[str, Any]:
-        """flops and bytes, the least time, and what that is bound by."""
-        arithmetic, memory = self.parts(work, itemsize)
-        bound = "arithmetic" if arithmetic > memory else self.memory if memory else ""
-        found = {"flops": work.flops, "bytes": work.bytes, "open": work.open}
-        return found | {"roofline": max(arithmetic, memory), "bound": bound}
+    def figures(self, work: Work, itemsize: int, measured: float | None) -> Figures:
+        arithmetic, moving = work.flops / self.peak.flops(itemsize), work.bytes / self.speed
+        bound = "arithmetic" if arithmetic > moving else self.memory if moving else ""
+        return _figures(work, max(arithmetic, moving), bound, measured)
 
 
-def _work(
-    work: Work, kernels: list[KernelView], roof: Roof, measured: float | None
-) -> dict[str, Any]:
+def _figures(work: Work, roofline: float, bound: str, measured: float | None) -> Figures:
+    known = measured and roofline and not work.open
+    share = roofline / measured if measured and known else None
+    return Figures(work.flops, work.bytes, work.open, roofline, bound, share)
+
+
+def _work(work: Work, kernels: list[Kernel], measured: float | None) -> Figures:
     """Of the whole program: no kernel can be faster than its own roofline, nor can all of them."""
-    found = roof.figures(work, 4)
-    at: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for kernel in kernels:
         if "." not in kernel.number:
-            row = roof.figures(kernel.work, kernel.itemsize)
-            at[row["bound"]] = at.get(row["bound"], 0.0) + row["roofline"]
-    found["roofline"] = sum(at.values())
-    found["bound"] = max(at, key=lambda name: at[name], default="")
-    share = None if work.open else _share(found["roofline"], measured)
-    return found | {"share": share}
-
-
-def _share(least: float, measured: float | None) -> float | None:
-    return least / measured if measured and least else None
+            seconds[kernel.bound] = seconds.get(kernel.bound, 0.0) + kernel.roofline
+    bound = max(seconds, key=lambda name: seconds[name], default="")
+    return _figures(work, sum(seconds.values()), bound, measured)
 
 
 def _node_work(node: Node) -> Work:

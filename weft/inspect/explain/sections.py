@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
+from weft.base.source import SourceLocation
 from weft.inspect.explain.blocks import (
     Bar,
     Block,
@@ -19,40 +19,39 @@ from weft.inspect.explain.blocks import (
     Section,
     Table,
 )
+from weft.inspect.explain.facts import Facts, Program
 from weft.inspect.explain.program_sections import program_sections
 from weft.inspect.explain.style import shown_bytes, shown_flops, shown_seconds
 
 __all__ = ["sections_of"]
 
-Data = dict[str, Any]
 
-
-def sections_of(data: Data, *, all_programs: bool = True) -> list[Section]:
+def sections_of(facts: Facts, *, all_programs: bool = True) -> list[Section]:
     """`all_programs`: also those that the call did not run, if it ran any."""
-    found = [make(data) for make in SECTIONS]
+    found = [make(facts) for make in SECTIONS]
     at = SECTIONS.index(_recomputation)
-    programs = data["programs"]
-    ran = [program["ran"] for program in programs]
+    programs = facts.programs
+    ran = [program.ran for program in programs]
     made: list[Section] = []
     for number, program in enumerate(programs):
         several = len(programs) > 1
-        if all_programs or program["ran"] or not any(ran):
+        if all_programs or program.ran or not any(ran):
             made += program_sections(program, number if several else None)
         else:
             made.append(_other(program, number))
     return [*found[:at], *made, *found[at:]]
 
 
-def _other(program: Data, number: int) -> Section:
+def _other(program: Program, number: int) -> Section:
     brief = (
-        f"{program['captured']} → {program['optimized']} ops, {len(program['kernels'])} kernels; "
+        f"{program.captured} → {program.optimized} ops, {len(program.kernels)} kernels; "
         "not run by this call"
     )
-    return Section(f"Program {number}, {program['name']}", brief)
+    return Section(f"Program {number}, {program.name}", brief)
 
 
-def code_at(where: Data | None) -> Code:
-    return Code("" if where is None else where["text"])
+def code_at(where: SourceLocation | None) -> Code:
+    return Code("" if where is None else where.text)
 
 
 def plural(number: int, word: str) -> str:
@@ -62,11 +61,11 @@ def plural(number: int, word: str) -> str:
 # --- what all of it comes to ---------------------------------------------------------------------
 
 
-def _summary(data: Data) -> Section:
-    programs = data["programs"]
-    where = data["place"]
-    by = "compiled from its source" if data["capture_by"] == "source" else "traced"
-    native = sum(program["backend"] == "native" for program in programs)
+def _summary(facts: Facts) -> Section:
+    programs = facts.programs
+    where = facts.place
+    by = "compiled from its source" if facts.capture_by == "source" else "traced"
+    native = sum(program.backend == "native" for program in programs)
     runs = (
         "native code"
         if native == len(programs)
@@ -81,50 +80,52 @@ def _summary(data: Data) -> Section:
         lines.append(Line([_ops(programs)]))
         lines.append(Line([_costs(programs)]))
     lines += [Line([text]) for text in _speed(programs)]
-    lost = [row["outcome"] for row in data["recordings"] if row["outcome"].startswith("not kept")]
+    lost = [row.outcome for row in facts.recordings if row.outcome.startswith("not kept")]
     lines += [Line([f"calls run as plain Python: {text}"]) for text in lost[:1]]
-    total = sum(data["compile"].values())
+    total = sum(facts.compile.values())
     lines.append(
         Line(
             [
-                f"{plural(len(data['recordings']), 'recording')} in {shown_seconds(total)}, "
-                f"{plural(len(data['guards']), 'guard')}, "
-                f"{plural(data['calls']['hits'], 'call')} replayed"
+                f"{plural(len(facts.recordings), 'recording')} in {shown_seconds(total)}, "
+                f"{plural(len(facts.guards), 'guard')}, "
+                f"{plural(facts.calls.hits, 'call')} replayed"
             ]
         )
     )
-    return Section(data["name"], "", lines)
+    return Section(facts.name, "", lines)
 
 
-def _ops(programs: list[Data]) -> str:
-    captured, optimized = (sum(p[k] for p in programs) for k in ("captured", "optimized"))
+def _ops(programs: list[Program]) -> str:
+    captured = sum(program.captured for program in programs)
+    optimized = sum(program.optimized for program in programs)
     text = f"{captured} ops recorded → {optimized} after the passes"
-    kernels = [k for p in programs for k in p["kernels"] if k["kind"] != "control"]
+    kernels = [k for p in programs for k in p.kernels if k.kind != "control"]
     if not kernels:
         return text
-    calls = sum(kernel["kind"] == "call" for kernel in kernels)
+    calls = sum(kernel.kind == "call" for kernel in kernels)
     text += f" → {plural(len(kernels) - calls, 'kernel')}"
     return text + (f", {plural(calls, 'call')} into Python" if calls else "")
 
 
-def _costs(programs: list[Data]) -> str:
-    memory = max(p["memory"]["peak"] for p in programs)
-    least = max(p["memory"]["lower_bound"] for p in programs)
-    flops, moved = (sum(p["work"][k] for p in programs) for k in ("flops", "bytes"))
-    more = " in each round" if any(p["work"]["open"] for p in programs) else ""
+def _costs(programs: list[Program]) -> str:
+    memory = max(p.memory.peak for p in programs)
+    least = max(p.memory.lower_bound for p in programs)
+    flops = sum(program.work.flops for program in programs)
+    moved = sum(program.work.bytes for program in programs)
+    more = " in each round" if any(p.work.open for p in programs) else ""
     return (
         f"{shown_bytes(memory)} of memory while it runs ({shown_bytes(least)} at least), "
         f"{shown_flops(flops)} and {shown_bytes(moved)} moved{more}"
     )
 
 
-def _speed(programs: list[Data]) -> list[str]:
-    known = [p for p in programs if p["measured"] and p["work"].get("share")]
+def _speed(programs: list[Program]) -> list[str]:
+    known = [p for p in programs if p.measured and p.work.share]
     if not known:
         return []
-    took = sum(p["measured"] for p in known)
-    least = sum(p["work"]["roofline"] for p in known)
-    bound = Counter(p["work"]["bound"] for p in known).most_common(1)[0][0]
+    took = sum(p.measured or 0.0 for p in known)
+    least = sum(p.work.roofline for p in known)
+    bound = Counter(p.work.bound for p in known).most_common(1)[0][0]
     return [
         f"runs in {shown_seconds(took)}: {least / took:.0%} of what the machine could do at best "
         f"({shown_seconds(least)}, bound by {bound})"
@@ -134,47 +135,39 @@ def _speed(programs: list[Data]) -> list[str]:
 # --- how it was captured -------------------------------------------------------------------------
 
 
-def _capture(data: Data) -> Section:
-    capture = data["capture"]
+def _capture(facts: Facts) -> Section:
+    found = facts.capture
     rows: list[Row] = []
-    for row in capture["branches"]:
-        sides = ", ".join(f"{name} {plural(size, 'op')}" for name, size in row["sides"].items())
-        rows.append(
-            ["branch", Place(row["place"]), code_at(row["place"]), f"in the graph: {sides}"]
-        )
-    for row in capture["loops"]:
-        rounds = f"{row['rounds']} rounds" if row["rounds"] is not None else "as long as it holds"
-        said = f"in the graph: {rounds}, {plural(row['ops'], 'op')} each"
-        rows.append(["loop", Place(row["place"]), code_at(row["place"]), said])
-    for row in capture["unrolled"]:
-        said = f"unrolled, {plural(row['rounds'], 'round')}: {row['why']}"
-        rows.append(["loop", Place(row["place"]), code_at(row["place"]), said])
-    for row in capture["decided"]:
-        answers = " and ".join(str(answer) for answer in row["answers"])
-        rows.append(
-            ["if", Place(row["place"]), code_at(row["place"]), f"Python decided: {answers}"]
-        )
-    for row in capture["questions"]:
-        said = (
-            f"{row['what']} of {row['type']} asked: a path for each of {', '.join(row['answers'])}"
-        )
-        rows.append(["question", Place(row["place"]), code_at(row["place"]), said])
-    rows += [
-        ["Python", Place(row["place"]), code_at(row["place"]), row["what"]]
-        for row in capture["python"]
-    ]
-    for row in capture["followed"]:
-        if not row["weft"] and not row["itself"]:
-            times = f", {row['times']} times" if row["times"] > 1 else ""
-            said = f"{row['function']} followed{times}"
-            rows.append(["call", Place(row["place"]), code_at(row["place"]), said])
-    own = sum(row["weft"] for row in capture["followed"])
+
+    def add(kind: str, place: SourceLocation | None, said: str) -> None:
+        rows.append([kind, Place(place), code_at(place), said])
+
+    for branch in found.branches:
+        sides = [f"{name} {plural(size, 'op')}" for name, size in branch.sides.items()]
+        add("branch", branch.place, f"in the graph: {', '.join(sides)}")
+    for loop in found.loops:
+        rounds = "as long as it holds" if loop.rounds is None else f"{loop.rounds} rounds"
+        add("loop", loop.place, f"in the graph: {rounds}, {plural(loop.ops, 'op')} each")
+    for unrolled in found.unrolled:
+        said = f"unrolled, {plural(unrolled.rounds, 'round')}: {unrolled.why}"
+        add("loop", unrolled.place, said)
+    for decision in found.decided:
+        add("if", decision.place, f"Python decided: {' and '.join(map(str, decision.answers))}")
+    for asked in found.questions:
+        answers = ", ".join(asked.answers)
+        said = f"{asked.what} of {asked.type} asked: a path for each of {answers}"
+        add("question", asked.place, said)
+    for call in found.python:
+        add("Python", call.place, call.what)
+    for followed in found.followed:
+        if not followed.weft and not followed.itself:
+            times = f", {followed.times} times" if followed.times > 1 else ""
+            add("call", followed.place, f"{followed.function} followed{times}")
+    own = sum(followed.weft for followed in found.followed)
     if own:
-        rows.append(
-            ["call", "", "", f"{plural(own, 'function')} of weft.nn and weft.optim followed"]
-        )
-    paths = plural(len(capture["paths"]), "path")
-    return Section("Captured", f"{paths} of {_sizes(capture['paths'])}", _table(rows))
+        add("call", None, f"{plural(own, 'function')} of weft.nn and weft.optim followed")
+    paths = plural(len(found.paths), "path")
+    return Section("Captured", f"{paths} of {_sizes(found.paths)}", _table(rows))
 
 
 def _sizes(sizes: list[int]) -> str:
@@ -188,36 +181,32 @@ def _table(rows: list[Row], head: tuple[str, ...] = (), most: int = 40) -> list[
     return [Table(rows, head, most)] if rows else []
 
 
-def _guards(data: Data) -> Section:
+def _guards(facts: Facts) -> Section:
     """Each fact once, whichever recordings rely on it."""
-    facts = {row["holds"]: row for row in reversed(data["guards"])}
+    known = {row.holds: row for row in reversed(facts.guards)}
     rows: list[Row] = [
-        [row["holds"], Place(row["place"])] for row in reversed(facts.values()) if not row["once"]
+        [row.holds, Place(row.place)] for row in reversed(known.values()) if not row.once
     ]
-    once = len(facts) - len(rows)
+    once = len(known) - len(rows)
     brief = f"{plural(len(rows), 'fact')} checked in each call"
     if once:
         brief += f", {once} more only after a module or optimizer has changed"
     return Section("Guards", brief, _table(rows, most=16))
 
 
-def _state(data: Data) -> Section:
-    state = data["state"]
-    place = {row["name"]: True for p in data["programs"] for row in p["in_place"]}
+def _state(facts: Facts) -> Section:
+    state = facts.state
+    place = {row.name: True for p in facts.programs for row in p.in_place}
     rows: list[Row] = []
-    outside = [row for row in state["read"] if not row["argument"]]
-    written = {row["what"]: row for row in state["written"]}
-    rows += [
-        ["read", Name(row["what"]), row["type"], ""]
-        for row in outside
-        if row["what"] not in written
-    ]
-    kinds = {row["what"]: row["type"] for row in state["read"]}
-    for row in state["written"]:
-        kind = row["type"] or kinds.get(row["what"], "")
-        rows.append(["written", Name(row["what"]), kind, " and ".join(row["written"])])
-    rows += [["done again", row["what"], "", Place(row["place"])] for row in state["effects"]]
-    arguments = len(state["read"]) - len(outside)
+    outside = [row for row in state.read if not row.argument]
+    written = {row.what: row for row in state.written}
+    rows += [["read", Name(row.what), row.type, ""] for row in outside if row.what not in written]
+    kinds = {row.what: row.type for row in state.read}
+    for row in state.written:
+        kind = row.type or kinds.get(row.what, "")
+        rows.append(["written", Name(row.what), kind, " and ".join(row.written)])
+    rows += [["done again", row.what, "", Place(row.place)] for row in state.effects]
+    arguments = len(state.read) - len(outside)
     brief = f"{plural(arguments, 'argument')}, {len(outside)} read, {len(written)} written"
     if place:
         brief += f", {len(place)} of them in place"
@@ -227,63 +216,60 @@ def _state(data: Data) -> Section:
 # --- what it took --------------------------------------------------------------------------------
 
 
-def _recomputation(data: Data) -> Section:
+def _recomputation(facts: Facts) -> Section:
     rows: list[Row] = []
     blocks: list[Block] = []
-    for split in data["recomputation"]:
+    for split in facts.recomputation:
         text = (
-            f"{plural(split['saved'], 'value')} saved for the backward, "
-            f"{shown_bytes(split['bytes_saved'])} instead of {shown_bytes(split['bytes_used'])}; "
-            f"{plural(split['again'], 'op')} run once more ({shown_flops(split['flops'])}); "
-            f"peak {shown_bytes(split['peak'])} instead of {shown_bytes(split['peak_used'])}"
+            f"{plural(split.saved, 'value')} saved for the backward, "
+            f"{shown_bytes(split.bytes_saved)} instead of {shown_bytes(split.bytes_used)}; "
+            f"{plural(split.again, 'op')} run once more ({shown_flops(split.flops)}); "
+            f"peak {shown_bytes(split.peak)} instead of {shown_bytes(split.peak_used)}"
         )
-        if split["budget"] is not None:
-            text += f"; budget {split['budget']:g} {'' if split['reached'] else 'not '}reached"
+        if split.budget is not None:
+            text += f"; budget {split.budget:g} {'' if split.reached else 'not '}reached"
         blocks.append(Line([text]))
-        rows += [
-            [" ".join(row["ops"]), Place(row["place"]), code_at(row["place"])]
-            for row in split["lines"]
-        ]
+        rows += [[" ".join(row.ops), Place(row.place), code_at(row.place)] for row in split.lines]
     return Section("Computed once more", "", [*blocks, *_table(rows, most=16)])
 
 
-def _compile(data: Data) -> Section:
-    stages = data["compile"]
+def _compile(facts: Facts) -> Section:
+    stages = facts.compile
     total = sum(stages.values()) or 1.0
     rows: list[Row] = [
         [name, shown_seconds(seconds), f"{seconds / total:.0%}", Bar(seconds / total)]
         for name, seconds in stages.items()
         if seconds
     ]
-    found = sum(program["from_disk"] for program in data["programs"])
+    found = sum(program.from_disk for program in facts.programs)
     brief = shown_seconds(total)
     if found:
         brief += f"; the code of {plural(found, 'program')} was found on disk"
     return Section("Time to compile", brief, _table(rows))
 
 
-def _recordings(data: Data) -> Section:
+def _recordings(facts: Facts) -> Section:
     rows: list[Row] = [
-        [str(row["number"]), shown_seconds(row["seconds"]), row["outcome"], row["reason"]]
-        for row in data["recordings"]
+        [str(row.number), shown_seconds(row.seconds), row.outcome, row.reason]
+        for row in facts.recordings
     ]
     again = len(rows) - 1
     brief = f"{plural(again, 'time')} anew" if again else "once"
     return Section("Recorded", brief, _table(rows, ("", "took", "gave", "because")))
 
 
-def _machine(data: Data) -> Section:
-    machine = data["machine"]
+def _machine(facts: Facts) -> Section:
+    machine = facts.machine
     cells: list[Cell] = [
-        f"{plural(int(machine['threads']), 'thread')}: {shown_flops(machine['flops32'])}/s in "
-        f"float32, {shown_flops(machine['flops64'])}/s in float64, "
-        f"{shown_bytes(machine['bytes'])}/s from memory, "
-        f"{shown_bytes(machine['cached'])}/s from caches"
+        f"{plural(int(machine.threads), 'thread')}: {shown_flops(machine.flops32)}/s in "
+        f"float32, {shown_flops(machine.flops64)}/s in float64, "
+        f"{shown_bytes(machine.bytes)}/s from memory, "
+        f"{shown_bytes(machine.cached)}/s from caches"
     ]
     return Section("Machine", "measured", [Line(cells)])
 
 
-SECTIONS: list[Callable[[Data], Section]] = [
+SECTIONS: list[Callable[[Facts], Section]] = [
     _summary,
     _capture,
     _guards,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
 
 from weft.inspect.explain.blocks import Bar, Cell, Code, Dim, Line, Name, Place, Row, Section, Table
-from weft.inspect.explain.places import short
+from weft.inspect.explain.facts import Facts
 from weft.inspect.explain.sections import sections_of
 from weft.inspect.explain.style import Style, bar
 
@@ -16,8 +15,8 @@ __all__ = ["sections_text", "text_of"]
 _GAP = "  "
 
 
-def text_of(data: dict[str, Any], style: Style, width: int) -> str:
-    return sections_text(sections_of(data, all_programs=False), style, width)
+def text_of(facts: Facts, style: Style, width: int) -> str:
+    return sections_text(sections_of(facts, all_programs=False), style, width)
 
 
 def sections_text(sections: Sequence[Section], style: Style, width: int) -> str:
@@ -89,8 +88,6 @@ def _fitted(text: str, size: int, *, middle: bool = False) -> str:
 def _plain(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
-    if isinstance(cell, Place):
-        return short(cell.where)
     if isinstance(cell, Bar):
         return bar(cell.share, cell.width)
     return cell.text

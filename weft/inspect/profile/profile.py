@@ -16,7 +16,6 @@ from weft.base.errors import RangeError
 from weft.core.bind import recording
 from weft.inspect.explain.blocks import Bar, Code, Dim, Line, Place, Section, Table
 from weft.inspect.explain.html import sections_html
-from weft.inspect.explain.places import of_location
 from weft.inspect.explain.style import shown_bytes, shown_flops, shown_seconds, style_for
 from weft.inspect.explain.text import sections_text
 from weft.inspect.profile.eager import Eager, now
@@ -202,10 +201,9 @@ def _section(title: str, rows: list[Row], key: str) -> Section:
     whole = sum(row.seconds for row in rows) or 1.0
     lines: list[Any] = []
     for row in rows:
-        where = of_location(row.place)
-        named: list[Any] = [Place(where) if where else row.name]
+        named: list[Any] = [Place(row.place) if row.place else row.name]
         if key == "line":
-            named.append(Code(where["text"] if where else ""))
+            named.append(Code(row.place.text if row.place else ""))
         share = "–" if row.share is None else f"{row.share:.0%}"
         lines.append(
             [

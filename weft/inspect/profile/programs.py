@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from weft.base.source import SourceLocation
 from weft.codegen.steps import GraphCode, Step, work_of
-from weft.codegen.timing import Site
 from weft.core.bind import bind
 from weft.core.tensor import Tensor
 from weft.inspect.profile.eager import Eager, now
@@ -18,11 +17,10 @@ from weft.inspect.profile.events import Event, MemoryChange
 from weft.ir.graph import Node
 from weft.ir.interpret import PreparedGraph, Watch
 from weft.ir.types import TensorType
-from weft.runtime.executable import Executable
-from weft.runtime.interpreted import InterpretedProgram
-from weft.runtime.native import NativeProgram
+from weft.runtime.executable import Executable, Program
+from weft.runtime.machine_code import MachineCode
 from weft.runtime.output_routing import Call
-from weft.runtime.timed import Ran, TimedProgram, noted, totals
+from weft.runtime.timed import Ran, Site, TimedProgram, noted, totals
 
 __all__ = ["Programs"]
 
@@ -32,7 +30,7 @@ MOST = 20_000
 
 _clock, _MONOTONIC, _thread = time.clock_gettime_ns, time.CLOCK_MONOTONIC, threading.get_ident
 #: What has been compiled to be profiled, for all profiles.
-_timed: WeakKeyDictionary[NativeProgram, TimedProgram] = WeakKeyDictionary()
+_timed: WeakKeyDictionary[Program, TimedProgram] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -45,38 +43,30 @@ class Programs:
         self._eager = eager
         self._kept: list[Any] = []
         self._known: dict[int, TimedProgram] = {}  # by the id of a program, which is held:
-        self._programs: list[NativeProgram] = []
+        self._programs: list[Program] = []
 
     def __call__(self, executable: Executable, inputs: list[Tensor], proceed: Call) -> list[Tensor]:
-        program: Any = executable.program
+        program = executable.program.for_inputs(inputs)
         timed = self._known.get(id(program))
-        if timed is None and isinstance(program, NativeProgram):
-            timed = self._build(executable, program)
-        if timed is not None:
-            start = _clock(_MONOTONIC)
-            outputs, *kept = timed.profiled(inputs)
-            stop = _clock(_MONOTONIC)
-            self._kept.append((timed, executable.name, start, stop, _thread(), *kept))
-            return outputs
-        if isinstance(program, InterpretedProgram):
-            return self._interpreted(executable, inputs)
-        start = now()
-        outputs = proceed(inputs)
-        self._run(executable, start)
+        if timed is None:
+            code = program.machine_code()
+            if code is None:
+                return self._interpreted(executable, program, inputs)
+            timed = self._build(executable, program, code)
+        start = _clock(_MONOTONIC)
+        outputs, *kept = timed.profiled(inputs)
+        stop = _clock(_MONOTONIC)
+        self._kept.append((timed, executable.name, start, stop, _thread(), *kept))
         return outputs
-
-    def _run(self, executable: Executable, start: int) -> None:
-        thread = threading.get_ident()
-        self.found.append(Event(executable.name, "run", start, now(), thread, executable.name))
 
     # --- machine code -------------------------------------------------------------------------
 
-    def _build(self, executable: Executable, program: NativeProgram) -> TimedProgram:
+    def _build(self, executable: Executable, program: Program, code: MachineCode) -> TimedProgram:
         with _lock:
             timed = _timed.get(program)
             if timed is None:
                 begin = now()
-                timed = _timed[program] = TimedProgram(program.graph, dict(program.in_place))
+                timed = _timed[program] = code.timed()
                 thread = threading.get_ident()
                 self.found.append(
                     Event("to profile it", "compile", begin, now(), thread, executable.name)
@@ -96,13 +86,16 @@ class Programs:
 
     # --- the interpreter ----------------------------------------------------------------------
 
-    def _interpreted(self, executable: Executable, inputs: list[Tensor]) -> list[Tensor]:
+    def _interpreted(
+        self, executable: Executable, running: Program, inputs: list[Tensor]
+    ) -> list[Tensor]:
         start = now()
         watch = _Nodes(executable.name)
-        program = PreparedGraph(executable.optimized)
+        program = PreparedGraph(running.graph)
         with self._eager.resting():  # its op calls are those of the nodes
             slots = program.run(inputs, bind, watch=watch)
-        self._run(executable, start)
+        thread = threading.get_ident()
+        self.found.append(Event(executable.name, "run", start, now(), thread, executable.name))
         self.found += watch.events
         return [slots[i] for i in program.outputs]
 

@@ -1,0 +1,367 @@
+"""What a report holds. `plain` makes data of it for JSON; `sections.py` puts it in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from weft.base.source import SourceLocation
+from weft.capture.trace.traced import CacheInfo
+from weft.runtime.peak import Peak
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine(SourceLocation):
+    """A place with its text as it was when the report was made."""
+
+    text: str = ""
+
+
+Location = SourceLine | None
+
+
+def noted(place: SourceLocation | None) -> Location:
+    """A place with its text."""
+    if place is None:
+        return None
+    forward = noted(place.forward)
+    where = (place.file, place.line, place.function, place.module, place.role)
+    return SourceLine(*where, forward, place.of, text=place.text)
+
+
+# --- how it was captured -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A condition in the graph. `sides`: the number of ops of each of its graphs, by name."""
+
+    op: str
+    sides: dict[str, int]
+    place: Location
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop in the graph. `rounds` is None where tensors decide how often it runs."""
+
+    op: str
+    rounds: int | None
+    ops: int
+    carried: list[str]
+    place: Location
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """A loop whose iterations are in the graph one by one."""
+
+    rounds: int
+    why: str
+    place: Location
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A condition that Python decided while recording."""
+
+    answers: list[bool]
+    place: Location
+
+
+@dataclass
+class Followed:
+    """A function that was converted, too. `weft`: it is Weft's own; `itself`: the one explained."""
+
+    function: str
+    times: int
+    weft: bool
+    itself: bool
+    place: Location
+
+
+@dataclass(frozen=True)
+class PythonCall:
+    """A call back into Python in the midst of a run."""
+
+    op: str
+    what: str
+    place: Location
+
+
+@dataclass(frozen=True)
+class Question:
+    """Where a trace asked a tensor for its value."""
+
+    what: str
+    type: str
+    answers: list[str]
+    place: Location
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Control flow and calls of all recorded paths; `paths`: the number of ops of each path."""
+
+    branches: list[Branch]
+    loops: list[Loop]
+    unrolled: list[Unrolled]
+    decided: list[Decision]
+    followed: list[Followed]
+    python: list[PythonCall]
+    questions: list[Question]
+    paths: list[int]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What must hold for a recording to be used again. `once`: it is checked only after a module or
+    an optimizer has changed."""
+
+    holds: str
+    kind: str
+    once: bool
+    place: Location
+
+
+@dataclass(frozen=True)
+class Read:
+    what: str
+    type: str
+    argument: bool
+
+
+@dataclass(frozen=True)
+class Write:
+    """`written` says what of it: its value, its gradient, or both."""
+
+    what: str
+    type: str
+    written: list[str]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What each call does again in Python."""
+
+    what: str
+    place: Location
+
+
+@dataclass(frozen=True)
+class State:
+    """Tensors that come from outside, those that are written there, and effects."""
+
+    read: list[Read]
+    written: list[Write]
+    effects: list[Effect]
+
+
+@dataclass
+class Line:
+    """Ops of one line that the backward computes again."""
+
+    ops: list[str]
+    place: Location
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """Of a path with a backward: what is saved for it, and how much is computed again.
+
+    bytes_used, peak_used   what they would be if everything that the backward uses were saved
+    """
+
+    saved: int
+    bytes_saved: int
+    bytes_used: int
+    again: int
+    flops: int
+    peak: int
+    peak_used: int
+    budget: float | None
+    reached: bool
+    lines: list[Line]
+
+
+@dataclass(frozen=True)
+class RecordingTime:
+    """A recording. `seconds` include the time to compile it, `record` does not."""
+
+    number: int
+    reason: str
+    outcome: str
+    seconds: float
+    record: float
+
+
+# --- what runs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass changed, and the number of ops before and after."""
+
+    name: str
+    note: str
+    before: int
+    after: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """
+    flops, bytes   of arithmetic and of memory traffic
+    open           these are of one iteration of a loop: tensors decide how many there are
+    roofline       the least time that this machine needs
+    bound          what that time is bound by: arithmetic, memory, cache
+    share          of the roofline in the measured time
+    """
+
+    flops: int
+    bytes: int
+    open: bool
+    roofline: float
+    bound: str
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why an op is in its kernel; `joined`: it came to others, and was wanted nowhere else."""
+
+    op: str
+    why: str
+    joined: bool
+    place: Location
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel(Figures):
+    """
+    number   "3"; in control flow, "3.1.0" is the first of graph 1 of step 3
+    reads    bytes
+    room     bytes of memory that only this kernel uses
+    """
+
+    number: str
+    name: str
+    kind: str
+    ops: list[str]
+    places: list[Location]
+    why: list[Reason]
+    reads: int
+    writes: list[str]
+    room: int
+    parallel: bool
+    measured: float | None
+
+
+@dataclass(frozen=True)
+class MemoryValue:
+    """A value in the arena, which is needed from step `first` to step `last`, both included."""
+
+    what: str
+    bytes: int
+    offset: int
+    first: int
+    last: int
+    place: Location
+
+
+@dataclass
+class Alive:
+    """What one line of the user's has in memory at the peak."""
+
+    bytes: int
+    values: list[str]
+    place: Location
+
+
+@dataclass(frozen=True)
+class Memory:
+    """
+    timeline   how many bytes are in use at each step
+    at         the step at which most are; `alive` is what lies there then
+    """
+
+    peak: int
+    lower_bound: int
+    values: list[MemoryValue]
+    timeline: list[int]
+    at: int
+    alive: list[Alive]
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A result that is written over an input."""
+
+    output: int
+    input: int
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """
+    captured, optimized, scheduled   the number of ops at each stage
+    from_disk                        whether its machine code was in the cache
+    reason                           why it runs op by op, if it does
+    ran                              whether the explained call ran it
+    """
+
+    name: str
+    backend: str
+    captured: int
+    optimized: int
+    scheduled: int
+    inputs: list[str]
+    outputs: list[str]
+    passes: list[Pass]
+    seconds: dict[str, float]
+    measured: float | None
+    from_disk: bool
+    reason: str
+    kernels: list[Kernel]
+    memory: Memory
+    in_place: list[InPlace]
+    work: Figures
+    ran: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known of a function. `capture_by`: "source" or "trace"; `compile`: seconds."""
+
+    name: str
+    place: Location
+    capture_by: str
+    recordings: list[RecordingTime]
+    calls: CacheInfo
+    capture: Capture
+    guards: list[Guard]
+    state: State
+    programs: list[Program]
+    recomputation: list[Recomputation]
+    compile: dict[str, float] = field(default_factory=dict)
+    machine: Peak = field(kw_only=True)
+
+
+def plain(fact: Any) -> Any:
+    """Facts as dicts, lists, numbers and text."""
+    if isinstance(fact, SourceLine):
+        parts = {"module": fact.module, "role": fact.role, "of": fact.of, "forward": fact.forward}
+        found = {"file": fact.file, "line": fact.line, "function": fact.function, "text": fact.text}
+        return found | {name: plain(part) for name, part in parts.items() if part}
+    if is_dataclass(fact):
+        return {part.name: plain(getattr(fact, part.name)) for part in fields(fact)}
+    if isinstance(fact, CacheInfo):
+        return fact._asdict()
+    if isinstance(fact, dict):
+        return {name: plain(part) for name, part in fact.items()}
+    return [plain(part) for part in fact] if isinstance(fact, (list, tuple)) else fact

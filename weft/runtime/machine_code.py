@@ -1,0 +1,56 @@
+"""The machine code of a program, for tools that look into it: reports, profiles, comparisons."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from weft.codegen.debug import DebugModule
+from weft.codegen.listing import assembly_of, llvm_of
+from weft.codegen.steps import GraphCode
+from weft.codegen.machine import host
+from weft.runtime.kernels import Kernels
+from weft.runtime.timed import TimedProgram
+
+if TYPE_CHECKING:
+    from weft.runtime.native import NativeProgram
+
+__all__ = ["MachineCode"]
+
+
+class MachineCode:
+    """
+    seconds    how long it took to write the code, to compile it, and to load it
+    in_place   which outputs are written over which inputs
+    """
+
+    def __init__(self, program: NativeProgram) -> None:
+        self._program = program
+        self.seconds = program.seconds
+        self.in_place = program.in_place
+
+    @cached_property
+    def plan(self) -> GraphCode:
+        """What runs, step by step, and where values lie."""
+        return self._program.generate()[1]
+
+    @cached_property
+    def _text(self) -> str:
+        """The module with debug information: generated once more."""
+        return self._program.generate(DebugModule(host()))[0].module.text()
+
+    def llvm(self, function: str, *, after_passes: bool = False) -> str:
+        """The LLVM IR of one function, with the user's lines."""
+        return llvm_of(self._text, function, host(), after_passes=after_passes)
+
+    def assembly(self, function: str) -> str:
+        """The assembly of one function, with the user's lines."""
+        return assembly_of(self._text, function, host())
+
+    def timed(self) -> TimedProgram:
+        """The same program compiled once more, with a clock around each kernel."""
+        return TimedProgram(self._program.graph, dict(self.in_place))
+
+    def kernels(self) -> Kernels:
+        """The kernels of the program, to be called one by one: compiled once more."""
+        return Kernels(self._program)
