@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from weft.codegen.debug import DebugModule
 from weft.codegen.listing import assembly_of, llvm_of
-from weft.codegen.steps import GraphCode
 from weft.codegen.machine import host
+from weft.codegen.steps import GraphCode
 from weft.runtime.kernels import Kernels
 from weft.runtime.timed import TimedProgram
 
