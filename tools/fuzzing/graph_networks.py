@@ -3,6 +3,7 @@ shape."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fuzzing.graph_ops import LOW, Step
@@ -209,7 +210,8 @@ def _channels(w: GraphWriter, shape: Shape, dtype: str) -> str | None:
     if len(shape) > 2:
         groups = w.pick([g for g in (1, 2, shape[1]) if shape[1] % g == 0])
         options += [f"F.group_norm({x}, {groups}, eps=0.1)"] * 2
-    options.append(f"F.batch_norm({x}, None, None, training=True, eps=0.1)")
+    if math.prod(shape) > shape[1]:  # one value for each channel has no variance
+        options.append(f"F.batch_norm({x}, None, None, training=True, eps=0.1)")
     return w.pick(options)
 
 
