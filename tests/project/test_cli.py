@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.base import config
+from weft.base import config, store
 from weft.cli import main
 from weft.inspect import doctor, tour
 from weft.inspect.tour import STEPS, Step, TourError
@@ -155,17 +155,40 @@ def test_doctor_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- settings ----------------------------------------------------------------------------------
 
 
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("WEFT_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+#: system, environment (~ stands for the home folder), the folder in it
+CACHE_FOLDERS = [
+    ("linux", {}, ".cache/weft"),
+    ("linux", {"XDG_CACHE_HOME": "relative/is/ignored"}, ".cache/weft"),
+    ("linux", {"XDG_CACHE_HOME": "~/xdg"}, "xdg/weft"),
+    ("linux", {"XDG_CACHE_HOME": "~/xdg", "WEFT_CACHE_DIR": "~/mine"}, "mine"),
+    ("linux", {"LOCALAPPDATA": "~/Local"}, ".cache/weft"),
+    ("darwin", {}, "Library/Caches/weft"),
+    ("darwin", {"XDG_CACHE_HOME": "~/xdg"}, "xdg/weft"),
+    ("darwin", {"WEFT_CACHE_DIR": "~/mine"}, "mine"),
+    ("win32", {"LOCALAPPDATA": "~/Local"}, "Local/weft/Cache"),
+    ("win32", {"LOCALAPPDATA": "~/Local", "XDG_CACHE_HOME": "~/xdg"}, "Local/weft/Cache"),
+    ("win32", {}, "AppData/Local/weft/Cache"),
+    ("win32", {"LOCALAPPDATA": "~/Local", "WEFT_CACHE_DIR": "~/mine"}, "mine"),
+]
+
+
+@pytest.mark.parametrize(("system", "environment", "folder"), CACHE_FOLDERS)
+def test_cache_folder(
+    system: str,
+    environment: dict[str, str],
+    folder: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name in ("WEFT_CACHE", "WEFT_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert config.cache_dir() == tmp_path / ".cache" / "weft"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
-    assert config.cache_dir() == tmp_path / ".cache" / "weft"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert config.cache_dir() == tmp_path / "xdg" / "weft"
-    monkeypatch.setenv("WEFT_CACHE_DIR", "~/mine")
-    assert config.cache_dir() == tmp_path / "mine"
+    monkeypatch.setattr(config.sys, "platform", system)
+    for name, value in environment.items():
+        given = value if name == "WEFT_CACHE_DIR" else value.replace("~", str(tmp_path))
+        monkeypatch.setenv(name, given)
+    assert config.cache_dir() == tmp_path / folder
+    assert store.folder() == tmp_path / folder / "entries"
 
 
 # --- the command itself ------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from weft.base.errors import RangeError
@@ -11,17 +12,24 @@ PREFIX = "WEFT_"
 
 
 def cache_dir() -> Path:
-    """Where generated code is kept: WEFT_CACHE_DIR, else `weft` in the user's cache folder.
+    """Where generated code is kept: WEFT_CACHE_DIR, else the folder of the system for caches.
 
-    The folder need not exist yet.
+    Windows   %LOCALAPPDATA%\\weft\\Cache
+    macOS     $XDG_CACHE_HOME/weft where that is set, else ~/Library/Caches/weft
+    others    $XDG_CACHE_HOME/weft, else ~/.cache/weft
+
+    These are the rules of `platformdirs`. The folder need not exist yet.
     """
     chosen = os.environ.get("WEFT_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "weft" / "Cache"
     xdg = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says to ignore a relative path.
-    root = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
-    return root / "weft"
+    if os.path.isabs(xdg):  # the XDG specification says to ignore a relative path
+        return Path(xdg) / "weft"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "weft"
 
 
 def backend() -> str:

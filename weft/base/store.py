@@ -12,7 +12,7 @@ Machine code is kept so (`weft.codegen.cache`) and the rewritten code of functio
 (`weft.capture.convert.kept`). Their names are digests of all that they depend on: nothing is ever
 looked up that could be out of date.
 
-WEFT_CACHE_DIR   the folder (default: `weft` in the user's cache folder)
+WEFT_CACHE_DIR   the folder (default: see `weft.base.config.cache_dir`)
 WEFT_CACHE_SIZE  how much to keep, such as "500 MB" (default 1 GiB): what was not used longest goes
 WEFT_CACHE=0     nothing is kept
 """
@@ -69,14 +69,18 @@ class CacheWarning(UserWarning):
 
 def folder() -> Path | None:
     """Where entries are; None where nothing is kept."""
-    asked = os.environ.get
-    said = asked("WEFT_CACHE"), asked("WEFT_CACHE_DIR"), asked("XDG_CACHE_HOME"), asked("HOME")
+    said = tuple(map(os.environ.get, _VARIABLES))
     if said not in _folders:
         _folders[said] = _folder(said[0] or "")
     place = _folders[said]
     return place if place in _trusted or place is None else _if_trusted(place)
 
 
+#: What decides about the folder.
+_VARIABLES = (
+    *("WEFT_CACHE", "WEFT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"),
+    *("LOCALAPPDATA", "USERPROFILE"),
+)
 _folders: dict[tuple[str | None, ...], Path | None] = {}
 #: Folders that others cannot write to, and those that they can.
 _trusted: set[Path] = set()
@@ -143,7 +147,8 @@ _LOADED = time.time()
 
 @functools.cache
 def sources(*folders: str) -> bytes:
-    """Which Weft this is: size and time of each file in folders of the package.
+    """Which Weft this is: size and time of each file in folders of the package, or of the zip file
+    that the package is in.
 
     What depends on them is named by it, so nobody who changes them has to remember to change a
     number.
@@ -161,7 +166,12 @@ def sources(*folders: str) -> bytes:
                     newest = max(newest, found.st_mtime_ns)
                 elif "." not in name and name != "__pycache__" and entry.is_dir():
                     waiting.append(entry.path)
-    if newest > _LOADED * 1e9:
+    archive = None if lines else next((p for p in Path(PACKAGE).parents if p.is_file()), None)
+    if archive is not None:
+        found = archive.stat()
+        lines.append(f"{archive} {found.st_size} {found.st_mtime_ns}")
+        newest = found.st_mtime_ns
+    if newest > _LOADED * 1e9 or not lines:
         lines.append(os.urandom(16).hex())  # not the files that this process runs: shared with none
     return name_of("\n".join(sorted(lines)).encode()).encode()
 
