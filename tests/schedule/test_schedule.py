@@ -13,6 +13,7 @@ import weft
 import weft.nn.functional as F
 from weft.codegen.emitters import emits, layout, special
 from weft.ir.graph import Graph
+from weft.ir.op import OPS
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
 from weft.schedule.decompose import decompose
@@ -67,7 +68,7 @@ def test_views_are_those_of_numpy() -> None:
         array, view = base.reshape(shape), dense(shape)
         for _ in range(3):
             op, attrs, after = _random_view(rng, array)
-            found = viewed(view, op, attrs, after.shape)
+            found = viewed(view, OPS[op], attrs, after.shape)
             if found is None:
                 assert op == "reshape"
                 assert not np.shares_memory(after, base)  # NumPy had to copy, too

@@ -17,14 +17,13 @@ from weft.base.errors import DTypeError, GradientError
 from weft.core.bind import Recorder, bind, computes_again, recording, taped
 from weft.core.grad_mode import enable_grad, mode
 from weft.core.tensor import Tensor, wrap
-from weft.ir.op import Op
+from weft.ir.op import Op, Trait
 from weft.ops.identity import NAMED
 
 __all__ = ["checkpoint", "checkpoint_name"]
 
 #: (op, attributes) -> whether its result is kept although it lies in a checkpoint.
 Policy = Callable[[Op, dict[str, Any]], bool]
-PRODUCTS = frozenset({"matmul", "linear", "conv", "conv_bias", "einsum", "bmm"})
 
 
 def checkpoint(function: Callable[..., Any], *, save: Any = "nothing") -> Callable[..., Any]:
@@ -64,7 +63,7 @@ def _policy(save: Any) -> Policy:
     if save == "nothing":
         return lambda _op, _attrs: False
     if save == "products":
-        return lambda op, _attrs: op.name in PRODUCTS
+        return lambda op, _attrs: Trait.PRODUCT in op.traits
     names = {save} if isinstance(save, str) else set(save) if isinstance(save, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise DTypeError(

@@ -298,7 +298,7 @@ class OpNode(Node):
         return self.plan.op.outputs
 
     def name(self) -> str:
-        return backward_name(self.op.name)
+        return backward_name(self.op)
 
     def forward_name(self) -> str:
         return self.op.name
@@ -476,13 +476,9 @@ class AccumulateGrad(Node):
         return ()
 
 
-_SHORT = {"multiply": "Mul", "subtract": "Sub", "divide": "Div", "negative": "Neg"}
-_SHORT |= {"matmul": "MatMul", "permute_dims": "Permute", "broadcast_to": "Expand", "concat": "Cat"}
-
-
-def backward_name(op: str) -> str:
+def backward_name(op: Op) -> str:
     """multiply -> MulBackward"""
-    short = _SHORT.get(op) or "".join(part.capitalize() for part in op.split("_"))
+    short = op.short or "".join(part.capitalize() for part in op.name.split("_"))
     return f"{short}Backward"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from weft.base.dims import has_dims
 from weft.ir.graph import Node, Value
+from weft.ir.literal import CONSTANT
 from weft.ir.liveness import Storages, memory_plan, nbytes
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
@@ -108,7 +109,7 @@ class Pair:
             0 if storages.of(value) is not value else nbytes(value) for value in made
         ]
         for step in steps:
-            if step.node.op.name == "constant":
+            if step.node.op is CONSTANT:
                 self.size[step.outputs[0]] = 0
         self.forward = steps[: len(forward)]
         self.held = len(held)
@@ -260,7 +261,7 @@ def _leading_to(wanted: Iterable[int], steps: Sequence[Step]) -> list[Step]:
     marked = set(wanted)
     found: list[Step] = []
     for step in reversed(steps):
-        if not marked.isdisjoint(step.outputs) or Trait.EFFECT in step.node.op.traits:
+        if not marked.isdisjoint(step.outputs) or step.node.op.effect:
             found.append(step)
             marked.update(step.inputs)
     return found[::-1]

@@ -18,12 +18,10 @@ from weft.ir.graph import Node, Value
 from weft.ir.liveness import nbytes
 from weft.ir.op import Trait
 
-#: Ops that cost nothing to repeat, besides elementwise ones and views.
-CHEAP = frozenset(
-    {"astype", "where", "broadcast_to", "concat", "full", "constant", "arange", "eye"}
-)
-#: Ops that go over their input a few times: worth it where that saves more than PASS of its bytes.
-PASSES = frozenset({"softmax", "log_softmax", "standardize"})
+#: Ops that cost nothing to repeat: they map elements, or only move them.
+FREE = Trait.ELEMENTWISE | Trait.VIEW | Trait.CREATION | Trait.JOINT
+#: Reductions, and composites without a product, go over their input a few times: worth it where
+#: that saves more than this part of its bytes.
 PASS = 0.3
 
 
@@ -71,11 +69,11 @@ class Split:
 def price(node: Node) -> int | None:
     """What repeating a node costs, in bytes that one would save for it; None: it is not done."""
     op = node.op
-    if not may_repeat(node) or Trait.RANDOM in op.traits:
+    if not may_repeat(node) or op.random:
         return None
-    if op.traits & (Trait.ELEMENTWISE | Trait.VIEW | Trait.CREATION) or op.name in CHEAP:
+    if op.traits & FREE:
         return 0
-    if op.name in PASSES or Trait.REDUCTION in op.traits:
+    if op.traits & (Trait.REDUCTION | Trait.COMPOSITE) and Trait.PRODUCT not in op.traits:
         return int(PASS * sum(map(nbytes, node.inputs)))
     return None
 

@@ -18,7 +18,7 @@ from weft.codegen.text import Function, Module
 from weft.ir.graph import Value
 from weft.schedule.attention.cards import turned_back
 from weft.schedule.groups import Group, Leaf
-from weft.schedule.views import View, dense, viewed
+from weft.schedule.views import View, broadcast_view, dense
 
 __all__ = ["emit_attention", "emit_attention_grad"]
 
@@ -112,7 +112,7 @@ def _spec(group: Group, given: Sequence[Leaf], mask: Sequence[Leaf]) -> Attentio
 
 
 def _operand(view: View, shape: Sequence[int]) -> Operand:
-    whole = viewed(view, "broadcast_to", {}, tuple(shape))
+    whole = broadcast_view(view, tuple(shape))
     assert whole is not None
     *batch, row, column = whole.strides
     return Operand(tuple(batch), row, column, whole.offset)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft.base.shapes import size_of
 from weft.codegen.elementwise import has_emitter
-from weft.codegen.tables import KERNELS, LAYOUTS, MAY_FAIL, PRODUCTS
+from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
-from weft.schedule.groups import IN_REGISTERS, REDUCTIONS, Group
+from weft.schedule.groups import IN_REGISTERS, Group
 from weft.schedule.layouts import Layout
 
 __all__ = ["emits", "layout", "may_fail", "special"]
@@ -21,7 +21,7 @@ def emits(node: Node) -> bool:
         return False
     inputs = [value.type.dtype for value in node.inputs]  # type: ignore[union-attr]
     result = node.outputs[0].type.dtype  # type: ignore[union-attr]
-    if node.op.name in REDUCTIONS:
+    if node.op.reduction:
         if node.op.name in ("all", "any"):
             return has_emitter("logical_not", inputs, inputs[0]) or inputs[0].kind != "complex"
         return has_emitter(_REDUCE_WITH[node.op.name], [result, result], result)
@@ -48,7 +48,7 @@ def layout(node: Node, place: int) -> Layout:
 def may_fail(group: Group) -> bool:
     """Whether the code of a group may end the run with an error."""
     if group.kind == "kernel":
-        return group.nodes[0].op.name in MAY_FAIL
+        return bool(group.nodes[0].op.may_fail)
     return group.kind not in ("loop", "attention_grad", *IN_REGISTERS)
 
 

@@ -20,7 +20,7 @@ from weft.codegen.totals import emit_totals
 from weft.ir.graph import Node, Value
 from weft.schedule.axes import Map
 from weft.schedule.groups import Group, Leaf
-from weft.schedule.views import View, viewed
+from weft.schedule.views import View, broadcast_view
 
 __all__ = ["emit_product", "packs"]
 
@@ -155,7 +155,7 @@ def _rows_together(
     one: View, two: View, batch: list[int], dtype: DType, vector_a: bool, vector_b: bool
 ) -> tuple[Product, Axes]:
     """A stack that only a walks through is more rows of one product, in whatever order they lie."""
-    whole = viewed(one, "broadcast_to", {}, (*batch, *one.shape[-2:]))
+    whole = broadcast_view(one, (*batch, *one.shape[-2:]))
     assert whole is not None
     runs = _runs(whole)
     near = [run for run in runs if run.step == 1] if one.strides[-1] != 1 else []

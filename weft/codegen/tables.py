@@ -8,7 +8,7 @@ from typing import Any
 from weft.codegen import conv, cumulative, indexing, pool, random, sorting
 from weft.schedule.layouts import Layout
 
-__all__ = ["KERNELS", "LAYOUTS", "MAY_FAIL", "PRODUCTS"]
+__all__ = ["KERNELS", "LAYOUTS", "PRODUCTS"]
 
 #: (module, name, node, store) -> kernels: what can be followed by elementwise ops in registers.
 PRODUCTS: dict[str, Callable[..., Any] | None] = {
@@ -33,5 +33,3 @@ LAYOUTS: dict[str, Sequence[Layout]] = {
     # q, k, v, result, gradient, sums, mask
     "attention_grad": (*[Layout.ROWS] * 5, Layout.DENSE, Layout.ROWS),
 }
-#: Those that look at indices, and fail where one is out of range.
-MAY_FAIL = frozenset(indexing.EMITTERS) - {"concat", "full", "arange", "eye"}

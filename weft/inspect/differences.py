@@ -18,9 +18,7 @@ from weft.inspect.explain.style import Style, style_for
 from weft.ir.attribute_text import AttributeText
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Trait
 from weft.ir.text import Printer, value_names
-from weft.schedule.views import ALIASES
 
 __all__ = ["Change", "Diff", "diff"]
 
@@ -146,7 +144,7 @@ class _Keys:
 def is_alias(node: Node) -> bool:
     """Whether the result of a call is its operand."""
     return (
-        node.op.name in ALIASES
+        node.op.alias
         and len(node.inputs) == len(node.outputs) == 1
         and node.inputs[0].type == node.outputs[0].type
     )
@@ -154,7 +152,7 @@ def is_alias(node: Node) -> bool:
 
 def in_order(node: Node, keys: Sequence[int]) -> tuple[int, ...]:
     """The operands, in one order where any will do."""
-    return tuple(sorted(keys) if Trait.COMMUTATIVE in node.op.traits else keys)
+    return tuple(sorted(keys) if node.op.commutative else keys)
 
 
 def call_key(node: Node) -> Hashable:

@@ -11,8 +11,6 @@ from weft.ir.interpret import PreparedGraph, Watch
 
 __all__ = ["Frame", "Frames", "line_of", "loops_text"]
 
-LOOPS = ("while", "scan")
-
 
 @dataclass(slots=True)
 class Frame:
@@ -56,7 +54,7 @@ class Frames(Watch):
             number = outer.begun.get(id(program), 0)
             outer.begun[id(program)] = number + 1
             made.loop, made.iteration = outer.loop, outer.iteration
-            if outer.node.op.name in LOOPS:
+            if outer.node.op.loop:
                 made.loop, made.iteration = outer.node, _iteration(outer.node, number)
         self.frames.append(made)
 

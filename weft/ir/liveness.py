@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.base.dim_algebra import Dim
 from weft.base.source import SourceLocation
-from weft.ir.op import Trait
+from weft.ir.literal import CONSTANT
 from weft.ir.text import value_names
 from weft.ir.types import StackType, TokenType
 
@@ -44,19 +44,6 @@ def _known(size: int | Dim, sizes: Sizes) -> int:
     return size.evaluate({name: sizes.get(name, USUAL_SIZE) for name in size.names})
 
 
-def _scatters(node: Node) -> bool:
-    """Whether the elements of a view no longer lie in order: a reshape of it has to copy them."""
-    name, attrs = node.op.name, node.attrs
-    if name == "permute_dims":
-        return list(attrs["axes"]) != sorted(attrs["axes"])
-    if name == "getitem":
-        index = attrs["index"]
-        parts = index if isinstance(index, tuple) else (index,)
-        first = parts[0] if parts else None
-        return len(parts) > 1 or (isinstance(first, slice) and first.step not in (None, 1))
-    return name == "broadcast_to"
-
-
 class Storages:
     """Where values lie: each in memory of its own, or in that of the value it is a view of."""
 
@@ -69,12 +56,14 @@ class Storages:
 
     def add(self, node: Node) -> bool:
         """Note where the results of a node lie; whether that is memory of others."""
-        if Trait.VIEW not in node.op.traits or len(node.inputs) != 1:
+        if not node.op.view or len(node.inputs) != 1:
             return False
         source, in_order = self._of.get(node.inputs[0], (node.inputs[0], True))
-        if node.op.name == "reshape" and not in_order:
-            return False
-        self._of[node.outputs[0]] = (source, in_order and not _scatters(node))
+        scatters, is_alias = node.op.scatters, node.op.alias
+        if scatters is None and not is_alias and not in_order:
+            return False  # a reshape: it has to copy elements that do not follow each other
+        in_order = in_order and (scatters is None or not scatters(**node.attrs))
+        self._of[node.outputs[0]] = (source, in_order)
         return True
 
 
@@ -133,7 +122,7 @@ def memory_plan(graph: Graph, sizes: Sizes | None = None) -> MemoryPlan:
     free = set(graph.inputs)
     for node in graph.nodes:
         storages.add(node)
-        if node.op.name == "constant":
+        if node.op is CONSTANT:
             free.update(node.outputs)
     lasts = _last_uses(graph.nodes, graph.outputs, storages)
     sizes_of: dict[Value, int] = {}  # what counts, with its bytes

@@ -148,7 +148,7 @@ class _Search:
     def _pairs(self, call: Node, node: Node) -> list[Todo]:
         """The orders in which the inputs of a call can lie on those of a node."""
         straight = list(zip(call.inputs, node.inputs, strict=True))
-        if Trait.COMMUTATIVE in call.op.traits and len(straight) == 2:
+        if call.op.commutative and len(straight) == 2:
             crossed = list(zip(call.inputs, reversed(node.inputs), strict=True))
             # The last one is tried last; where the inputs are one value, both are the same.
             return [straight[::-1], crossed] if node.inputs[0] is not node.inputs[1] else [straight]

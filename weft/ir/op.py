@@ -29,6 +29,9 @@ class Trait(Flag):
     LINEAR = auto()  # linear in each floating input
     JOINT = auto()  # linear in all floating inputs together: each stands at places of its own
     VIEW = auto()  # only renames positions: no arithmetic on elements
+    ALIAS = auto()  # the result has the elements of the first input, in the same places
+    PRODUCT = auto()  # sums of products: of matrices, or a convolution
+    COMPOSITE = auto()  # its evaluation calls other ops, and schedules take it apart into these
     WIDEN = auto()  # narrow floats are computed in float32 and rounded once
     RANDOM = auto()  # never merged with an equal call
     DATA_SHAPE = auto()  # the result's shape depends on values
@@ -36,6 +39,11 @@ class Trait(Flag):
     CREATION = auto()  # no inputs: attributes `dtype` and `device` choose the kernel
     EFFECT = auto()  # does something: takes a token first and gives one first, never dropped
     STACK = auto()  # takes or gives stacks: it is evaluated with (run, *values), not on arrays
+    BRANCH = auto()  # runs one of its nested graphs, once
+    LOOP = auto()  # runs the last of its nested graphs again and again
+    PYTHON = auto()  # calls a Python function that a graph's text does not tell
+    NEEDS_ELEMENTS = auto()  # fails where an axis that it reduces is empty
+    OTHER_DTYPE = auto()  # elementwise, with results of another dtype than its operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,23 @@ TypeRule = Callable[..., Any]  # (*types, **attrs) -> TensorType, or a tuple of 
 #: (xp, g, out, *inputs, **attrs) -> cotangent of one input. `xp` is the namespace of the values:
 #: NumPy for raw arrays, Weft for Tensors and symbolic values.
 DerivativeRule = Callable[..., Any]
+
+#: Traits of ops that give a result for all values of their operands, where the card does not say
+#: otherwise.
+NEVER_FAILS = (
+    Trait.ELEMENTWISE | Trait.REDUCTION | Trait.VIEW | Trait.CREATION | Trait.PRODUCT | Trait.RANDOM
+)
+_ASKED = [
+    (trait.name.lower(), trait.value)
+    for trait in (
+        *(Trait.ELEMENTWISE, Trait.REDUCTION, Trait.COMMUTATIVE, Trait.VIEW, Trait.ALIAS),
+        *(Trait.CREATION, Trait.COMPOSITE, Trait.EFFECT, Trait.BRANCH, Trait.LOOP),
+        *(Trait.RANDOM, Trait.DATA_SHAPE),
+    )
+    if trait.name
+]
+#: Elementwise ops that take no longer than this cost no more than reading their operands.
+MOST_CHEAP_CYCLES = 2.0
 
 OPS: dict[str, Op] = {}
 #: Cards that no program calls: only the schedule makes such nodes. Their text reads back, too.
@@ -78,7 +103,21 @@ class Op:
     batch   the batching rule, (op, size, mapped, inputs, attrs) -> result(s): see
             `weft.ops.batching`; ELEMENTWISE ops need none
     cost    (input types, output types, **attrs) -> Cost; None: one operation per element
+    cycles  of an elementwise op: what one element takes, where an addition takes 1
+    may_fail  whether a call may fail although its types fit, for example on an index out of range;
+            None: as its traits say. What cannot fail may run where it was not asked for.
     listed  False: it stands in `SCHEDULED`, not in `OPS`
+
+    Facts that few cards have:
+
+    swap_rounds  kinds of dtype for which f(x, y) and f(y, x) of a COMMUTATIVE op differ in rounding
+            or in the sign of a zero
+    keeps_one  kinds of dtype for which a REDUCTION of one element is this element, bit by bit
+    scatters  of a VIEW: (**attrs) -> whether its elements do not follow each other in memory. A
+            VIEW without this rule is an ALIAS, or a reshape: it keeps the order of elements.
+    graph_names  what its nested graphs are called
+    says    what an op with an EFFECT does, in words, for `weft.explain`
+    short   the name of its step in a backward, where that is not the op's: "Mul" of MulBackward
 
     An op of control flow has nested graphs: its type rule takes them as `graphs`, and so does its
     evaluation, together with the function that runs a graph: (run, *arrays, graphs, **attrs).
@@ -96,11 +135,31 @@ class Op:
     vjp: tuple[DerivativeRule | None, ...] | None = None
     batch: Callable[..., Any] | None = None
     cost: Callable[..., Cost] | None = None
+    cycles: float = 1.0
+    may_fail: bool | None = None
     listed: bool = True
+    swap_rounds: str = ""
+    keeps_one: str = ""
+    scatters: Callable[..., bool] | None = None
+    graph_names: tuple[str, ...] = ()
+    says: str = ""
+    short: str = ""
     inputs: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)  # the last of `inputs` stands for any number
+    # Traits that are asked for each node of a graph: asking a Flag takes 40 times as long.
     elementwise: bool = field(init=False)
+    reduction: bool = field(init=False)
+    commutative: bool = field(init=False)
+    view: bool = field(init=False)
+    alias: bool = field(init=False)
+    creation: bool = field(init=False)
+    composite: bool = field(init=False)
+    effect: bool = field(init=False)
+    random: bool = field(init=False)
+    branch: bool = field(init=False)
+    loop: bool = field(init=False)
     data_shape: bool = field(init=False)
+    cheap: bool = field(init=False)  # elementwise, and costs no more than reading its operands
     plans: dict[Any, Any] = field(init=False, repr=False)  # see weft.autodiff.save_plan
     attrs: tuple[str, ...] = field(init=False)
     nested: bool = field(init=False)  # has it nested graphs?
@@ -115,8 +174,12 @@ class Op:
         named = [p.name for p in parameters if p.kind == NAMED]
         self.nested = "graphs" in named
         self.attrs = tuple(name for name in named if name != "graphs")
-        self.elementwise = Trait.ELEMENTWISE in self.traits
-        self.data_shape = Trait.DATA_SHAPE in self.traits
+        traits = self.traits.value
+        for name, flag in _ASKED:
+            setattr(self, name, bool(traits & flag))
+        self.cheap = self.elementwise and self.cycles <= MOST_CHEAP_CYCLES
+        if self.may_fail is None:
+            self.may_fail = not self.traits & NEVER_FAILS
         self.plans = {}
         self.kernels = KernelTables(
             self.name,

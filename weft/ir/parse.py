@@ -12,7 +12,7 @@ from weft.base.errors import WeftError
 from weft.base.source import SourceLocation
 from weft.ir.attribute_parse import AttributeParser, unquoted
 from weft.ir.graph import Graph, Node, Stage, Value
-from weft.ir.op import OPS, SCHEDULED, Op, Trait
+from weft.ir.op import OPS, SCHEDULED, Op
 from weft.ir.scan import QUOTED, Scanner
 from weft.ir.types import TensorType, Type
 
@@ -108,7 +108,7 @@ class GraphParser:
             scan.expect("=")
         op = self._op()
         known = None
-        if Trait.CREATION in op.traits and len(results) == 1:
+        if op.creation and len(results) == 1:
             known = results[0][2]
         attrs: dict[str, Any] = {}
         if scan.accept("["):

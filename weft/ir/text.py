@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from weft.base.source import SourceLocation
 from weft.ir.attribute_text import WORD, AttributeText, Table, word
 from weft.ir.literal import Literal
-from weft.ir.op import Trait
 from weft.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ class Printer:
 
 def created_type(node: Node) -> TensorType | None:
     """The type of the result of an op that creates a tensor: it says dtype and device."""
-    if Trait.CREATION in node.op.traits and len(node.outputs) == 1:
+    if node.op.creation and len(node.outputs) == 1:
         type = node.outputs[0].type
         return type if isinstance(type, TensorType) else None
     return None

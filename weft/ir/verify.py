@@ -13,7 +13,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.errors import GraphError, WeftError
 from weft.ir.attribute_text import AttributeText
 from weft.ir.infer import infer_types
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.order import topological_order
 from weft.ir.text import Printer, value_names
 from weft.ir.types import TOKEN, TensorType, Type
@@ -107,7 +107,7 @@ class _Check:
             self.fail(f"the op has no attribute {min(names - known)}", node)
         if bool(node.graphs) != node.op.nested:
             self.fail("nested graphs are missing" if node.op.nested else "no nested graphs", node)
-        if Trait.EFFECT in node.op.traits:
+        if node.op.effect:
             given = node.inputs[0].type if node.inputs else None
             made = node.outputs[0].type if node.outputs else None
             if given != TOKEN or made != TOKEN:

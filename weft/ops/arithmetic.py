@@ -58,6 +58,7 @@ subtract = binary(
     operator="sub",
     vjp=(lambda xp, g, _out, _x1, _x2: g, lambda xp, g, _out, _x1, _x2: -g),
     traits=Trait.LINEAR,
+    short="Sub",
 )
 multiply = binary(
     "multiply",
@@ -71,6 +72,8 @@ multiply = binary(
         lambda xp, g, _out, x1, _x2: g * (x1 if x1.dtype.kind == "f" else conj_of(xp, x1)),
     ),
     traits=Trait.COMMUTATIVE | Trait.LINEAR,
+    short="Mul",
+    swap_rounds="complex floating",
 )
 divide = binary(
     "divide",
@@ -83,6 +86,8 @@ divide = binary(
         lambda xp, g, _out, _x1, x2: g / conj_of(xp, x2),
         lambda xp, g, out, _x1, x2: -g * conj_of(xp, out / x2),
     ),
+    cycles=8.0,
+    short="Div",
 )
 floor_divide = binary(
     "floor_divide",
@@ -92,6 +97,7 @@ floor_divide = binary(
     operator="floordiv",
     evaluate={"float": xp_math.floor_divide, "": "floor_divide"},
     vjp=(no_slope, no_slope),
+    cycles=8.0,
 )
 remainder = binary(
     "remainder",
@@ -103,6 +109,7 @@ remainder = binary(
         lambda xp, g, _out, _x1, _x2: g,
         lambda xp, g, _out, x1, x2: -g * xp.floor_divide(x1, x2),
     ),
+    cycles=8.0,
 )
 
 
@@ -129,6 +136,7 @@ pow = binary(
     operator="pow",
     evaluate={"int": xp_math.integer_power, "float": xp_math.float_power, "": "pow"},
     vjp=(_pow_base, _pow_exponent),
+    cycles=40.0,
 )
 negative = unary(
     "negative",
@@ -139,6 +147,7 @@ negative = unary(
     kinds="numeric",
     vjp=lambda xp, g, _out, _x: -g,
     traits=Trait.LINEAR,
+    short="Neg",
 )
 positive = unary(
     "positive",
@@ -147,7 +156,7 @@ positive = unary(
     "__pos__",
     kinds="numeric",
     vjp=lambda xp, g, _out, _x: g,
-    traits=Trait.LINEAR,
+    traits=Trait.LINEAR | Trait.ALIAS,
 )
 abs = unary(
     "abs",
@@ -189,6 +198,7 @@ sqrt = unary(
     "sqrt",
     kinds="floating",
     vjp=lambda xp, g, out, _x: g / conj_of(xp, 2 * out),
+    cycles=8.0,
 )
 reciprocal = unary(
     "reciprocal",
@@ -196,6 +206,7 @@ reciprocal = unary(
     "reciprocal",
     kinds="floating",
     vjp=lambda xp, g, out, _x: -g * conj_of(xp, out * out),
+    cycles=8.0,
 )
 
 # --- rounding ---------------------------------------------------------------------------------
@@ -302,4 +313,5 @@ nextafter = binary(
     "nextafter",
     kinds="real floating",
     evaluate=_nextafter,
+    cycles=8.0,
 )

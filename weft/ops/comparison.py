@@ -90,6 +90,7 @@ maximum = binary(
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 > x2, x1 == x2),
     ),
     traits=Trait.COMMUTATIVE,
+    swap_rounds="real floating",
 )
 minimum = binary(
     "minimum",
@@ -101,6 +102,7 @@ minimum = binary(
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 < x2, x1 == x2),
     ),
     traits=Trait.COMMUTATIVE,
+    swap_rounds="real floating",
 )
 isfinite = unary(
     "isfinite", "True where x is neither NaN nor infinite.", "isfinite", kinds="all", result="bool"
@@ -170,6 +172,7 @@ bitwise_left_shift = binary(
     "bitwise_left_shift",
     kinds="integral",
     operator="lshift",
+    cycles=3.0,
 )
 bitwise_right_shift = binary(
     "bitwise_right_shift",
@@ -177,4 +180,5 @@ bitwise_right_shift = binary(
     "bitwise_right_shift",
     kinds="integral",
     operator="rshift",
+    cycles=3.0,
 )

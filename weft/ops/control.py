@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base import dtypes
 from weft.base.dims import substitute
 from weft.base.errors import DTypeError, ShapeError
-from weft.ir.op import OPS, Op
+from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import StackType, TensorType, Type, fits
 from weft.ops.parts import GETITEM
 from weft.ops.stacks import STACK_POP
@@ -149,14 +149,17 @@ def _stacked_type(kind: Type, length: int) -> Type:
 
 
 def _if(run: Any, predicate: Any, *operands: Any, graphs: Any) -> Any:
+    """Runs one of two graphs: `then` where the condition holds, else `else`."""
     return run(graphs[0] if bool(predicate) else graphs[1], operands)
 
 
 def _switch(run: Any, index: Any, *operands: Any, graphs: Any) -> Any:
+    """Runs one of several graphs: the one of the given number."""
     return run(graphs[min(max(int(index), 0), len(graphs) - 1)], operands)
 
 
 def _while(run: Any, *operands: Any, graphs: Any, consts: int, counted: bool) -> Any:
+    """Runs its body again and again, as long as its condition holds."""
     condition, body = graphs
     fixed, carried = operands[:consts], list(operands[consts:])
     stacks: list[Any] = [()] * (len(body.outputs) - len(carried))
@@ -176,6 +179,7 @@ def _while(run: Any, *operands: Any, graphs: Any, consts: int, counted: bool) ->
 def _scan(
     run: Any, *operands: Any, graphs: Any, consts: int, carries: int, length: int, reverse: bool
 ) -> Any:
+    """Runs its body once for each element, from the first to the last."""
     (body,) = graphs
     fixed = operands[:consts]
     carried = list(operands[consts : consts + carries])
@@ -221,7 +225,7 @@ def _together(run: Any, value: Any, ys: list[Any], reverse: bool) -> Any:
 
 # --- cards -------------------------------------------------------------------------------------
 
-IF = Op("if", _if_type, _if)
-SWITCH = Op("switch", _switch_type, _switch)
-WHILE = Op("while", _while_type, _while)
-SCAN = Op("scan", _scan_type, _scan)
+IF = Op("if", _if_type, _if, traits=Trait.BRANCH, graph_names=("then", "else"))
+SWITCH = Op("switch", _switch_type, _switch, traits=Trait.BRANCH)
+WHILE = Op("while", _while_type, _while, traits=Trait.LOOP, graph_names=("condition", "body"))
+SCAN = Op("scan", _scan_type, _scan, traits=Trait.LOOP, graph_names=("body",))

@@ -94,7 +94,7 @@ def _cost(inputs: Types, outputs: Types, *, weight: TensorType, positions: Tenso
     return Cost(2 * positions.size * size_of(weight.shape[1:]), moved)
 
 
-_TRAITS = Trait.LINEAR | Trait.WIDEN
+_TRAITS = Trait.LINEAR | Trait.WIDEN | Trait.PRODUCT
 
 _conv = Op(
     "conv",
@@ -113,7 +113,7 @@ _conv_bias = Op(
     evaluate,
     numpy=convolve,
     kinds="numeric",
-    traits=Trait.WIDEN,
+    traits=Trait.WIDEN | Trait.PRODUCT,
     vjp=(
         _in_first("conv_input", g_first=True),
         _in_second("conv_weight", g_first=False),

@@ -46,12 +46,16 @@ def _card(
     kinds: str,
     vjp: tuple[DerivativeRule | None, ...] | None,
     traits: Trait,
+    result: str,
+    **facts: Any,
 ) -> Op:
     in_place = _writer(getattr(np, evaluate, None)) if isinstance(evaluate, str) else None
     traits |= Trait.ELEMENTWISE
     if name != "nextafter":  # the one op that means the narrow float's own grid
         traits |= Trait.WIDEN
-    return Op(name, rule, evaluate, in_place=in_place, kinds=kinds, vjp=vjp, traits=traits)
+    if result != "same":
+        traits |= Trait.OTHER_DTYPE
+    return Op(name, rule, evaluate, in_place=in_place, kinds=kinds, vjp=vjp, traits=traits, **facts)
 
 
 def _at_least(kinds: str) -> str:
@@ -68,8 +72,9 @@ def unary(
     evaluate: Evaluation = "",
     vjp: DerivativeRule | None = None,
     traits: Trait = Trait.NONE,
+    **facts: Any,
 ) -> UnaryFunction:
-    """A card and its public function of one tensor."""
+    """A card and its public function of one tensor; `facts` are fields of the card."""
     op = _card(
         name,
         unary_rule(kinds, result),
@@ -77,6 +82,8 @@ def unary(
         kinds,
         None if vjp is None else (vjp,),
         traits,
+        result,
+        **facts,
     )
     at_least = _at_least(kinds)
 
@@ -99,9 +106,11 @@ def binary(
     evaluate: Evaluation = "",
     vjp: tuple[DerivativeRule, DerivativeRule] | None = None,
     traits: Trait = Trait.NONE,
+    **facts: Any,
 ) -> BinaryFunction:
     """A card and its public function of two operands; with `operator="add"` also x + y."""
-    op = _card(name, binary_rule(kinds, result), evaluate or name, kinds, vjp, traits)
+    rule = binary_rule(kinds, result)
+    op = _card(name, rule, evaluate or name, kinds, vjp, traits, result, **facts)
     at_least = _at_least(kinds)
 
     def function(x1: Operand, x2: Operand, /) -> Tensor:

@@ -17,7 +17,7 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batch_loss import cross_entropy_rule
 from weft.ops.batching import shifted
-from weft.ops.rules import binary_rule, check_kind
+from weft.ops.rules import apply, binary_rule, check_kind
 
 # --- class indices -----------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ def _cross_entropy_values(
 ) -> Any:
     shifted = x - xp.max(x, axis=axis, keepdims=True)
     logp = shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
-    losses = _nll_values(xp, logp, target, axis=axis, ignore_index=ignore_index)
+    losses = apply(nll, logp, target, axis=axis, ignore_index=ignore_index)
     count = xp.sum(xp.astype(target != ignore_index, as_dtype(x.dtype).numpy))
     if reduction != "none":
         losses = xp.sum(losses) / count if reduction == "mean" else xp.sum(losses)
@@ -185,7 +185,7 @@ cross_entropy = Op(
     _cross_entropy_values,
     numpy=_cross_entropy_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN,
+    traits=Trait.WIDEN | Trait.COMPOSITE,
     outputs=3,
     vjp=(_cross_entropy_vjp, None),
     batch=cross_entropy_rule,
@@ -214,4 +214,5 @@ binary_cross_entropy = Op(
         lambda xp, g, _out, x1, x2: g * (x1 - x2) / xp.maximum((1 - x1) * x1, 1e-12),
         lambda xp, g, _out, x1, _x2: g * (_log(xp, 1 - x1) - _log(xp, x1)),
     ),
+    cycles=40.0,
 )

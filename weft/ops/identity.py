@@ -46,7 +46,7 @@ _identity = Op(
     lambda xp, x: x,
     numpy=lambda x: x,
     vjp=(lambda xp, g, _out, _x: g,),
-    traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+    traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
 )
 STOP_GRADIENT = Op(
     "stop_gradient",
@@ -54,7 +54,7 @@ STOP_GRADIENT = Op(
     lambda xp, x: x,
     numpy=lambda x: x,
     vjp=(None,),
-    traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+    traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
 )
 #: The value of one tensor with the gradient of another: what a write under no_grad() leaves in a
 #: tensor that has a history. It is dropped, as stop_gradient is, from graphs that are only run.
@@ -65,6 +65,7 @@ WITH_GRADIENT_OF = Op(
     vjp=(None, lambda xp, g, _out, _value, _source: g),
     batch=leading,
     traits=Trait.ANYWHERE,
+    may_fail=False,
 )
 #: Keeps what is computed again apart from what was computed before: equal calls are merged, but
 #: not behind different fences.
@@ -75,7 +76,7 @@ FENCE = Op(
     numpy=lambda x: x,
     vjp=(lambda xp, g, _out, _x: g,),
     batch=leading,
-    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.RANDOM,
+    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.RANDOM | Trait.ALIAS,
 )
 #: A value with a name, for policies of `weft.checkpoint`.
 NAMED = Op(
@@ -84,7 +85,7 @@ NAMED = Op(
     lambda xp, x, *, name: x,
     vjp=(lambda xp, g, _out, _x, *, name: g,),
     batch=leading,
-    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
 )
 
 
@@ -101,7 +102,8 @@ ASSUME_SHAPE = Op(
     _checked_shape,
     vjp=(lambda xp, g, _out, _x, *, shape: g,),
     batch=sized,
-    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE,
+    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
+    may_fail=True,
 )
 _to_device = Op(
     "to_device",
@@ -109,7 +111,7 @@ _to_device = Op(
     _moved,
     vjp=(_moved_back,),
     batch=leading,
-    traits=Trait.LINEAR | Trait.ANYWHERE,
+    traits=Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
 )
 
 

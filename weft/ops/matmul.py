@@ -116,10 +116,11 @@ _matmul = Op(
     "matmul",
     numpy=_numpy_matmul,
     kinds="numeric",
-    traits=Trait.LINEAR | Trait.WIDEN,
+    traits=Trait.LINEAR | Trait.WIDEN | Trait.PRODUCT,
     vjp=(_vjp_x1, _vjp_x2),
     batch=matmul_rule,
     cost=_matmul_cost,
+    short="MatMul",
 )
 
 

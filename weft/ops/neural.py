@@ -79,7 +79,7 @@ linear = Op(
     lambda xp, x, weight, bias: xp.matmul(x, xp.permute_dims(weight, (1, 0))) + bias,
     numpy=_linear_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN,
+    traits=Trait.WIDEN | Trait.COMPOSITE | Trait.PRODUCT,
     vjp=(
         lambda xp, g, _out, _x, weight, _bias: xp.matmul(g, weight),
         _linear_vjp_weight,
@@ -148,7 +148,7 @@ standardize = Op(
     _standardize_values,
     numpy=_standardize_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN,
+    traits=Trait.WIDEN | Trait.COMPOSITE,
     outputs=3,
     vjp=(_standardize_vjp,),
     batch=shifted("axis"),
@@ -169,4 +169,5 @@ softplus = Op(
     kinds="real floating",
     traits=Trait.ELEMENTWISE | Trait.WIDEN,
     vjp=(lambda xp, g, _out, x: g / (1 + xp.exp(-x)),),
+    cycles=16.0,
 )

@@ -117,6 +117,12 @@ def _unread(xp: Any, g: Any, _out: Any, x_type: Any, *, index: Index) -> Any:
     return apply(SCATTER_ADD, g, shape=x_type.shape, index=index)
 
 
+def _scatters(index: Index) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    first = parts[0] if parts else None
+    return len(parts) > 1 or (isinstance(first, slice) and first.step not in (None, 1))
+
+
 GETITEM = Op(
     "getitem",
     _getitem_type,
@@ -125,6 +131,7 @@ GETITEM = Op(
     vjp=(_unread,),
     batch=getitem_rule,
     traits=Trait.VIEW | Trait.LINEAR,
+    scatters=_scatters,
 )
 GATHER = Op(
     "gather",

@@ -235,6 +235,7 @@ max_pool = Op(
     vjp=(_vjp_max,),
     batch=leading,
     cost=_cost,
+    may_fail=False,
 )
 max_pool_input = Op(
     "max_pool_input",
@@ -246,6 +247,7 @@ max_pool_input = Op(
     vjp=(_vjp_max_input, None, None),
     batch=leading,
     cost=_cost,
+    may_fail=False,
 )
 max_pool_pick = Op(
     "max_pool_pick",
@@ -257,6 +259,7 @@ max_pool_pick = Op(
     vjp=(_vjp_max_pick, None, None),
     batch=leading,
     cost=_cost,
+    may_fail=False,
 )
 max_pool_indices = Op(
     "max_pool_indices",
@@ -268,6 +271,7 @@ max_pool_indices = Op(
     vjp=(None, None),
     batch=leading,
     cost=_cost,
+    may_fail=False,
 )
 sum_pool = Op(
     "sum_pool",
@@ -279,6 +283,7 @@ sum_pool = Op(
     vjp=(_vjp_sum,),
     batch=leading,
     cost=_cost,
+    may_fail=False,
 )
 sum_pool_input = Op(
     "sum_pool_input",
@@ -290,4 +295,5 @@ sum_pool_input = Op(
     vjp=(_vjp_sum_input,),
     batch=leading,
     cost=_cost,
+    may_fail=False,
 )

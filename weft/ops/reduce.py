@@ -57,15 +57,17 @@ _SMALL = 4096
 _AS_ARRAY: dict[str, Any] = {"out": ...} if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else {}
 
 
-def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp: Any = None) -> Op:
-    accumulates = name in ("sum", "prod")
+def _reduction(
+    name: str, ufunc: Any, kinds: str, *, of_one: str, to_bool: bool = False, vjp: Any = None
+) -> Op:
+    accumulates, extremes = name in ("sum", "prod"), name in ("max", "min")
 
     def infer(x: TensorType, *, axis: tuple[int, ...], keepdims: bool) -> TensorType:
         check_kind(x, kinds)
         if accumulates and x.dtype is not accumulator(x.dtype):
             raise DTypeError(f"{x.dtype.name} is summed up in {accumulator(x.dtype).name}")
         shape = reduced_shape(x.shape, axis, keepdims)
-        if name in ("max", "min") and 0 in x.shape and 0 not in shape:
+        if extremes and 0 in x.shape and 0 not in shape:
             raise ShapeError(f"there is no {name} of an empty axis: the shape is {x.shape}")
         return x.like(shape=shape, dtype=dtypes.bool if to_bool else None)
 
@@ -76,11 +78,15 @@ def _reduction(name: str, ufunc: Any, kinds: str, *, to_bool: bool = False, vjp:
         name,
         infer,
         evaluate,
-        numpy=(extreme if name in ("max", "min") else _reducing)(ufunc, **_AS_ARRAY),
+        numpy=(extreme if extremes else _reducing)(ufunc, **_AS_ARRAY),
         kinds=kinds,
         vjp=vjp,
         batch=shifted("axis"),
-        traits=Trait.REDUCTION | Trait.WIDEN | (Trait.LINEAR if name == "sum" else Trait.NONE),
+        traits=Trait.REDUCTION
+        | Trait.WIDEN
+        | (Trait.LINEAR if name == "sum" else Trait.NONE)
+        | (Trait.NEEDS_ELEMENTS if extremes else Trait.NONE),
+        keeps_one=of_one,
     )
 
 
@@ -149,13 +155,14 @@ _sum = _reduction(
     "sum",
     np.add,
     "numeric",
+    of_one="integral",  # 0.0 + -0.0 is 0.0
     vjp=(lambda xp, g, _out, x_type, *, axis, keepdims: _spread(xp, g, x_type.shape, axis),),
 )
-_prod = _reduction("prod", np.multiply, "numeric", vjp=(_prod_vjp,))
-_max = _reduction("max", np.maximum, "real", vjp=(_extreme_vjp,))
-_min = _reduction("min", np.minimum, "real", vjp=(_extreme_vjp,))
-_any = _reduction("any", np.logical_or, "all", to_bool=True)
-_all = _reduction("all", np.logical_and, "all", to_bool=True)
+_prod = _reduction("prod", np.multiply, "numeric", of_one="real numeric", vjp=(_prod_vjp,))
+_max = _reduction("max", np.maximum, "real", of_one="integral", vjp=(_extreme_vjp,))
+_min = _reduction("min", np.minimum, "real", of_one="integral", vjp=(_extreme_vjp,))
+_any = _reduction("any", np.logical_or, "all", of_one="bool", to_bool=True)
+_all = _reduction("all", np.logical_and, "all", of_one="bool", to_bool=True)
 
 
 def _reduce(op: Op, x: Tensor, axis: Axis, keepdims: builtins.bool) -> Tensor:
@@ -259,7 +266,15 @@ def _position(name: str) -> Op:
         found = getattr(xp, name)(x, axis=axis, keepdims=keepdims)
         return xp.astype(found, dtypes.int64.numpy, copy=False)
 
-    return Op(name, infer, evaluate, kinds="real", batch=shifted("axis"), traits=Trait.WIDEN)
+    return Op(
+        name,
+        infer,
+        evaluate,
+        kinds="real",
+        batch=shifted("axis"),
+        traits=Trait.WIDEN | Trait.NEEDS_ELEMENTS,
+        may_fail=False,
+    )
 
 
 _argmax = _position("argmax")
@@ -420,6 +435,7 @@ def _cumulative(name: str, ufunc: Any, vjp: Any) -> Op:
         vjp=(vjp,),
         batch=shifted("axis"),
         traits=Trait.WIDEN | (Trait.LINEAR if name == "cumulative_sum" else Trait.NONE),
+        may_fail=False,
     )
 
 

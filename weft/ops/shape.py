@@ -104,16 +104,19 @@ _reshape = Op(
 _permute_dims = Op(
     "permute_dims", _permute_type, lambda xp, x, *, axes: xp.permute_dims(x, axes),
     vjp=(lambda xp, g, _out, _x, *, axes: xp.permute_dims(g, inverse_order(axes)),),
-    batch=permute_rule, traits=Trait.VIEW | Trait.LINEAR,
+    batch=permute_rule, traits=Trait.VIEW | Trait.LINEAR, short="Permute",
+    scatters=lambda axes: list(axes) != sorted(axes),
 )  # fmt: skip
 _broadcast_to = Op(
     "broadcast_to", _broadcast_type, lambda xp, x, *, shape: xp.broadcast_to(x, shape),
     vjp=(lambda xp, g, _out, x_type, *, shape: sum_to(xp, g, x_type.shape),),
-    batch=broadcast_rule, traits=Trait.VIEW | Trait.LINEAR,
+    batch=broadcast_rule, traits=Trait.VIEW | Trait.LINEAR, short="Expand",
+    scatters=lambda shape: True,
 )  # fmt: skip
 _concat = Op(
     "concat", _concat_type, lambda xp, *arrays, axis: xp.concat(arrays, axis=axis),
     vjp=(_concat_vjp,), batch=concat_rule, traits=Trait.LINEAR | Trait.JOINT,
+    may_fail=False, short="Cat",
 )  # fmt: skip
 
 

@@ -65,6 +65,7 @@ _sort = Op(
     batch=shifted("axis"),
     cost=_sort_cost,
     traits=Trait.WIDEN,
+    may_fail=False,
 )
 _argsort = Op(
     "argsort",
@@ -74,6 +75,7 @@ _argsort = Op(
     batch=shifted("axis"),
     cost=_sort_cost,
     traits=Trait.WIDEN,
+    may_fail=False,
 )
 
 

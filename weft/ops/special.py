@@ -126,6 +126,7 @@ erf = unary(
     kinds="real floating",
     evaluate=_erf,
     vjp=lambda xp, g, _out, x: g * (_SLOPE * xp.exp(-x * x)),
+    cycles=16.0,
 )
 erfc = unary(
     "erfc",
@@ -134,6 +135,7 @@ erfc = unary(
     kinds="real floating",
     evaluate=_erfc,
     vjp=lambda xp, g, _out, x: g * (-_SLOPE * xp.exp(-x * x)),
+    cycles=40.0,
 )
 relu = unary(
     "relu",
@@ -150,6 +152,7 @@ sigmoid = unary(
     kinds="real floating",
     evaluate=lambda xp, x: 1 / (1 + xp.exp(-x)),
     vjp=lambda xp, g, out, _x: g * (out * (1 - out)),
+    cycles=16.0,
 )
 
 # --- the softmax family ------------------------------------------------------------------------
@@ -213,7 +216,7 @@ _softmax = Op(
     _softmax_values,
     numpy=_softmax_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN,
+    traits=Trait.WIDEN | Trait.COMPOSITE,
     vjp=(lambda xp, g, out, _x, *, axis: out * (g - xp.sum(g * out, axis=axis, keepdims=True)),),
     batch=shifted("axis"),
     cost=_passes(5),
@@ -224,7 +227,7 @@ _log_softmax = Op(
     _log_softmax_values,
     numpy=_log_softmax_numpy,
     kinds="real floating",
-    traits=Trait.WIDEN,
+    traits=Trait.WIDEN | Trait.COMPOSITE,
     vjp=(lambda xp, g, out, _x, *, axis: g - xp.exp(out) * xp.sum(g, axis=axis, keepdims=True),),
     batch=shifted("axis"),
     cost=_passes(5),
@@ -260,7 +263,7 @@ _logsumexp = Op(
     _logsumexp_type,
     _logsumexp_values,
     kinds="real floating",
-    traits=Trait.WIDEN,
+    traits=Trait.WIDEN | Trait.COMPOSITE,
     vjp=(_logsumexp_vjp,),
     batch=shifted("axis"),
     cost=_passes(4),

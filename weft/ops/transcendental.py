@@ -44,6 +44,7 @@ exp = unary(
     "exp",
     kinds="floating",
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out),
+    cycles=16.0,
 )
 expm1 = unary(
     "expm1",
@@ -52,6 +53,7 @@ expm1 = unary(
     kinds="floating",
     evaluate={"complex": xp_math.complex_expm1, "": "expm1"},
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out + 1),
+    cycles=16.0,
 )
 log = unary(
     "log",
@@ -59,6 +61,7 @@ log = unary(
     "log",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, x),
+    cycles=16.0,
 )
 log1p = unary(
     "log1p",
@@ -66,6 +69,7 @@ log1p = unary(
     "log1p",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, 1 + x),
+    cycles=16.0,
 )
 log2 = unary(
     "log2",
@@ -73,6 +77,7 @@ log2 = unary(
     "log2",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, math.log(2) * x),
+    cycles=30.0,
 )
 log10 = unary(
     "log10",
@@ -80,6 +85,7 @@ log10 = unary(
     "log10",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, math.log(10) * x),
+    cycles=30.0,
 )
 
 
@@ -101,6 +107,8 @@ logaddexp = binary(
         lambda xp, g, _out, x1, x2: _share(xp, g, x2, x1),
     ),
     traits=Trait.COMMUTATIVE,
+    cycles=40.0,
+    swap_rounds="real floating",
 )
 
 # --- trigonometry -----------------------------------------------------------------------------
@@ -111,6 +119,7 @@ sin = unary(
     "sin",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.cos(x)),
+    cycles=40.0,
 )
 cos = unary(
     "cos",
@@ -118,6 +127,7 @@ cos = unary(
     "cos",
     kinds="floating",
     vjp=lambda xp, g, _out, x: -g * conj_of(xp, xp.sin(x)),
+    cycles=40.0,
 )
 tan = unary(
     "tan",
@@ -125,6 +135,7 @@ tan = unary(
     "tan",
     kinds="floating",
     vjp=lambda xp, g, out, _x: g * conj_of(xp, 1 + out * out),
+    cycles=40.0,
 )
 asin = unary(
     "asin",
@@ -132,6 +143,7 @@ asin = unary(
     "asin",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, xp.sqrt(1 - x * x)),
+    cycles=30.0,
 )
 acos = unary(
     "acos",
@@ -139,6 +151,7 @@ acos = unary(
     "acos",
     kinds="floating",
     vjp=lambda xp, g, _out, x: -g / conj_of(xp, xp.sqrt(1 - x * x)),
+    cycles=30.0,
 )
 atan = unary(
     "atan",
@@ -146,6 +159,7 @@ atan = unary(
     "atan",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, 1 + x * x),
+    cycles=30.0,
 )
 
 
@@ -169,6 +183,7 @@ atan2 = binary(
         lambda xp, g, _out, x1, x2: _turn(xp, g, x2, x1),
         lambda xp, g, _out, x1, x2: _turn(xp, -g, x1, x2),
     ),
+    cycles=40.0,
 )
 sinh = unary(
     "sinh",
@@ -176,6 +191,7 @@ sinh = unary(
     "sinh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.cosh(x)),
+    cycles=30.0,
 )
 cosh = unary(
     "cosh",
@@ -183,6 +199,7 @@ cosh = unary(
     "cosh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.sinh(x)),
+    cycles=30.0,
 )
 
 
@@ -204,6 +221,7 @@ tanh = unary(
     kinds="floating",
     evaluate={"complex": xp_math.complex_tanh, "": "tanh"},
     vjp=_tanh_slope,
+    cycles=16.0,
 )
 asinh = unary(
     "asinh",
@@ -211,6 +229,7 @@ asinh = unary(
     "asinh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, xp.sqrt(x * x + 1)),
+    cycles=40.0,
 )
 acosh = unary(
     "acosh",
@@ -218,6 +237,7 @@ acosh = unary(
     "acosh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, xp.sqrt(x - 1) * xp.sqrt(x + 1)),
+    cycles=40.0,
 )
 atanh = unary(
     "atanh",
@@ -225,6 +245,7 @@ atanh = unary(
     "atanh",
     kinds="floating",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, 1 - x * x),
+    cycles=40.0,
 )
 hypot = binary(
     "hypot",
@@ -236,4 +257,6 @@ hypot = binary(
         lambda xp, g, out, _x1, x2: g * _over(xp, x2, out),
     ),
     traits=Trait.COMMUTATIVE,
+    cycles=40.0,
+    swap_rounds="real floating",
 )

@@ -19,7 +19,7 @@ from weft.base.errors import ShapeError, WeftError
 from weft.core.bind import bind, update
 from weft.core.operands import assign
 from weft.core.tensor import Tensor, type_of
-from weft.ir.op import Op
+from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batching import Attrs, Inputs, Mapped, Same, everywhere, looped
 from weft.ops.rules import check_kind, check_same
@@ -79,6 +79,7 @@ def rule(
         numpy=partial(_widened, evaluate),
         in_place=in_place,
         kinds=kinds,
+        traits=Trait.COMPOSITE,
         outputs=outputs,
         batch=_batch_rule,
     )

@@ -8,6 +8,7 @@ infinities), `x == x` of floats (NaN), `x * 1` of complex numbers (infinities), 
 from __future__ import annotations
 
 from weft.ir.graph import Graph, Node, Value
+from weft.ops.cards import CEIL, FLOOR, ROUND, TRUNC
 from weft.passes.contract import Notes, Pass
 from weft.passes.patterns import Rule, Table
 from weft.passes.sweep import Sweep
@@ -68,12 +69,13 @@ _SIGNS = [
     Rule("imag(x)", "0", "real numeric"),
 ]
 
+_ROUNDED = [op.name for op in (FLOOR, CEIL, TRUNC, ROUND)]
 _ROUNDING = [
-    *(Rule(f"{outer}(x)", "x", "integral") for outer in ("floor", "ceil", "trunc", "round")),
+    *(Rule(f"{outer}(x)", "x", "integral") for outer in _ROUNDED),
     *(
         Rule(f"{outer}({inner}(x))", f"{inner}(x)", "real floating", "already whole, or NaN")
-        for outer in ("floor", "ceil", "trunc", "round")
-        for inner in ("floor", "ceil", "trunc", "round")
+        for outer in _ROUNDED
+        for inner in _ROUNDED
     ),
 ]
 
@@ -90,6 +92,10 @@ _BITS = [
     Rule("bitwise_xor(x, ALL)", "bitwise_invert(x)", "integral"),
     Rule("bitwise_xor(x, x)", "0", "integral"),
     Rule("bitwise_invert(bitwise_invert(x))", "x", "integral"),
+    Rule("bitwise_and(x, y)", "logical_and(x, y)", "bool"),
+    Rule("bitwise_or(x, y)", "logical_or(x, y)", "bool"),
+    Rule("bitwise_xor(x, y)", "logical_xor(x, y)", "bool"),
+    Rule("bitwise_invert(x)", "logical_not(x)", "bool"),
 ]
 
 _LOGIC = [

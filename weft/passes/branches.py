@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.op import OPS
 from weft.ir.types import TOKEN, TensorType
-from weft.ops.control import IF, SWITCH
+from weft.ops.cards import FULL, WHERE
+from weft.ops.control import IF
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import number_of
 from weft.passes.nesting import counted, inline, narrowed, replaced_node, used_values
-
-BRANCHES = (IF, SWITCH)
 
 
 class ConstantBranches(Pass):
@@ -19,7 +17,7 @@ class ConstantBranches(Pass):
     name = "constant_branches"
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        chosen = {node: _chosen(node) for node in graph.nodes if node.op in BRANCHES}
+        chosen = {node: _chosen(node) for node in graph.nodes if node.op.branch}
         if all(branch is None for branch in chosen.values()):
             return graph
         builder = Builder(graph)
@@ -64,7 +62,7 @@ class SelectBranches(Pass):
             condition, *operands = builder.inputs_of(node)
             sides = [inline(builder, branch, operands) for branch in node.graphs]
             results = [
-                builder.add(OPS["where"], condition, one, two, like=node)
+                builder.add(WHERE, condition, one, two, like=node)
                 for one, two in zip(*sides, strict=True)
             ]
             builder.forward(node.outputs, results)
@@ -76,7 +74,7 @@ def _is_mask(node: Node) -> bool:
     """Whether each result is an operand on one side, and a constant on the other."""
     if not all(isinstance(value.type, TensorType) for value in node.outputs):
         return False
-    if any(inner.op.name != "full" for branch in node.graphs for inner in branch.nodes):
+    if any(inner.op is not FULL for branch in node.graphs for inner in branch.nodes):
         return False
     sides = zip(*[branch.outputs for branch in node.graphs], strict=True)
     return all((one.node is None) != (two.node is None) for one, two in sides)
@@ -88,7 +86,7 @@ class TrimBranches(Pass):
     name = "trim_branches"
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        nodes = [node for node in graph.nodes if node.op in BRANCHES]
+        nodes = [node for node in graph.nodes if node.op.branch]
         if not nodes:
             return graph
         used = used_values(graph)

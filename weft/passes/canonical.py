@@ -6,12 +6,22 @@ from collections.abc import Callable
 
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
+from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.cards import (
+    BROADCAST_TO,
+    FULL,
+    GREATER,
+    GREATER_EQUAL,
+    LESS,
+    LESS_EQUAL,
+    MULTIPLY,
+    SQUARE,
+)
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import (
     commutes_exactly,
     dense,
-    is_commutative,
     is_constant,
     is_plain,
     number_of,
@@ -24,18 +34,10 @@ Ranks = dict[Value, int]
 
 #: A comparison with its sides exchanged.
 MIRRORED = {
-    "less": "greater",
-    "greater": "less",
-    "less_equal": "greater_equal",
-    "greater_equal": "less_equal",
-}
-
-#: Of bools the bitwise ops are the logical ones.
-LOGICAL = {
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
-    "bitwise_invert": "logical_not",
+    LESS: GREATER,
+    GREATER: LESS,
+    LESS_EQUAL: GREATER_EQUAL,
+    GREATER_EQUAL: LESS_EQUAL,
 }
 
 
@@ -49,12 +51,12 @@ class Canonical(Pass):
         ordered: set[Node] = set()
 
         def rule(node: Node, sweep: Sweep) -> Value | None:
-            form = _FORMS.get(node.op.name)
+            form = _FORMS.get(node.op)
             found = None
             if form is not None:
                 type = dense(node)
                 found = None if type is None else form(node, type, sweep)
-            if found is None and is_commutative(node.op) and node not in ordered:
+            if found is None and node.op.commutative and node not in ordered:
                 found = _in_order(node, sweep, ranks)
                 if found is not None and found.node is not None:
                     ordered.add(found.node)
@@ -88,19 +90,15 @@ def _comparison(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     if is_constant(left) != is_constant(right):
         swap = is_constant(left)
     else:
-        swap = node.op.name.startswith("greater")
-    return sweep.add(MIRRORED[node.op.name], right, left) if swap else None
-
-
-def _bitwise(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    return sweep.add(LOGICAL[node.op.name], *node.inputs) if of_kind(type.dtype, "bool") else None
+        swap = node.op in (GREATER, GREATER_EQUAL)
+    return sweep.add(MIRRORED[node.op], right, left) if swap else None
 
 
 def _product(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     """x * x is square(x), bit by bit for real numbers."""
     left, right = node.inputs
     if left is right and of_kind(type.dtype, "real numeric"):
-        return sweep.add("square", left)
+        return sweep.add(SQUARE, left)
     return None
 
 
@@ -124,11 +122,10 @@ def _broadcast(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     return None if number is None or not is_plain(number) else sweep.uniform(number, type)
 
 
-_FORMS: dict[str, Callable[[Node, TensorType, Sweep], Value | None]] = {
+_FORMS: dict[Op, Callable[[Node, TensorType, Sweep], Value | None]] = {
     **dict.fromkeys(MIRRORED, _comparison),
-    **dict.fromkeys(LOGICAL, _bitwise),
-    "multiply": _product,
-    CONSTANT.name: _constant,
-    "full": _full,
-    "broadcast_to": _broadcast,
+    MULTIPLY: _product,
+    CONSTANT: _constant,
+    FULL: _full,
+    BROADCAST_TO: _broadcast,
 }

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from weft.base.dtypes import DType, real_dtype
 from weft.ir.graph import Graph, Node, Value
+from weft.ops.cards import ASTYPE
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import STANDARD, dense, made_by
 from weft.passes.sweep import Sweep
@@ -27,7 +28,7 @@ class Casts(Pass):
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
         def rule(node: Node, sweep: Sweep) -> Value | None:
-            if node.op.name != "astype" or dense(node) is None:
+            if node.op is not ASTYPE or dense(node) is None:
                 return None
             found = _shorter(node, sweep)
             if found is not None:
@@ -42,14 +43,14 @@ def _shorter(node: Node, sweep: Sweep) -> Value | None:
     value = node.inputs[0]
     if value.tensor_type.dtype is target:
         return value
-    inner = made_by(value, "astype")
+    inner = made_by(value, ASTYPE)
     if inner is None:
         return None
     first = inner.inputs[0]
     source = first.tensor_type.dtype
     if not can_skip(source, value.tensor_type.dtype, target):
         return None
-    return first if source is target else sweep.add("astype", first, dtype=target)
+    return first if source is target else sweep.add(ASTYPE, first, dtype=target)
 
 
 @lru_cache(maxsize=10_000)

@@ -9,7 +9,7 @@ from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.passes.contract import Notes, Pass
-from weft.passes.facts import commutes_exactly, is_bound, is_commutative
+from weft.passes.facts import commutes_exactly, is_bound
 
 _unmergeable: dict[Op, bool] = {}
 
@@ -57,7 +57,7 @@ def _stays(op: Op) -> bool:
 
 def _ordered(op: Op, inputs: tuple[Value, ...]) -> Hashable:
     """The inputs; as a set where their order means nothing."""
-    if len(inputs) != 2 or not is_commutative(op) or inputs[0] is inputs[1]:
+    if len(inputs) != 2 or not op.commutative or inputs[0] is inputs[1]:
         return inputs
     type = inputs[0].type
     if isinstance(type, TensorType) and commutes_exactly(op, type.dtype):

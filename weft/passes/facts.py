@@ -7,7 +7,7 @@ with fused multiply-adds is not quite the product of the same numbers the other 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from weft.base.dims import has_dims
 from weft.base.dtypes import DTYPES, KINDS, DType, int_info
 from weft.ir.graph import Node, Value
 from weft.ir.literal import CONSTANT
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.types import DENSE, TensorType
+from weft.ops.cards import FULL
 
 Array = np.ndarray[Any, Any]
 
@@ -31,80 +32,27 @@ def of_kind(dtype: DType, kinds: str) -> bool:
 
 # --- ops -----------------------------------------------------------------------------------------
 
-#: Ops that are commutative up to rounding, or up to the sign of a zero: (op, kind of dtype).
-NOT_QUITE_COMMUTATIVE = frozenset(
-    {
-        ("multiply", "complex"),  # with fused multiply-adds the imaginary part rounds differently
-        ("maximum", "float"),  # of 0.0 and -0.0 either is the larger
-        ("minimum", "float"),
-        ("hypot", "float"),  # as the C library has it
-        ("logaddexp", "float"),
-    }
-)
-
-#: Elementwise ops whose kernel looks at the shapes of its operands: x ** 2 with a 0-d 2 is a
-#: product, with an array of twos it is not.
-SHAPE_MATTERS = frozenset({("pow", "float"), ("pow", "complex")})
-
-#: What a node must not be, to be left out or to be done at another time.
-BOUND = Trait.EFFECT | Trait.RANDOM
-
-
-class _Traits(NamedTuple):
-    """Kept per op, as asking a Flag takes longer than a look-up."""
-
-    commutative: bool
-    effect: bool
-    bound: bool
-    creation: bool
-
-
-_known: dict[Op, _Traits] = {}
-
-
-def _traits(op: Op) -> _Traits:
-    found = _known.get(op)
-    if found is None:
-        traits = op.traits
-        bound = bool(traits & BOUND) or op.nested
-        found = _known[op] = _Traits(
-            Trait.COMMUTATIVE in traits,
-            Trait.EFFECT in traits,
-            bound,
-            Trait.CREATION in traits and not bound,
-        )
-    return found
-
 
 def has_effect(node: Node) -> bool:
     """Whether a node does something beside giving results, itself or in its nested graphs."""
-    if _traits(node.op).effect:
+    if node.op.effect:
         return True
     return bool(node.graphs) and any(
-        _traits(inner.op).effect
+        inner.op.effect
         for nested in node.graphs
         for graph in nested.walk()
         for inner in graph.nodes
     )
 
 
-def is_commutative(op: Op) -> bool:
-    return _traits(op).commutative
-
-
 def commutes_exactly(op: Op, dtype: DType) -> bool:
     """Whether f(x, y) = f(y, x), bit by bit."""
-    return _traits(op).commutative and (op.name, dtype.kind) not in NOT_QUITE_COMMUTATIVE
+    return op.commutative and not (op.swap_rounds and dtype.kind in KINDS[op.swap_rounds])
 
 
 def is_bound(op: Op) -> bool:
     """Whether an op is random, has an effect or has nested graphs: rules leave it alone."""
-    return _traits(op).bound
-
-
-def is_creation(op: Op) -> bool:
-    """Whether an op makes a tensor of its attributes alone."""
-    return _traits(op).creation
+    return op.nested or op.effect or op.random
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -123,15 +71,15 @@ def is_static(type: TensorType) -> bool:
     return not has_dims(type.shape)
 
 
-def made_by(value: Value, op: str) -> Node | None:
+def made_by(value: Value, op: Op) -> Node | None:
     """The node that made a value, if it is a call of this op."""
     node = value.node
-    return node if node is not None and node.op.name == op else None
+    return node if node is not None and node.op is op else None
 
 
 def is_constant(value: Value) -> bool:
     """Whether a value is written in the graph: `constant`, or `full`."""
-    return value.node is not None and value.node.op.name in ("constant", "full")
+    return value.node is not None and value.node.op in (CONSTANT, FULL)
 
 
 def number_of(value: Value) -> Array | None:
@@ -145,7 +93,7 @@ def number_of(value: Value) -> Array | None:
     if node.op is CONSTANT:
         array = node.attrs["value"].array
         return array.reshape(()) if array.size == 1 else None
-    if node.op.name == "full":
+    if node.op is FULL:
         return np.asarray(node.attrs["value"]).astype(node.attrs["dtype"].numpy)
     return None
 

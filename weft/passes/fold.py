@@ -14,17 +14,15 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
 from weft.ir.op import Op
 from weft.ir.types import DENSE, TensorType
+from weft.ops.cards import BROADCAST_TO, DIM_SIZE
 from weft.passes.contract import Notes, Pass
-from weft.passes.facts import Array, is_bound, is_creation, is_static
+from weft.passes.facts import Array, is_bound, is_static
 from weft.passes.sweep import Sweep
 
 #: A constant with more elements is only made of constants with at least as many.
 MOST_ELEMENTS = 4096
 #: The most elements of a `full`, `arange` or `eye` that are written out to compute with.
 MOST_MADE = 65536
-
-#: Left alone: a broadcast is smaller before than after; the others say something beside a value.
-LEFT = frozenset({"broadcast_to", "stop_gradient", "identity", "to_device"})
 
 Arrays = dict[Value, Array]
 
@@ -38,7 +36,7 @@ class Fold(Pass):
         arrays: Arrays = {}
 
         def rule(node: Node, sweep: Sweep) -> Sequence[Value] | None:
-            if node.op.name == "dim_size" and not isinstance(node.attrs["size"], Dim):
+            if node.op is DIM_SIZE and not isinstance(node.attrs["size"], Dim):
                 notes.add("sizes that are known now")
                 return [sweep.constant(_created(node.op, node.attrs), node.out.tensor_type)]
             if not _is_candidate(node):
@@ -59,10 +57,12 @@ def _is_candidate(node: Node) -> bool:
     if not inputs:
         return False
     for value in inputs:
-        if value.node is None or not is_creation(value.node.op):
+        if value.node is None or not value.node.op.creation:
             return False
     op = node.op
-    if is_bound(op) or op.name in LEFT or op.data_shape:
+    if is_bound(op) or op.data_shape or op.alias:
+        return False  # an alias says something beside a value
+    if op is BROADCAST_TO:  # smaller before than after
         return False
     total = 0
     for value in inputs:

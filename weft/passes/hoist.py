@@ -8,8 +8,6 @@ from weft.ir.literal import CONSTANT
 from weft.ir.sizes import local_sizes, sizes_named
 from weft.ops.control import SCAN
 from weft.passes.contract import Notes, Pass
-from weft.passes.facts import is_creation
-from weft.passes.loops import LOOPS
 
 
 class Hoist(Pass):
@@ -18,11 +16,11 @@ class Hoist(Pass):
     name = "hoist"
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        if not any(node.op in LOOPS and _has_work(node) for node in graph.nodes):
+        if not any(node.op.loop and _has_work(node) for node in graph.nodes):
             return graph
         builder = Builder(graph)
         for node in graph.nodes:
-            if node.op in LOOPS and _has_work(node):
+            if node.op.loop and _has_work(node):
                 _hoist(node, builder, notes)
             else:
                 builder.copy(node)
@@ -52,7 +50,7 @@ def _has_work(node: Node) -> bool:
 
 def _is_work(node: Node) -> bool:
     """A constant costs nothing where it is, and moving it alone would gain nothing."""
-    return bool(node.inputs) or (is_creation(node.op) and node.op is not CONSTANT)
+    return bool(node.inputs) or (node.op.creation and node.op is not CONSTANT)
 
 
 def _hoist(node: Node, builder: Builder, notes: Notes) -> None:

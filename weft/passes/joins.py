@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.literal import CONSTANT, constant_attrs
-from weft.ir.op import OPS
+from weft.ops.cards import ADD, CONCAT, FULL, RESHAPE, SCATTER_ADD
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import of_kind
 from weft.passes.slices import WHOLE, index_parts
@@ -68,7 +68,7 @@ def _sums(graph: Graph) -> dict[Node, list[Pad]]:
         return value in pads or alone
 
     for node in graph.nodes:
-        if node.op.name == "add" and all(fits(value) for value in node.inputs):
+        if node.op is ADD and all(fits(value) for value in node.inputs):
             sums[node.outputs[0]] = node
             inner.update(value for value in node.inputs if value in sums)
     found: dict[Node, list[Pad]] = {}
@@ -82,7 +82,7 @@ def _sums(graph: Graph) -> dict[Node, list[Pad]]:
 
 def _pad(node: Node) -> Pad | None:
     """What a scatter_add by a slice (or a number) along one axis writes."""
-    if node.op.name != "scatter_add" or len(node.inputs) != 1:
+    if node.op is not SCATTER_ADD or len(node.inputs) != 1:
         return None
     kind = node.outputs[0].tensor_type
     if not of_kind(kind.dtype, "numeric"):
@@ -128,9 +128,7 @@ def _joined(builder: Builder, node: Node, pads: list[Pad]) -> Value:
             shape = (*kind.shape[:axis], stop - end, *kind.shape[axis + 1 :])
             zero = kind.dtype.numpy.type(0).item()
             parts.append(
-                builder.add(
-                    OPS["full"], shape=shape, value=zero, dtype=kind.dtype, device=kind.device
-                )
+                builder.add(FULL, shape=shape, value=zero, dtype=kind.dtype, device=kind.device)
             )
 
     for pad in pads:
@@ -138,13 +136,13 @@ def _joined(builder: Builder, node: Node, pads: list[Pad]) -> Value:
         shape = (*kind.shape[:axis], pad.stop - pad.start, *kind.shape[axis + 1 :])
         part = builder[pad.node.inputs[0]]
         if part.tensor_type.shape != shape:
-            part = builder.add(OPS["reshape"], part, shape=shape, like=pad.node)
+            part = builder.add(RESHAPE, part, shape=shape, like=pad.node)
         parts.append(part)
         end = pad.stop
     fill(int(kind.shape[axis]))
-    whole = builder.add(OPS["concat"], *parts, axis=axis, like=node)
+    whole = builder.add(CONCAT, *parts, axis=axis, like=node)
     if of_kind(kind.dtype, "integral"):
         return whole
     zeros = np.zeros((), kind.dtype.numpy)
     zero = builder.add(CONSTANT, **constant_attrs(zeros, kind.device))
-    return builder.add(OPS["add"], whole, zero, like=node)
+    return builder.add(ADD, whole, zero, like=node)

@@ -11,8 +11,6 @@ from weft.ops.control import SCAN, WHILE
 from weft.passes.contract import Notes, Pass
 from weft.passes.nesting import Reach, counted, narrowed, replaced_node, used_values
 
-LOOPS = (WHILE, SCAN)
-
 
 @dataclass(slots=True)
 class Loop:
@@ -55,7 +53,7 @@ class TrimLoops(Pass):
     name = "trim_loops"
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        loops = [loop_of(node) for node in graph.nodes if node.op in LOOPS]
+        loops = [loop_of(node) for node in graph.nodes if node.op.loop]
         if not loops:
             return graph
         used = used_values(graph)

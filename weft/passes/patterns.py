@@ -20,12 +20,11 @@ from functools import lru_cache
 from weft.base import dtypes
 from weft.base.dtypes import DType
 from weft.ir.graph import Node, Value
-from weft.ir.op import OPS
+from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import TensorType
 from weft.passes.facts import (
     bits,
     dense,
-    is_commutative,
     is_constant,
     number_of,
     of_kind,
@@ -46,7 +45,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    op: str
+    op: Op
     parts: tuple[Pattern, ...]
 
 
@@ -74,7 +73,7 @@ def read(text: str) -> Pattern:
 
 def _read(node: ast.expr) -> Pattern:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return Call(node.func.id, tuple(map(_read, node.args)))
+        return Call(OPS[node.func.id], tuple(map(_read, node.args)))
     text = ast.unparse(node)
     is_letter = text in ("x", "y", "z", "c", "k1", "k2")
     return Letter(text) if is_letter else Number(text)
@@ -119,10 +118,10 @@ _MAY_BE = {"k1": is_constant, "k2": is_constant, "c": _is_bool}
 
 def matches_node(pattern: Call, node: Node, bound: Bindings) -> Iterator[Bindings]:
     inputs = node.inputs
-    if node.op.name != pattern.op or len(inputs) != len(pattern.parts):
+    if node.op is not pattern.op or len(inputs) != len(pattern.parts):
         return
     yield from _in_order(pattern.parts, inputs, bound)
-    if len(inputs) == 2 and is_commutative(node.op):
+    if len(inputs) == 2 and node.op.commutative:
         yield from _in_order(pattern.parts, inputs[::-1], bound)
 
 
@@ -158,7 +157,7 @@ class Table:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self._of: dict[str, _OfOp] = {}
+        self._of: dict[Op, _OfOp] = {}
         for rule in rules:
             before = read(rule.before)
             assert isinstance(before, Call)
@@ -167,7 +166,7 @@ class Table:
 
     def find(self, node: Node, sweep: Sweep) -> tuple[Rule, Value] | None:
         """The first rule that fits a node, and what it makes of it."""
-        of_op = self._of.get(node.op.name)
+        of_op = self._of.get(node.op)
         if of_op is None:
             return None
         entries = of_op.candidates(node)
@@ -189,17 +188,10 @@ class Table:
         return None
 
 
-#: Ops whose result may have another dtype than their operands.
-_OTHER_DTYPE = frozenset(
-    {"abs", "real", "imag", "isnan", "isinf", "isfinite", "logical_not", "equal", "not_equal"}
-    | {"less", "less_equal", "greater", "greater_equal"}
-)
-
-
 def _changes_dtype(pattern: Call) -> bool:
     """Whether the dtype of x may be another than that of the operands of the call."""
     inner = [part for part in pattern.parts if isinstance(part, Call)]
-    return any(part.op in _OTHER_DTYPE or _changes_dtype(part) for part in inner)
+    return any(Trait.OTHER_DTYPE in part.op.traits or _changes_dtype(part) for part in inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +209,7 @@ class _OfOp:
         self.always: list[Entry] = []
         self.number: list[tuple[str, Entry]] = []  # an input is this number
         self.twice: list[Entry] = []  # two inputs are the same value
-        self.inner: dict[str, list[Entry]] = {}  # an input is made by this op
+        self.inner: dict[Op, list[Entry]] = {}  # an input is made by this op
         self._by_bits: dict[DType, dict[bytes, list[Entry]]] = {}  # of `number`
 
     def put(self, entry: Entry) -> None:
@@ -243,10 +235,9 @@ class _OfOp:
             made = value.node
             if made is None:
                 continue
-            name = made.op.name
-            if self.number and name in ("constant", "full"):
+            if self.number and is_constant(value):
                 found = found + self._with_number(value)
-            more = self.inner.get(name)
+            more = self.inner.get(made.op)
             if more is not None:
                 found = found + more
         return found
@@ -282,4 +273,4 @@ def _build(pattern: Pattern, bound: Bindings, sweep: Sweep) -> Value:
     if isinstance(pattern, Letter):
         return bound[pattern.name]
     assert isinstance(pattern, Call), "a number within a result has no type of its own"
-    return sweep.add(OPS[pattern.op], *[_build(part, bound, sweep) for part in pattern.parts])
+    return sweep.add(pattern.op, *[_build(part, bound, sweep) for part in pattern.parts])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from weft.ir.graph import Builder, Graph, Node
 from weft.ir.literal import CONSTANT
-from weft.passes.branches import BRANCHES
 from weft.passes.contract import Notes, Pass
-from weft.passes.loops import LOOPS
 from weft.passes.nesting import replaced_node, used_values
 
 #: Larger ones stay outside: there is one of them, however many graphs use it.
@@ -28,7 +26,7 @@ class PushConstants(Pass):
                 builder.copy(node)
                 continue
             places = todo[node]
-            first = node.op in BRANCHES  # the predicate is no input of the branches
+            first = node.op.branch  # the predicate is no input of the branches
             graphs = [
                 _with_constants(inner, {i - first: node.inputs[i].node for i in places})
                 for inner in node.graphs
@@ -41,13 +39,13 @@ class PushConstants(Pass):
 
 def _constants(node: Node) -> list[int]:
     """The operands that are small constants, and that a nested graph uses."""
-    if node.op in BRANCHES:
+    if node.op.branch:
         places = range(1, len(node.inputs))
-    elif node.op in LOOPS:
+    elif node.op.loop:
         places = range(node.attrs["consts"])
     else:
         return []
-    shift = node.op in BRANCHES
+    shift = node.op.branch
     used = [used_values(graph) for graph in node.graphs]
     found = []
     for i in places:

@@ -12,8 +12,9 @@ from weft.base.errors import WeftError
 from weft.base.shapes import Shape
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import TensorType
+from weft.ops.cards import BROADCAST_TO, FULL, PERMUTE_DIMS, POW, RESHAPE
 from weft.passes.contract import Notes, Pass
-from weft.passes.facts import SHAPE_MATTERS, dense, is_bound, made_by, number_of
+from weft.passes.facts import dense, is_bound, made_by, number_of, of_kind
 from weft.passes.sweep import Sweep
 
 
@@ -24,13 +25,12 @@ class SinkBroadcasts(Pass):
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
         def rule(node: Node, sweep: Sweep) -> Value | None:
-            name = node.op.name
             try:
                 if node.op.elementwise:
                     found = _elementwise(node, sweep)
-                elif name == "reshape":
+                elif node.op is RESHAPE:
                     found = _reshape(node, sweep)
-                elif name == "permute_dims":
+                elif node.op is PERMUTE_DIMS:
                     found = _permute(node, sweep)
                 else:
                     return None
@@ -46,14 +46,14 @@ class SinkBroadcasts(Pass):
 def _elementwise(node: Node, sweep: Sweep) -> Value | None:
     for value in node.inputs:
         made = value.node
-        if made is not None and made.op.name in ("broadcast_to", "full"):
+        if made is not None and made.op in (BROADCAST_TO, FULL):
             break
     else:
         return None
     type = dense(node)
     if type is None or is_bound(node.op) or _kernel_sees_shapes(node):
         return None
-    if node.op.name in ("identity", "stop_gradient") or 0 in type.shape:
+    if node.op.alias or 0 in type.shape:
         return None  # nothing to be saved
     inputs = [_before_broadcast(value, sweep) for value in node.inputs]
     if inputs == list(node.inputs):
@@ -65,16 +65,16 @@ def _elementwise(node: Node, sweep: Sweep) -> Value | None:
 
 
 def _kernel_sees_shapes(node: Node) -> bool:
-    kind = node.inputs[-1].tensor_type.dtype.kind
-    return (node.op.name, kind) in SHAPE_MATTERS
+    """x ** 2 with a 0-d 2 is a product; with an array of twos it is not."""
+    return node.op is POW and of_kind(node.inputs[-1].tensor_type.dtype, "floating")
 
 
 def _before_broadcast(value: Value, sweep: Sweep) -> Value:
     """What was broadcast; of `full`, its number without axes."""
-    made = made_by(value, "broadcast_to")
+    made = made_by(value, BROADCAST_TO)
     if made is not None:
         return made.inputs[0]
-    made = made_by(value, "full")
+    made = made_by(value, FULL)
     number = None if made is None else number_of(value)
     if number is None or not value.tensor_type.shape:
         return value
@@ -82,7 +82,7 @@ def _before_broadcast(value: Value, sweep: Sweep) -> Value:
 
 
 def _reshape(node: Node, sweep: Sweep) -> Value | None:
-    inner = made_by(node.inputs[0], "broadcast_to")
+    inner = made_by(node.inputs[0], BROADCAST_TO)
     type = dense(node)
     if inner is None or type is None:
         return None
@@ -102,13 +102,13 @@ def _reshape(node: Node, sweep: Sweep) -> Value | None:
 
 
 def _permute(node: Node, sweep: Sweep) -> Value | None:
-    inner = made_by(node.inputs[0], "broadcast_to")
+    inner = made_by(node.inputs[0], BROADCAST_TO)
     type = dense(node)
     if inner is None or type is None:
         return None
     x = inner.inputs[0]
     padded = _reshaped(x, _padded(x.tensor_type, inner), sweep)
-    return sweep.fitted(sweep.add("permute_dims", padded, **node.attrs), type)
+    return sweep.fitted(sweep.add(PERMUTE_DIMS, padded, **node.attrs), type)
 
 
 def _padded(x: TensorType, broadcast: Node) -> Shape:
@@ -117,7 +117,7 @@ def _padded(x: TensorType, broadcast: Node) -> Shape:
 
 
 def _reshaped(x: Value, shape: Shape, sweep: Sweep) -> Value:
-    return x if x.tensor_type.shape == shape else sweep.add("reshape", x, shape=shape)
+    return x if x.tensor_type.shape == shape else sweep.add(RESHAPE, x, shape=shape)
 
 
 def _is_one(size: int) -> bool:

@@ -13,6 +13,7 @@ from weft.base.errors import WeftError
 from weft.base.shapes import Shape
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
+from weft.ops.cards import FULL, GETITEM, SETITEM
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import dense, made_by
 from weft.passes.sweep import Sweep
@@ -31,7 +32,7 @@ class Slices(Pass):
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
         def rule(node: Node, sweep: Sweep) -> Value | None:
-            if node.op.name != "getitem" or dense(node) is None:
+            if node.op is not GETITEM or dense(node) is None:
                 return None
             try:
                 found = _shorter(node, sweep)
@@ -47,18 +48,18 @@ class Slices(Pass):
 def _shorter(node: Node, sweep: Sweep) -> Value | None:
     (value,) = node.inputs
     out = node.outputs[0].tensor_type
-    written = made_by(value, "setitem")
+    written = made_by(value, SETITEM)
     if written is not None and _reads_back(node, written):
         return sweep.fitted(written.inputs[1], out)
-    uniform = made_by(value, "full")
+    uniform = made_by(value, FULL)
     if uniform is not None:
-        return sweep.add("full", **{**uniform.attrs, "shape": out.shape})
+        return sweep.add(FULL, **{**uniform.attrs, "shape": out.shape})
     parts = parsed(node)
     if parts is None:
         return None
     if all(isinstance(part, slice) and part == WHOLE for part in parts):
         return value
-    inner = made_by(value, "getitem")
+    inner = made_by(value, GETITEM)
     first = None if inner is None else parsed(inner)
     if inner is None or first is None:
         return None
@@ -68,7 +69,7 @@ def _shorter(node: Node, sweep: Sweep) -> Value | None:
     x = inner.inputs[0]
     if all(isinstance(part, slice) and part == WHOLE for part in together):
         return x if x.type == out else None
-    new = sweep.add("getitem", x, index=tuple(map(_written, together)))
+    new = sweep.add(GETITEM, x, index=tuple(map(_written, together)))
     return new if new.type == out else None
 
 

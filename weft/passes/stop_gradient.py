@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.ir.graph import Graph, Node, Value
+from weft.ops.cards import STOP_GRADIENT, WITH_GRADIENT_OF
 from weft.passes.contract import Notes, Pass
 from weft.passes.sweep import Sweep
 
@@ -14,7 +15,7 @@ class DropStopGradient(Pass):
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
         def rule(node: Node, sweep: Sweep) -> Value | None:
-            if node.op.name not in ("stop_gradient", "with_gradient_of"):
+            if node.op not in (STOP_GRADIENT, WITH_GRADIENT_OF):
                 return None
             notes.add(f"× {node.op.name}(x) → x")
             return node.inputs[0]

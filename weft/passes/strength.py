@@ -14,7 +14,19 @@ import numpy as np
 from weft.base.dtypes import NARROW_FLOATS
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
+from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.cards import (
+    BITWISE_AND,
+    BITWISE_RIGHT_SHIFT,
+    DIVIDE,
+    FLOOR_DIVIDE,
+    MULTIPLY,
+    POW,
+    RECIPROCAL,
+    REMAINDER,
+    SQUARE,
+)
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import Array, dense, number_of, of_kind
 from weft.passes.fold import MOST_ELEMENTS
@@ -30,7 +42,7 @@ class Strength(Pass):
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
         def rule(node: Node, sweep: Sweep) -> Value | None:
-            reduce = _REDUCTIONS.get(node.op.name)
+            reduce = _REDUCTIONS.get(node.op)
             if reduce is None:
                 return None
             type = dense(node)
@@ -49,13 +61,13 @@ def _divide(node: Node, type: TensorType, sweep: Sweep) -> Found:
     x, y = node.inputs
     one = number_of(x)
     if one is not None and one == 1:
-        inverse = sweep.fitted(sweep.add("reciprocal", y), type)
+        inverse = sweep.fitted(sweep.add(RECIPROCAL, y), type)
         return None if inverse is None else ("1 / x → reciprocal(x)", inverse)
     divisor = _numbers(y)
     if divisor is None or not _has_exact_inverse(divisor):
         return None
     inverse = _like(y, (1 / divisor.astype(np.float64)).astype(divisor.dtype), sweep)
-    return "x / 2**k → x * 2**-k", sweep.add("multiply", x, inverse)
+    return "x / 2**k → x * 2**-k", sweep.add(MULTIPLY, x, inverse)
 
 
 def _has_exact_inverse(numbers: Array) -> bool:
@@ -82,10 +94,10 @@ def _power(node: Node, type: TensorType, sweep: Sweep) -> Found:
     if number == 1 and not whole:
         return "x ** 1 → x", x
     if number == 2:
-        found = sweep.fitted(sweep.add("square", x), type)
+        found = sweep.fitted(sweep.add(SQUARE, x), type)
         return None if found is None else ("x ** 2 → square(x)", found)
     if number == 3 and type.dtype not in NARROW_FLOATS:  # those would be rounded in between
-        found = sweep.fitted(sweep.add("multiply", sweep.add("multiply", x, x), x), type)
+        found = sweep.fitted(sweep.add(MULTIPLY, sweep.add(MULTIPLY, x, x), x), type)
         return None if found is None else ("x ** 3 → x * x * x", found)
     return None
 
@@ -95,7 +107,7 @@ def _floor_divide(node: Node, type: TensorType, sweep: Sweep) -> Found:
     if power is None:
         return None
     shift = _like(node.inputs[1], np.asarray(power, type.dtype.numpy), sweep)
-    return "x // 2**k → x >> k", sweep.add("bitwise_right_shift", node.inputs[0], shift)
+    return "x // 2**k → x >> k", sweep.add(BITWISE_RIGHT_SHIFT, node.inputs[0], shift)
 
 
 def _remainder(node: Node, type: TensorType, sweep: Sweep) -> Found:
@@ -103,7 +115,7 @@ def _remainder(node: Node, type: TensorType, sweep: Sweep) -> Found:
     if power is None:
         return None
     mask = _like(node.inputs[1], np.asarray(2**power - 1, type.dtype.numpy), sweep)
-    return "x % 2**k → x & (2**k - 1)", sweep.add("bitwise_and", node.inputs[0], mask)
+    return "x % 2**k → x & (2**k - 1)", sweep.add(BITWISE_AND, node.inputs[0], mask)
 
 
 def _power_of_two(node: Node, type: TensorType) -> int | None:
@@ -148,9 +160,9 @@ _SMALLEST = {
     "float64": 2.0**-1022,
 }
 
-_REDUCTIONS: dict[str, Callable[[Node, TensorType, Sweep], Found]] = {
-    "divide": _divide,
-    "pow": _power,
-    "floor_divide": _floor_divide,
-    "remainder": _remainder,
+_REDUCTIONS: dict[Op, Callable[[Node, TensorType, Sweep], Found]] = {
+    DIVIDE: _divide,
+    POW: _power,
+    FLOOR_DIVIDE: _floor_divide,
+    REMAINDER: _remainder,
 }

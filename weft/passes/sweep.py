@@ -16,8 +16,9 @@ import numpy as np
 from weft.base.errors import WeftError
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.literal import CONSTANT, constant_attrs
-from weft.ir.op import OPS, Op
+from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.cards import BROADCAST_TO, FULL
 from weft.passes.facts import one_number
 
 #: (node, sweep) -> what its results are replaced by, or None to leave the node as it is. The values
@@ -66,12 +67,11 @@ class Sweep:
 
     # --- what rules use -----------------------------------------------------------------------
 
-    def add(self, op: Op | str, *inputs: Value, **attrs: Any) -> Value:
+    def add(self, op: Op, *inputs: Value, **attrs: Any) -> Value:
         """A new node with one result."""
         builder = self._start()
-        made = OPS[op] if isinstance(op, str) else op
         new = [builder.map.get(value, value) for value in inputs]
-        return builder.add(made, *new, like=self.source, **attrs)
+        return builder.add(op, *new, like=self.source, **attrs)
 
     def constant(self, array: np.ndarray[Any, Any], like: TensorType) -> Value:
         """A constant on the device of `like`; `full` if it holds one number along its axes."""
@@ -85,7 +85,7 @@ class Sweep:
         if not like.shape:
             return self.constant(number, like)
         return self.add(
-            "full", shape=like.shape, value=number.item(), dtype=like.dtype, device=like.device
+            FULL, shape=like.shape, value=number.item(), dtype=like.dtype, device=like.device
         )
 
     def fitted(self, value: Value, like: TensorType) -> Value | None:
@@ -96,7 +96,7 @@ class Sweep:
         if type.shape == like.shape:
             return value
         try:
-            return self.add("broadcast_to", value, shape=like.shape)
+            return self.add(BROADCAST_TO, value, shape=like.shape)
         except WeftError:  # sizes that cannot be shown to fit
             return None
 

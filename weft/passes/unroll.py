@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.op import OPS
 from weft.ir.sizes import local_sizes
 from weft.ir.types import StackType, TensorType
+from weft.ops.cards import CONCAT, FULL, RESHAPE
 from weft.ops.control import SCAN
 from weft.ops.parts import GETITEM
 from weft.passes.contract import Notes, Pass
@@ -77,12 +77,10 @@ def _stacked(builder: Builder, node: Node, value: Value, ys: list[Value]) -> Val
     kind = value.tensor_type
     if not ys:
         return builder.add(
-            OPS["full"], like=node, shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device
+            FULL, like=node, shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device
         )
-    rows = [
-        builder.add(OPS["reshape"], y, like=node, shape=(1, *_shape(y.tensor_type))) for y in ys
-    ]
-    return builder.add(OPS["concat"], *rows, like=node, axis=0) if len(rows) > 1 else rows[0]
+    rows = [builder.add(RESHAPE, y, like=node, shape=(1, *_shape(y.tensor_type))) for y in ys]
+    return builder.add(CONCAT, *rows, like=node, axis=0) if len(rows) > 1 else rows[0]
 
 
 def _shape(kind: TensorType) -> tuple[int, ...]:

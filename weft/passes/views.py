@@ -7,21 +7,12 @@ from collections.abc import Callable, Sequence
 from weft.base.errors import WeftError
 from weft.base.shapes import Shape
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Op
 from weft.ir.types import TensorType
+from weft.ops.cards import BROADCAST_TO, CONCAT, FULL, IDENTITY, PERMUTE_DIMS, RESHAPE, TO_DEVICE
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import dense, made_by, of_kind
 from weft.passes.sweep import Sweep
-
-#: Reductions that give an element itself where there is only one, and for which dtypes. A sum of
-#: floats does not, nor an extreme: of -0.0 they give 0.0.
-OF_ONE = {
-    "sum": "integral",
-    "prod": "real numeric",
-    "max": "integral",
-    "min": "integral",
-    "any": "bool",
-    "all": "bool",
-}
 
 
 class Views(Pass):
@@ -31,7 +22,7 @@ class Views(Pass):
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
         def rule(node: Node, sweep: Sweep) -> Value | None:
-            cancel = _RULES.get(node.op.name)
+            cancel = _reduction if node.op.reduction else _RULES.get(node.op)
             if cancel is None:
                 return None
             type = dense(node)
@@ -56,22 +47,22 @@ def _same(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
 
 def _of_uniform(value: Value, type: TensorType, sweep: Sweep) -> Value | None:
     """However it is turned, one number everywhere stays that."""
-    made = made_by(value, "full")
+    made = made_by(value, FULL)
     if made is None:
         return None
-    return sweep.add("full", **{**made.attrs, "shape": type.shape})
+    return sweep.add(FULL, **{**made.attrs, "shape": type.shape})
 
 
 def _reshape(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     (value,) = node.inputs
     if value.tensor_type.shape == type.shape:
         return value
-    inner = made_by(value, "reshape")
+    inner = made_by(value, RESHAPE)
     if inner is not None:
         first = inner.inputs[0]
         if first.tensor_type.shape == type.shape:
             return first
-        return sweep.add("reshape", first, shape=type.shape)
+        return sweep.add(RESHAPE, first, shape=type.shape)
     return _of_uniform(value, type, sweep)
 
 
@@ -80,15 +71,15 @@ def _permute(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     axes: tuple[int, ...] = node.attrs["axes"]
     if axes == tuple(range(len(axes))):
         return value
-    inner = made_by(value, "permute_dims")
+    inner = made_by(value, PERMUTE_DIMS)
     if inner is not None:
         first = inner.inputs[0]
         order = tuple([inner.attrs["axes"][axis] for axis in axes])
         if order == tuple(range(len(order))):
             return first
-        return sweep.add("permute_dims", first, axes=order)
+        return sweep.add(PERMUTE_DIMS, first, axes=order)
     if keeps_order(value.tensor_type.shape, axes):
-        return sweep.add("reshape", value, shape=type.shape)
+        return sweep.add(RESHAPE, value, shape=type.shape)
     return _of_uniform(value, type, sweep)
 
 
@@ -102,16 +93,16 @@ def _broadcast(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     (value,) = node.inputs
     if value.tensor_type.shape == type.shape:
         return value
-    inner = made_by(value, "broadcast_to")
+    inner = made_by(value, BROADCAST_TO)
     if inner is None:  # axes of size 1 in front come by themselves
-        inner = made_by(value, "reshape")
+        inner = made_by(value, RESHAPE)
         if inner is not None and not _only_adds_in_front(inner):
             inner = None
     if inner is not None:
         first = inner.inputs[0]
         if first.tensor_type.shape == type.shape:
             return first
-        return sweep.add("broadcast_to", first, shape=type.shape)
+        return sweep.add(BROADCAST_TO, first, shape=type.shape)
     return _of_uniform(value, type, sweep)
 
 
@@ -130,7 +121,7 @@ def _concat(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     parts = [value for value in node.inputs if value.tensor_type.shape[axis] != 0]
     if not parts or len(parts) == len(node.inputs):
         return None
-    return parts[0] if len(parts) == 1 else sweep.add("concat", *parts, axis=axis)
+    return parts[0] if len(parts) == 1 else sweep.add(CONCAT, *parts, axis=axis)
 
 
 def _reduction(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
@@ -138,19 +129,18 @@ def _reduction(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     (value,) = node.inputs
     x = value.tensor_type
     axes = node.attrs["axis"]
-    if x.dtype is not type.dtype or not of_kind(x.dtype, OF_ONE[node.op.name]):
+    if x.dtype is not type.dtype or not of_kind(x.dtype, node.op.keeps_one):
         return None
     if not isinstance(axes, tuple) or any(x.shape[axis] != 1 for axis in axes):
         return None
-    return value if x.shape == type.shape else sweep.add("reshape", value, shape=type.shape)
+    return value if x.shape == type.shape else sweep.add(RESHAPE, value, shape=type.shape)
 
 
-_RULES: dict[str, Callable[[Node, TensorType, Sweep], Value | None]] = {
-    "identity": _same,
-    "to_device": _same,
-    "reshape": _reshape,
-    "permute_dims": _permute,
-    "broadcast_to": _broadcast,
-    "concat": _concat,
-    **dict.fromkeys(OF_ONE, _reduction),
+_RULES: dict[Op, Callable[[Node, TensorType, Sweep], Value | None]] = {
+    IDENTITY: _same,
+    TO_DEVICE: _same,
+    RESHAPE: _reshape,
+    PERMUTE_DIMS: _permute,
+    BROADCAST_TO: _broadcast,
+    CONCAT: _concat,
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from weft.ir.dispatch import FAMILIES
 from weft.ir.graph import Graph
+from weft.ir.literal import CONSTANT
 from weft.ir.op import Op, Trait
 
 __all__ = ["code_key"]
@@ -39,9 +40,9 @@ def _said(how: bytes, graph: Graph) -> bytes | None:
     parts = [graph.text(locations=False, history=False)]
     for part in graph.walk():
         for node in part.nodes:
-            if Trait.EFFECT in node.op.traits or node.op.name.startswith("function_"):
+            if Trait.PYTHON in node.op.traits:
                 return None
-            if node.op.name == "constant":
+            if node.op is CONSTANT:
                 parts.append(node.attrs["value"].digest)
     return how + b"\n" + "\n".join(parts).encode()
 

@@ -36,7 +36,7 @@ def no_room(graph: Graph) -> WeftError:
 
 
 def no_room_for_stacks(graph: Graph) -> WeftError:
-    loops = [n for part in graph.walk() for n in part.nodes if n.op.name in ("while", "scan")]
+    loops = [n for part in graph.walk() for n in part.nodes if n.op.loop]
     error = out_of_memory_for(f"the values that the loops of {graph.name} keep for their backward")
     if not loops:
         return error

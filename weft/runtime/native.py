@@ -25,7 +25,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.concrete import names_of_inputs
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import PreparedGraph, located, run_node
-from weft.ir.literal import Literal
+from weft.ir.literal import CONSTANT, Literal
 from weft.ir.types import StackType, TensorType
 from weft.runtime.call_code import table_bytes
 from weft.runtime.executable import Program
@@ -360,7 +360,7 @@ def _literals(graph: Graph) -> dict[str, Literal]:
         node.attrs["value"]
         for part in graph.walk()
         for node in part.nodes
-        if node.op.name == "constant" and node.attrs["value"].array.nbytes > SMALL_CONSTANT
+        if node.op is CONSTANT and node.attrs["value"].array.nbytes > SMALL_CONSTANT
     ]
     return {literal.digest: literal for literal in found}
 

@@ -15,8 +15,8 @@ import numpy as np
 from weft.base.errors import IndexError
 from weft.codegen.contract import ELEMENT, PAYLOAD, SUM, ZEROS
 from weft.core.tensor import Tensor, wrap
-from weft.ir.op import OPS
 from weft.ir.types import StackType, TensorType, Type
+from weft.ops.cards import FULL
 from weft.ops.stacks import Sum, is_stack
 
 __all__ = ["NativeStack", "Owner", "any_interpreted", "class_of"]
@@ -127,7 +127,7 @@ def _zero_of(kind: StackType, run: Any) -> Any:
         return _ZerosOf(element)
     assert isinstance(element, TensorType)
     made = {"shape": element.shape, "value": 0, "dtype": element.dtype}
-    return run.call(OPS["full"], **made, device=element.device)
+    return run.call(FULL, **made, device=element.device)
 
 
 def class_of(kind: Type) -> type:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.schedule.views import ALIASES
+from weft.ir.op import Op
+from weft.ops.cards import BROADCAST_TO, PERMUTE_DIMS, RESHAPE
 
 __all__ = ["Map", "Space"]
 
@@ -60,16 +61,16 @@ class Space:
         return outer_axis, inner_axis
 
     def viewed(
-        self, found: Map, old: Sequence[int], op: str, attrs: Mapping[str, Any], new: Sequence[int]
+        self, found: Map, old: Sequence[int], op: Op, attrs: Mapping[str, Any], new: Sequence[int]
     ) -> Map | None:
         """The map of a view of a value of shape `old`; None where the axes cannot say it."""
-        if op in ALIASES:
+        if op.alias:
             return found
-        if op == "permute_dims":
+        if op is PERMUTE_DIMS:
             return tuple(found[i] for i in attrs["axes"])
-        if op == "broadcast_to":
+        if op is BROADCAST_TO:
             return ((),) * (len(new) - len(old)) + found
-        if op == "reshape":
+        if op is RESHAPE:
             return self._reshaped(found, old, new)
         return None
 

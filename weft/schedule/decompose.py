@@ -1,7 +1,7 @@
 """Composite cards taken apart: their evaluation rules, run on symbolic values, say what of.
 
 What is left are elementwise ops, reductions, products and views, which fuse with what stands
-around them. A rule that computes narrow floats in float32 (WIDEN) still does, and rounds once.
+around them. Narrow floats are computed in float32, as the cards do it, and rounded once.
 Attention goes the other way: many nodes become one.
 """
 
@@ -10,34 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 from weft.autodiff.node import weft_namespace
-from weft.base import dtypes
+from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.capture.make_graph import make_graph
-from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node
-from weft.ir.op import OPS, Trait
 from weft.ir.types import TensorType
 from weft.passes.dead_code import DeadCode
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
 from weft.schedule.attention import Known, attentions
 
-__all__ = ["COMPOSITES", "decompose"]
-
-COMPOSITES = frozenset(
-    (
-        *("softmax", "log_softmax", "logsumexp", "standardize", "cross_entropy", "linear"),
-        *("lstm_gates", "gru_gates"),
-    )
-)
+__all__ = ["decompose"]
 
 _known: dict[Any, Graph] = {}
 
 
 def is_composite(node: Node) -> bool:
-    name = node.op.name
-    return name in COMPOSITES or name.endswith("_update")
+    return node.op.composite
 
 
 def decompose(graph: Graph) -> Graph:
@@ -67,7 +57,7 @@ def decompose(graph: Graph) -> Graph:
 
 def _inner(node: Node) -> Graph | None:
     types = tuple(value.type for value in node.inputs)
-    key = (node.op.name, types, attrs_key(node.attrs))
+    key = (node.op, types, attrs_key(node.attrs))
     found = _known.get(key)
     if found is None:
         if len(_known) > 1000:
@@ -76,30 +66,11 @@ def _inner(node: Node) -> Graph | None:
     return found
 
 
-def _cross_entropy(
-    xp: Any, x: Any, target: Any, *, axis: int, ignore_index: int, reduction: str
-) -> Any:
-    """As the card has it, but `nll` stays one node: its kernel checks the targets."""
-    shifted = x - xp.max(x, axis=axis, keepdims=True)
-    logp = shifted - xp.log(xp.sum(xp.exp(shifted), axis=axis, keepdims=True))
-    losses = bind(OPS["nll"], logp, target, axis=axis, ignore_index=ignore_index)
-    count = xp.sum(xp.astype(target != ignore_index, x.dtype))
-    if reduction != "none":
-        losses = xp.sum(losses) / count if reduction == "mean" else xp.sum(losses)
-    return losses, logp, count
-
-
-#: Rules that differ from those of the cards.
-RULES = {"cross_entropy": _cross_entropy}
-
-
 def _recorded(node: Node, types: tuple[Any, ...]) -> Graph:
-    evaluate: Any = RULES.get(node.op.name, node.op.eval)
-    narrow = (dtypes.float16, dtypes.bfloat16)
-    widens = Trait.WIDEN in node.op.traits or node.op.name.endswith("_update")
+    evaluate: Any = node.op.eval
 
     def rule(*inputs: Any) -> Any:
-        given = [x.astype(dtypes.float32) if widens and x.dtype in narrow else x for x in inputs]
+        given = [x.astype(float32) if x.dtype in NARROW_FLOATS else x for x in inputs]
         with no_grad():
             out = evaluate(weft_namespace(), *given, **node.attrs)
         outs = out if isinstance(out, tuple) else (out,)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.literal import CONSTANT
+from weft.ops.cards import SUM
 from weft.schedule.axes import Map
 from weft.schedule.groups import (
     IN_REGISTERS,
     MOST_BUFFERS,
     MOST_NODES,
-    REDUCTIONS,
     Group,
     Leaf,
     Operand,
@@ -68,22 +69,21 @@ class Grouping(Values):
             group.outputs = [v for v in made if v in self._wanted and self._home.get(v) is group]
 
     def _in_loops(self, node: Node) -> bool:
-        return (node.op.elementwise or node.op.name in REDUCTIONS) and self._emits(node)
+        return (node.op.elementwise or node.op.reduction) and self._emits(node)
 
     # --- nodes --------------------------------------------------------------------------------
 
     def _take(self, node: Node) -> None:
         if is_view(node) or (node.outputs and literal_of(node.outputs[0]) is not None):
             return
-        name = node.op.name
-        if name == "constant":
+        if node.op is CONSTANT:
             return
         if node.graphs:
             self._alone(node, "control")
         elif node.op.elementwise and self._emits(node):
             if not self._floats(node):
                 self._elementwise(node)
-        elif name in REDUCTIONS and self._emits(node):
+        elif node.op.reduction and self._emits(node):
             self._reduce(node)
         else:
             special = self._special(node)
@@ -184,7 +184,7 @@ class Grouping(Values):
         for node in chain:
             if view is not None:
                 shape = tensor_type(node.outputs[0]).shape
-                view = viewed(view, node.op.name, node.attrs, shape)
+                view = viewed(view, node.op, node.attrs, shape)
         return view
 
     def _attend(self, node: Node, kind: str) -> None:
@@ -352,7 +352,7 @@ def _may_total(group: Group, node: Node) -> bool:
     return (
         group.kind == "product"
         and group.tail is None
-        and node.op.name == "sum"
+        and node.op is SUM
         and tensor_type(node.outputs[0]).dtype.kind == "float"
         and len(set(node.attrs["axis"])) == kind.ndim
         and kind.size == group.space.size_of(group.space.order)

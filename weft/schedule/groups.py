@@ -25,12 +25,11 @@ from weft.ir.graph import Node, Value
 from weft.schedule.axes import Map, Space
 from weft.schedule.views import View
 
-__all__ = ["IN_REGISTERS", "REDUCTIONS", "Group", "Leaf", "Operand", "Scalar"]
+__all__ = ["IN_REGISTERS", "Group", "Leaf", "Operand", "Scalar"]
 
 #: Kinds of groups whose first node gives elements that the others take from registers.
 IN_REGISTERS = ("product", "attention")
 
-REDUCTIONS = frozenset(("sum", "prod", "max", "min", "all", "any"))
 #: A total over at most so many elements is computed in one go, and may be used in its own group.
 SMALL_TOTAL = 1 << 14
 MOST_NODES = 160

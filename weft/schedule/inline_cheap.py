@@ -12,18 +12,11 @@ from dataclasses import dataclass
 
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import TensorType
+from weft.ops.cards import MATMUL
 from weft.schedule.groups import Leaf, Operand, Scalar
 
-__all__ = ["CHEAP", "Floating", "only_packed", "size_of", "uses_of"]
+__all__ = ["Floating", "only_packed", "size_of", "uses_of"]
 
-CHEAP = frozenset(
-    (
-        *("add", "subtract", "multiply", "negative", "abs", "square", "relu", "sign", "where"),
-        *("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "astype"),
-        *("greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan"),
-        *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "identity"),
-    )
-)
 #: How many nodes are computed again at most, to compute one.
 MOST = 6
 
@@ -50,7 +43,7 @@ def only_packed(graph: Graph, uses: Mapping[Value, int]) -> frozenset[Node]:
     asked: set[Value] = set()
     found: set[Node] = set()
     for node in reversed(graph.nodes):
-        if node.op.name == "matmul":
+        if node.op is MATMUL:
             asked.update(node.inputs)
         elif node.op.elementwise and node.outputs[0] in asked and uses[node.outputs[0]] == 1:
             found.add(node)

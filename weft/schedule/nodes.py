@@ -9,10 +9,10 @@ import numpy as np
 from weft.base.dtypes import DType
 from weft.base.shapes import size_of
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Trait
+from weft.ir.literal import CONSTANT
 from weft.ir.types import TensorType
+from weft.ops.cards import FULL, GETITEM
 from weft.schedule.groups import is_small
-from weft.schedule.views import VIEW_OPS
 
 __all__ = ["early_first", "is_view", "literal_of", "tensor_type"]
 
@@ -24,9 +24,10 @@ def tensor_type(value: Value) -> TensorType:
 
 
 def is_view(node: Node) -> bool:
-    if node.op.name not in VIEW_OPS:
+    """Whether a node only looks at its operand: strides may say how."""
+    if not (node.op.view or node.op.alias):
         return False
-    if node.op.name == "getitem":
+    if node.op is GETITEM:
         return _plain_index(node.attrs["index"])
     return isinstance(node.outputs[0].type, TensorType)
 
@@ -48,9 +49,9 @@ def literal_of(value: Value) -> Any:
     if node is None or not isinstance(value.type, TensorType):
         return None
     dtype: DType = value.type.dtype
-    if node.op.name == "full":
+    if node.op is FULL:
         return np.asarray(node.attrs["value"]).astype(dtype.numpy)[()]
-    if node.op.name == "constant" and size_of(value.type.shape) == 1:
+    if node.op is CONSTANT and size_of(value.type.shape) == 1:
         return node.attrs["value"].array.reshape(())[()]
     return None
 
@@ -61,7 +62,7 @@ def early_first(graph: Graph) -> list[Node]:
     first: list[Node] = []
     rest: list[Node] = []
     for node in graph.nodes:
-        simple = node.op.elementwise or is_view(node) or Trait.CREATION in node.op.traits
+        simple = node.op.elementwise or is_view(node) or node.op.creation
         small = all(isinstance(v.type, TensorType) and is_small(v) for v in node.outputs)
         if simple and small and all(value in early for value in node.inputs):
             early.update(node.outputs)

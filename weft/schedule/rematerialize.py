@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weft.ir.graph import Graph, Node, Value
 from weft.schedule.groups import Group, Leaf, Operand
-from weft.schedule.inline_cheap import CHEAP, Floating
+from weft.schedule.inline_cheap import Floating
 from weft.schedule.nodes import is_view, tensor_type
 from weft.schedule.views import dense
 
@@ -70,7 +70,7 @@ def recipes(
         )
         found[top] = Floating(node, operands, 1 + sum(found[op].count for op in inner))
         stack.pop()
-    dear = sum(made.node.op.name not in CHEAP for made in found.values())
+    dear = sum(not made.node.op.cheap for made in found.values())
     return found if dear <= DEAR else None
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from weft.base.shapes import size_of
 from weft.ir.failing import DOES_MORE
 from weft.ir.graph import Builder, Node, Value, extract
-from weft.ir.op import OPS
 from weft.ir.types import TensorType
+from weft.ops.cards import GETITEM, MATMUL, PERMUTE_DIMS, RESHAPE, SUM
 from weft.passes.facts import has_effect
 
 __all__ = ["MOST_BYTES", "ScanParts", "is_look", "is_product", "rank_of", "shape_of"]
@@ -121,13 +121,13 @@ class ScanParts:
     def on_all(self, node: Node, below: Value) -> Value:
         """What a look, or a sum, is on the values of all iterations: their axis comes first."""
         shape = (self.length, *shape_of(node.outputs[0]))
-        if node.op.name == "permute_dims":
+        if node.op is PERMUTE_DIMS:
             axes = (0, *[axis + 1 for axis in node.attrs["axes"]])
             return self.builder.add(node.op, below, like=node, axes=axes)
-        if node.op.name == "sum":
+        if node.op is SUM:
             axes = tuple(axis + 1 for axis in node.attrs["axis"])
             below = self.builder.add(node.op, below, like=node, axis=axes, keepdims=False)
-        return self.builder.add(OPS["reshape"], below, like=node, shape=shape)
+        return self.builder.add(RESHAPE, below, like=node, shape=shape)
 
     # --- together again -------------------------------------------------------------------------
 
@@ -182,16 +182,16 @@ class ScanParts:
 
 def is_look(node: Node) -> bool:
     """Whether a node only looks at a value, in a way that a stack of them can be looked at."""
-    if node.op.name == "getitem":
+    if node.op is GETITEM:
         index = node.attrs["index"]
         parts = index if isinstance(index, tuple) else (index,)
         return all(part is None or part is Ellipsis or part == slice(None) for part in parts)
-    return node.op.name in ("permute_dims", "reshape")
+    return node.op in (PERMUTE_DIMS, RESHAPE)
 
 
 def is_product(node: Node) -> bool:
     """Whether a node is a product of matrices that have elements."""
-    return node.op.name == "matmul" and all(0 not in shape_of(value) for value in node.inputs)
+    return node.op is MATMUL and all(0 not in shape_of(value) for value in node.inputs)
 
 
 def shape_of(value: Value) -> tuple[int, ...]:

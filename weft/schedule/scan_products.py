@@ -17,7 +17,7 @@ from __future__ import annotations
 from weft.base.shapes import size_of
 from weft.ir.failing import DOES_MORE
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.op import OPS
+from weft.ops.cards import MATMUL, PERMUTE_DIMS, SUM
 from weft.ops.control import SCAN
 from weft.passes.contract import Notes, Pass
 from weft.schedule.scan_parts import ScanParts, is_look, is_product, rank_of, shape_of
@@ -86,8 +86,8 @@ def _all_rows(parts: ScanParts, node: Node, rows: Value, matrix: Value) -> Value
     """The product of all iterations, from the rows of all of them."""
     fixed = parts.const(matrix)
     if matrix is node.inputs[0]:  # a matrix and a column
-        fixed = parts.builder.add(OPS["permute_dims"], fixed, like=node, axes=(1, 0))
-    return parts.builder.add(OPS["matmul"], rows, fixed, like=node)
+        fixed = parts.builder.add(PERMUTE_DIMS, fixed, like=node, axes=(1, 0))
+    return parts.builder.add(MATMUL, rows, fixed, like=node)
 
 
 def _on_all(parts: ScanParts, node: Node) -> Value:
@@ -103,7 +103,7 @@ def _on_all(parts: ScanParts, node: Node) -> Value:
 
 def _is_simple(parts: ScanParts, node: Node) -> bool:
     """Whether a node does the same on stacks: their further axis is the first of all."""
-    if is_look(node) or node.op.name == "sum":
+    if is_look(node) or node.op is SUM:
         return True
     if not node.op.elementwise or not node.inputs or node.op.traits & DOES_MORE:
         return False
@@ -177,7 +177,7 @@ class _Late:
         late: list[Node] = []
         made: set[Value] = set()
         for node in parts.nodes:
-            product = node.op.name == "matmul"
+            product = node.op is MATMUL
             if node in may and (product or not made.isdisjoint(node.inputs)):
                 late.append(node)
                 made.update(node.outputs)

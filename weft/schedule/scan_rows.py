@@ -16,9 +16,19 @@ from typing import Any
 
 from weft.ir.failing import DOES_MORE
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Op
 from weft.ir.types import TensorType
-from weft.schedule.groups import REDUCTIONS
-from weft.schedule.views import ALIASES
+from weft.ops.cards import (
+    ASSUME_SHAPE,
+    BROADCAST_TO,
+    CONCAT,
+    FULL,
+    GETITEM,
+    MATMUL,
+    PERMUTE_DIMS,
+    RESHAPE,
+    TO_DEVICE,
+)
 
 __all__ = ["RowScan", "row_scan"]
 
@@ -99,7 +109,7 @@ class _Cut:
     def _meets_rows(self, node: Node) -> bool:
         """Whether a node that depends on no rows makes as many of them as there are, all equal."""
         shape = node.outputs[0].tensor_type.shape
-        made = node.op.name in ("full", "broadcast_to") and len(shape) > 1
+        made = node.op in (FULL, BROADCAST_TO) and len(shape) > 1
         return made and shape[0] == self.count and not self._leads(node)
 
     def _leads(self, node: Node) -> bool:
@@ -225,18 +235,25 @@ def _no_rule(_cut: _Cut, _node: Node) -> Attrs:
     return None
 
 
-_RULES: dict[str, Callable[[_Cut, Node], Attrs]] = {
-    **dict.fromkeys(ALIASES - {"assume_shape", "to_device"}, _alias),
-    **dict.fromkeys(REDUCTIONS, _reduction),
-    "matmul": _matmul,
-    "permute_dims": _permute,
-    "reshape": _reshape,
-    "broadcast_to": _broadcast,
-    "full": _full,
-    "getitem": _getitem,
-    "concat": _concat,
+_RULES: dict[Op, Callable[[_Cut, Node], Attrs]] = {
+    ASSUME_SHAPE: _no_rule,
+    TO_DEVICE: _no_rule,
+    MATMUL: _matmul,
+    PERMUTE_DIMS: _permute,
+    RESHAPE: _reshape,
+    BROADCAST_TO: _broadcast,
+    FULL: _full,
+    GETITEM: _getitem,
+    CONCAT: _concat,
 }
 
 
 def _rule(node: Node) -> Callable[[_Cut, Node], Attrs]:
-    return _RULES.get(node.op.name, _elementwise if node.op.elementwise else _no_rule)
+    found = _RULES.get(node.op)
+    if found is not None:
+        return found
+    if node.op.alias:
+        return _alias
+    if node.op.reduction:
+        return _reduction
+    return _elementwise if node.op.elementwise else _no_rule

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.base.shapes import size_of
 from weft.ir.graph import Node, Value
-from weft.ir.op import OPS
+from weft.ops.cards import ADD, MATMUL, MULTIPLY, PERMUTE_DIMS, RESHAPE, SUM
 from weft.schedule.scan_parts import ScanParts, is_look, is_product, rank_of, shape_of
 
 __all__ = ["Sums"]
@@ -50,7 +50,7 @@ class Sums:
         while waiting:
             value = waiting.pop()
             node = value.node
-            if node is not None and node.op.name == "add" and self._is_own(value, carry):
+            if node is not None and node.op is ADD and self._is_own(value, carry):
                 waiting.extend(reversed(node.inputs))
             elif value is carry:
                 found.insert(0, value)
@@ -82,7 +82,7 @@ class Sums:
         return worth and self.parts.fits(more)
 
     def _is_sum(self, node: Node) -> bool:
-        return node.op.name == "sum" and self.parts.is_there(node.inputs[0])
+        return node.op is SUM and self.parts.is_there(node.inputs[0])
 
     # --- and what of them ---------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Sums:
             return
         total = carry
         for value in rest[1:]:
-            add = Node(OPS["add"], [total, value], {}, [total.type], (), None)
+            add = Node(ADD, [total, value], {}, [total.type], (), None)
             parts.nodes.append(add)
             total = add.outputs[0]
         parts.ends[carry] = total
@@ -108,7 +108,7 @@ class Sums:
             total = self.starts.get(carry) or parts.builder[old]
             for value in values:
                 whole = self._whole(value)
-                total = parts.builder.add(OPS["add"], total, whole, like=value.node)
+                total = parts.builder.add(ADD, total, whole, like=value.node)
             parts.forward(old, total)
 
     def _whole(self, value: Value) -> Value:
@@ -121,7 +121,7 @@ class Sums:
             looks.append(node)
             node = node.inputs[0].node
             assert node is not None
-        whole = self._total(node) if node.op.name == "sum" else self._product(node)
+        whole = self._total(node) if node.op is SUM else self._product(node)
         for look in reversed(looks):
             whole = add(look.op, whole, like=look, **look.attrs)
         return whole
@@ -130,8 +130,8 @@ class Sums:
         add = self.parts.builder.add
         axes = (0, *[axis + 1 for axis in node.attrs["axis"]])
         given = self.parts.stacked(node.inputs[0])
-        out = add(OPS["sum"], given, like=node, axis=axes, keepdims=False)
-        return add(OPS["reshape"], out, like=node, shape=shape_of(node.outputs[0]))
+        out = add(SUM, given, like=node, axis=axes, keepdims=False)
+        return add(RESHAPE, out, like=node, shape=shape_of(node.outputs[0]))
 
     def _product(self, node: Node) -> Value:
         """One product: the columns of all left factors side by side, the rows of the right ones
@@ -142,11 +142,11 @@ class Sums:
         m, n = shape_of(node.outputs[0])
         a, b = (self.parts.stacked(value) for value in factors)
         k = size_of(shape_of(factors[0])) // m
-        a = add(OPS["reshape"], a, like=node, shape=(length, m, k))
-        side = add(OPS["permute_dims"], a, like=node, axes=(1, 0, 2))
-        wide = add(OPS["reshape"], side, like=node, shape=(m, length * k))
-        high = add(OPS["reshape"], b, like=node, shape=(length * k, n))
-        return add(OPS["matmul"], wide, high, like=node)
+        a = add(RESHAPE, a, like=node, shape=(length, m, k))
+        side = add(PERMUTE_DIMS, a, like=node, axes=(1, 0, 2))
+        wide = add(RESHAPE, side, like=node, shape=(m, length * k))
+        high = add(RESHAPE, b, like=node, shape=(length * k, n))
+        return add(MATMUL, wide, high, like=node)
 
 
 def _factors(node: Node) -> tuple[Value, Value] | None:
@@ -154,9 +154,9 @@ def _factors(node: Node) -> tuple[Value, Value] | None:
     if len(node.inputs) != 2:
         return None
     a, b = node.inputs
-    if node.op.name == "matmul":
+    if node.op is MATMUL:
         return (a, b) if rank_of(a) == rank_of(b) == 2 and is_product(node) else None
-    if node.op.name != "multiply" or rank_of(node.outputs[0]) != 2:
+    if node.op is not MULTIPLY or rank_of(node.outputs[0]) != 2:
         return None
     m, n = shape_of(node.outputs[0])
     for column, row in ((a, b), (b, a)):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from weft.ir.graph import Node, Value
-from weft.ir.literal import Literal
-from weft.ir.op import OPS
+from weft.ir.literal import CONSTANT, Literal
 from weft.ir.types import TensorType
+from weft.ops.cards import IDENTITY
 from weft.schedule.axes import Map
 from weft.schedule.groups import IN_REGISTERS, Group, Leaf, Operand, Scalar
-from weft.schedule.inline_cheap import CHEAP, Floating
 from weft.schedule.inline_cheap import MOST as MOST_FLOATING
+from weft.schedule.inline_cheap import Floating
 from weft.schedule.inline_cheap import size_of as size_of_floating
 from weft.schedule.layouts import Layout, suits
 from weft.schedule.nodes import is_view, literal_of, tensor_type
@@ -71,21 +71,21 @@ class Values:
         view = dense(tensor_type(root).shape)
         for node in chain:
             shape = tensor_type(node.outputs[0]).shape
-            found = viewed(view, node.op.name, node.attrs, shape)
+            found = viewed(view, node.op, node.attrs, shape)
             if found is None:
                 before = node.inputs[0]
                 if before not in self._copies:
                     self._copies[before] = self._copied(before, Leaf(root, view))
                 root = self._copies[before]
                 self._wanted[root] = None
-                found = viewed(dense(view.shape), node.op.name, node.attrs, shape)
+                found = viewed(dense(view.shape), node.op, node.attrs, shape)
                 assert found is not None
             view = found
         self._wanted[root] = None
         return Leaf(root, view)
 
     def _in_memory(self, root: Value) -> Value:
-        if root.node is not None and root.node.op.name == "constant":
+        if root.node is not None and root.node.op is CONSTANT:
             self.constants[root] = root.node.attrs["value"]
         return root
 
@@ -95,7 +95,7 @@ class Values:
         The group that computes the elements writes them there itself, where it can.
         """
         kind = tensor_type(value)
-        node = Node(OPS["identity"], [value], {}, [kind], (), None)
+        node = Node(IDENTITY, [value], {}, [kind], (), None)
         root = self.root(value)[0]
         home = self._home.get(root)
         place = None if home is None else self._place_in(home, root, value)
@@ -155,7 +155,7 @@ class Values:
 
     def _floats(self, node: Node) -> bool:
         """Whether a node is computed where it is used; see `weft.schedule.inline_cheap`."""
-        if node.op.name not in CHEAP and node not in self._only_packed:
+        if not node.op.cheap and node not in self._only_packed:
             return False
         operands: list[Operand] = []
         for value in node.inputs:
@@ -258,7 +258,7 @@ class Values:
         shape = tensor_type(root).shape
         for node in chain:
             new = tensor_type(node.outputs[0]).shape
-            seen = group.space.viewed(found, shape, node.op.name, node.attrs, new)
+            seen = group.space.viewed(found, shape, node.op, node.attrs, new)
             if seen is None:
                 return None
             found, shape = seen, new

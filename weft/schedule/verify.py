@@ -15,7 +15,7 @@ from weft.base.errors import InternalError
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
 from weft.schedule.axes import Map, Space
-from weft.schedule.groups import IN_REGISTERS, REDUCTIONS, Group, Leaf, Operand, Scalar
+from weft.schedule.groups import IN_REGISTERS, Group, Leaf, Operand, Scalar
 from weft.schedule.nodes import is_view, literal_of, tensor_type
 from weft.schedule.views import View, dense, viewed
 
@@ -68,7 +68,7 @@ def _verify_view(node: Node, place: int, leaf: Leaf) -> None:
     for view in reversed(chain):
         if found is not None:
             shape = tensor_type(view.outputs[0]).shape
-            found = viewed(found, view.op.name, view.attrs, shape)
+            found = viewed(found, view.op, view.attrs, shape)
     if found is None or not same_elements(found, leaf.view):
         raise PlanError(
             f"{_named(node)} reads operand {place} as {leaf.view}, and it lies as {found}"
@@ -146,7 +146,7 @@ def _seen(group: Group, space: Space, value: Value, root: Value) -> Map:
     found, shape = group.maps[root], tensor_type(root).shape
     for node in reversed(chain):
         new = tensor_type(node.outputs[0]).shape
-        seen = space.viewed(found, shape, node.op.name, node.attrs, new)
+        seen = space.viewed(found, shape, node.op, node.attrs, new)
         if seen is None:
             raise PlanError(f"loops cannot follow {_named(node)} of {root}")
         found, shape = seen, new
@@ -156,7 +156,7 @@ def _seen(group: Group, space: Space, value: Value, root: Value) -> Map:
 def _verify_result(group: Group, space: Space, node: Node, place: Map) -> None:
     """A result runs along the axes that its operands do; a reduction's without those it sums."""
     wanted = place
-    if node.op.name in REDUCTIONS:
+    if node.op.reduction:
         axes, keep = node.attrs["axis"], node.attrs["keepdims"]
         wanted = tuple(
             () if i in axes else part for i, part in enumerate(place) if keep or i not in axes

@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.shapes import size_of
+from weft.ir.op import Op
+from weft.ops.cards import BROADCAST_TO, GETITEM, PERMUTE_DIMS
 
-__all__ = ["ALIASES", "VIEW_OPS", "View", "dense", "dense_strides", "viewed"]
-
-#: Ops whose result is their input.
-ALIASES = frozenset(
-    ("identity", "stop_gradient", "assume_shape", "fence", "named", "positive", "to_device")
-)
-#: Ops whose result is a look at their input.
-VIEW_OPS = ALIASES | {"reshape", "permute_dims", "broadcast_to", "getitem"}
+__all__ = ["View", "broadcast_view", "dense", "dense_strides", "viewed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +46,24 @@ def dense(shape: Sequence[int]) -> View:
     return View(tuple(shape), dense_strides(shape))
 
 
-def viewed(view: View, op: str, attrs: Mapping[str, Any], shape: Sequence[int]) -> View | None:
+def viewed(view: View, op: Op, attrs: Mapping[str, Any], shape: Sequence[int]) -> View | None:
     """What a view op makes of a view; None where strides cannot say it. `shape` is the result's."""
-    if op in ALIASES:
+    if op.alias:
         return view
-    if op == "permute_dims":
+    if op is PERMUTE_DIMS:
         axes = attrs["axes"]
         return View(
             tuple(view.shape[i] for i in axes), tuple(view.strides[i] for i in axes), view.offset
         )
-    if op == "broadcast_to":
-        return _broadcast(view, tuple(shape))
-    if op == "getitem":
+    if op is BROADCAST_TO:
+        return broadcast_view(view, tuple(shape))
+    if op is GETITEM:
         return _indexed(view, attrs["index"])
     return _reshaped(view, tuple(shape))
 
 
-def _broadcast(view: View, shape: tuple[int, ...]) -> View:
+def broadcast_view(view: View, shape: tuple[int, ...]) -> View:
+    """A view repeated along new axes, and along those of size 1."""
     new = len(shape) - len(view.shape)
     strides = [0] * new
     for old, stride, size in zip(view.shape, view.strides, shape[new:], strict=True):

@@ -15,7 +15,7 @@ from weft.base.shapes import Shape
 from weft.core.bind import bind
 from weft.core.grad_mode import enable_grad
 from weft.core.tensor import Tensor, wrap
-from weft.ir.op import OPS
+from weft.ops.cards import IDENTITY
 from weft.ops.identity import detached
 
 __all__: list[str] = []
@@ -71,7 +71,7 @@ def is_unseen(node: Node | None) -> bool:
 def primal(tensor: Tensor, linked: bool) -> Tensor:
     """A tensor of its own for an argument, with a node of its own; `linked` to its history."""
     with enable_grad():
-        made = bind(OPS["identity"], tensor) if linked else detached(tensor)
+        made = bind(IDENTITY, tensor) if linked else detached(tensor)
     behind = made._node
     made = wrap(made._data)
     made._node = Primal(made.shape, behind)

@@ -12,7 +12,7 @@ from weft.base import dtypes
 from weft.core.bind import bind, recorder, recording
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
-from weft.ir.op import OPS
+from weft.ops.cards import ARGMAX, ASTYPE, WHERE
 from weft.ops.identity import detached
 from weft.ops.reduce import any as any_of
 
@@ -60,11 +60,11 @@ class Region:
             active = self.active if self.outer is None else self.outer.entered(self.active)
             whole = detached(level.below(x))
             if level.mapped(x):
-                flags = bind(OPS["astype"], level.below(active), dtype=dtypes.uint8)
-                first = bind(OPS["argmax"], flags, axis=0, keepdims=False)
+                flags = bind(ASTYPE, level.below(active), dtype=dtypes.uint8)
+                first = bind(ARGMAX, flags, axis=0, keepdims=False)
                 whole = whole[first]
             with recording(level):
-                made: Tensor = bind(OPS["where"], active, x, level.element(whole, False))
+                made: Tensor = bind(WHERE, active, x, level.element(whole, False))
         finally:
             level.region = self
         made._data.region = self

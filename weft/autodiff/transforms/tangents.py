@@ -26,7 +26,8 @@ from weft.base.errors import GradientError
 from weft.core.bind import bind, quietly, recorder
 from weft.core.grad_mode import enable_grad
 from weft.core.tensor import Tensor, wrap
-from weft.ir.op import OPS, DerivativeRule, Op, Trait
+from weft.ir.op import DerivativeRule, Op, Trait
+from weft.ops.cards import ASTYPE, BROADCAST_TO
 from weft.ops.creation import zeros_like
 from weft.ops.stacks import zero_like
 
@@ -88,7 +89,7 @@ def _short_way(
     out: Tensor,
 ) -> Tensor | None:
     """The tangent by a rule or by the op itself; None where neither is meant for that."""
-    if op.name == "astype":
+    if op is ASTYPE:
         made: Tensor = bind(op, *[t for t in tangents if t is not None], **attrs)
         return made
     if op.elementwise:
@@ -202,7 +203,7 @@ def transpose(
 def _spread(t: Tensor, shape: Any) -> Tensor:
     if t.shape == shape:
         return t
-    out: Tensor = bind(OPS["broadcast_to"], t, shape=shape)
+    out: Tensor = bind(BROADCAST_TO, t, shape=shape)
     return out
 
 

@@ -209,7 +209,7 @@ def rule_of(op: Op) -> BatchRule:
         return elementwise
     if op.data_shape:
         return _varying
-    if op.nested or Trait.STACK in op.traits or Trait.EFFECT in op.traits:
+    if op.nested or Trait.STACK in op.traits or op.effect:
         return _unmappable
     warn_user(
         f"vmap calls {op.name} once for each element: its card has no batching rule. "

@@ -48,14 +48,14 @@ from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
-from weft.ops.control import IF, SWITCH
+from weft.ops.control import IF, SCAN, SWITCH, WHILE
 from weft.ops.elementwise import not_equal
 from weft.ops.shape import reshape
 
 __all__ = ["cond", "switch"]
 
-BACKWARD.update({"if": branches_backward, "switch": branches_backward})
-BACKWARD.update({"while": while_backward, "scan": scan_backward})
+BACKWARD.update({IF: branches_backward, SWITCH: branches_backward})
+BACKWARD.update({WHILE: while_backward, SCAN: scan_backward})
 
 
 def truth(value: Any, op: str) -> Any:

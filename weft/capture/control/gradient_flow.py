@@ -9,9 +9,11 @@ import numpy as np
 
 from weft.core.bind import quietly
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.literal import CONSTANT
 from weft.ir.op import Op
 from weft.ir.sizes import size_names
 from weft.ir.types import StackType, TensorType, Type
+from weft.ops.cards import ARANGE, IF, SCAN, STOP_GRADIENT, SWITCH, WHILE
 
 #: Values of a graph whose numbers are known where it is recorded.
 Known = dict[Value, Any]
@@ -46,16 +48,16 @@ def has_leaves(node: Node) -> bool:
 
 def active_results(node: Node, operands: Sequence[bool], known: Known | None = None) -> list[bool]:
     """Which results of a node depend differentiably on the operands that are active."""
-    if known and node.op.name == "if" and node.inputs[0] in known:
+    if known and node.op is IF and node.inputs[0] in known:
         chosen = node.graphs[0 if known[node.inputs[0]] else 1]
         inner = {
             v: known[x] for v, x in zip(chosen.inputs, node.inputs[1:], strict=True) if x in known
         }
         active = active_values(chosen, list(operands[1:]), evaluate(chosen, inner))
         return [value in active for value in chosen.outputs]
-    if known and node.op.name == "scan":
+    if known and node.op is SCAN:
         return _scan(node, list(operands), known)
-    rule = _CONTROL.get(node.op.name)
+    rule = _CONTROL.get(node.op)
     if rule is not None:
         return rule(node, list(operands))
     if not _passes(node.op, operands):
@@ -109,7 +111,7 @@ def carried_after(node: Node, operands: list[bool], given: Known | None) -> list
     rows = {
         i: known.pop(node.inputs[i]) for i in range(end, len(operands)) if node.inputs[i] in known
     }
-    chooses = any(part.op.name == "if" for graph in body.walk() for part in graph.nodes)
+    chooses = any(part.op is IF for graph in body.walk() for part in graph.nodes)
     counts = bool(rows or known) and length <= MOST_STEPS and chooses
     held = {body.inputs[i]: known[x] for i, x in enumerate(node.inputs[:end]) if x in known}
     seen: list[list[bool]] = []
@@ -139,15 +141,15 @@ def constants(values: Iterable[Value]) -> Known:
     found: Known = {}
     for value in values:
         node, kind = value.node, value.type
-        while node is not None and node.op.name == "stop_gradient":
+        while node is not None and node.op is STOP_GRADIENT:
             node = node.inputs[0].node
         if not isinstance(kind, TensorType) or kind.dtype.kind not in ("bool", "int"):
             continue
         if node is None:
             continue
-        if node.op.name == "constant":
+        if node.op is CONSTANT:
             found[value] = node.attrs["value"].array
-        elif node.op.name == "arange" and isinstance(kind.shape[0], int):
+        elif node.op is ARANGE and isinstance(kind.shape[0], int):
             found[value] = quietly(node.op.kernels[np.ndarray][kind.dtype.numpy], **node.attrs)
     return found
 
@@ -190,11 +192,11 @@ def _scan(node: Node, operands: list[bool], known: Known | None = None) -> list[
     return [*carried, *[value in active for value in body.outputs[carries:]]]
 
 
-_CONTROL: dict[str, Callable[[Node, list[bool]], list[bool]]] = {
-    "if": _branches,
-    "switch": _branches,
-    "while": _while,
-    "scan": _scan,
+_CONTROL: dict[Op, Callable[[Node, list[bool]], list[bool]]] = {
+    IF: _branches,
+    SWITCH: _branches,
+    WHILE: _while,
+    SCAN: _scan,
 }
 
 

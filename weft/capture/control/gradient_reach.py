@@ -7,6 +7,18 @@ from collections.abc import Sequence
 from weft.capture.control.gradient_flow import active_values, carried_active
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType
+from weft.ops.cards import (
+    ADD,
+    LIST_OF,
+    LIST_ONLY,
+    RESHAPE,
+    SCAN,
+    SCATTER_ADD,
+    STACK_ADD,
+    STACK_PUSH,
+    STACK_ZEROS,
+    WHILE,
+)
 
 
 def reached_inputs(graph: Graph, active: set[Value], outputs: Sequence[bool]) -> list[bool]:
@@ -47,16 +59,16 @@ def flowing_carries(
 
 def _reached_operands(node: Node, operands: list[bool], wanted: list[bool]) -> list[bool]:
     """Which operands of a node gradients of its wanted results may reach."""
-    if node.op.name in ("if", "switch"):
+    if node.op.branch:
         sides = [
             reached_inputs(graph, active_values(graph, operands[1:]), wanted)
             for graph in node.graphs
         ]
         return [False, *[any(column) for column in zip(*sides, strict=True)]]
-    if node.op.name == "while":
+    if node.op is WHILE:
         carries = len(operands) - node.attrs["consts"]
         return _reached_by_loop(node, operands, wanted[:carries], wanted[carries + 1 :])
-    if node.op.name == "scan":
+    if node.op is SCAN:
         carries = node.attrs["carries"]
         return _reached_by_loop(node, operands, wanted[:carries], wanted[carries:])
     return [True] * len(operands)
@@ -75,8 +87,8 @@ def _reached_by_loop(
 
 
 #: Ops that put a gradient in its place among zeros, and those that keep the zeros zeros.
-_AMONG_ZEROS = frozenset({"list_only", "scatter_add", "stack_zeros"})
-_PASS_ZEROS = frozenset({"stack_add", "add", "list_of", "reshape"})
+_AMONG_ZEROS = (LIST_ONLY, SCATTER_ADD, STACK_ZEROS)
+_PASS_ZEROS = (STACK_ADD, ADD, LIST_OF, RESHAPE)
 
 
 def has_gaps(cotangent: Value) -> bool:
@@ -84,10 +96,10 @@ def has_gaps(cotangent: Value) -> bool:
     waiting, among = [cotangent], isinstance(cotangent.type, StackType)
     while waiting and among:
         node = waiting.pop().node
-        if node is not None and node.op.name in _PASS_ZEROS:
+        if node is not None and node.op in _PASS_ZEROS:
             waiting += node.inputs
-        elif node is not None and node.op.name == "stack_push":
+        elif node is not None and node.op is STACK_PUSH:
             waiting.append(node.inputs[0])
         else:
-            among = node is not None and node.op.name in _AMONG_ZEROS
+            among = node is not None and node.op in _AMONG_ZEROS
     return among

@@ -27,9 +27,9 @@ from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor, wrap
 from weft.ir.failing import cannot_fail
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import OPS, Trait
 from weft.ir.sizes import bare_names, local_sizes, sizes_named
 from weft.ir.types import TOKEN, StackType, TensorType, Type
+from weft.ops.cards import FULL, STACK_ZEROS
 from weft.ops.elementwise import logical_or
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 
@@ -193,11 +193,6 @@ def live_nodes(nodes: Sequence[Node], wanted: Iterable[Value | None]) -> list[No
 
 # --- what is kept ------------------------------------------------------------------------------
 
-#: Ops that cost no more than reading what was kept.
-_CHEAP = frozenset(
-    {"astype", "negative", "logical_not", "equal", "not_equal"}
-    | {"less", "less_equal", "greater", "greater_equal"}
-)
 _DEEPEST = 20  # of a chain of cheap ops
 
 
@@ -242,9 +237,9 @@ class Residuals:
 
     def _is_cheap(self, node: Node) -> bool:
         """Whether a node costs less to do again than its result to keep."""
-        if Trait.CREATION in node.op.traits:
+        if node.op.creation:
             return True
-        if node.op.name not in _CHEAP and Trait.VIEW not in node.op.traits:
+        if not node.op.cheap and not node.op.view:
             return False
         return all(self._is_there(value, node) for value in node.inputs)
 
@@ -253,7 +248,7 @@ class Residuals:
         if value in known or value in self._needed or value in self.saved:
             return True
         made = value.node
-        if made is not None and Trait.CREATION in made.op.traits:
+        if made is not None and made.op.creation:
             return True
         return len(user.inputs) == 1 and _no_larger(value.type, user.outputs[0].type)
 
@@ -300,16 +295,16 @@ def hoist(
 def zero_value(graph: Graph, kind: Type, *, forever: bool = True) -> Value:
     """A zero of a type; of a stack, one that pops zeros forever, or an empty one."""
     if isinstance(kind, StackType):
-        op = OPS["stack_zeros"] if forever else STACK_NEW
+        op = STACK_ZEROS if forever else STACK_NEW
         return graph.add(op, **stack_attrs(kind)).out
     assert isinstance(kind, TensorType)
-    full = OPS["full"]
+    full = FULL
     made = graph.add(full, shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device)
     return made.out
 
 
 def flag_value(graph: Graph, flag: bool) -> Value:
-    full = OPS["full"]
+    full = FULL
     return graph.add(full, shape=(), value=flag, dtype=dtypes.bool, device=CPU).out
 
 

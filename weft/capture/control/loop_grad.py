@@ -32,8 +32,8 @@ from weft.capture.control.node import ControlNode, emit
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, copy_nodes, keep_names
-from weft.ir.op import OPS
 from weft.ir.types import StackType, TensorType, Type
+from weft.ops.cards import ADD, FULL, GREATER, LOGICAL_OR, SUBTRACT
 from weft.ops.control import SCAN, WHILE
 from weft.ops.creation import full
 from weft.ops.elementwise import greater, logical_not
@@ -151,14 +151,14 @@ class _Backward:
         for i, total in zip(self.consts, values[len(self.carried) :], strict=False):
             value = gradients[i]
             assert value is not None
-            add = STACK_ADD if isinstance(total.type, StackType) else OPS["add"]
+            add = STACK_ADD if isinstance(total.type, StackType) else ADD
             found.append(graph.add(add, total, known[value]).out)
         for i, flag in zip(self.open, values[len(found) :], strict=True):
             doubt = self.halves.doubts[i]
             there = gradients[i] is not None
             now = flag_value(graph, there) if doubt is None else known[doubt]
             is_sum = i < self.first
-            found.append(graph.add(OPS["logical_or"], flag, now).out if is_sum else now)
+            found.append(graph.add(LOGICAL_OR, flag, now).out if is_sum else now)
         return found
 
     def constants(self, residuals: Residuals) -> tuple[list[Value], list[Tensor]]:
@@ -269,12 +269,12 @@ def _extend_while(
 
 def _number(graph: Graph, like: Value, value: int) -> Value:
     kind = like.tensor_type
-    full = OPS["full"]
+    full = FULL
     return graph.add(full, shape=(), value=value, dtype=kind.dtype, device=kind.device).out
 
 
 def _less_one(graph: Graph, number: Value) -> Value:
-    return graph.add(OPS["subtract"], number, _number(graph, number, 1)).out
+    return graph.add(SUBTRACT, number, _number(graph, number, 1)).out
 
 
 def _more_to_come(kinds: Sequence[Type], place: int) -> Graph:
@@ -282,7 +282,7 @@ def _more_to_come(kinds: Sequence[Type], place: int) -> Graph:
     graph = Graph("condition")
     graph.set_inputs(kinds)
     number = graph.inputs[place]
-    graph.outputs = (graph.add(OPS["greater"], number, _number(graph, number, 0)).out,)
+    graph.outputs = (graph.add(GREATER, number, _number(graph, number, 0)).out,)
     return graph
 
 

@@ -48,7 +48,7 @@ Backward = Callable[
     ["ControlNode", GraphRecorder, list[Tensor | None], list[bool]], list[Tensor | None]
 ]
 #: By the name of the op; the modules that define them put them here.
-BACKWARD: dict[str, Backward] = {}
+BACKWARD: dict[Op, Backward] = {}
 
 
 #: Records a construct by itself and runs its graph on the innermost level; see `on_level`.
@@ -115,7 +115,7 @@ class ControlNode(HistoryNode):
             raise CaptureError(
                 "the graph that this was recorded in is no longer recorded", op=self.name()
             )
-        return BACKWARD[self.node.op.name](self, here, g, asked)
+        return BACKWARD[self.node.op](self, here, g, asked)
 
     def _check(self, asked: Sequence[bool]) -> None:
         if self.opaque:

@@ -18,6 +18,7 @@ from weft.capture.control.nested import Border, CarriedNode
 from weft.core.symbolic import SymbolicArray
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Value
+from weft.ir.literal import CONSTANT
 
 
 class Differs(Exception):
@@ -168,7 +169,7 @@ def _is_constant(one: Value, two: Value) -> bool:
     a, b = one.node, two.node
     if a is None or b is None or a.op is not b.op or a.inputs or b.inputs or a.graphs or b.graphs:
         return False
-    return a.op.name == "constant" and one.type == two.type and _equal(a.attrs, b.attrs)
+    return a.op is CONSTANT and one.type == two.type and _equal(a.attrs, b.attrs)
 
 
 def _equal(one: Any, two: Any) -> bool:

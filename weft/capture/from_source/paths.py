@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.ir.graph import Node, Value
+from weft.ir.literal import CONSTANT
+from weft.ops.cards import IF, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR
 
 #: Conditions that are assumed to hold, each with its truth.
 Facts = tuple[tuple[Value, bool], ...]
@@ -49,7 +51,7 @@ class Paths:
         while True:
             condition = self._outermost(condition)
             node = condition.node
-            if node is None or node.op.name != "logical_not":
+            if node is None or node.op is not LOGICAL_NOT:
                 return condition, opposite
             condition, opposite = node.inputs[0], not opposite
 
@@ -73,18 +75,18 @@ class Paths:
         node = value.node
         if node is None or not depth:
             return None
-        name = node.op.name
-        if name == "if":
+        op = node.op
+        if op is IF:
             return self._of_if(node, value.index, taken, depth - 1)
-        if name == "constant":
+        if op is CONSTANT:
             array = node.attrs["value"].array
             return bool(array.reshape(())) if array.size == 1 else None
-        if name not in ("logical_not", "logical_and", "logical_or"):
+        if op not in (LOGICAL_NOT, LOGICAL_AND, LOGICAL_OR):
             return None
         parts = [self.truth(part, taken, depth - 1) for part in node.inputs]
-        if name == "logical_not":
+        if op is LOGICAL_NOT:
             return None if parts[0] is None else not parts[0]
-        decisive = name == "logical_or"
+        decisive = op is LOGICAL_OR
         if decisive in parts:
             return decisive
         return None if None in parts else not decisive

@@ -27,7 +27,6 @@ from weft.capture.watch.guard_code import Enter, Wanted, compile_entry
 from weft.capture.watch.origin import Origin
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, extract
-from weft.ir.op import Trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,4 +254,4 @@ class Segment:
 
 def acts(graph: Graph) -> bool:
     """Whether a graph does something beside giving results."""
-    return any(Trait.EFFECT in node.op.traits for part in graph.walk() for node in part.nodes)
+    return any(node.op.effect for part in graph.walk() for node in part.nodes)

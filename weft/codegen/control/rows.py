@@ -13,7 +13,6 @@ from weft.codegen.machine import Machine
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
-from weft.schedule.groups import REDUCTIONS
 from weft.schedule.nodes import is_view
 from weft.schedule.scan_rows import RowScan, row_scan
 
@@ -43,9 +42,9 @@ def _is_generated(node: Node) -> bool:
     """Whether a node is machine code of one kernel or none: no loop, stack or call into Python."""
     if node.graphs or Trait.STACK in node.op.traits:
         return False
-    if is_view(node) or Trait.CREATION in node.op.traits or node.op.name == "constant":
+    if is_view(node) or node.op.creation or node.op.name == "constant":
         return True
-    if node.op.elementwise or node.op.name in REDUCTIONS:
+    if node.op.elementwise or node.op.reduction:
         return emits(node)
     return special(node) != ""
 

@@ -29,7 +29,7 @@ from weft.codegen.loops.rows_in_lanes import abreast, emit_abreast
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
-from weft.schedule.groups import REDUCTIONS, Group, Leaf
+from weft.schedule.groups import Group, Leaf
 
 __all__ = ["emit_loops"]
 
@@ -54,9 +54,7 @@ class _Loops:
         self.places = places
         self.plan = made
         self.levels = levels(group)
-        self.reductions = {
-            node: Reduction(node) for node in group.nodes if node.op.name in REDUCTIONS
-        }
+        self.reductions = {node: Reduction(node) for node in group.nodes if node.op.reduction}
         self.f = module.function(name, "i32", PARAMS)
         self.pointers: dict[Value, str] = {}
         self.kept = kept(group, self.plan, self.levels)

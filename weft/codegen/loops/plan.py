@@ -10,7 +10,7 @@ from weft.codegen.cancel import slow_loop
 from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
 from weft.codegen.machine import Machine
 from weft.ir.graph import Node
-from weft.schedule.groups import REDUCTIONS, Group, Leaf
+from weft.schedule.groups import Group, Leaf
 
 __all__ = ["LoopPlan", "plan"]
 
@@ -21,13 +21,6 @@ ONE_PIECE = 1 << 15
 PIECES = 32
 #: Items are indices of the outer loops, at least so many where there are.
 ENOUGH = 16
-#: About how many cycles an op takes for one vector; others take 1.
-COSTS = {
-    **dict.fromkeys(("divide", "sqrt", "reciprocal", "remainder", "floor_divide"), 8.0),
-    **dict.fromkeys(("exp", "sigmoid", "tanh", "log", "softplus", "expm1", "log1p", "erf"), 16.0),
-    **dict.fromkeys(("sin", "cos", "erfc", "pow", "tan", "atan2", "logaddexp", "hypot"), 40.0),
-    **dict.fromkeys(("log2", "log10", "asin", "acos", "atan", "sinh", "cosh"), 30.0),
-}
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,7 @@ class LoopPlan:
 
 
 def reductions(group: Group) -> list[Node]:
-    return [node for node in group.nodes if node.op.name in REDUCTIONS]
+    return [node for node in group.nodes if node.op.reduction]
 
 
 def all_accesses(group: Group) -> list[Access]:
@@ -179,6 +172,6 @@ def slow_axis(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, floa
 def cost_of(group: Group, made: LoopPlan, machine: Machine) -> float:
     """About how many nanoseconds one item takes."""
     cycles = 1.0 * len(made.accesses)
-    cycles += sum(COSTS.get(node.op.name, 1.0) for node in group.nodes)
+    cycles += sum(node.op.cycles for node in group.nodes)
     vectors = -(-made.elements // made.lanes) if made.lanes else 1
     return vectors * cycles / machine.ghz / max(1, made.items)

@@ -16,7 +16,7 @@ from weft.base.dtypes import float32, float64
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.loops.access import Access, dtype_of, result_access
-from weft.codegen.loops.plan import COSTS, LoopPlan, most_lanes
+from weft.codegen.loops.plan import LoopPlan, most_lanes
 from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
@@ -101,9 +101,7 @@ class _Abreast:
             self._stages(first, mask)
             self._turn_out(first, count)
         f.do("ret i32 0")
-        cycles = len(self.made.accesses) + sum(
-            COSTS.get(node.op.name, 1.0) for node in self.group.nodes
-        )
+        cycles = len(self.made.accesses) + sum(node.op.cycles for node in self.group.nodes)
         return Kernel(self.name, items, self.columns * cycles / self.f.module.machine.ghz)
 
     def _below(self, count: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.codegen.loops.plan import COSTS, LoopPlan
+from weft.codegen.loops.plan import LoopPlan
 from weft.ir.graph import Node, Value
-from weft.schedule.groups import REDUCTIONS, Group
+from weft.schedule.groups import Group
 
 __all__ = ["kept", "level_before", "levels", "same_for_row"]
 
@@ -22,7 +22,7 @@ def levels(group: Group) -> dict[Value, int]:
         before = [found.get(op, 0) for op in group.operands[node] if isinstance(op, Value)]
         level = max(before, default=0)
         value = node.outputs[0]
-        found[value] = level + (node.op.name in REDUCTIONS and value not in group.after)
+        found[value] = level + (node.op.reduction and value not in group.after)
     return found
 
 
@@ -49,7 +49,7 @@ def kept(group: Group, made: LoopPlan, levels: Mapping[Value, int]) -> dict[Valu
         value = node.outputs[0]
         level = levels[value]
         uses = [op for op in group.operands[node] if isinstance(op, Value)]
-        reduces = node.op.name in REDUCTIONS and value not in group.after
+        reduces = node.op.reduction and value not in group.after
         where = level - 1 if reduces else level
         for operand in uses:
             late = levels[operand] < where and not same_for_row(group, value)
@@ -57,5 +57,5 @@ def kept(group: Group, made: LoopPlan, levels: Mapping[Value, int]) -> dict[Valu
             if late and costly and not same_for_row(group, operand):
                 found[operand] = levels[operand]
         inner = [op for op in uses if levels[op] == level and not same_for_row(group, op)]
-        cost[value] = COSTS.get(node.op.name, 1.0) + sum(cost[op] for op in inner)
+        cost[value] = node.op.cycles + sum(cost[op] for op in inner)
     return found

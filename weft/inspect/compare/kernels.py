@@ -22,7 +22,7 @@ from weft.inspect.compare.bounds import SAMPLES, Bounds, epsilon, jittered
 from weft.inspect.compare.close import Tolerance
 from weft.inspect.compare.locate import Finding, first_difference
 from weft.inspect.compare.runs import Event, GraphRun, replayed, silently
-from weft.inspect.frames import LOOPS, loops_text
+from weft.inspect.frames import loops_text
 from weft.inspect.watch.births import summary
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import run_node
@@ -167,7 +167,7 @@ class _Checking:
             count = rounds[graph] = rounds.get(graph, -1) + 1
             if graph not in by_graph or count >= MOST_ROUNDS:
                 continue
-            inside = [*loops, (event.node, count)] if event.node.op.name in LOOPS else loops
+            inside = [*loops, (event.node, count)] if event.node.op.loop else loops
             self._graph(by_graph[graph], given, inside)
 
     def _step(self, step: Step, numbers: _Numbers, loops: list[tuple[Node, int]]) -> None:

@@ -17,7 +17,7 @@ from weft.compile import run_passes, without_passes
 from weft.core.tensor import Tensor
 from weft.inspect.compare.close import Difference, Tolerance
 from weft.inspect.compare.runs import Event, GraphRun, copied, replayed, silently
-from weft.inspect.frames import LOOPS, loops_text
+from weft.inspect.frames import loops_text
 from weft.inspect.watch.births import summary
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.types import TensorType
@@ -180,7 +180,7 @@ def _inside(event: Event, tolerance: Tolerance) -> Finding | None:
         if any(not isinstance(x, Tensor) for x in given):
             continue
         found = _in_graph(nested, given, replayed(nested, given)[1], tolerance)
-        if found is not None and event.node.op.name in LOOPS:
+        if found is not None and event.node.op.loop:
             around = loops_text([(event.node, number)])
             return replace(found, note="; ".join(n for n in (found.note, around) if n))
         if found is not None:

@@ -30,18 +30,8 @@ from weft.inspect.explain.facts import (
     noted,
 )
 from weft.ir.graph import Graph, Node
-from weft.ir.op import Trait
 
 __all__ = ["captured", "guards", "recomputed", "recordings", "state"]
-
-BRANCHES, LOOPS = ("if", "switch"), ("while", "scan")
-#: Ops that call Python in the midst of a run, in words.
-EFFECTS = {
-    "py_call": "calls {name}",
-    "print": "prints",
-    "assert": "raises where it does not hold",
-    "raise": "raises",
-}
 
 
 def captured(traced: Traced) -> Capture:
@@ -52,17 +42,17 @@ def captured(traced: Traced) -> Capture:
     for graph in traced.paths():
         for node in _nodes(graph):
             name, place = node.op.name, node.location
-            if name in BRANCHES and place not in branches:
+            if node.op.branch and place not in branches:
                 sides = {graph.name: graph.node_count() for graph in node.graphs}
                 branches[place] = Branch(name, sides, noted(place))
-            elif name in LOOPS and place not in loops:
+            elif node.op.loop and place not in loops:
                 body = node.graphs[-1]
                 carried = [str(value.type) for value in body.outputs]
                 rounds = node.attrs.get("length")
                 loops[place] = Loop(name, rounds, body.node_count(), carried, noted(place))
-            elif Trait.EFFECT in node.op.traits and name in EFFECTS:
+            elif node.op.effect:
                 called = getattr(node.attrs.get("function"), "function", None)
-                said = EFFECTS[name].format(name=getattr(called, "__qualname__", called))
+                said = node.op.says.format(name=getattr(called, "__qualname__", called))
                 python.setdefault((name, place), PythonCall(name, said, noted(place)))
     unrolled: dict[Any, Unrolled] = {}
     decided: dict[Any, set[bool]] = {}
@@ -158,7 +148,7 @@ def recomputed(traced: Traced) -> list[Recomputation]:
     for split in traced.splits():
         lines: dict[SourceLocation | None, Line] = {}
         for node in split.recomputed:
-            if Trait.CREATION not in node.op.traits and Trait.VIEW not in node.op.traits:
+            if not (node.op.creation or node.op.view):
                 line = lines.setdefault(node.location, Line([], noted(node.location)))
                 line.ops.append(node.op.name)
         rows.append(

@@ -85,8 +85,4 @@ def _same(x: Tensor) -> Tensor:
 def _only_computes(graph: Graph) -> bool:
     if any(isinstance(value.type, StackType) for value in (*graph.inputs, *graph.outputs)):
         return False
-    return not any(
-        Trait.EFFECT in node.op.traits or node.op.name.startswith("function_")
-        for part in graph.walk()
-        for node in part.nodes
-    )
+    return not any(Trait.PYTHON in node.op.traits for part in graph.walk() for node in part.nodes)

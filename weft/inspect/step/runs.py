@@ -10,6 +10,8 @@ from weft.inspect.step.names import Names
 from weft.inspect.step.place import Place
 from weft.ir.graph import Node
 from weft.ir.interpret import PreparedGraph
+from weft.ir.literal import CONSTANT
+from weft.ops.cards import FENCE, FIRST_TOKEN, STOP_GRADIENT
 
 if TYPE_CHECKING:
     from weft.inspect.step.stepper import Stepper
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "line_key"]
 
 #: Nodes that compute nothing: a run goes by them.
-SILENT = ("constant", "token", "stop_gradient", "fence")
+SILENT = (CONSTANT, FIRST_TOKEN, STOP_GRADIENT, FENCE)
 
 
 def line_key(location: SourceLocation | None) -> tuple[str, int, str] | None:
@@ -49,7 +51,7 @@ class Run(Frames):
 
     def before(self, node: Node, slots: list[Any]) -> None:
         super().before(node, slots)
-        if node.op.name in SILENT:
+        if node.op in SILENT:
             return
         line = line_key(node.location)
         arrives = line is not None and (self.entered or line != self.line)

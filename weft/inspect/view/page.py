@@ -18,6 +18,7 @@ from weft.inspect.view.drawing import Drawing, as_json
 from weft.inspect.view.folding import folded_by
 from weft.inspect.view.sources import Sources
 from weft.inspect.view.svg import svg_of
+from weft.ir.op import OPS
 
 __all__ = ["Page", "Panel"]
 
@@ -141,16 +142,10 @@ def _folds(drawing: Drawing) -> list[str]:
 def _doc(op: str) -> str:
     """What an op does, in a line, where there is a function of its name."""
     found = getattr(weft_namespace(), op, None) or getattr(weft_namespace().nn.functional, op, None)
-    text = (getattr(found, "__doc__", None) or _CONTROL.get(op, "")).strip()
+    if found is None and op in OPS and OPS[op].nested:
+        found = OPS[op].eval
+    text = (getattr(found, "__doc__", None) or "").strip()
     return text.split("\n\n")[0].replace("\n", " ").strip()
-
-
-_CONTROL = {
-    "if": "Runs one of two graphs: `then` where the condition holds, else `else`.",
-    "while": "Runs its body again and again, as long as its condition holds.",
-    "scan": "Runs its body once for each element, from the first to the last.",
-    "switch": "Runs one of several graphs: the one of the given number.",
-}
 
 
 @cache

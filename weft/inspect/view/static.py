@@ -9,9 +9,10 @@ from weft.inspect.view.drawing import Drawing, Item
 from weft.inspect.view.roles import give_roles
 from weft.ir.attribute_text import AttributeText
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.literal import Literal
+from weft.ir.literal import CONSTANT, Literal
 from weft.ir.text import value_names
 from weft.ir.types import TensorType, Type
+from weft.ops.cards import FULL, WHILE
 
 __all__ = ["drawn"]
 
@@ -165,13 +166,10 @@ class _Walk:
         return name, self.texts.type(type), known
 
 
-#: What the nested graphs of ops of control flow are called; they may have names of functions.
-_NAMES = {"if": ("then", "else"), "while": ("condition", "body"), "scan": ("body",)}
-
-
 def _graph_label(node: Node, number: int) -> str:
+    """What a nested graph is called in its op, and by the user's own function."""
     name = node.graphs[number].name
-    known = _NAMES.get(node.op.name, ())
+    known = node.op.graph_names
     plain = known[number] if number < len(known) else f"case {number}"
     if name.startswith(plain):
         return name
@@ -180,7 +178,7 @@ def _graph_label(node: Node, number: int) -> str:
 
 def _result_places(node: Node, number: int) -> Sequence[int]:
     """Which results of a node of control flow are what its nested graph of this number gives."""
-    if node.op.name != "while":
+    if node.op is not WHILE:
         return range(len(node.outputs))
     if number == 0:
         return ()  # what the condition gives stays inside
@@ -190,7 +188,7 @@ def _result_places(node: Node, number: int) -> Sequence[int]:
 
 
 def _is_constant(node: Node) -> bool:
-    return node.op.name in ("constant", "full") and not node.inputs and len(node.outputs) == 1
+    return node.op in (CONSTANT, FULL) and not node.inputs and len(node.outputs) == 1
 
 
 def _is_number(type: Type) -> bool:

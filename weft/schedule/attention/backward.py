@@ -17,13 +17,15 @@ from dataclasses import dataclass
 
 from weft.base import dtypes
 from weft.ir.graph import Node, Value
+from weft.ir.op import Op
+from weft.ops.cards import ASTYPE, MATMUL, MULTIPLY, PERMUTE_DIMS, SUBTRACT, SUM, WHERE
+from weft.passes.facts import made_by
 from weft.schedule.attention.cards import Axes
 from weft.schedule.attention.parts import (
     Forward,
     Uses,
     is_number,
     is_turned,
-    made_by,
     number_of,
     uncast,
 )
@@ -68,7 +70,7 @@ def gradients(forward: Forward, uses: Uses) -> Backward | None:
         inner.append(turned)
     dq = uses.find(
         scores,
-        "matmul",
+        MATMUL,
         lambda node: node.inputs[0] is scores and is_turned(node.inputs[1], forward.k_turned),
     )
     ends = (
@@ -89,10 +91,10 @@ def _end(node: Node | None, uses: Uses, forward: Forward, *, turned: bool = Fals
 def _values_end(forward: Forward, uses: Uses) -> tuple[Node, Node] | None:
     """weightsᵀ G, and the node that turns the weights."""
     weights = forward.weights
-    turned = uses.find(weights, "permute_dims", lambda node: is_turned(node.outputs[0], weights))
+    turned = uses.find(weights, PERMUTE_DIMS, lambda node: is_turned(node.outputs[0], weights))
     if turned is None:
         return None
-    product = uses.find(turned.outputs[0], "matmul")
+    product = uses.find(turned.outputs[0], MATMUL)
     if product is None or product.inputs[0] is not turned.outputs[0]:
         return None
     return product, turned
@@ -102,17 +104,17 @@ def _keys_end(forward: Forward, scores: Value, uses: Uses, inner: list[Node]) ->
     """qᵀ dS or dSᵀ q; what turns an operand for nobody else goes to `inner`."""
     product = uses.find(
         scores,
-        "matmul",
+        MATMUL,
         lambda node: node.inputs[1] is scores and is_turned(node.inputs[0], forward.q),
     )
     if product is not None:
         return _end(product, uses, forward, turned=True)
-    turned = uses.find(scores, "permute_dims", lambda node: is_turned(node.outputs[0], scores))
+    turned = uses.find(scores, PERMUTE_DIMS, lambda node: is_turned(node.outputs[0], scores))
     if turned is None:
         return _end(None, uses, forward)
     product = uses.find(
         turned.outputs[0],
-        "matmul",
+        MATMUL,
         lambda node: node.inputs[0] is turned.outputs[0] and node.inputs[1] is forward.q,
     )
     if product is not None:
@@ -125,26 +127,26 @@ def _slopes(forward: Forward, uses: Uses) -> Iterator[tuple[Value, Value, list[N
     weights = forward.softmax.outputs[0]
     last = (weights.tensor_type.ndim - 1,)
     for outer in uses.of(weights):
-        less = _other(outer, "multiply", weights)
-        difference = None if less is None else made_by(less, "subtract")
-        total = None if difference is None else made_by(difference.inputs[1], "sum")
+        less = _other(outer, MULTIPLY, weights)
+        difference = None if less is None else made_by(less, SUBTRACT)
+        total = None if difference is None else made_by(difference.inputs[1], SUM)
         if difference is None or total is None:
             continue
         if not total.attrs["keepdims"] or tuple(total.attrs["axis"]) != last:
             continue
         slope = difference.inputs[0]
-        times = made_by(total.inputs[0], "multiply")
-        if times is None or _other(times, "multiply", weights) is not slope:
+        times = made_by(total.inputs[0], MULTIPLY)
+        if times is None or _other(times, MULTIPLY, weights) is not slope:
             continue
         inner = [outer, difference, total, times]
         slope = uncast(slope, inner)
         if forward.nowhere is not None:
-            choice = made_by(slope, "where")
+            choice = made_by(slope, WHERE)
             if choice is None or not _hides(choice, forward.nowhere):
                 continue
             inner.append(choice)
             slope = uncast(choice.inputs[2], inner)
-        product = made_by(slope, "matmul")
+        product = made_by(slope, MATMUL)
         if product is None or not is_turned(product.inputs[1], forward.v):
             continue
         inner.append(product)
@@ -159,7 +161,7 @@ def _after(value: Value, forward: Forward, uses: Uses, inner: list[Node]) -> Val
     if nowhere is not None:
         hidden = uses.reach(
             value,
-            "where",
+            WHERE,
             inner,
             lambda node, value: _hides(node, nowhere) and node.inputs[2] is value,
         )
@@ -170,7 +172,7 @@ def _after(value: Value, forward: Forward, uses: Uses, inner: list[Node]) -> Val
     if mask is not None and mask.tensor_type.dtype is dtypes.bool:
         masked = uses.reach(
             value,
-            "where",
+            WHERE,
             inner,
             lambda node, value: node.inputs[0] is mask and node.inputs[1] is value,
         )
@@ -182,7 +184,7 @@ def _after(value: Value, forward: Forward, uses: Uses, inner: list[Node]) -> Val
         value = masked.outputs[0]
     if forward.scaling is not None:
         scaled = uses.reach(
-            value, forward.scaling.op.name, inner, lambda node, value: node.inputs[0] is value
+            value, forward.scaling.op, inner, lambda node, value: node.inputs[0] is value
         )
         if scaled is None:
             return None
@@ -198,7 +200,7 @@ def _as_operand(value: Value, forward: Forward, uses: Uses, inner: list[Node]) -
     dtype = forward.q.tensor_type.dtype
     if value.tensor_type.dtype is dtype:
         return value
-    cast = uses.find(value, "astype", lambda node: node.outputs[0].tensor_type.dtype is dtype)
+    cast = uses.find(value, ASTYPE, lambda node: node.outputs[0].tensor_type.dtype is dtype)
     if cast is None:
         return None
     inner.append(cast)
@@ -210,9 +212,9 @@ def _hides(node: Node, nowhere: Value) -> bool:
     return node.inputs[0] is nowhere and is_number(node.inputs[1], 0.0)
 
 
-def _other(node: Node, op: str, value: Value) -> Value | None:
+def _other(node: Node, op: Op, value: Value) -> Value | None:
     """The other operand of a call of two."""
-    if node.op.name != op or value not in node.inputs:
+    if node.op is not op or value not in node.inputs:
         return None
     one, two = node.inputs
     return two if one is value else one

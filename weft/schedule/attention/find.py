@@ -15,7 +15,23 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dtypes import NARROW_FLOATS
 from weft.ir.graph import Builder, Graph, Node, Value
-from weft.ir.op import OPS
+from weft.ir.literal import CONSTANT
+from weft.ops.cards import (
+    ADD,
+    ALL,
+    ARANGE,
+    ASTYPE,
+    DIVIDE,
+    EQUAL,
+    LESS_EQUAL,
+    MATMUL,
+    MULTIPLY,
+    PERMUTE_DIMS,
+    RESHAPE,
+    SOFTMAX,
+    WHERE,
+)
+from weft.passes.facts import made_by
 from weft.schedule.attention.backward import Backward, gradients
 from weft.schedule.attention.cards import ATTENTION, ATTENTION_GRAD, Axes, computed_in, turned_back
 from weft.schedule.attention.parts import (
@@ -23,7 +39,6 @@ from weft.schedule.attention.parts import (
     Uses,
     is_number,
     is_rounding,
-    made_by,
     number_of,
     swapped,
     uncast,
@@ -53,7 +68,7 @@ class Fusion:
 
     def _operands(self, builder: Builder) -> tuple[list[Value], list[Value], dict[str, Any]]:
         at = self.forward
-        k = builder.add(OPS["permute_dims"], builder[at.k_turned], axes=swapped(at.k_turned))
+        k = builder.add(PERMUTE_DIMS, builder[at.k_turned], axes=swapped(at.k_turned))
         mask = [builder[at.mask]] if at.mask is not None else []
         attrs = {"scale": at.scale, "causal": at.causal, "blank": at.blank}
         return [builder[at.q], k, builder[at.v]], mask, attrs
@@ -70,7 +85,7 @@ class Fusion:
         if result.tensor_type.dtype is dtype:
             made = known[self][0]
         else:  # rounded in registers; the views come after that
-            narrow = builder.add(OPS["astype"], result, dtype=dtype)
+            narrow = builder.add(ASTYPE, result, dtype=dtype)
             made = _natural(builder, narrow, at.axes)
         builder.forward(at.end.outputs, [made])
 
@@ -89,7 +104,7 @@ class Fusion:
             if end.node is not None:
                 value = _natural(builder, made, end.axes)
                 if end.turned:
-                    value = builder.add(OPS["permute_dims"], value, axes=swapped(value))
+                    value = builder.add(PERMUTE_DIMS, value, axes=swapped(value))
                 builder.forward(end.node.outputs, [value])
 
 
@@ -100,12 +115,12 @@ Known = dict[Fusion, tuple[Value, Value]]
 def _natural(builder: Builder, value: Value, axes: Axes) -> Value:
     if axes == tuple(range(len(axes))):
         return value
-    return builder.add(OPS["permute_dims"], value, axes=turned_back(axes))
+    return builder.add(PERMUTE_DIMS, value, axes=turned_back(axes))
 
 
 def attentions(graph: Graph) -> dict[Node, Fusion]:
     """For each node in whose place a card goes, what it is part of."""
-    softmaxes = [node for node in graph.nodes if node.op.name == "softmax"]
+    softmaxes = [node for node in graph.nodes if node.op is SOFTMAX]
     if not softmaxes:
         return {}
     uses = Uses(graph)
@@ -154,13 +169,13 @@ def _matched(softmax: Node, uses: Uses) -> Forward | None:
     if found is not None:  # where(nowhere, 0, softmax(where(nowhere, 0, scores)))
         choice, every, equal = found
         looked = uses.reach(
-            weights, "where", inner, lambda node, _: node.inputs[0] is choice.inputs[0]
+            weights, WHERE, inner, lambda node, _: node.inputs[0] is choice.inputs[0]
         )
         if looked is None or not is_number(looked.inputs[1], 0.0):
             return None
         inner += [choice, every, equal, looked]
         scores, nowhere, weights = choice.inputs[2], choice.inputs[0], looked.outputs[0]
-    end = uses.reach(weights, "matmul", inner, lambda node, value: node.inputs[0] is value)
+    end = uses.reach(weights, MATMUL, inner, lambda node, value: node.inputs[0] is value)
     mask, product, scaling, more = _masked(uncast(scores, inner))
     if product is None or end is None:
         return None
@@ -187,9 +202,9 @@ def _matched(softmax: Node, uses: Uses) -> Forward | None:
 
 def _hidden(chosen: Value, last: int) -> tuple[Node, Node, Node] | None:
     """The nodes of where(all(scores == -inf), 0, scores)."""
-    choice = made_by(chosen, "where")
-    every = None if choice is None else made_by(choice.inputs[0], "all")
-    equal = None if every is None else made_by(every.inputs[0], "equal")
+    choice = made_by(chosen, WHERE)
+    every = None if choice is None else made_by(choice.inputs[0], ALL)
+    equal = None if every is None else made_by(every.inputs[0], EQUAL)
     if choice is None or every is None or equal is None:
         return None
     if not every.attrs["keepdims"] or tuple(every.attrs["axis"]) != (last,):
@@ -204,11 +219,11 @@ def _masked(scores: Value) -> tuple[Value | None, Node | None, Node | None, list
     product, scaling, more = _scaled(scores)
     if product is not None:
         return None, product, scaling, more
-    choice = made_by(scores, "where")
+    choice = made_by(scores, WHERE)
     if choice is not None and is_number(choice.inputs[2], -np.inf):
         product, scaling, more = _scaled(choice.inputs[1])
         return choice.inputs[0], product, scaling, [*more, choice]
-    added = made_by(scores, "add")
+    added = made_by(scores, ADD)
     if added is not None:
         for mask, other in (added.inputs, reversed(added.inputs)):
             product, scaling, more = _scaled(other)
@@ -222,14 +237,14 @@ def _scaled(value: Value) -> tuple[Node | None, Node | None, list[Node]]:
     nodes behind the product."""
     more: list[Node] = []
     value = uncast(value, more)
-    scaling = made_by(value, "multiply") or made_by(value, "divide")
+    scaling = made_by(value, MULTIPLY) or made_by(value, DIVIDE)
     if scaling is None:
-        return made_by(value, "matmul"), None, more
+        return made_by(value, MATMUL), None, more
     if number_of(scaling) is None:
         return None, None, []
     more.append(scaling)
     value = uncast(scaling.inputs[0], more)  # constants stand on the right
-    return made_by(value, "matmul"), scaling, more
+    return made_by(value, MATMUL), scaling, more
 
 
 def _is_causal(mask: Value) -> bool:
@@ -238,11 +253,11 @@ def _is_causal(mask: Value) -> bool:
     if kind.dtype is not dtypes.bool or kind.ndim != 2:
         return False
     queries, keys = kind.shape
-    compared = made_by(mask, "less_equal")
+    compared = made_by(mask, LESS_EQUAL)
     if compared is not None:
         one, two = (_counted(value) for value in compared.inputs)
         return one in ((keys,), (1, keys)) and two == (queries, 1)
-    known = made_by(mask, "constant")
+    known = made_by(mask, CONSTANT)
     if known is None:
         return False
     return bool((known.attrs["value"].array == np.tri(queries, keys, dtype=np.bool)).all())
@@ -251,13 +266,13 @@ def _is_causal(mask: Value) -> bool:
 def _counted(value: Value) -> tuple[int, ...] | None:
     """The shape of a value that holds 0, 1, 2…"""
     node, shape = value.node, value.tensor_type.shape
-    if node is not None and node.op.name == "reshape":
+    if node is not None and node.op is RESHAPE:
         node = node.inputs[0].node
     if node is None:
         return None
-    if node.op.name == "arange":
+    if node.op is ARANGE:
         return shape if (node.attrs["start"], node.attrs["step"]) == (0, 1) else None
-    if node.op.name != "constant":
+    if node.op is not CONSTANT:
         return None
     array = node.attrs["value"].array
     return shape if (array.reshape(-1) == np.arange(array.size)).all() else None

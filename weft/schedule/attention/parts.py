@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.literal import CONSTANT
+from weft.ir.op import Op
+from weft.ops.cards import ASTYPE, FULL, MULTIPLY, PERMUTE_DIMS
+from weft.passes.facts import made_by
 from weft.schedule.attention.cards import Axes
 
 __all__ = [
@@ -15,7 +19,6 @@ __all__ = [
     "is_number",
     "is_rounding",
     "is_turned",
-    "made_by",
     "number_of",
     "swapped",
     "uncast",
@@ -59,7 +62,7 @@ class Forward:
         number = None if self.scaling is None else number_of(self.scaling)
         if self.scaling is None or number is None:
             return 1.0
-        return number if self.scaling.op.name == "multiply" else 1.0 / number
+        return number if self.scaling.op is MULTIPLY else 1.0 / number
 
 
 class Uses:
@@ -74,19 +77,17 @@ class Uses:
         return self._users[value]
 
     def find(
-        self, value: Value, op: str, fits: Callable[[Node], bool] = lambda node: True
+        self, value: Value, op: Op, fits: Callable[[Node], bool] = lambda node: True
     ) -> Node | None:
         """The first user that is a call of `op`, and fits."""
-        return next(
-            (node for node in self._users[value] if node.op.name == op and fits(node)), None
-        )
+        return next((node for node in self._users[value] if node.op is op and fits(node)), None)
 
     def reach(
-        self, value: Value, op: str, inner: list[Node], fits: Callable[[Node, Value], bool]
+        self, value: Value, op: Op, inner: list[Node], fits: Callable[[Node, Value], bool]
     ) -> Node | None:
         """As `find`, of what a value is cast to if not of itself: the cast goes to `inner`."""
         found = self.find(value, op, lambda node: fits(node, value))
-        cast = self.find(value, "astype", is_rounding) if found is None else None
+        cast = self.find(value, ASTYPE, is_rounding) if found is None else None
         if cast is None:
             return found
         made = cast.outputs[0]
@@ -107,7 +108,7 @@ class Uses:
         of a value that is `turned`, the order of the one that it is turned from."""
         natural = tuple(range(value.tensor_type.ndim))
         users = self._users[value]
-        if len(users) != 1 or users[0].op.name != "permute_dims" or value in self._given:
+        if len(users) != 1 or users[0].op is not PERMUTE_DIMS or value in self._given:
             return natural
         axes = tuple(users[0].attrs["axes"])
         if turned:
@@ -115,15 +116,10 @@ class Uses:
         return axes if axes[-1] == natural[-1] else natural
 
 
-def made_by(value: Value, op: str) -> Node | None:
-    node = value.node
-    return node if node is not None and node.op.name == op else None
-
-
 def is_rounding(node: Node) -> bool:
     """Whether a node casts a narrow float to float32, or back: the kernels compute in float32
     throughout, and need neither."""
-    if node.op.name != "astype":
+    if node.op is not ASTYPE:
         return False
     one, other = (value.tensor_type.dtype for value in (node.inputs[0], node.outputs[0]))
     return (one in NARROW_FLOATS and other is float32) or (
@@ -144,14 +140,14 @@ def is_number(value: Value, number: float) -> bool:
     node = value.node
     if node is None or value.tensor_type.size != 1:
         return False
-    if node.op.name == "full":
+    if node.op is FULL:
         return bool(node.attrs["value"] == number)
-    return node.op.name == "constant" and bool((node.attrs["value"].array == number).all())
+    return node.op is CONSTANT and bool((node.attrs["value"].array == number).all())
 
 
 def number_of(node: Node) -> float | None:
     """The number that stands on the right of a call."""
-    made = made_by(node.inputs[1], "constant")
+    made = made_by(node.inputs[1], CONSTANT)
     if made is None or node.inputs[1].tensor_type.ndim:
         return None
     return float(made.attrs["value"].array) or None
@@ -172,9 +168,9 @@ def is_turned(one: Value, other: Value) -> bool:
 def _seen(value: Value) -> tuple[Value, Axes]:
     """What a value is a permutation of, and which."""
     axes: Axes = tuple(range(value.tensor_type.ndim))
-    node = made_by(value, "permute_dims")
+    node = made_by(value, PERMUTE_DIMS)
     while node is not None:
         axes = tuple(node.attrs["axes"][i] for i in axes)
         value = node.inputs[0]
-        node = made_by(value, "permute_dims")
+        node = made_by(value, PERMUTE_DIMS)
     return value, axes

@@ -1,0 +1,84 @@
+"""Cards by name, for rewrites that are about one op: `node.op is MATMUL`.
+
+Outside of `weft.ops` a card is named here, or not at all: what holds of several ops is a trait or a
+field of their cards.
+"""
+
+from weft.ir.op import OPS
+from weft.ops import (  # noqa: F401  (they make the cards)
+    arithmetic,
+    cast,
+    comparison,
+    control,
+    creation,
+    effects,
+    entropy,
+    identity,
+    lists,
+    matmul,
+    parts,
+    reduce,
+    select,
+    shape,
+    sizes,
+    special,
+    stacks,
+    transcendental,
+)
+
+ADD = OPS["add"]
+ALL = OPS["all"]
+ARANGE = OPS["arange"]
+ARGMAX = OPS["argmax"]
+ASSUME_SHAPE = OPS["assume_shape"]
+ASTYPE = OPS["astype"]
+BITWISE_AND = OPS["bitwise_and"]
+BITWISE_RIGHT_SHIFT = OPS["bitwise_right_shift"]
+BROADCAST_TO = OPS["broadcast_to"]
+CEIL = OPS["ceil"]
+CONCAT = OPS["concat"]
+DIM_SIZE = OPS["dim_size"]
+DIVIDE = OPS["divide"]
+EQUAL = OPS["equal"]
+FENCE = OPS["fence"]
+FIRST_TOKEN = OPS["token"]
+FLOOR = OPS["floor"]
+FLOOR_DIVIDE = OPS["floor_divide"]
+FULL = OPS["full"]
+GETITEM = OPS["getitem"]
+GREATER = OPS["greater"]
+GREATER_EQUAL = OPS["greater_equal"]
+IDENTITY = OPS["identity"]
+IF = OPS["if"]
+LESS = OPS["less"]
+LESS_EQUAL = OPS["less_equal"]
+LIST_OF = OPS["list_of"]
+LIST_ONLY = OPS["list_only"]
+LOGICAL_AND = OPS["logical_and"]
+LOGICAL_NOT = OPS["logical_not"]
+LOGICAL_OR = OPS["logical_or"]
+MATMUL = OPS["matmul"]
+MULTIPLY = OPS["multiply"]
+PERMUTE_DIMS = OPS["permute_dims"]
+POW = OPS["pow"]
+RECIPROCAL = OPS["reciprocal"]
+REMAINDER = OPS["remainder"]
+RESHAPE = OPS["reshape"]
+ROUND = OPS["round"]
+SCAN = OPS["scan"]
+SCATTER_ADD = OPS["scatter_add"]
+SETITEM = OPS["setitem"]
+SOFTMAX = OPS["softmax"]
+SQUARE = OPS["square"]
+STACK_ADD = OPS["stack_add"]
+STACK_PUSH = OPS["stack_push"]
+STACK_ZEROS = OPS["stack_zeros"]
+STOP_GRADIENT = OPS["stop_gradient"]
+SUBTRACT = OPS["subtract"]
+SUM = OPS["sum"]
+SWITCH = OPS["switch"]
+TO_DEVICE = OPS["to_device"]
+TRUNC = OPS["trunc"]
+WHERE = OPS["where"]
+WHILE = OPS["while"]
+WITH_GRADIENT_OF = OPS["with_gradient_of"]
