@@ -65,3 +65,131 @@ def test_dtypes_are_as_eagerly(name: str, backend: str) -> None:
             assert got.type == want.type
             np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
         assert len(compiled.recordings) == 1
+
+
+# --- integers that are too large for a graph -----------------------------------------------------
+
+
+def powers(n: Any) -> Any:
+    a, k = 1, 0
+    while k < n:
+        a = a * 3
+        k = k + 1
+    return a
+
+
+def doubled(n: Any) -> Any:
+    a = -1
+    for _ in range(n):
+        a += a
+    return a
+
+
+def sums_of_powers(n: Any) -> Any:
+    k, total = 0, 0
+    while k < n:
+        k += 1
+        total = total + k**12
+    return total
+
+
+def shifted(n: Any) -> Any:
+    k, found = 0, 0
+    while k < n:
+        k += 1
+        found = (1 << k) - 1
+    return found
+
+
+def factorial(n: Any) -> Any:
+    total = 1
+    for k in range(1, n + 1):
+        total *= k
+    return total
+
+
+def with_remainders(n: Any) -> Any:
+    h, k = 7, 0
+    while k < n:
+        h = (h * 1103515245 + 12345) % 2**31
+        k += 1
+    return h
+
+
+def from_a_float(n: Any) -> Any:
+    x, k, whole = 1.0, 0, 0
+    while k < n:
+        x = x * 10.0
+        whole = int(x)
+        k += 1
+    return whole
+
+
+def in_one_branch(n: Any) -> Any:
+    """The side that is not taken does not count."""
+    a, b, k = 2**40, 0, 0
+    while k < n:
+        b = a * k if k < 3 else (a + k) * (a - k)
+        k += 1
+    return b
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize(
+    ("program", "fits", "too_large"),
+    [
+        (powers, (0, 5, 39), (40, 64, 130)),
+        (doubled, (3, 62), (64, 70, 130)),
+        (sums_of_powers, (4, 20), (40, 200)),
+        (shifted, (5, 62), (64, 90)),
+        (factorial, (3, 20), (21, 30)),
+        (with_remainders, (1, 100), ()),
+        (from_a_float, (1, 18), (19, 40)),
+        (in_one_branch, (1, 2, 3), (4,)),
+    ],
+)
+def test_an_integer_that_does_not_fit_is_an_error(
+    program: Any, fits: tuple[int, ...], too_large: tuple[int, ...], backend: Any
+) -> None:
+    run = weft.compile(program, backend=backend)
+    for _ in range(2):
+        for n in fits:
+            assert run(weft.tensor(n)) == program(n)
+        for n in too_large:
+            with pytest.raises(OverflowError, match=f"(?s)too large.* in {program.__name__}: "):
+                run(weft.tensor(n))
+
+
+def counted(x: Any, n: Any) -> Any:
+    k = 0
+    while k < n:
+        k += 1
+        x = x + 2 * k
+        if x.sum() > 100:
+            k = k + 5
+    return x, k
+
+
+def ranged(x: Any, n: Any) -> Any:
+    for i in range(n):
+        x = x + (2 * i + 1) * x[i % 2]
+    return x
+
+
+def test_counters_are_not_checked() -> None:
+    """Steps of small constants, and what is computed of the numbers of a range."""
+    checks = []
+    for program in (counted, ranged, with_remainders):
+        given = (weft.tensor(3),) if program is with_remainders else (weft.ones(2), weft.tensor(3))
+        compiled = weft.compile(program, backend="interpret")
+        compiled(*given)
+        checks.append(str(compiled.graph()).count("fits_int64"))
+    # 2 * k, of a counter whose end nobody knows; h * 1103515245 and + 12345
+    assert checks == [1, 0, 2]
+
+
+def test_mapped_integers_fail_only_where_they_take_part() -> None:
+    run = weft.compile(weft.vmap(powers), backend="interpret")
+    assert run(weft.tensor([3, 39, 0])).tolist() == [27, 3**39, 1]
+    with pytest.raises(OverflowError, match="too large"):
+        run(weft.tensor([3, 41, 0]))

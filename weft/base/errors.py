@@ -29,6 +29,7 @@ __all__ = [
     "LostWriteWarning",
     "MemoryError",
     "NonFiniteError",
+    "OverflowError",
     "RangeError",
     "ShapeError",
     "WeftError",
@@ -110,6 +111,10 @@ class LinAlgError(WeftError, ValueError):
 
 class MemoryError(WeftError, builtins.MemoryError):
     """A tensor that does not fit into memory."""
+
+
+class OverflowError(WeftError, builtins.OverflowError):
+    """An integer that does not fit into the dtype that is to hold it."""
 
 
 class NonFiniteError(WeftError, FloatingPointError):

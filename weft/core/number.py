@@ -16,7 +16,10 @@ from weft.base import dtypes
 from weft.base.device import as_device
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind
 from weft.base.promotion import promote_weak
+from weft.core.bind import bind
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, wrap
+from weft.ir.op import OPS
 
 _RANK: dict[str, int] = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 HELD_AS: dict[Kind, DType] = {
@@ -28,9 +31,14 @@ HELD_AS: dict[Kind, DType] = {
 
 
 class Number(Tensor):
-    """A 0-d value that stands for a Python number."""
+    """A 0-d value that stands for a Python number.
 
-    __slots__ = ()
+    bound   an integer is not larger than this, as far as that is known; None: it may be anything
+    """
+
+    __slots__ = ("bound",)
+
+    bound: int | None
 
     @property
     def kind(self) -> Kind:
@@ -40,11 +48,12 @@ class Number(Tensor):
         return self
 
 
-def number(tensor: Tensor) -> Number:
+def number(tensor: Tensor, bound: int | None = None) -> Number:
     """A 0-d tensor, of the dtype that holds its kind, as a number."""
     made = Number()
     made._data = tensor._data
     made._node = None
+    made.bound = bound
     return made
 
 
@@ -106,10 +115,88 @@ def _binary(name: str, swapped: bool) -> Callable[[Number, Any], Any]:
             together = joint_kind(together, "int")
         dtype = HELD_AS[together]
         a, b = as_held(self, dtype, self.device), as_held(other, dtype, self.device)
-        return number(function(b, a) if swapped else function(a, b))
+        made = function(b, a) if swapped else function(a, b)
+        if together != "int" or made.dtype is not dtype:
+            return number(made)
+        left, right = (other, self) if swapped else (self, other)
+        bound = _bound_of(name, left, right)
+        if name in _GROWING and bound is None and not _is_step(name, left, right):
+            made = fitting(made, _estimate(name, left, right))
+        return number(made, bound)
 
     method.__name__ = f"__{'r' if swapped else ''}{name}__"
     return method
+
+
+# --- integers that must fit into int64 -----------------------------------------------------------
+
+_GROWING = frozenset({"add", "sub", "mul", "pow", "lshift"})
+#: Results up to this need no check.
+_SMALL = 1 << 62
+#: Steps of counters: from the limit of checked numbers it takes 2**30 of them to int64's.
+_STEP = 1 << 10
+#: More iterations than any loop makes: at a nanosecond each, they take a day.
+MOST_ITERATIONS = 1 << 46
+#: What makes numbers that were checked, or are counters.
+_COUNTS = frozenset({"add", "subtract", "fits_int64", "if", "while", "scan"})
+
+
+def fitting(value: Tensor, estimate: Tensor) -> Tensor:
+    """An integer that a graph computes; an OverflowError where its estimate, a float, is larger
+    than int64 holds."""
+    found: Tensor = bind(OPS["fits_int64"], value, estimate)
+    return found
+
+
+def _largest(value: Any) -> int | None:
+    """The largest absolute value that an integer may have, if it is known."""
+    if value.__class__ is Number:
+        return 1 if value.kind == "bool" else getattr(value, "bound", None)
+    return abs(int(value))
+
+
+def _bound_of(name: str, left: Any, right: Any) -> int | None:
+    """The bound of a result, if there is one that int64 holds easily."""
+    a, b = _largest(left), _largest(right)
+    if name in ("mod", "floordiv"):
+        return b if name == "mod" else a
+    if a is None or b is None or (name in ("pow", "lshift") and b > 64):
+        return None
+    if name in ("add", "sub"):
+        found = a + b
+    elif name == "mul":
+        found = a * b
+    elif name == "pow":
+        found = a**b
+    elif name == "lshift":
+        found = a << b
+    else:
+        return None
+    return found if found <= _SMALL else None
+
+
+def _is_step(name: str, left: Any, right: Any) -> bool:
+    """Whether a counter makes a step: such a one does not come to an end in any time."""
+    if name not in ("add", "sub"):
+        return False
+    sizes = _largest(left), _largest(right)
+    counter, step = (left, sizes[1]) if sizes[0] is None else (right, sizes[0])
+    if step is None or step > _STEP or counter.__class__ is not Number:
+        return False
+    data = counter._data
+    if data.__class__ is not SymbolicArray:
+        return False
+    node = data.value.node
+    return bool(data.recorder.keeps_histories if node is None else node.op.name in _COUNTS)
+
+
+def _estimate(name: str, left: Any, right: Any) -> Tensor:
+    """A result in float64."""
+    a, b = (as_held(x, dtypes.float64) for x in (left, right))
+    if name == "lshift":
+        return a * 2.0**b
+    found: Tensor = getattr(operator, name)(a, b)
+    return found
 
 
 def _compared(name: str) -> Callable[[Number, Any], Any]:

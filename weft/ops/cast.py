@@ -17,12 +17,13 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.device import as_device
 from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, int_info
-from weft.base.errors import DTypeError
+from weft.base.errors import DTypeError, OverflowError
 from weft.core.bind import bind
 from weft.core.public import attach, public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ops.batching import leading
 from weft.ops.rules import cast_to
 
 __all__ = ["astype"]
@@ -103,3 +104,29 @@ attach(
         "double": _caster(dtypes.float64),
     }
 )
+
+
+# --- Python integers in graphs -------------------------------------------------------------------
+
+#: From here on a Python integer counts as too large for the int64 that stands for it. The slack is
+#: for the rounding of estimates, and for counters, whose small steps are not checked.
+TOO_LARGE = 2.0**63 - 2.0**40
+
+
+def _fits_type(x: TensorType, estimate: TensorType) -> TensorType:
+    if x.dtype is not dtypes.int64 or estimate != x.like(dtype=dtypes.float64):
+        raise DTypeError(f"{x} is no int64 with an estimate in float64 of its own, {estimate}")
+    return x
+
+
+def _fits(xp: Any, x: Any, estimate: Any) -> Any:
+    if not bool(xp.all(xp.abs(estimate) < TOO_LARGE)):  # also where it is NaN
+        raise OverflowError(
+            "a Python integer is too large for the int64 that stands for it in a graph",
+            hint="use a float, or take a remainder in each step; in plain Python integers have no "
+            "limit",
+        )
+    return x
+
+
+FITS_INT64 = Op("fits_int64", _fits_type, _fits, vjp=(None, None), batch=leading)

@@ -22,7 +22,7 @@ from weft.capture.from_source.tokens import effect, templated
 from weft.capture.watch.builtin_calls import HANDLERS
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.printing import shows_tensors
-from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of
+from weft.core.number import HELD_AS, Number, as_held, fitting, joint_kind, kind_of
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
 from weft.ops.elementwise import maximum, minimum, round, trunc
@@ -88,9 +88,14 @@ def _int(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if value.kind == "int":
         return value
     held = as_held(value, HELD_AS[value.kind])
-    if value.kind == "float":
-        held = trunc(held)
-    return known_number(held.astype(HELD_AS["int"]))
+    return (
+        _whole(trunc(held)) if value.kind == "float" else known_number(held.astype(HELD_AS["int"]))
+    )
+
+
+def _whole(value: Tensor) -> Any:
+    """A float without a fraction as a Python integer of the graph."""
+    return known_number(fitting(value.astype(HELD_AS["int"]), value))
 
 
 def _float(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -145,7 +150,7 @@ def _round(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         return NotImplemented
     if args[0].kind == "int":
         return args[0]
-    return known_number(round(as_held(args[0], HELD_AS["float"])).astype(HELD_AS["int"]))
+    return _whole(round(as_held(args[0], HELD_AS["float"])))
 
 
 def _print(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -85,7 +85,10 @@ class Steps(Stream):
         return start + index * step
 
     def as_item(self, part: Tensor) -> Any:
-        return known_number(part)
+        item = known_number(part)
+        if all(isinstance(x, int) for x in (self.start, self.stop)):
+            item.bound = max(abs(self.start), abs(self.stop))
+        return item
 
 
 class Along(Stream):

@@ -27,7 +27,7 @@ from weft.capture.from_source.run import standing_for
 from weft.capture.notes import place_now
 from weft.core.bind import decide
 from weft.core.grad_mode import is_grad_enabled
-from weft.core.number import Number
+from weft.core.number import MOST_ITERATIONS, Number
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_and
 
@@ -347,7 +347,9 @@ def _for_as_while(
     recorded = RecordedLoop(hooks, with_counter, [*head, name], after, body, "while")
 
     def step(_nested: NestedRecorder) -> None:
-        at: Number = counter.cell_contents
+        at: Number | int = counter.cell_contents
+        if isinstance(at, Number):
+            at.bound = count if isinstance(count, int) else MOST_ITERATIONS
         body(rows.at(at))
         counter.cell_contents = at + 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.codegen.indexing import classes, creation, joining, read, write
+from weft.codegen.indexing import classes, creation, joining, limits, read, write
 
 __all__ = ["EMITTERS"]
 
@@ -15,6 +15,7 @@ EMITTERS: dict[str, Callable[..., Any]] = {
     "concat": joining.concat,
     "embedding": read.embedding,
     "eye": creation.eye,
+    "fits_int64": limits.fits_int64,
     "full": creation.full,
     "gather": read.gather,
     "nll": classes.nll,

@@ -1,0 +1,30 @@
+"""Integers that must fit: the check of `fits_int64`."""
+
+from __future__ import annotations
+
+from weft.base import dtypes
+from weft.base.shapes import size_of
+from weft.codegen.indexing.access import element, fail_if
+from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.scalar.forms import literal
+from weft.codegen.text import Module
+from weft.ir.graph import Node
+from weft.ops.cast import TOO_LARGE
+
+__all__ = ["fits_int64"]
+
+
+def fits_int64(module: Module, name: str, node: Node) -> list[Kernel]:
+    """The value again where its estimate is small enough; else the kernel fails."""
+    f = module.function(name, "i32", PARAMS)
+    value, estimate, out = (argument(f, i) for i in range(3))
+    size = f.module.declare("double", "llvm.fabs.f64", "double")
+    limit = literal(dtypes.float64, TOO_LARGE, 1)
+    with f.loop("%begin", "%end") as i:
+        guess = f(f"load double, ptr {element(f, estimate, i, 8)}, align 8")
+        large = f(f"call double @{size}(double {guess})")
+        fail_if(f, f(f"fcmp uge double {large}, {limit}"))
+        number = f(f"load i64, ptr {element(f, value, i, 8)}, align 8")
+        f.do(f"store i64 {number}, ptr {element(f, out, i, 8)}, align 8")
+    f.do("ret i32 0")
+    return [Kernel(name, size_of(node.outputs[0].tensor_type.shape), 2)]
