@@ -397,3 +397,23 @@ def test_indices_of_any_integer_dtype() -> None:
         for kind in (np.int64, np.int32, np.int16, np.uint8)
     ]
     assert len(set(losses)) == 1
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize("capture", ["trace", "source"])
+def test_one_hot_is_one_recording_for_all_data(capture: str, backend: str) -> None:
+    """The number of classes is given: the graph checks the indices, and Python asks for none."""
+
+    def doubled(x: Any) -> Any:
+        return F.one_hot(x, 6) * 2
+
+    compiled = weft.compile(doubled, capture=capture, backend=backend)
+    for first in range(5):
+        got = compiled(weft.asarray([[first, first + 1], [3, 0]]))
+        np.testing.assert_array_equal(got.numpy(), 2 * np.eye(6)[[[first, first + 1], [3, 0]]])
+    assert len(compiled.recordings) == 1
+    for wrong in (6, -1):
+        with pytest.raises(IndexError):
+            compiled(weft.asarray([[0, 1], [wrong, 2]]))
+        with pytest.raises(IndexError, match="none of 6 classes"):
+            F.one_hot(weft.asarray([wrong]), 6)

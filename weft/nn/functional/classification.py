@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.autodiff.transforms.levels import all_elements
 from weft.base import dtypes
 from weft.base.dim_algebra import dim_max
 from weft.base.errors import IndexError, RangeError, ShapeError
@@ -14,6 +13,7 @@ from weft.core.tensor import Tensor
 from weft.nn.functional.loss import reduced
 from weft.ops import entropy
 from weft.ops.creation import arange
+from weft.ops.embedding import embedding
 from weft.ops.index import take
 from weft.ops.reduce import sum
 from weft.ops.select import where
@@ -32,13 +32,14 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         if not tensor.size:
             raise ShapeError("no index tells how many classes there are", op="one_hot")
         num_classes = int(tensor.max()) + 1
-    given = all_elements(tensor)
-    if given.size and not 0 <= int(given.min()) <= int(given.max()) < num_classes:
+    classes = arange(num_classes, device=tensor.device)
+    try:  # an embedding checks its indices in graphs, too, where Python cannot ask for them
+        index = bind(embedding, classes[:, None], tensor, padding_idx=None)
+    except IndexError:
         raise IndexError(
             f"an index is none of {num_classes} classes", op="one_hot", operands=[tensor.type]
-        )
-    classes = arange(num_classes, dtype=tensor.dtype, device=tensor.device)
-    return cast(tensor[..., None] == classes, dtypes.int64)
+        ) from None
+    return cast(index == classes, dtypes.int64)
 
 
 def _class_axis(input: Tensor, op: str) -> int:
