@@ -11,6 +11,7 @@ from weft.base.errors import RangeError
 from weft.capture.from_source.compiled import Compiled
 from weft.capture.trace.traced import Traced
 from weft.ir.graph import Graph
+from weft.ir.signature import OutputRouting
 from weft.passes.contract import Pass
 from weft.passes.pipeline import has_registered, optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
@@ -155,29 +156,33 @@ def run_passes() -> list[Pass]:
     return [DropStopGradient(), *passes()]
 
 
-def _interpreted(graph: Graph, *routing: Mapping[int, int]) -> Executable:
+def _interpreted(graph: Graph, routing: OutputRouting | None = None) -> Executable:
     todo = run_passes()
 
     def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:
         return InterpretedProgram(optimized())
 
-    return Executable(graph, lambda found: optimize(found, todo), build, *routing)
+    return Executable(graph, lambda found: optimize(found, todo), build, routing)
 
 
-def _native(graph: Graph, *routing: Mapping[int, int], check: bool | None = None) -> Executable:
+def _native(
+    graph: Graph, routing: OutputRouting | None = None, check: bool | None = None
+) -> Executable:
     todo = run_passes()
     known = None if has_registered() else ",".join(step.name for step in todo).encode()
     build = functools.partial(code_maker(), passes=known, check=check)
-    return Executable(graph, lambda found: optimize(found, todo), build, *routing)
+    return Executable(graph, lambda found: optimize(found, todo), build, routing)
 
 
-def without_passes(graph: Graph, *routing: Mapping[int, int], native: bool = False) -> Executable:
+def without_passes(
+    graph: Graph, routing: OutputRouting | None = None, native: bool = False
+) -> Executable:
     """A graph as it is, run op by op or as machine code: what tools compare with."""
 
     def build(given: Graph, values: Mapping[int, int], _optimized: Any) -> Program:
         return code_maker()(given, values) if native else InterpretedProgram(given)
 
-    return Executable(graph, lambda same: same, build, *routing)
+    return Executable(graph, lambda same: same, build, routing)
 
 
 BACKENDS = {"native": _native, "interpret": _interpreted}

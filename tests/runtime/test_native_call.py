@@ -17,12 +17,12 @@ from weft.codegen.contract import RUN, Status
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph
 from weft.ir.op import OPS
+from weft.ir.signature import OutputRouting
 from weft.ir.types import StackType
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 from weft.runtime import native_call as room
 from weft.runtime.executable import instrumented
 from weft.runtime.native import NativeProgram
-from weft.runtime.output_routing import OutputRouting
 
 
 def program(function: Any, *examples: Any, written: dict[int, int] | None = None) -> NativeProgram:

@@ -24,10 +24,11 @@ from weft.base.config import CALLS
 from weft.codegen import elf
 from weft.core import ownership
 from weft.core.tensor import Tensor
+from weft.ir.signature import OutputRouting
 from weft.runtime import native_call, object_layout, outputs, rungs
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.native import NativeProgram, native
-from weft.runtime.output_routing import OutputRouting
+from weft.runtime.output_routing import deliver
 from weft.runtime.rungs import RungWarning
 
 #: All programs run on all rungs with WEFT_TEST_RUNGS=1; else each runs on the lower ones in turn.
@@ -74,7 +75,7 @@ def check(program: Any, large: int = 3) -> None:
     """Kept results stay as they are, and results go where they belong."""
     w = weft.zeros(large)
     call = program.routed_call(OutputRouting({0: 0})) or (
-        lambda inputs: OutputRouting({0: 0}).deliver(inputs, program.call(inputs))
+        lambda inputs: deliver(OutputRouting({0: 0}), inputs, program.call(inputs))
     )
     kept, seen = [], []
     for k in range(5):

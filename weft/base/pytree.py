@@ -103,7 +103,8 @@ def _leaf(_what: Any, children: list[Any]) -> Any:
 
 LEAF = TreeSpec(None, None, (), _leaf)
 
-_PLAIN: dict[type, tuple[Flatten, Unflatten]] = {
+#: How the containers of Python itself are taken apart and put together.
+PLAIN_TREES: dict[type, tuple[Flatten, Unflatten]] = {
     list: (lambda tree: (tree, None), lambda _what, parts: parts),
     tuple: (lambda tree: (tree, None), lambda _what, parts: tuple(parts)),
     dict: (
@@ -126,9 +127,9 @@ _PLAIN: dict[type, tuple[Flatten, Unflatten]] = {
 }
 
 
-def _rules(kind: type) -> tuple[Flatten, Unflatten] | None:
+def tree_rules(kind: type) -> tuple[Flatten, Unflatten] | None:
     """How to take instances of a class apart; None for leaves."""
-    found = _REGISTERED.get(kind) or _PLAIN.get(kind)
+    found = _REGISTERED.get(kind) or PLAIN_TREES.get(kind)
     if found is None and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         found = (lambda tree: (tree, kind._fields), lambda _what, parts: kind(*parts))
     elif found is None and dataclasses.is_dataclass(kind) and kind not in _VALUES:
@@ -158,7 +159,7 @@ def tree_flatten(
 
 def _flatten(tree: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> TreeSpec:
     kind = type(tree)
-    rules = None if is_leaf is not None and is_leaf(tree) else _rules(kind)
+    rules = None if is_leaf is not None and is_leaf(tree) else tree_rules(kind)
     if rules is None:
         leaves.append(tree)
         return LEAF

@@ -20,9 +20,10 @@ from weft.codegen.contract import CHECKS, RUN, Status
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.ir.interpret import located
+from weft.ir.signature import OutputRouting
 from weft.runtime.call_code import table_bytes
 from weft.runtime.native import NativeProgram
-from weft.runtime.output_routing import Call, OutputRouting
+from weft.runtime.output_routing import Call
 from weft.runtime.outputs import Outputs
 from weft.runtime.python_call import Start
 
@@ -51,7 +52,7 @@ class CheckedProgram(NativeProgram):
     check = True
     outputs_class = PoisonedOutputs
 
-    def routed_call(self, _delivery: OutputRouting) -> Call | None:
+    def routed_call(self, _routing: OutputRouting) -> Call | None:
         return None
 
     def _start(self) -> Start:

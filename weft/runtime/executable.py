@@ -19,7 +19,8 @@ from weft.base.errors import RangeError
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
-from weft.runtime.output_routing import Call, OutputRouting
+from weft.ir.signature import OutputRouting
+from weft.runtime.output_routing import Call, deliver
 
 if TYPE_CHECKING:
     from weft.runtime.machine_code import MachineCode
@@ -80,16 +81,13 @@ class Executable:
         captured: Graph,
         optimize: Callable[[Graph], Graph],
         build: Callable[[Graph, Mapping[int, int], Callable[[], Graph]], Program],
-        values: Mapping[int, int] | None = None,
-        gradients: Mapping[int, int] | None = None,
+        routing: OutputRouting | None = None,
     ) -> None:
         """`build` is given the captured graph, which outputs become values of inputs, and what
         optimizes the graph when it is asked to: code that is on disk needs no optimized graph.
-
-        Outputs that become the new values or the gradients of inputs, by their numbers: a call
-        puts them there, and gives back the others."""
+        `routing`: what a call puts into its inputs."""
         self.captured = captured
-        self.routing = OutputRouting(values or {}, gradients or {})
+        self.routing = routing or OutputRouting()
         #: How long each stage took; the passes, as soon as they have run.
         self.seconds = {"passes": 0.0, "code": 0.0}
         start = time.perf_counter()
@@ -128,10 +126,10 @@ class Executable:
         return self.program.routed_call(self.routing) or self._delivering(self.program.call)
 
     def _delivering(self, call: Call) -> Call:
-        deliver = self.routing.deliver
+        routing = self.routing
 
         def run(inputs: list[Tensor]) -> list[Tensor]:
-            return deliver(inputs, call(inputs))
+            return deliver(routing, inputs, call(inputs))
 
         return run
 

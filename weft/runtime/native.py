@@ -26,6 +26,7 @@ from weft.ir.concrete import names_of_inputs
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import PreparedGraph, located, run_node
 from weft.ir.literal import CONSTANT, Literal
+from weft.ir.signature import OutputRouting
 from weft.ir.types import StackType, TensorType
 from weft.runtime.call_code import table_bytes
 from weft.runtime.executable import Program
@@ -34,7 +35,7 @@ from weft.runtime.keys import code_key
 from weft.runtime.lazy_imports import checked_program, generators, machine_code
 from weft.runtime.memory import no_room, no_room_for_stacks, room
 from weft.runtime.native_call import CallPlan, Result, call_request, lend, native_call
-from weft.runtime.output_routing import Call, OutputRouting
+from weft.runtime.output_routing import Call, deliver, role
 from weft.runtime.outputs import Outputs
 from weft.runtime.python_call import Start, addressed, by_hand, listed
 from weft.runtime.rungs import no_machine_code, rung, warn_no_machine_code
@@ -245,7 +246,7 @@ class NativeProgram(Program):
         memory: list[Any] = []
         in_place = dict(self.in_place)
         results = [
-            Result(*kind, in_place.get(i, -1), *routing.role(i))
+            Result(*kind, in_place.get(i, -1), *role(routing, i))
             for i, kind in enumerate(self._outputs.kinds)
         ]
         in_python = self._in_python()
@@ -258,7 +259,7 @@ class NativeProgram(Program):
                 return call(inputs)
             # Taken: by another thread, or by who called into Python.
             other = in_python(inputs) if status == Status.TAKEN else self._failed(status, inputs)
-            return routing.deliver(inputs, other)
+            return deliver(routing, inputs, other)
 
         run = self.library.address("run")
         call = native_call(CallPlan(run, self._run, len(self.captured.inputs), results, failed))

@@ -8,18 +8,19 @@ each layer: a further parameter costs one assignment to it, and one to its gradi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from weft.autodiff.call import freed_node
 from weft.base.pytree import LEAF, tree_unflatten
 from weft.capture.trace.path_results import Prepare
-from weft.capture.trace.segments import Ending, Given, Made, Segment, Write, acts
+from weft.capture.trace.segments import Ending, Segment, acts
 from weft.capture.watch.effects import replay
 from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value, extract
+from weft.ir.signature import NONE, Given, Made, OutputRouting
 
 #: What `Segment.enter` fetched, and the arguments of the call -> the result of the call.
 Run = Callable[[list[Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -28,15 +29,16 @@ Run = Callable[[list[Any], tuple[Any, ...], dict[str, Any]], Any]
 def is_straight(segment: Segment) -> bool:
     """Whether a first segment is all there is, and each tensor that it makes is for one place."""
     ending = segment.ending
-    if ending is None or ending.new_leaves:
+    if ending is None or ending.signature.new_leaves:
         return False
     if ending.backward is not None and not ending.backward.freed:
         return False
-    if any(write.history or not isinstance(write.grad, (int, str)) for write in ending.writes):
+    signature = ending.signature
+    if any(write.history or isinstance(write.grad, Given) for write in signature.writes):
         return False
     # A tensor that is seen in two places is one object there: `return p.grad`.
-    seen = Counter(leaf.index for leaf in ending.leaves if leaf.__class__ is Made)
-    seen.update(write.grad for write in ending.writes if isinstance(write.grad, int))
+    seen = Counter(leaf.output for leaf in signature.leaves if isinstance(leaf, Made))
+    seen.update(write.grad for write in signature.writes if isinstance(write.grad, int))
     seen.update(place for place in ending.places.values() if isinstance(place, int))
     made = {value for node in segment.nodes for value in node.outputs}
     return max(seen.values(), default=1) == 1 and all(value in made for value in ending.made)
@@ -46,32 +48,38 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
     """What is done in each call once the guards of the segment hold; see `is_straight`."""
     ending = segment.ending
     assert ending is not None
-    at = segment.places()
-    inputs = {value: at[id(origin)] for value, origin in segment.inputs}
+    signature = ending.signature
+    fetched = segment.places()
+    #: Of each place of the signature: where what is there stands among what is fetched.
+    at = [fetched.get(id(origin), -1) for origin in ending.origins]
+    inputs = {value: fetched[id(origin)] for value, origin in segment.inputs}
     used = _used(segment, inputs)
     outputs = list(dict.fromkeys(ending.made))
     number = {value: i for i, value in enumerate(outputs)}
-    sent = _Sent(ending, at, {inputs[value]: i for i, value in enumerate(used)}, number)
+    routing, others = _route(ending, at, {inputs[value]: i for i, value in enumerate(used)}, number)
     graph = extract(name, used, segment.nodes, outputs)
     execute: Any = _Nothing
     if outputs or acts(graph):
-        execute = prepare(graph, sent.values, sent.gradients)
+        execute = prepare(graph, routing)
     # What a call of the graph gives back: the outputs that it does not put anywhere itself.
-    rest = [i for i in range(len(outputs)) if i not in sent.values and i not in sent.gradients]
+    rest = [i for i in range(len(outputs)) if routing.is_listed(i)]
     found_at = {i: place for place, i in enumerate(rest)}
-    place = {value: found_at[i] for value, i in number.items() if i in found_at}
+    #: Of each output of the signature: where it is among those.
+    place = [found_at.get(number[value], -1) for value in ending.made]
 
     places = [inputs[value] for value in used]
     inputs_in = None if places == list(range(len(segment.fetched))) else picker(places)
-    writes = [(at[id(write.target)], place[value]) for write, value in sent.other_values]
-    grads = [(at[id(write.target)], place[value]) for write, value in sent.other_gradients]
-    cleared = [at[id(write.target)] for write in ending.writes if write.grad == "none"]
-    sources_in = picker(_all(inputs, ending.backward.sources if ending.backward else []))
-    tracked = [place[ending.made[i]] for i in ending.tracked]
-    kinds = tuple([ending.made[i].tensor_type for i in ending.tracked])
+    writes = [(at[target], place[output]) for target, output in others.values.items()]
+    grads = [(at[target], place[output]) for target, output in others.gradients.items()]
+    cleared = [at[write.place] for write in signature.writes if write.grad == NONE]
+    sources = ending.backward.sources if ending.backward else []
+    sources_in = picker([inputs[value] for value in sources])
+    tracked = [place[i] for i in signature.tracked]
+    kinds = tuple([signature.outputs[i] for i in signature.tracked])
     freed = freed_node(name.capitalize(), kinds)
     tracked_in = picker(tracked)
-    leaves, effects = ending.leaves, ending.effects
+    effects = ending.effects
+    leaves: Sequence[Any] = signature.leaves
     only = _only(ending, place)
     plain = not (writes or grads or cleared)
 
@@ -88,58 +96,46 @@ def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
             freed(sources_in(given), tracked_in(found))
         if only >= 0:
             return found[only]
-
-        def tensor(index: int) -> Tensor:
-            result: Tensor = found[place[ending.made[index]]]
-            return result
-
         parts: list[Any] = []
         for leaf in leaves:
             if leaf.__class__ is Made:
-                part = tensor(leaf.index)
+                part = found[place[leaf.output]]
                 parts.append(part.numpy().item() if leaf.is_number else part)
             else:
-                parts.append(given[at[id(leaf.origin)]] if leaf.__class__ is Given else leaf)
+                parts.append(given[at[leaf.place]] if leaf.__class__ is Given else leaf.value)
         if effects:
 
             def this_call(recorded: Tensor) -> Any:
                 where = ending.places[id(recorded)]
-                part = tensor(where) if isinstance(where, int) else given[at[id(where)]]
+                part = found[place[where]] if isinstance(where, int) else given[at[where.place]]
                 return part.numpy().item() if recorded.__class__ is Number else part
 
             replay(effects, args, kwargs, this_call)
-        return tree_unflatten(ending.result, parts)
+        return tree_unflatten(signature.result, parts)
 
     return run
 
 
-class _Sent:
-    """Which outputs a call of the graph puts into tensors that it reads, and which it cannot."""
-
-    def __init__(
-        self, ending: Ending, at: dict[int, int], holds: dict[int, int], number: dict[Value, int]
-    ) -> None:
-        """`holds`: which of the fetched things are which inputs of the graph."""
-        self.values: dict[int, int] = {}
-        self.gradients: dict[int, int] = {}
-        self.other_values: list[tuple[Write, Value]] = []
-        self.other_gradients: list[tuple[Write, Value]] = []
-        seen = Counter(ending.made)
-        sides = (
-            (self.values, self.other_values, "value"),
-            (self.gradients, self.other_gradients, "grad"),
-        )
-        for write in ending.writes:
-            to = holds.get(at[id(write.target)])
-            for sent, others, side in sides:
-                index = getattr(write, side)
-                if not isinstance(index, int):
-                    continue
-                value = ending.made[index]
-                if to is not None and seen[value] == 1 and to not in sent.values():
-                    sent[number[value]] = to
-                else:
-                    others.append((write, value))
+def _route(
+    ending: Ending, at: Sequence[int], holds: Mapping[int, int], number: Mapping[Value, int]
+) -> tuple[OutputRouting, OutputRouting]:
+    """Which outputs a call of the graph puts into its inputs, and those that it cannot: outputs of
+    the signature by the places they go to. `holds`: which of the fetched things are which inputs of
+    the graph."""
+    routing, others = OutputRouting({}, {}), OutputRouting({}, {})
+    seen = Counter(ending.made)
+    for write in ending.signature.writes:
+        to = holds.get(at[write.place])
+        for side, output in (("values", write.value), ("gradients", write.grad)):
+            if not isinstance(output, int):
+                continue
+            sent, other = getattr(routing, side), getattr(others, side)
+            value = ending.made[output]
+            if to is not None and seen[value] == 1 and to not in sent.values():
+                sent[number[value]] = to
+            else:
+                other[write.place] = output
+    return routing, others
 
 
 class _Nothing:
@@ -150,16 +146,11 @@ class _Nothing:
         return []
 
 
-def _only(ending: Ending, place: dict[Value, int]) -> int:
+def _only(ending: Ending, place: Sequence[int]) -> int:
     """Where the result is found if it is one tensor that was made, and that is all; else -1."""
-    leaf = ending.leaves[0] if ending.result == LEAF and not ending.effects else None
-    if leaf.__class__ is not Made or leaf.is_number:
-        return -1
-    return place[ending.made[leaf.index]]
-
-
-def _all(place: dict[Value, int], values: Sequence[Value]) -> list[int]:
-    return [place[value] for value in values]
+    signature = ending.signature
+    leaf = signature.leaves[0] if signature.result == LEAF and not ending.effects else None
+    return place[leaf.output] if isinstance(leaf, Made) and not leaf.is_number else -1
 
 
 def _used(segment: Segment, inputs: dict[Value, int]) -> list[Value]:

@@ -6,29 +6,12 @@ Also those from outside that it gives another value before it reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.capture.recorder import Written
-from weft.capture.watch.origin import Origin
 from weft.core.number import Number
 from weft.core.tensor import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class NewLeaf:
-    """A tensor that the run made, which is more than a value.
-
-    place      among the tensors that the run made
-    cls        its class
-    learns     whether it requires a gradient
-    grad       where its gradient is found; None: it has none
-    """
-
-    place: int
-    cls: type[Tensor]
-    learns: bool
-    grad: int | Origin | None
+from weft.ir.signature import Given, NewLeaf
 
 
 def is_new_leaf(tensor: Tensor) -> bool:
@@ -37,8 +20,8 @@ def is_new_leaf(tensor: Tensor) -> bool:
 
 def new_leaves(
     kept: list[Tensor],
-    place: Callable[[Tensor], int],
-    outside: Callable[[Tensor], Origin | None],
+    output: Callable[[Tensor], int],
+    outside: Callable[[Tensor], Given | None],
 ) -> list[NewLeaf]:
     """Those among the tensors that a run made; `kept` grows by their gradients."""
     found: list[NewLeaf] = []
@@ -47,29 +30,30 @@ def new_leaves(
         if not learns and cls in (Tensor, Number):
             continue
         grad = getattr(tensor, "_grad", None)
-        origin = None if grad is None else outside(grad)
-        where = None if grad is None else place(grad) if origin is None else origin
+        given = None if grad is None else outside(grad)
+        where = None if grad is None else output(grad) if given is None else given
         found.append(NewLeaf(number, Tensor if cls is Number else cls, learns, where))
     return found
 
 
 def make_leaves(
-    leaves: Sequence[NewLeaf], made: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    leaves: Sequence[NewLeaf], made: list[Tensor], outside: Callable[[int], Any]
 ) -> None:
-    """Let tensors of a call be what those of the recorded run were."""
+    """Let tensors of a call be what those of the recorded run were. `outside` gives what is at a
+    place."""
     for leaf in leaves:
-        tensor = made[leaf.place]
-        if type(tensor) is not leaf.cls:
+        tensor, cls = made[leaf.output], leaf.cls
+        if type(tensor) is not cls:
+            assert issubclass(cls, Tensor)
             data = tensor._data
-            tensor = made[leaf.place] = Tensor.__new__(leaf.cls)
+            tensor = made[leaf.output] = Tensor.__new__(cls)
             tensor._data, tensor._node = data, None
         if leaf.learns:
             tensor.requires_grad = True
     for leaf in leaves:
         grad = leaf.grad
         if grad is not None:
-            found = made[grad] if isinstance(grad, int) else grad.evaluate(args, kwargs)
-            made[leaf.place]._grad = found
+            made[leaf.output]._grad = made[grad] if isinstance(grad, int) else outside(grad.place)
 
 
 def sets_requires_grad(entry: Written) -> bool:

@@ -10,7 +10,7 @@ from weft.autodiff.call import freed_node, link
 from weft.autodiff.node import tensor_of
 from weft.base.pytree import tree_unflatten
 from weft.capture.trace.new_leaves import make_leaves
-from weft.capture.trace.segments import Ending, Given, Made, Segment
+from weft.capture.trace.segments import Ending, Segment
 from weft.capture.trace.tree import backward_inputs
 from weft.capture.watch.effects import replay
 from weft.core.bind import bind
@@ -18,6 +18,7 @@ from weft.core.number import Number
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
 from weft.ir.interpret import PreparedGraph
+from weft.ir.signature import NONE, SAME, Given, Made
 
 Numbers = dict[Value, Tensor]
 
@@ -36,8 +37,7 @@ class Execute(Protocol):
         ...
 
 
-#: A graph in the form in which it is run. Also two mappings of the numbers of outputs to those of
-#: inputs: whose new values they are, and whose gradients. Those a call does not give back.
+#: A graph in the form in which it is run; an `OutputRouting` says what a call of it puts where.
 Prepare = Callable[..., Execute]
 
 
@@ -52,43 +52,51 @@ def finish(
     """The result of a path that was run; what the function wrote is written now."""
     ending = path[-1].ending
     assert ending is not None
+    signature = ending.signature
+
+    def outside(place: int) -> Any:
+        return ending.origins[place].evaluate(args, kwargs)
+
     made = [wrap(numbers[value]._data) for value in ending.made]
-    make_leaves(ending.new_leaves, made, args, kwargs)
+    make_leaves(signature.new_leaves, made, outside)
     if ending.backward is not None:
         _link(ending, path, numbers, made, name, prepare)
     leaves: list[Any] = []
-    for leaf in ending.leaves:
-        if leaf.__class__ is Made:
-            found = made[leaf.index]
+    for leaf in signature.leaves:
+        if isinstance(leaf, Made):
+            found = made[leaf.output]
             leaves.append(found.numpy().item() if leaf.is_number else found)
-        elif leaf.__class__ is Given:
-            leaves.append(leaf.origin.evaluate(args, kwargs))
         else:
-            leaves.append(leaf)
-    if ending.writes or ending.effects:
-        _write(ending, made, args, kwargs)
-    return tree_unflatten(ending.result, leaves)
+            leaves.append(outside(leaf.place) if isinstance(leaf, Given) else leaf.value)
+    if signature.writes or ending.effects:
+        _write(ending, made, outside, args, kwargs)
+    return tree_unflatten(signature.result, leaves)
 
 
 def _write(
-    ending: Ending, made: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ending: Ending,
+    made: list[Tensor],
+    outside: Callable[[int], Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> None:
-    targets = [write.target.evaluate(args, kwargs) for write in ending.writes]
+    writes = ending.signature.writes
+    targets = [outside(write.place) for write in writes]
     grads = [
-        write.grad if isinstance(write.grad, (int, str)) else write.grad.evaluate(args, kwargs)
-        for write in ending.writes
+        outside(write.grad.place) if isinstance(write.grad, Given) else write.grad
+        for write in writes
     ]
-    for write, target, grad in zip(ending.writes, targets, grads, strict=True):
+    for write, target, grad in zip(writes, targets, grads, strict=True):
         if write.value is not None:
             target._data = made[write.value]._data
             if write.history:
                 target._node = made[write.value]._node
-        if grad != "same":
-            target._grad = None if grad == "none" else made[grad] if isinstance(grad, int) else grad
+        if grad != SAME:
+            target._grad = None if grad == NONE else made[grad] if isinstance(grad, int) else grad
 
     def this_call(tensor: Tensor) -> Any:
         place = ending.places[id(tensor)]
-        found = made[place] if isinstance(place, int) else place.evaluate(args, kwargs)
+        found = made[place] if isinstance(place, int) else outside(place.place)
         return found.numpy().item() if tensor.__class__ is Number else found
 
     replay(ending.effects, args, kwargs, this_call)
@@ -105,10 +113,11 @@ def _link(
     """Make the call one node of the dynamic graph."""
     backward = ending.backward
     assert backward is not None
-    own = [made[leaf.place] for leaf in ending.new_leaves if leaf.learns]
+    signature = ending.signature
+    own = [made[leaf.output] for leaf in signature.new_leaves if leaf.learns]
     inner = backward.sources[: len(backward.sources) - len(own)]
     sources = [numbers[value] for value in inner] + own
-    results = [made[i] for i in ending.tracked]
+    results = [made[i] for i in signature.tracked]
     if backward.freed:
         freed_node(name.capitalize(), tuple([x.type for x in results]))(sources, results)
         return

@@ -23,17 +23,10 @@ from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.recorder import Written
+from weft.capture.trace.binding import Binding
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
-from weft.capture.trace.segments import (
-    Backward,
-    Ending,
-    Given,
-    Made,
-    Question,
-    Write,
-    array_tensor,
-)
+from weft.capture.trace.segments import Backward, Ending, Question, array_tensor
 from weft.capture.watch.effects import Now
 from weft.capture.watch.origin import Origin, input_name, pinned
 from weft.capture.watch.watch import Watch
@@ -46,6 +39,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op
+from weft.ir.signature import NONE, SAME, Constant, Given, Made, Signature, Write
 from weft.ir.types import TensorType
 from weft.ops.effects import apart
 from weft.ops.identity import ASSUME_SHAPE
@@ -82,6 +76,8 @@ class TraceRecorder(HistoryRecorder):
         self.refusals: list[str] = []
         self.usable = True  # can this call be finished from the recording?
         self.differentiated = True  # is a backward wanted of what it gives?
+        self.name = "trace"  # of the function, and what its positional arguments are called
+        self.parameters: Sequence[str] = ()
         self._inputs: list[tuple[Value, Origin]] = []
         self._origins: dict[Value, Origin] = {}
         self._start = 0  # of the current segment, in the nodes of the graph
@@ -225,40 +221,33 @@ class TraceRecorder(HistoryRecorder):
 
     def finish(self, result: Any) -> Ending:
         """Cut the last segment and note what the run gives."""
-        made: list[Value] = []
-        numbers: dict[int, int] = {}
-        keep: list[Tensor] = []
+        binding = Binding(self.value_of, self._outside)
+        made, keep, output = binding.made, binding.kept, binding.output
         keep_alive: list[Tensor] = []
-
-        def place(tensor: Tensor) -> int:
-            """The number of a tensor that the run made; equal objects have one number."""
-            if id(tensor) not in numbers:
-                numbers[id(tensor)] = len(made)
-                made.append(self.value_of(tensor))
-                keep.append(tensor)
-            return numbers[id(tensor)]
-
+        for origin in self._origins.values():  # those that are read come first
+            binding.place(origin)
         leaves, structure = tree_flatten(result)
         stands: list[Any] = []
         for leaf in leaves:
-            origin = None if is_plain(leaf) else self._outside(leaf)
-            if origin is not None:
-                stands.append(Given(origin))
+            given = None if is_plain(leaf) else binding.given(leaf)
+            if given is not None:
+                stands.append(given)
             elif isinstance(leaf, Tensor):
-                stands.append(Made(place(leaf), leaf.__class__ is Number))
+                stands.append(Made(output(leaf), leaf.__class__ is Number))
             else:
                 if not is_plain(leaf):
                     self.refuse(f"the result holds a new {type(leaf).__name__}")
                     self.usable = False
-                stands.append(leaf)
-        writes = [write for entry in self.written.values() for write in self._writes(entry, place)]
-        places: dict[int, int | Origin] = {}
+                stands.append(Constant(leaf))
+        written = self.written.values()
+        writes = [write for entry in written for write in self._writes(entry, binding)]
+        places: dict[int, int | Given] = {}
         for tensor in self._in_effects():
-            origin = self._outside(tensor)
-            places[id(tensor)] = place(tensor) if origin is None else origin
+            found = binding.given(tensor)
+            places[id(tensor)] = output(tensor) if found is None else found
             keep_alive.append(tensor)
-        leaves_made = new_leaves(keep, place, self._outside)
-        own = {made[leaf.place]: leaf.place for leaf in leaves_made if leaf.learns}
+        leaves_made = new_leaves(keep, output, binding.given)
+        own = {made[leaf.output]: leaf.output for leaf in leaves_made if leaf.learns}
         tracked = [
             i for i, tensor in enumerate(keep) if tensor._node is not None and made[i] not in own
         ]
@@ -273,18 +262,23 @@ class TraceRecorder(HistoryRecorder):
             tracked = []
         del self.graph.nodes[forward:]
         self._cut(None, None)
-        return Ending(
+        inputs = self._origins.items()
+        read = {binding.place(origin): value.tensor_type for value, origin in inputs}
+        signature = Signature(
+            self.name,
+            binding.places(read, self.parameters, self.watch.names()),
+            tuple([binding.place(origin) for _, origin in inputs]),
+            tuple([value.tensor_type for value in made]),
+            tuple(tracked),
             structure,
-            stands,
-            made,
-            tracked,
-            writes,
-            list(self.watch.effects),
-            places,
-            keep_alive,
-            backward,
-            backward_at,
-            leaves_made,
+            tuple(stands),
+            tuple(writes),
+            tuple(leaves_made),
+            tuple([effect.description for effect in self.watch.effects]),
+        )
+        effects = list(self.watch.effects)
+        return Ending(
+            signature, binding.origins, made, effects, places, keep_alive, backward, backward_at
         )
 
     def _in_effects(self) -> list[Tensor]:
@@ -317,7 +311,7 @@ class TraceRecorder(HistoryRecorder):
         origin: Origin | None = self.watch.origin_of(obj)
         return origin
 
-    def _writes(self, entry: Any, place: Any) -> list[Write]:
+    def _writes(self, entry: Any, binding: Binding) -> list[Write]:
         tensor = entry.tensor
         origin = self.watch.origin_of(tensor)
         if origin is None:
@@ -334,14 +328,16 @@ class TraceRecorder(HistoryRecorder):
             held = wrap(tensor._data)
             if tensor._node is not entry.node:  # a leaf stays one: what it holds has no history
                 held._node = tensor._node
-            value = place(held)
+            value = binding.output(held)
         now = getattr(tensor, "_grad", None)
-        grad: Any = "same"
+        grad: Any = SAME
         if now is not entry.grad or id(tensor) in self.grads_set:
-            found = None if now is None else self._outside(now)
-            grad = "none" if now is None else found if found is not None else place(now)
+            found = None if now is None else binding.given(now)
+            grad = NONE if now is None else found if found is not None else binding.output(now)
         history = value is not None and tensor._node is not entry.node
-        return [] if value is None and grad == "same" else [Write(origin, value, history, grad)]
+        if value is None and grad == SAME:
+            return []
+        return [Write(binding.place(origin), value, history, grad)]
 
     def _backward(
         self, results: list[Tensor], forward: int, own: Sequence[Tensor] = ()

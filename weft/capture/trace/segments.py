@@ -20,13 +20,12 @@ import numpy as np
 
 from weft.autodiff.split import Split
 from weft.base.dtypes import dtype_of_numpy
-from weft.base.pytree import TreeSpec
 from weft.base.source import SourceLocation
-from weft.capture.trace.new_leaves import NewLeaf
 from weft.capture.watch.guard_code import Enter, Wanted, compile_entry
 from weft.capture.watch.origin import Origin
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, extract
+from weft.ir.signature import Given, Signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,72 +68,36 @@ def answer_key(answer: Any) -> Any:
 
 @dataclass(slots=True)
 class Ending:
-    """What a path gives: its result, what it writes, and the backward of it.
+    """What a path gives: its signature, what that is bound to, and the backward of it.
 
-    result, leaves    the structure of the result, and for each leaf a `Made`, a `Given`, or a
-                      Python value
-    made              tensors that the run made and that somebody sees: for each its value
-    writes            tensors from outside with what they hold afterwards
+    signature         what it reads, writes and gives
+    origins           of the places of the signature: where each is found
+    made              of the outputs of the signature: the value of each
     effects           writes to Python objects
+    places            of tensors in effects, by id: outputs, or from outside
+    keep              those tensors: their ids stay theirs
     backward          the nodes that compute gradients, or None where no result has a history
     backward_at       the number of the first node of a backward pass inside of the path
-    new_leaves        those of `made` that are leaves of the dynamic graph
     split             what is computed anew for such a pass, where a memory budget is asked for
     """
 
-    result: TreeSpec
-    leaves: list[Any]
+    signature: Signature
+    origins: list[Origin]
     made: list[Value]
-    tracked: list[int]  # which of `made` have a history
-    writes: list[Write]
     effects: list[Any]
-    places: dict[int, int | Origin]  # of tensors in effects, by id: in `made`, or from outside
-    keep: list[Tensor]  # those tensors: their ids stay theirs
+    places: dict[int, int | Given]
+    keep: list[Tensor]
     backward: Backward | None
     backward_at: int | None = None
-    new_leaves: list[NewLeaf] = field(default_factory=list)
     split: Split | None = None
 
     def outside(self) -> Iterator[Origin]:
-        """Where tensors (and other objects) are found that the path writes to, or gives on."""
-        for write in self.writes:
-            yield write.target
-        for leaf in self.leaves:
-            if isinstance(leaf, Given):
-                yield leaf.origin
-        for place in self.places.values():
-            if not isinstance(place, int):
-                yield place
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A leaf of the result: a tensor that the run made, or a Python number that it computed."""
-
-    index: int
-    is_number: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A leaf of the result: a tensor (or other object) from outside, itself."""
-
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """A tensor from outside gets a value, a gradient, or both.
-
-    value   the place in `made` of its new value; None: it keeps its value
-    history whether it takes that value's history over, too
-    grad    the place in `made` of its new gradient; "none" and "same" say what they say
-    """
-
-    target: Origin
-    value: int | None
-    history: bool
-    grad: int | str | Origin
+        """Where tensors (and other objects) are found that the path writes to, or hands on."""
+        for place in self.signature.handed_on():
+            yield self.origins[place]
+        for found in self.places.values():
+            if isinstance(found, Given):
+                yield self.origins[found.place]
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from weft.base.source import capturing, warn_user
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.convert.statements import Statements
 from weft.capture.notes import CaptureNotes
+from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import is_straight, straight
 from weft.capture.trace.path_results import Execute as Execute
 from weft.capture.trace.path_results import Numbers, finish
@@ -39,6 +40,7 @@ from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, extract
+from weft.ir.signature import OutputRouting, Signature
 from weft.ops.effects import begin_call, done, end_call
 
 __all__ = ["CaptureWarning"]
@@ -243,7 +245,7 @@ class Traced:
             return None, inputs, wanted
         return self._prepare(graph), inputs, wanted
 
-    def _prepare(self, graph: Graph, *routing: Mapping[int, int]) -> Execute:
+    def _prepare(self, graph: Graph, *routing: OutputRouting) -> Execute:
         start = time.perf_counter()
         made = self._make(graph, *routing)
         self._prepared += time.perf_counter() - start
@@ -318,6 +320,8 @@ class Traced:
         watch = recorded.watch
         watch.sets_aside = self._sets_aside
         recorded.differentiated = not inside  # there the tape sees each op
+        recorded.name = self._name()
+        recorded.parameters = parameter_names(self.function, len(args))
         ending: Ending | None = None
         trouble: list[str] = []
         done.next = 0
@@ -404,16 +408,27 @@ class Traced:
     def paths(self) -> list[Graph]:
         """The graph of each recorded path, from the beginning to the result."""
         graphs: list[Graph] = []
+        for path in self._ends():
+            inputs = [value for part in path for value, _ in part.inputs]
+            nodes = [node for part in path for node in part.nodes]
+            ending = path[-1].ending
+            assert ending is not None
+            graphs.append(extract(self._name(), inputs, nodes, ending.made))
+        return graphs
+
+    def _ends(self) -> Iterator[list[Segment]]:
+        """The segments of each recorded path, one after the other."""
         stack = [(root, [root]) for root in reversed(self._roots)]
         while stack:
             segment, path = stack.pop()
             if segment.ending is not None:
-                inputs = [value for part in path for value, _ in part.inputs]
-                nodes = [node for part in path for node in part.nodes]
-                graphs.append(extract(self._name(), inputs, nodes, segment.ending.made))
+                yield path
             for kids in reversed(segment.children.values()):
                 stack += [(kid, [*path, kid]) for kid in reversed(kids)]
-        return graphs
+
+    def signatures(self) -> list[Signature]:
+        """What each recorded path takes, reads, writes and gives, in the order of `paths`."""
+        return [path[-1].ending.signature for path in self._ends() if path[-1].ending]
 
     def graph(self, stage: str = "captured", program: int = -1) -> Graph:
         """One of the graphs that calls run (`programs`; the latest), at a stage.

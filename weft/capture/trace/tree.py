@@ -162,5 +162,5 @@ def _described(segment: Segment) -> list[str]:
         where = f" at {question.location}" if question.location else ""
         lines.append(f"{question.kind} of {question.value.type}{where}?")
     elif ending is not None:
-        lines.append(f"result: {len(ending.made)} tensors, {len(ending.writes)} written")
+        lines.append(f"result: {len(ending.made)} tensors, {len(ending.signature.writes)} written")
     return lines

@@ -17,11 +17,12 @@ from weft.autodiff.transforms.vmap import Mapping, vmap
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.on_level import call_graph
-from weft.capture.trace.segments import Given, Made, Segment
+from weft.capture.trace.segments import Segment
 from weft.capture.watch.origin import MISSING
 from weft.core import bind as binding
 from weft.core.tensor import Tensor
 from weft.ir.graph import extract
+from weft.ir.signature import Given, Made
 
 if TYPE_CHECKING:
     from weft.capture.trace.traced import Traced
@@ -90,9 +91,12 @@ def _for_all(traced: Traced, in_axes: Any) -> Traced:
 def runs_inside(segment: Segment) -> bool:
     """Whether a path can be run there: it is one graph, and writes nothing outside."""
     ending = segment.ending
-    if ending is None or ending.writes or ending.effects or ending.new_leaves:
+    if ending is None or ending.effects:
         return False
-    return not any(leaf.__class__ is Made and leaf.is_number for leaf in ending.leaves)
+    signature = ending.signature
+    if signature.writes or signature.new_leaves:
+        return False
+    return not any(isinstance(leaf, Made) and leaf.is_number for leaf in signature.leaves)
 
 
 def run_inside(segment: Segment, given: list[Any]) -> Any:
@@ -104,9 +108,11 @@ def run_inside(segment: Segment, given: list[Any]) -> Any:
     graph = extract("inside", inputs, segment.nodes, ending.made)
     made = call_graph(graph, [given[at[id(origin)]] for _, origin in segment.inputs])
     leaves: list[Any] = []
-    for leaf in ending.leaves:
-        if leaf.__class__ is Made:
-            leaves.append(made[leaf.index])
+    for leaf in ending.signature.leaves:
+        if isinstance(leaf, Made):
+            leaves.append(made[leaf.output])
+        elif isinstance(leaf, Given):
+            leaves.append(given[at[id(ending.origins[leaf.place])]])
         else:
-            leaves.append(given[at[id(leaf.origin)]] if leaf.__class__ is Given else leaf)
-    return tree_unflatten(ending.result, leaves)
+            leaves.append(leaf.value)
+    return tree_unflatten(ending.signature.result, leaves)

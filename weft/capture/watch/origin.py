@@ -17,6 +17,12 @@ from typing import Any
 ARG, KWARG, PIN = "arg", "kwarg", "pin"  # roots
 ATTR, MAYBE, OWN, CLASS_ATTR = "attr", "maybe", "own", "class attribute"
 ITEM, GET, AT, HAS, CELL = "item", "get", "at", "has", "cell"
+#: What a signature says of each kind of root and step.
+STEP_KINDS = {
+    **{kind: kind for kind in (ARG, KWARG, HAS)},
+    **dict.fromkeys((ATTR, MAYBE, OWN, CLASS_ATTR, CELL), "attr"),
+    **dict.fromkeys((ITEM, GET, AT), "item"),
+}
 
 
 class Missing:

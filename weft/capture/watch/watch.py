@@ -55,7 +55,8 @@ class Known:
     """An object from outside that the run has met."""
 
     __slots__ = (
-        *("grouped", "in_group", "obj", "origin", "owner", "pinned", "prefix", "root", "store"),
+        *("grouped", "in_group", "named", "obj", "origin", "owner", "pinned", "prefix", "root"),
+        "store",
     )
 
     def __init__(self, obj: Any, origin: Origin, pinned: bool) -> None:
@@ -68,6 +69,7 @@ class Known:
         self.store: Store | None = None
         self.owner: Known | None = None  # of the dict of an instance: the instance
         self.prefix = ""  # of the dict of a module: how to write its names
+        self.named: Origin | None = None  # where a module has it, to name it by
 
 
 class Watch:
@@ -170,6 +172,10 @@ class Watch:
             return self.pin(obj, getattr(obj, "__qualname__", type(obj).__name__))
         return None
 
+    def names(self) -> dict[int, Origin]:
+        """Where modules have objects that were first found elsewhere, by ids of their origins."""
+        return {id(known.origin): known.named for known in self._known.values() if known.named}
+
     def is_outside_object(self, obj: Any) -> bool:
         """Classes, modules and builtins are from outside unless the run is known to make them."""
         return isinstance(obj, BY_IDENTITY) and id(obj) not in self.inside_classes
@@ -268,6 +274,8 @@ class Watch:
         if known is not None and not (known.pinned or origin is known.origin):
             # It holds as long as no module changes only where both places are in modules.
             both = holder if known.in_group else None
+            if holder is not None and is_module((holder.owner or holder).obj):
+                known.named = known.named or origin
             self.guard("same", origin, None, (known.origin,), holder=both)
             return value
         if value is os.environ:

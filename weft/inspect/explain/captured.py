@@ -7,7 +7,6 @@ from types import CodeType
 from typing import Any
 
 from weft.base.source import SourceLocation, is_own
-from weft.capture.trace.segments import Ending
 from weft.capture.trace.traced import Traced
 from weft.inspect.explain.facts import (
     Branch,
@@ -30,6 +29,7 @@ from weft.inspect.explain.facts import (
     noted,
 )
 from weft.ir.graph import Graph, Node
+from weft.ir.signature import SAME, Signature
 
 __all__ = ["captured", "guards", "recomputed", "recordings", "state"]
 
@@ -123,23 +123,23 @@ def state(traced: Traced) -> State:
     read: dict[str, Read] = {}
     written: dict[str, Write] = {}
     effects: dict[tuple[str, str], Effect] = {}
-    for segment in traced.segments():
-        for value, origin in segment.inputs:
-            read[origin.text] = Read(origin.text, str(value.type), origin.from_args)
-        if segment.ending is not None:
-            written.update((row.what, row) for row in _writes(segment.ending))
-            for effect in segment.ending.effects:
-                key = (effect.description, effect.location)
-                effects[key] = Effect(effect.description, _location(effect.location))
+    for signature in traced.signatures():
+        for place in signature.places:
+            if place.type is not None:
+                read[place.name] = Read(place.name, str(place.type), place.is_argument)
+        written.update((row.what, row) for row in _writes(signature))
+    for effect in [x for part in traced.segments() if part.ending for x in part.ending.effects]:
+        key = (effect.description, effect.location)
+        effects[key] = Effect(effect.description, _location(effect.location))
     return State(list(read.values()), list(written.values()), list(effects.values()))
 
 
-def _writes(ending: Ending) -> Iterator[Write]:
-    for write in ending.writes:
+def _writes(signature: Signature) -> Iterator[Write]:
+    for write in signature.writes:
         what = ["value"] if write.value is not None else []
-        what += ["gradient"] if write.grad != "same" else []
-        kind = "" if write.value is None else str(ending.made[write.value].type)
-        yield Write(write.target.text, kind, what)
+        what += ["gradient"] if write.grad != SAME else []
+        kind = "" if write.value is None else str(signature.outputs[write.value])
+        yield Write(signature.places[write.place].name, kind, what)
 
 
 def recomputed(traced: Traced) -> list[Recomputation]:
