@@ -252,3 +252,17 @@ def _eager(f: Callable[..., Any], data: list[float]) -> Any:
     x = weft.tensor(data, requires_grad=True)
     f(x).backward()
     return x.grad.numpy()
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_second_derivatives_as_eager(name: str, backend: str) -> None:
+    def slope(x: Any) -> Any:
+        return (weft.grad(PROGRAMS[name])(x) * x).sum()
+
+    compiled = weft.compile(weft.grad(slope), backend=backend)
+    for data in DATA:
+        x = weft.tensor(data)
+        wanted = weft.grad(slope)(x).numpy()
+        assert np.isfinite(wanted).all()
+        np.testing.assert_allclose(compiled(x).numpy(), wanted, rtol=1e-4)

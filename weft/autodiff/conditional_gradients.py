@@ -13,6 +13,7 @@ taken has none at all, an eager backward would be refused; here the gradients ar
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -59,12 +60,34 @@ class Conditions:
         self.of: Doubts = dict(of_roots or {})
         self.create = create
         self._may_stand_in = keep and not create  # nobody sees what another node keeps
+        self._of_parts: dict[Node, dict[int, Tensor | None]] = {}
         self._unmasked: set[Node] = set()
         self._is_unmasked = False  # of the node that runs now
         self._masked = -1  # the number of its gradient that needs no mask
 
     def __bool__(self) -> bool:
         return bool(self.of)
+
+    def pop(self, node: Node) -> Tensor | None:
+        """The condition of a node's gradient; of several results, one that is certain decides.
+
+        Control flow is told of the conditions of the others: it masks by itself.
+        """
+        parts = self._of_parts.pop(node, None)
+        if parts is None:
+            return self.of.pop(node, None)
+        found = {i: doubt for i, doubt in parts.items() if doubt is not None}
+        if len(found) == len(parts):
+            return functools.reduce(_either, found.values())
+        if found:
+            node.arriving(found)
+        return None
+
+    def pass_to_whole(self, part: PartNode, doubt: Tensor | None) -> None:
+        """Note the condition of one of several results; it may get several gradients."""
+        parts = self._of_parts.setdefault(part.parent, {})
+        before = parts.get(part.index, doubt)
+        parts[part.index] = None if doubt is None or before is None else _either(before, doubt)
 
     def enter(self, node: Node, g: Any, doubt: Tensor, is_end: bool) -> Any:
         """The gradient that a node runs on, masked unless that can wait."""
@@ -245,23 +268,13 @@ def own_doubts(node: Node, grads: Sequence[Any]) -> Sequence[Tensor | None] | No
         return node.doubts  # type: ignore[no-any-return]
     if Trait.STACK not in node.op.traits or not getattr(recorder(), "has_gaps", False):
         return None
-    return [None if _is_other(part) else _is_used(part) for part in grads]
+    return [None if _is_other(part) else is_used(part) for part in grads]
 
 
-def _is_used(part: Any) -> Tensor:
+def is_used(part: Any) -> Tensor:
+    """Whether a gradient is there that is zeros if nobody used what it is of."""
     with no_grad():
         return any_of((part if isinstance(part, Tensor) else wrap(part)) != 0)
-
-
-def pass_to_whole(doubts: Doubts, part: PartNode, doubt: Tensor | None, known: bool) -> None:
-    """Note the doubt about one of several results: one that is certain makes all of them so."""
-    whole = part.parent
-    if doubt is None:
-        doubts.pop(whole, None)
-    elif not known:
-        doubts[whole] = doubt
-    elif whole in doubts:
-        doubts[whole] = _either(doubts[whole], doubt)
 
 
 def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:

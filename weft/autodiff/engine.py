@@ -22,7 +22,6 @@ from weft.autodiff.conditional_gradients import (
     Gradients,
     decides,
     own_doubts,
-    pass_to_whole,
 )
 from weft.autodiff.node import (
     Barrier,
@@ -136,7 +135,7 @@ def _run(
             g = g.array()
         extra = node.extra
         if doubts is not None:
-            doubt = doubts.pop(node, None)
+            doubt = conditions.pop(node)  # type: ignore[union-attr]
             if doubt is not None:
                 g = conditions.enter(node, g, doubt, node in asked)  # type: ignore[union-attr]
                 may_decide = extra is not None or (needed is None and node.is_leaf)
@@ -160,8 +159,8 @@ def _run(
             if True not in wanted:
                 continue
         if node.__class__ is PartNode:
-            if doubts is not None:
-                pass_to_whole(doubts, node, doubt, node.parent in waiting)
+            if conditions is not None:
+                conditions.pass_to_whole(node, doubt)
             _add_part(waiting, heap, node, g)
             continue
         if doubts is not None:  # what is recorded from here on comes of this node

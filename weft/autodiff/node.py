@@ -133,6 +133,9 @@ class Node:
         """
         raise NotImplementedError
 
+    def arriving(self, doubts: dict[int, Tensor]) -> None:
+        """Told before `apply`: when gradients of some results are there, of others they are."""
+
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """The nodes that this one passes gradients to, each with the number of its result."""

@@ -69,6 +69,8 @@ class GraphRecorder(Recorder):
         self._stopped: dict[Value, Value] = {}
         self._unknown = itertools.count()
         self.memo = {}
+        #: Gradients of what a loop has for each iteration: zeros for iterations without one.
+        self.with_gaps: set[Value] = set()
         self._sized: dict[Any, Node] = {}  # calls whose result's size depends on values
         #: While something is computed again: what each value is behind the fence.
         self._again: dict[Value, Value] | None = None

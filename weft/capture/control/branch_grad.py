@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from weft.autodiff.conditional_gradients import use_choice
 from weft.capture.control.gradient_flow import needs_box
+from weft.capture.control.gradient_reach import has_gaps
 from weft.capture.control.joint import (
+    BOOL,
     Halves,
     Residuals,
     boxed,
@@ -64,7 +66,11 @@ def branches_backward(
 ) -> list[Tensor | None]:
     node = call.node
     given = [part is not None for part in g]
-    halves = [differentiate(call.owner, graph, asked[1:], given) for graph in node.graphs]
+    arrives, values = call.arrives, [None if part is None else here.value_of(part) for part in g]
+    gaps = {i for i, v in enumerate(values) if v is not None and has_gaps(v, here.with_gaps)}
+    halves = [
+        differentiate(call.owner, graph, asked[1:], given, arrives, gaps) for graph in node.graphs
+    ]
     wanted = [i for i in range(len(asked) - 1) if any(h.gradients[i] is not None for h in halves)]
     found: list[Tensor | None] = [None] * len(asked)
     if not wanted:
@@ -89,16 +95,20 @@ def branches_backward(
         part = g[i]
         assert part is not None
         tensors.append(part)
+    told = sorted(set().union(*[each.flags for each in halves]))
+    tensors += [arrives[i] for i in told]
     doubtful = call.owner.doubtful
     open_ = [i for i in wanted if doubtful and any(_is_open(each, i) for each in halves)]
     graphs = [
-        _backward(branch, operands, results, arriving, wanted, open_, node.graphs[0].inputs)
+        _backward(branch, operands, results, arriving, told, wanted, open_, node.graphs[0].inputs)
         for branch in branches
     ]
     made = emit(here, node.op, tensors, graphs, {})
     doubts: list[Tensor | None] = [None] * len(asked)
     for i, gradient in zip(wanted, made, strict=False):
         found[i + 1] = gradient
+        if any(each.gaps[i] for each in halves):
+            here.with_gaps.add(here.value_of(gradient))
     for i, flag in zip(open_, made[len(wanted) :], strict=True):
         doubts[i + 1] = flag
     call.doubts = doubts
@@ -136,6 +146,7 @@ def _backward(
     operands: list[int],
     results: list[int],
     arriving: list[int],
+    told: list[int],
     wanted: list[int],
     open_: list[int],
     inputs: tuple[Value, ...],
@@ -145,7 +156,7 @@ def _backward(
     outputs = branch.forward.outputs
     graph = Graph(f"{branch.forward.name}_backward")
     kinds = [inputs[i].type for i in operands] + [outputs[i].type for i in results]
-    graph.set_inputs(kinds + [outputs[i].type for i in arriving])
+    graph.set_inputs(kinds + [outputs[i].type for i in arriving] + [BOOL] * len(told))
     known: dict[Value, Value] = {}
     of_results = graph.inputs[len(operands) :]
     of_cotangents = of_results[len(results) :]
@@ -154,7 +165,10 @@ def _backward(
     for value, place in branch.places.items():
         held = of_results[results.index(place)]
         known[value] = unboxed(graph, held) if value in branch.boxed else held
-    for i, value in zip(arriving, of_cotangents, strict=True):
+    for i, value in zip(told, of_cotangents[len(arriving) :], strict=True):
+        if i in halves.flags:
+            known[halves.flags[i]] = value
+    for i, value in zip(arriving, of_cotangents, strict=False):
         cotangent = halves.cotangents[i]
         if cotangent is not None:
             known[cotangent] = value

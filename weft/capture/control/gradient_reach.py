@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from weft.capture.control.gradient_flow import active_values, carried_active
 from weft.ir.graph import Graph, Node, Value
@@ -91,15 +91,21 @@ _AMONG_ZEROS = (LIST_ONLY, SCATTER_ADD, STACK_ZEROS)
 _PASS_ZEROS = (STACK_ADD, ADD, LIST_OF, RESHAPE)
 
 
-def has_gaps(cotangent: Value) -> bool:
-    """Whether a cotangent of a list is zeros for elements that nobody used."""
-    waiting, among = [cotangent], isinstance(cotangent.type, StackType)
-    while waiting and among:
-        node = waiting.pop().node
+def has_gaps(cotangent: Value, known: Container[Value]) -> bool:
+    """Whether a cotangent is zeros for elements of a list, or iterations, that nobody used.
+
+    `known` are cotangents that have gaps.
+    """
+    waiting, is_stack = [cotangent], isinstance(cotangent.type, StackType)
+    while waiting:
+        value = waiting.pop()
+        if value in known:
+            continue
+        node = value.node
         if node is not None and node.op in _PASS_ZEROS:
             waiting += node.inputs
         elif node is not None and node.op is STACK_PUSH:
             waiting.append(node.inputs[0])
-        else:
-            among = node is not None and node.op in _AMONG_ZEROS
-    return among
+        elif node is None or not is_stack or node.op not in _AMONG_ZEROS:
+            return False
+    return True

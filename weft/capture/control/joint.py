@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.autodiff import engine
-from weft.autodiff.conditional_gradients import Doubts
+from weft.autodiff.conditional_gradients import Doubts, is_used
 from weft.base import dtypes
 from weft.base.device import CPU
 from weft.base.errors import GradientError
 from weft.capture.control.gradient_flow import is_smooth
+from weft.capture.control.gradient_reach import has_gaps
 from weft.capture.control.nested import Border, NestedRecorder, check_effects, set_inputs
 from weft.capture.control.node import replay, replay_node
 from weft.capture.recorder import GraphRecorder
@@ -30,7 +31,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.sizes import bare_names, local_sizes, sizes_named
 from weft.ir.types import TOKEN, StackType, TensorType, Type
 from weft.ops.cards import FULL, STACK_ZEROS
-from weft.ops.elementwise import logical_or
+from weft.ops.elementwise import logical_and, logical_or
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 
 BOOL = TensorType(dtypes.bool, ())
@@ -46,6 +47,7 @@ class Halves:
     flags        by number of an output: whether its cotangent is there, or zeros stand for it
     gradients    for each input a value, or None where none arrives
     doubts       for each input a condition under which its gradient is there, or None: it is
+    gaps         for each input whether its gradient is zeros for iterations that have none
     """
 
     forward: Graph
@@ -54,6 +56,7 @@ class Halves:
     flags: dict[int, Value]
     gradients: list[Value | None]
     doubts: list[Value | None]
+    gaps: list[bool]
 
     def needed(self) -> list[Value]:
         """What the backward half uses of the forward half, in order."""
@@ -86,15 +89,15 @@ def differentiate(
     inputs: Sequence[bool],
     outputs: Sequence[bool],
     unsure: Container[int] = (),
-    has_gaps: bool = False,
+    gaps: Container[int] = (),
 ) -> Halves:
     """Both halves, for gradients of these inputs out of those of these outputs.
 
-    `unsure` are the numbers of outputs whose cotangent is there only if a flag says so. `has_gaps`
-    says that cotangents of lists are zeros for elements that nobody used.
+    `unsure` are the numbers of outputs whose cotangent is there only if a flag says so. `gaps`
+    are those whose cotangent is zeros where it is not there: in some iterations, or for elements of
+    a list that nobody used.
     """
     nested = NestedRecorder(owner, graph.name)
-    nested.has_gaps = has_gaps
     nested.marks_all = False  # the engine computes without a tape, which says nothing here
     given: list[Tensor] = []
     for value, wanted in zip(graph.inputs, inputs, strict=True):
@@ -120,6 +123,9 @@ def differentiate(
                 roots.append((result._node, symbolic(start, nested)._data))
                 if i in unsure:
                     flags[i] = Value(BOOL)
+                if i in gaps:
+                    nested.with_gaps.add(start)
+        nested.has_gaps = any(isinstance(value.type, StackType) for value in nested.with_gaps)
         caught = engine.run(
             roots,
             keep=True,
@@ -141,7 +147,8 @@ def differentiate(
     forward.nodes = nested.graph.nodes[:split]
     forward.outputs = tuple([nested.value_of(x) for x in results])
     backward = live_nodes(nested.graph.nodes[split:], [*gradients, *doubts])
-    return Halves(forward, backward, cotangents, flags, gradients, doubts)
+    gappy = [value is not None and has_gaps(value, nested.with_gaps) for value in gradients]
+    return Halves(forward, backward, cotangents, flags, gradients, doubts, gappy)
 
 
 def _of_roots(
@@ -152,17 +159,20 @@ def _of_roots(
 ) -> Doubts:
     """When the cotangents of results are there; a value that is several results has their sum."""
     found: Doubts = {}
-    certain = {
-        result._node
-        for i, result in enumerate(results)
-        if cotangents[i] is not None and i not in flags
-    }
-    for i, flag in flags.items():
-        node = results[i]._node
-        if node is not None and node not in certain:
-            now = symbolic(flag, nested)
+    certain = set()
+    for i, (result, cotangent) in enumerate(zip(results, cotangents, strict=True)):
+        node = result._node
+        if node is None or cotangent is None:
+            continue
+        now = symbolic(flags[i], nested) if i in flags else None
+        if cotangent in nested.with_gaps and isinstance(cotangent.type, TensorType):
+            used = is_used(symbolic(cotangent, nested))
+            now = used if now is None else logical_and(now, used)
+        if now is None:
+            certain.add(node)
+        else:
             found[node] = logical_or(found[node], now) if node in found else now
-    return found
+    return {node: doubt for node, doubt in found.items() if node not in certain}
 
 
 def _check_closed(nested: NestedRecorder, split: int) -> None:

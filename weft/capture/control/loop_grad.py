@@ -56,8 +56,13 @@ class _Backward:
         carries: int,
         g: Sequence[Tensor | None],
         asked: list[bool],
+        arrives: dict[int, Tensor],
     ) -> None:
-        """`g` are the cotangents of what the body gives: carries, then ys."""
+        """`g` are the cotangents of what the body gives: carries, then ys.
+
+        `arrives` says when some of them are there; zeros stand for them else.
+        """
+        self.arrives = arrives
         self.call, self.here, self.first, self.last = call, here, consts, consts + carries
         inner = carried_active(body, asked, consts, carries)
         inputs = [*asked[:consts], *inner, *asked[self.last :]]
@@ -86,14 +91,20 @@ class _Backward:
         halves = differentiate(self.call.owner, body, inputs, outputs)
         #: Inputs that have no gradient in some iterations, even where all cotangents are there.
         self.partial = {i for i, doubt in enumerate(halves.doubts) if doubt is not None}
+        values = {i: self.here.value_of(part) for i, part in enumerate(g) if part is not None}
+        gaps = {i for i, value in values.items() if has_gaps(value, self.here.with_gaps)}
         found = {j for j in self.carried if g[j] is None} | self._missing(halves)
+        found |= {i for i in self.arrives if outputs[i]}
         self.unsure: set[int] = set()
-        gaps = again = any(has_gaps(self.here.value_of(part)) for part in g if part is not None)
+        again = bool(gaps)
         while again or found - self.unsure:
             self.unsure |= found
             halves = differentiate(self.call.owner, body, inputs, outputs, self.unsure, gaps)
             found = self._missing(halves)  # what these give to others may be missing, too
             again = False
+        if self.arrives:
+            self.partial |= {i for i, doubt in enumerate(halves.doubts) if doubt is not None}
+            self.partial |= {self.first + i for i in self.arrives}
         return halves
 
     def _missing(self, halves: Halves) -> set[int]:
@@ -115,9 +126,14 @@ class _Backward:
         for j in self.carried:
             part = g[j]
             found.append(self._zero(self.first + j) if part is None else part)
-        given = [i >= self.first and g[i - self.first] is not None for i in self.open]
-        flags = [full((), flag) for flag in given]
+        flags = [self._starts_open(i, g) for i in self.open]
         return [*found, *[self._zero(i) for i in self.consts], *flags]
+
+    def _starts_open(self, i: int, g: Sequence[Tensor | None]) -> Tensor:
+        """Whether the gradient of an input is there before the first iteration."""
+        if i >= self.first and i - self.first in self.arrives:
+            return self.arrives[i - self.first]
+        return full((), i >= self.first and g[i - self.first] is not None)
 
     def _zero(self, i: int) -> Tensor:
         kind = self.forward.inputs[i].type
@@ -168,7 +184,9 @@ class _Backward:
         if residuals.hoisted:
             operands = {v: self.call.operand(v.index) for v in self.forward.inputs[: self.first]}
             tensors += hoist(self.here, self.forward, operands, residuals.hoisted)
-        return [*free, *residuals.hoisted], tensors
+        told = [i for i in self.halves.flags if i >= self.last - self.first]  # of ys
+        tensors += [self.arrives[i] for i in told]
+        return [*free, *residuals.hoisted, *[self.halves.flags[i] for i in told]], tensors
 
     def place(
         self,
@@ -185,6 +203,7 @@ class _Backward:
         doubts: list[Tensor | None] = [None] * len(found)
         for i, made in zip(numbers, results, strict=False):
             found[i] = made
+            self.mark(i, made)
             if i >= self.first and self.halves.gradients[i] is None:  # the first one overwrites it
                 if entered is None:
                     found[i] = None
@@ -198,6 +217,16 @@ class _Backward:
         if self.call.owner.doubtful:
             self.call.doubts = doubts
 
+    def mark(self, i: int, made: Tensor) -> None:
+        """Note if what is made for an input has a part for each iteration, and zeros in some."""
+        value, doubts = self.here.value_of(made), self.halves.doubts
+        if isinstance(value.type, StackType):
+            gaps = i < self.first or bool(self.unsure) or any(x is not None for x in doubts)
+        else:
+            gaps = i >= self.last and (doubts[i] is not None or self.halves.gaps[i])
+        if gaps:
+            self.here.with_gaps.add(value)
+
 
 def while_backward(
     call: ControlNode, here: GraphRecorder, g: list[Tensor | None], asked: list[bool]
@@ -206,7 +235,9 @@ def while_backward(
     consts = node.attrs["consts"]
     condition, body = node.graphs
     carries = len(asked) - consts
-    loop = _Backward(call, here, body, consts, carries, [*g[:carries], *g[carries + 1 :]], asked)
+    arrives = {i - (i > carries): doubt for i, doubt in call.arrives.items()}
+    parts = [*g[:carries], *g[carries + 1 :]]
+    loop = _Backward(call, here, body, consts, carries, parts, asked, arrives)
     found: list[Tensor | None] = [None] * len(asked)
     if not loop.carried and not loop.consts:
         return found
@@ -293,7 +324,7 @@ def scan_backward(
     consts, carries = node.attrs["consts"], node.attrs["carries"]
     (body,) = node.graphs
     last = consts + carries
-    loop = _Backward(call, here, body, consts, carries, g, asked)
+    loop = _Backward(call, here, body, consts, carries, g, asked, call.arrives)
     gradients = loop.halves.gradients
     wanted = [i for i in range(last, len(asked)) if asked[i] and gradients[i] is not None]
     found: list[Tensor | None] = [None] * len(asked)
@@ -353,6 +384,7 @@ def scan_backward(
     loop.place(found, results[: len(starts)], g, None)
     for i, made in zip(wanted, results[len(starts) :], strict=True):
         found[i] = made
+        loop.mark(i, made)
     return found
 
 

@@ -62,7 +62,7 @@ def use_levels(on_level: Callable[[Callable[[], Any]], Any]) -> None:
 class ControlNode(HistoryNode):
     """What made the results of a node of control flow."""
 
-    __slots__ = ("create", "doubts", "node", "opaque", "operands", "owner", "pinned")
+    __slots__ = ("arrives", "create", "doubts", "node", "opaque", "operands", "owner", "pinned")
 
     node: Node
     operands: Any  # the tensors that it was given, in the graph of `owner`
@@ -71,6 +71,7 @@ class ControlNode(HistoryNode):
     opaque: str  # why gradients cannot pass, if they cannot
     create: bool
     doubts: list[Tensor | None] | None
+    arrives: dict[int, Tensor]  # by number of a result: when its cotangent is there
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -81,6 +82,9 @@ class ControlNode(HistoryNode):
 
     def forward_name(self) -> str:
         return self.node.op.name
+
+    def arriving(self, doubts: dict[int, Tensor]) -> None:
+        self.arrives = doubts
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
@@ -105,6 +109,7 @@ class ControlNode(HistoryNode):
                 grads, self.doubts = _on_level[0](
                     lambda: (self._backward(given, asked), self.doubts)
                 )
+        self.arrives = {}
         if not keep:
             self.operands = FREED
         return [part if create else data_of(part) for part in grads]
@@ -180,6 +185,7 @@ def attach(
     history.opaque = opaque
     history.create = False
     history.doubts = None
+    history.arrives = {}
     history.extra = None
     history.shape = ()
     history.number = next(count)
