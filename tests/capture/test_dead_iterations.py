@@ -230,6 +230,42 @@ def the_end_of_a_list(x: Any) -> Any:
     return xs.pop().sum()
 
 
+@program
+def one_result_is_thrown_away(x: Any) -> Any:
+    y, z = x * 1, -x
+    for _ in range(2):
+        y = y * 1.1
+        z = z.sqrt()
+    if x.sum() > 0:
+        z = y
+    return (y * z).sum()
+
+
+@program
+def one_result_of_nested_loops_is_thrown_away(x: Any) -> Any:
+    y, z = x * 1, -x
+    for _ in range(2):
+        i = x.sum() * 0
+        while i < 2:
+            i = i + 1
+            y = y * 1.1
+            z = z.sqrt()
+    if x.sum() > 0:
+        z = y
+    return (y * z).sum()
+
+
+@program
+def one_result_of_a_branch_is_thrown_away(x: Any) -> Any:
+    if x[0] > 0:
+        y, z = x * 1.1, (x - x.detach()).sqrt()
+    else:
+        y, z = x * 2, x * 3
+    if x.sum() > 0:
+        z = y
+    return (y * z).sum()
+
+
 DATA = [[1.0, 4.0], [2.0, 0.5]]
 
 

@@ -69,19 +69,18 @@ class Conditions:
         return bool(self.of)
 
     def pop(self, node: Node) -> Tensor | None:
-        """The condition of a node's gradient; of several results, one that is certain decides.
+        """The condition of a node's gradient; of several results, that of any of them.
 
-        Control flow is told of the conditions of the others: it masks by itself.
+        If they differ, control flow is told of each: it has masks inside.
         """
         parts = self._of_parts.pop(node, None)
         if parts is None:
             return self.of.pop(node, None)
         found = {i: doubt for i, doubt in parts.items() if doubt is not None}
-        if len(found) == len(parts):
-            return functools.reduce(_either, found.values())
-        if found:
+        is_certain = len(found) < len(parts)
+        if found and (is_certain or len(set(map(id, found.values()))) > 1):
             node.arriving(found)
-        return None
+        return None if is_certain else functools.reduce(_either, found.values())
 
     def pass_to_whole(self, part: PartNode, doubt: Tensor | None) -> None:
         """Note the condition of one of several results; it may get several gradients."""
@@ -200,6 +199,8 @@ def _keeps_floats(node: Node) -> bool:
 
 
 def _is_float(data: Any) -> bool:
+    if isinstance(data, TensorType):
+        return False
     return isinstance(data, tuple) or getattr(data, "dtype", _INTEGER).kind not in "biu"
 
 

@@ -134,7 +134,7 @@ class Node:
         raise NotImplementedError
 
     def arriving(self, doubts: dict[int, Tensor]) -> None:
-        """Told before `apply`: when gradients of some results are there, of others they are."""
+        """Told before `apply`, if that differs: when the gradients of some results are there."""
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
