@@ -222,8 +222,10 @@ def _size(node: Node) -> int:
 
 
 def _large_factor(node: Node) -> int:
-    """The number of the operand of a matrix product that is much larger than all else; else -1."""
-    if not isinstance(node, OpNode) or node.op.name != "matmul" or node.kept.__class__ is Dropped:
+    """The number of the factor of a product that is much larger than all else; else -1."""
+    if not isinstance(node, OpNode) or Trait.PRODUCT not in node.op.traits:
+        return -1
+    if node.kept.__class__ is Dropped or len(node.edges) != 2:
         return -1
     _, *kept = node.kept
     for i, edge in enumerate(node.edges):
