@@ -68,8 +68,6 @@ from weft.ops.sorting import *
 from weft.ops.special import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
-from weft.runtime.session import *
-from weft.runtime.threads import *
 
 if _TYPE_CHECKING:
     from weft.inspect.compare.compare import compare as compare
@@ -78,15 +76,21 @@ if _TYPE_CHECKING:
     from weft.inspect.step.stepper import step as step
     from weft.inspect.view.view import view as view
     from weft.inspect.watch.nan import detect_nan as detect_nan
+    from weft.runtime.session import Session as Session
+    from weft.runtime.threads import get_num_threads as get_num_threads
+    from weft.runtime.threads import set_num_threads as set_num_threads
 
-#: Tools to look at programs from outside: loaded when they are first asked for.
+#: Not all programs need these: each is loaded when it is first asked for.
 __getattr__, __dir__ = _lazily(
     __name__,
     {
+        "Session": "weft.runtime.session",
         "compare": "weft.inspect.compare.compare",
         "detect_nan": "weft.inspect.watch.nan",
         "explain": "weft.inspect.explain.explain",
+        "get_num_threads": "weft.runtime.threads",
         "profile": "weft.inspect.profile.profile",
+        "set_num_threads": "weft.runtime.threads",
         "step": "weft.inspect.step.stepper",
         "view": "weft.inspect.view.view",
     },

@@ -1,4 +1,4 @@
-"""Names of a module that are loaded when somebody first asks for them."""
+"""Modules that are loaded when somebody first asks for what is in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,25 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["lazily"]
+__all__ = ["Lazy", "lazily"]
+
+
+class Lazy:
+    """Stands for a module of Python's own that few runs need: its first use loads it.
+
+    >>> from weft.base.lazy import Lazy
+    >>> difflib = Lazy("difflib")
+    >>> difflib.get_close_matches("ad", ["add", "sub"])
+    ['add']
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(importlib.import_module(self._module), name)
+        setattr(self, name, found)
+        return found
 
 
 def lazily(

@@ -22,9 +22,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import hashlib
 import itertools
-import json
 import os
 import re
 import threading
@@ -36,6 +34,7 @@ from typing import Any
 
 from weft.base.config import cache_dir
 from weft.base.errors import RangeError
+from weft.base.lazy import Lazy
 from weft.base.private_files import make_folder, read_file, refusal, write_file
 from weft.base.source import PACKAGE, warn_user
 
@@ -53,6 +52,7 @@ __all__ = [
     "write",
 ]
 
+hashlib, json = Lazy("hashlib"), Lazy("json")
 DEFAULT_SIZE = 1 << 30
 MAGIC = b"weft entry 2\n"
 DIGEST_BYTES = 20
@@ -123,7 +123,7 @@ def name_of(*parts: bytes) -> str:
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def files(place: Path | str, suffix: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -230,7 +230,7 @@ def _read(name: str) -> Entry | None:
 
 
 def _checksum(body: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
+    return bytes(hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest())
 
 
 _numbers = itertools.count()

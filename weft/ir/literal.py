@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
 
 from weft.base.device import Device
 from weft.base.dtypes import DType, dtype_of_numpy
+from weft.base.lazy import Lazy
 from weft.ir.dispatch import family_for
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+
+hashlib = Lazy("hashlib")
 
 
 class Literal:

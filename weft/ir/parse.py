@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from weft.base.dims import dim
 from weft.base.errors import WeftError
+from weft.base.lazy import Lazy
 from weft.base.source import SourceLocation
 from weft.ir.attribute_parse import AttributeParser, unquoted
 from weft.ir.graph import Graph, Node, Stage, Value
@@ -17,6 +17,8 @@ from weft.ir.scan import QUOTED, Scanner
 from weft.ir.types import TensorType, Type
 
 __all__ = ["parse_graph"]
+
+difflib = Lazy("difflib")
 
 _WORD = rf"({QUOTED}|\S+)"
 _LOCATION = re.compile(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import numpy as np
 
 from weft.base.device import Device
 from weft.base.dtypes import DType
+from weft.base.lazy import Lazy
 from weft.core.tensor import Tensor
 from weft.ops.creation import asarray, empty
 
 __all__ = ["Parameter"]
+
+difflib = Lazy("difflib")
 
 _set = object.__setattr__
 _SLOTS = frozenset(Tensor.__slots__)
@@ -67,7 +69,7 @@ def _misspelt(name: str, value: Any) -> str | None:
     if hasattr(type(getattr(Tensor, name, None)), "__set__"):
         return None  # a property
     for part, kinds in _STATE.items():
-        similar = difflib.SequenceMatcher(None, name.lower(), part).ratio() >= _SIMILAR
+        similar = bool(difflib.SequenceMatcher(None, name.lower(), part).ratio() >= _SIMILAR)
         if (similar or _ALSO_CALLED.get(name) == part) and isinstance(value, kinds):
             return part
     return None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from weft.base import dtypes
 from weft.base.dtypes import DType
@@ -157,12 +157,17 @@ class Table:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self._of: dict[Op, _OfOp] = {}
-        for rule in rules:
+
+    @cached_property
+    def _of(self) -> dict[Op, _OfOp]:
+        """The rules by op, read when they are first needed."""
+        found: dict[Op, _OfOp] = {}
+        for rule in self.rules:
             before = read(rule.before)
             assert isinstance(before, Call)
             entry = Entry(rule, before, read(rule.after), not _changes_dtype(before))
-            self._of.setdefault(before.op, _OfOp()).put(entry)
+            found.setdefault(before.op, _OfOp()).put(entry)
+        return found
 
     def find(self, node: Node, sweep: Sweep) -> tuple[Rule, Value] | None:
         """The first rule that fits a node, and what it makes of it."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+import functools
 import os
-import sysconfig
+import sys
 import types
 import warnings
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft.base.lazy import Lazy
 from weft.base.source import PACKAGE
 from weft.core.grad_mode import _decorated
 from weft.core.structure import changed
@@ -29,12 +30,16 @@ TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
 #: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.
 PURE_WEFT = ("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd")
 
-_STANDARD = tuple(
-    os.path.realpath(sysconfig.get_paths()[name]) + os.sep for name in ("stdlib", "platstdlib")
-)
-_SITE = tuple(
-    os.path.realpath(sysconfig.get_paths()[name]) + os.sep for name in ("purelib", "platlib")
-)
+sysconfig = Lazy("sysconfig")
+
+
+@functools.cache
+def _folders(*names: str) -> tuple[str, ...]:
+    """Folders of Python's own, by the names that `sysconfig` has for them."""
+    paths = sysconfig.get_paths()
+    return tuple(os.path.realpath(paths[name]) + os.sep for name in names)
+
+
 _ARRAYS = tuple(
     os.path.dirname(os.path.realpath(str(module.__file__))) + os.sep for module in (np, ml_dtypes)
 )
@@ -60,9 +65,9 @@ def _policy(file: str) -> str:
     real = os.path.realpath(file)
     if real.startswith(_ARRAYS) or f"{os.sep}llvmlite{os.sep}" in real:
         return LIBRARY
-    if real.startswith(_STANDARD) and not real.startswith(_SITE) and "site-packages" not in real:
-        return LIBRARY
-    return FOLLOW
+    standard = real.startswith(_folders("stdlib", "platstdlib"))
+    installed = real.startswith(_folders("purelib", "platlib")) or "site-packages" in real
+    return LIBRARY if standard and not installed else FOLLOW
 
 
 #: Modules of the standard library whose functions only compute.
@@ -101,15 +106,28 @@ IMPURE = frozenset(
 )
 
 #: Calls that show something: done again, in order, by every replay.
-SHOWS: frozenset[Any] = frozenset(
-    {
-        *(print, logging.debug, logging.info, logging.warning, logging.error),
-        *(logging.critical, logging.exception, logging.log, changed),
-    }
-)
+SHOWS: frozenset[Any] = frozenset({print, changed})
 LOGGER_METHODS = frozenset(
     {"debug", "info", "warning", "error", "critical", "exception", "log", "warn", "fatal"}
 )
+
+
+def is_logger(value: Any) -> bool:
+    """Whether it is a `logging.Logger`: there is none where nobody has loaded `logging`."""
+    logging = sys.modules.get("logging")
+    return logging is not None and isinstance(value, logging.Logger)
+
+
+def shows(function: Any) -> bool:
+    """Whether a function shows its arguments: print, or one of `logging`."""
+    if function in SHOWS:
+        return True
+    if getattr(function, "__module__", "") != "logging":
+        return False
+    name = getattr(function, "__name__", "")
+    return name in LOGGER_METHODS and getattr(sys.modules["logging"], name, None) is function
+
+
 WARN = warnings.warn
 
 #: Builtin functions that may be handed anything: they do not look into their arguments, or only

@@ -8,12 +8,14 @@ that finds the value, for generated guard code, and how to say it to a user: `ar
 
 from __future__ import annotations
 
-import json
 import keyword as keywords
 from collections.abc import Callable
 from types import CellType
 from typing import Any
 
+from weft.base.lazy import Lazy
+
+json = Lazy("json")
 ARG, KWARG, PIN = "arg", "kwarg", "pin"  # roots
 ATTR, MAYBE, OWN, CLASS_ATTR = "attr", "maybe", "own", "class attribute"
 ITEM, GET, AT, HAS, CELL = "item", "get", "at", "has", "cell"

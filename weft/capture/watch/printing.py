@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import types
 import warnings
 from collections import defaultdict, deque
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.source import PACKAGE, user_frame
 from weft.capture.watch import attributes, operators
 from weft.capture.watch.effects import TextParts
-from weft.capture.watch.follow import LOGGER_METHODS, SHOWS, WARN
+from weft.capture.watch.follow import LOGGER_METHODS, WARN, is_logger, shows
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.tensor import Tensor
 
@@ -36,18 +35,18 @@ def settled_named(kwargs: dict[str, Any]) -> dict[str, Any]:
 def is_shown(function: Any) -> bool:
     """Whether a call shows its arguments, and takes f-strings in parts."""
     if isinstance(function, types.MethodType):
-        return function.__name__ in LOGGER_METHODS and isinstance(function.__self__, logging.Logger)
-    return type(function) in _FUNCTIONS and (function in SHOWS or function is WARN)
+        return function.__name__ in LOGGER_METHODS and is_logger(function.__self__)
+    return type(function) in _FUNCTIONS and (shows(function) or function is WARN)
 
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def is_logging(function: Any, args: tuple[Any, ...]) -> bool:
-    if function in SHOWS:
+    if shows(function):
         return True
     name = getattr(function, "__name__", "")
-    return name in LOGGER_METHODS and bool(args) and isinstance(args[0], logging.Logger)
+    return name in LOGGER_METHODS and bool(args) and is_logger(args[0])
 
 
 def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,7 +75,7 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _shown(hooks: Hooks, value: Any) -> Any:
-    if is_plain(value) or isinstance(value, (Tensor, TextParts, logging.Logger)):
+    if is_plain(value) or isinstance(value, (Tensor, TextParts)) or is_logger(value):
         return value
     if isinstance(value, CONTAINERS) and type(value) in _PLAIN_CONTAINERS:
         hooks.deep(value, "print")

@@ -6,7 +6,6 @@ import datetime
 import decimal
 import enum
 import fractions
-import hashlib
 import pathlib
 import struct
 import types
@@ -18,9 +17,11 @@ import numpy as np
 
 from weft.base.device import Device
 from weft.base.dtypes import DType
+from weft.base.lazy import Lazy
 from weft.core.tensor import Tensor
 from weft.ir.dispatch import family_of
 
+hashlib = Lazy("hashlib")
 #: Classes with one value each, or two.
 SINGLETONS = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
 #: Compared by class and bits.
@@ -119,7 +120,10 @@ def size_of(container: Any) -> int:
 def content_of(array: Any) -> bytes:
     """The elements of an array, or what stands for them."""
     data: bytes = array.tobytes()
-    return data if len(data) <= KEPT_BYTES else hashlib.blake2b(data, digest_size=32).digest()
+    if len(data) <= KEPT_BYTES:
+        return data
+    digest: bytes = hashlib.blake2b(data, digest_size=32).digest()
+    return digest
 
 
 @dataclass(frozen=True, slots=True)
