@@ -231,6 +231,40 @@ def the_end_of_a_list(x: Any) -> Any:
 
 
 @program
+def a_list_grown_in_an_inner_loop(x: Any) -> Any:
+    xs = []
+    for j in range(2):
+        for k in range(2):
+            y = (x * k * j).sqrt()
+            xs.append(y)
+    return xs[3].sum()
+
+
+@program
+def a_list_of_which_a_loop_uses_the_last(x: Any) -> Any:
+    xs = []
+    for k in range(3):
+        y = (x * k).sqrt()
+        xs.append(y)
+    y = x * 1
+    for v in xs:
+        y = v * v.detach()
+    return y.sum()
+
+
+@program
+def a_list_of_which_a_loop_uses_some(x: Any) -> Any:
+    xs = []
+    for k in range(4):
+        y = (x * k).sqrt()
+        xs.append(y)
+    s = x.sum() * 0
+    for k in range(2):
+        s = s + xs[k + 1].sum()
+    return s
+
+
+@program
 def one_result_is_thrown_away(x: Any) -> Any:
     y, z = x * 1, -x
     for _ in range(2):
