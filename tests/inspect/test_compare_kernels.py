@@ -14,11 +14,11 @@ import weft
 import weft.nn.functional as F
 from weft import nn
 from weft.base.errors import RangeError
-from weft.codegen import program as program_module
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.tables import KERNELS
 from weft.codegen.text import Module
 from weft.inspect.compare.kernels import KernelComparison
+from weft.schedule import planner
 
 HERE = Path(__file__).name
 
@@ -129,15 +129,15 @@ def test_in_the_backward(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_wrong_between_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """All lie at one place: each kernel is right, and the program is not."""
-    original = program_module.planned
+    original = planner.planned
 
     def planned(*given: Any) -> Any:
         made = original(*given)
         made.offsets = dict.fromkeys(made.offsets, 0)
         return made
 
-    monkeypatch.setattr(program_module, "planned", planned)
-    monkeypatch.setattr("weft.runtime.generate.verify_plan", lambda _: None)
+    monkeypatch.setattr(planner, "planned", planned)
+    monkeypatch.setattr("weft.runtime.generate.verify_plan", lambda *_: None)
 
     def f(x: Any) -> Any:
         a, b = weft.cumulative_sum(x), weft.flip(x * 3)

@@ -15,7 +15,7 @@ import weft.nn.functional as F
 from weft.codegen import cancel
 from weft.codegen.machine import host
 from weft.codegen.matmul import blocked, plan
-from weft.codegen.program import ProgramCode
+from weft.codegen.program import CpuEmitter
 from weft.codegen.text import Module
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
@@ -24,6 +24,7 @@ from weft.runtime import native as native_module
 from weft.runtime.native import NativeProgram
 from weft.schedule import in_place
 from weft.schedule.lowering import lowered
+from weft.schedule.planner import plan_program
 
 
 class Stopped(Exception):
@@ -269,8 +270,8 @@ def _convolved(x: Any, w: Any) -> Any:
 def test_items_that_take_long_ask(name: str) -> None:
     function, shapes = HUGE[name]
     graph = optimize(weft.make_graph(function, *map(weft.spec, shapes)))
-    code = ProgramCode(Module(host())).graph(lowered(graph), "graph")
-    kernels = [kernel for step in code.steps for kernel in step.kernels]
+    plan = plan_program(lowered(graph), CpuEmitter(Module(host())))
+    kernels = [kernel for step in plan.root.steps for kernel in step.kernels]
     assert kernels
     assert [kernel for kernel in kernels if kernel.cost > 1e8 and not kernel.stops] == []
 
@@ -306,9 +307,11 @@ def _step(w: Any, x: Any) -> tuple[Any, Any]:
 def _code(size: int) -> tuple[list[tuple[int, int]], str]:
     """Which outputs may be written where inputs lie, and the code of the graph."""
     graph = weft.make_graph(_step, weft.spec((size, size)), weft.spec((size, size)))
-    module = Module(host())
-    code = ProgramCode(module).graph(optimize(graph), "graph")
-    return code.in_place, module.text().partition("@graph(")[2].partition("\n}")[0]
+    emitter = CpuEmitter(Module(host()))
+    plan = plan_program(optimize(graph), emitter)
+    emitter.emit(plan)
+    text = emitter.module.text()
+    return plan.root.in_place, text.partition("@graph(")[2].partition("\n}")[0]
 
 
 def test_nothing_ends_a_run_after_the_first_write_to_an_input() -> None:
@@ -330,7 +333,8 @@ def test_what_takes_long_after_a_write_forbids_it(monkeypatch: pytest.MonkeyPatc
     graph = weft.make_graph(late, weft.spec((64, 64)), weft.spec((64, 64)))
     for patience, pairs in ((in_place.PATIENCE, [(0, 0)]), (100.0, [])):
         monkeypatch.setattr(in_place, "PATIENCE", patience)
-        assert ProgramCode(Module(host())).graph(graph, "graph").in_place == pairs
+        plan = plan_program(graph, CpuEmitter(Module(host())))
+        assert plan.root.in_place == pairs
 
 
 def test_a_step_that_was_stopped_has_written_nothing(asked: list[str]) -> None:

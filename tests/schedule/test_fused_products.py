@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 
 import weft
 import weft.nn.functional as F
-from weft.codegen.emitters import emits, layout, special
+from weft.codegen.cpu import CpuTarget
 from weft.codegen.machine import host
-from weft.codegen.products import packs
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
 from weft.passes.pipeline import optimize
@@ -288,8 +286,7 @@ WHY: list[tuple[Callable[..., Any], int, str]] = [
 def test_the_plan_can_say_why(function: Callable[..., Any], rows: int, reason: str) -> None:
     specs = [weft.spec((rows, 130)), weft.spec((130, 100)), weft.spec((100,))]
     graph = weft.make_graph(function, *specs)
-    ask = functools.partial(packs, host())
-    grouping = Grouping(graph, emits, special, layout, ask)
+    grouping = Grouping(graph, CpuTarget(host()))
     why = grouping.why[graph.nodes[0]]
     assert why == (reason, None)
     assert "product" in said(graph.nodes[0], grouping.groups[-1], why)

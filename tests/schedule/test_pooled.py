@@ -10,7 +10,7 @@ import pytest
 
 import weft
 import weft.nn.functional as F
-from weft.codegen import program as program_module
+from weft.codegen.cpu import CpuTarget
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
 from weft.passes.pipeline import optimize
@@ -82,7 +82,7 @@ def test_pooled_with_the_convolution(
     try:
         (got,) = program(inputs)
         monkeypatch.setenv("WEFT_CACHE", "0")
-        monkeypatch.setattr(program_module, "pools", lambda *_: False)
+        monkeypatch.setattr(CpuTarget, "pools", lambda *_: False)
         apart = _program(function, shapes, dtype)
         assert len(apart.kernels) > len(program.kernels)
         np.testing.assert_array_equal(got.numpy(), apart(inputs)[0].numpy())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.codegen.control.rows import in_rows
+from weft.codegen.cpu import CpuTarget
 from weft.codegen.machine import host
 from weft.ir.graph import Node
 from weft.passes.pipeline import optimize
@@ -141,7 +141,7 @@ def test_parts_give_what_the_whole_does(name: str) -> None:
     wanted = [np.asarray(x) for x in graph(*given)]
     cut = row_scan(_scan(graph))
     assert (0 if cut is None else cut.parts) == BODIES[name][1]
-    assert (in_rows(_scan(graph), host()) is None) == (cut is None)
+    assert (CpuTarget(host()).rows(_scan(graph)) is None) == (cut is None)
     if cut is not None:
         cut.body.verify()
         assert {value.type.shape[0] for value in cut.body.outputs} == {B // cut.parts}
@@ -155,7 +155,7 @@ def test_parts_give_what_the_whole_does(name: str) -> None:
 def test_the_number_of_threads_makes_no_difference() -> None:
     for reverse in (False, True):
         graph, given = _graph("cell", reverse)
-        assert in_rows(_scan(graph), host()) is not None
+        assert CpuTarget(host()).rows(_scan(graph)) is not None
         program = NativeProgram(graph)
         found = []
         for threads in (1, 2, 3):

@@ -11,7 +11,8 @@ import pytest
 
 import weft
 import weft.nn.functional as F
-from weft.codegen.emitters import emits, layout, special
+from weft.codegen.cpu import CpuTarget
+from weft.codegen.machine import host
 from weft.ir.graph import Graph
 from weft.ir.op import OPS
 from weft.passes.pipeline import optimize, passes
@@ -84,7 +85,7 @@ def test_views_are_those_of_numpy() -> None:
 def groups(function: Callable[..., Any], *args: Any) -> list[str]:
     graph: Graph = weft.make_graph(function, *args)
     graph = decompose(optimize(graph, [DropStopGradient(), *passes()]))
-    return [group.kind for group in Grouping(graph, emits, special, layout).groups]
+    return [group.kind for group in Grouping(graph, CpuTarget(host())).groups]
 
 
 def _gradients(function: Callable[..., Any]) -> Callable[..., Any]:

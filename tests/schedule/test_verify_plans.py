@@ -10,14 +10,16 @@ import pytest
 
 import weft
 import weft.nn.functional as F
-from weft.codegen import program
-from weft.codegen.steps import GraphCode, Step
-from weft.codegen.verify import PlanError, verify_plan
+from weft.codegen.cpu import CpuTarget
+from weft.codegen.machine import host
 from weft.ir.graph import Value
 from weft.runtime.generate import generated
+from weft.schedule.grouping import Grouping
 from weft.schedule.groups import Group, Leaf, Scalar
 from weft.schedule.layouts import Layout
+from weft.schedule.plan import GraphPlan, ProgramPlan, Step
 from weft.schedule.values import Values
+from weft.schedule.verify import PlanError, verify_plan
 from weft.schedule.views import View, dense
 
 X = weft.spec((8, 6))
@@ -28,15 +30,18 @@ INDICES = weft.spec((8,), "int64")
 FILTERS = weft.spec((3, 2, 3, 3))
 
 
-def _plan(function: Callable[..., Any], *specs: Any) -> GraphCode:
+TARGET = CpuTarget(host())
+
+
+def _plan(function: Callable[..., Any], *specs: Any) -> ProgramPlan:
     """The plan of a function, which is right so far."""
-    code: GraphCode = generated(weft.make_graph(function, *specs), False, None)[1]
-    verify_plan(code)
-    return code
+    plan = generated(weft.make_graph(function, *specs), False, None)[1]
+    verify_plan(plan, TARGET)
+    return plan
 
 
-def _group(code: GraphCode, op: str) -> Group:
-    return next(s.group for s in code.steps for node in s.group.nodes if node.op.name == op)
+def _group(plan: GraphPlan, op: str) -> Group:
+    return next(s.group for s in plan.steps for node in s.group.nodes if node.op.name == op)
 
 
 def _node(group: Group, op: str) -> Any:
@@ -66,121 +71,121 @@ def _loop(x: Any) -> Any:
     return weft.scan(body, x[0], weft.concat([x, x, x]))[0]
 
 
-def _late(code: GraphCode) -> None:
-    code.steps.reverse()
+def _late(plan: GraphPlan) -> None:
+    plan.steps.reverse()
 
 
-def _never(code: GraphCode) -> None:
-    code.steps.pop()
+def _never(plan: GraphPlan) -> None:
+    plan.steps.pop()
 
 
-def _own_output(code: GraphCode) -> None:
+def _own_output(plan: GraphPlan) -> None:
     """The fused copy of the issue: what a group writes is read by it from memory."""
-    group = _group(code, "exp")
+    group = _group(plan, "exp")
     value = group.outputs[0]
     copy = next(node for node in group.nodes if value in node.outputs)
     kind = value.tensor_type
     group.operands[copy][0] = Leaf(value, dense(kind.shape))
 
 
-def _overlap(code: GraphCode) -> None:
-    first, second = [s.outputs[0] for s in code.steps[:2]]
-    code.memory.offsets[second] = code.memory.offsets[first] + 4
+def _overlap(plan: GraphPlan) -> None:
+    first, second = [s.outputs[0] for s in plan.steps[:2]]
+    plan.memory.offsets[second] = plan.memory.offsets[first] + 4
 
 
-def _overlap_memory(code: GraphCode) -> None:
-    step = next(step for step in code.steps if step.room)
-    value = next(leaf.root for leaf in _leaves(step) if leaf.root in code.memory.offsets)
-    code.memory.offsets[step.group] = code.memory.offsets[value]
+def _overlap_memory(plan: GraphPlan) -> None:
+    step = next(step for step in plan.steps if step.room)
+    value = next(leaf.root for leaf in _leaves(step) if leaf.root in plan.memory.offsets)
+    plan.memory.offsets[step.group] = plan.memory.offsets[value]
 
 
 def _leaves(step: Step) -> list[Leaf]:
     return [op for ops in step.group.operands.values() for op in ops if isinstance(op, Leaf)]
 
 
-def _too_little_memory(code: GraphCode) -> None:
-    step = next(step for step in code.steps if step.nested)
+def _too_little_memory(plan: GraphPlan) -> None:
+    step = next(step for step in plan.steps if step.nested)
     step.kernels[0] = dataclasses.replace(step.kernels[0], scratch=64)
 
 
-def _small_arena(code: GraphCode) -> None:
-    code.memory.peak -= 64
+def _small_arena(plan: GraphPlan) -> None:
+    plan.memory.peak -= 64
 
 
-def _nested_in_place(code: GraphCode) -> None:
-    next(step for step in code.steps if step.nested).nested[-1].in_place.append((0, 0))
+def _nested_in_place(plan: GraphPlan) -> None:
+    next(step for step in plan.steps if step.nested).nested[-1].in_place.append((0, 0))
 
 
-def _strided_operand(code: GraphCode) -> None:
+def _strided_operand(plan: GraphPlan) -> None:
     """The convolution of the issue: it is handed a view, right as that is."""
-    group = _group(code, "conv")
-    base = code.graph.inputs[0]
+    group = _group(plan, "conv")
+    base = plan.graph.inputs[0]
     view = View((2, 2, 8, 8), (256, 64, 8, 1))
     group.operands[group.nodes[0]][0] = Leaf(base, view)
 
 
-def _other_strides(code: GraphCode) -> None:
-    group = _group(code, "exp")
+def _other_strides(plan: GraphPlan) -> None:
+    group = _group(plan, "exp")
     node = _node(group, "exp")
     leaf = group.operands[node][0]
     assert isinstance(leaf, Leaf)
     group.operands[node][0] = Leaf(leaf.root, View((8, 6), (1, 8)))
 
 
-def _other_operand(code: GraphCode) -> None:
-    group = _group(code, "subtract")
+def _other_operand(plan: GraphPlan) -> None:
+    group = _group(plan, "subtract")
     node = _node(group, "subtract")
-    group.operands[node][0] = Leaf(code.graph.inputs[1], dense((8, 6)))
+    group.operands[node][0] = Leaf(plan.graph.inputs[1], dense((8, 6)))
 
 
-def _not_a_number(code: GraphCode) -> None:
-    group = _group(code, "subtract")
+def _not_a_number(plan: GraphPlan) -> None:
+    group = _group(plan, "subtract")
     group.operands[_node(group, "subtract")][0] = Scalar(1.0)
 
 
-def _turned_map(code: GraphCode) -> None:
-    group = _group(code, "exp")
+def _turned_map(plan: GraphPlan) -> None:
+    group = _group(plan, "exp")
     value = _node(group, "exp").outputs[0]
     group.maps[value] = group.maps[value][::-1]
 
 
-def _used_too_early(code: GraphCode) -> None:
-    group = _group(code, "exp")
+def _used_too_early(plan: GraphPlan) -> None:
+    group = _group(plan, "exp")
     group.nodes.reverse()
 
 
-def _used_before_summed(code: GraphCode) -> None:
-    group = _group(code, "exp")
+def _used_before_summed(plan: GraphPlan) -> None:
+    group = _group(plan, "exp")
     group.after.add(_node(group, "exp").outputs[0])
 
 
-def _other_rows(code: GraphCode) -> None:
-    group = _group(code, "sum")
+def _other_rows(plan: GraphPlan) -> None:
+    group = _group(plan, "sum")
     group.marks["row"] = (tuple(group.space.order[:1]),)
 
 
-def _fewer_elements(code: GraphCode) -> None:
-    group = _group(code, "exp")
+def _fewer_elements(plan: GraphPlan) -> None:
+    group = _group(plan, "exp")
     group.space.sizes[group.space.order[-1]] -= 1
 
 
-def _leaves_what_it_has_not(code: GraphCode) -> None:
-    code.steps[0].group.outputs.append(code.steps[1].outputs[0])
+def _leaves_what_it_has_not(plan: GraphPlan) -> None:
+    plan.steps[0].group.outputs.append(plan.steps[1].outputs[0])
 
 
-def _other_result(code: GraphCode) -> None:
-    first, second = code.places
-    code.places = {first: code.places[second], second: code.places[first]}
+def _other_result(plan: GraphPlan) -> None:
+    first, second = plan.outputs
+    plan.outputs = {first: plan.outputs[second], second: plan.outputs[first]}
 
 
-def _in_place(*pairs: tuple[int, int]) -> Callable[[GraphCode], None]:
-    def plant(code: GraphCode) -> None:
-        code.in_place[:] = pairs
+def _in_place(*pairs: tuple[int, int]) -> Callable[[GraphPlan], None]:
+    def plant(plan: GraphPlan) -> None:
+        plan.in_place[:] = pairs
 
     return plant
 
 
-FAULTS: list[tuple[Callable[[GraphCode], None], str, Callable[..., Any], tuple[Any, ...]]] = [
+FAULTS: list[tuple[Callable[[GraphPlan], None], str, Callable[..., Any], tuple[Any, ...]]] = [
     (_late, "before it is written", _products, (X, W)),
     (_never, "never written", _products, (X, W)),
     (_own_output, "not its operand|before it is written", _softmax, (X,)),
@@ -215,20 +220,20 @@ FAULTS: list[tuple[Callable[[GraphCode], None], str, Callable[..., Any], tuple[A
 
 @pytest.mark.parametrize(("plant", "said", "function", "specs"), FAULTS)
 def test_a_planted_fault_is_found(
-    plant: Callable[[GraphCode], None],
+    plant: Callable[[GraphPlan], None],
     said: str,
     function: Callable[..., Any],
     specs: tuple[Any, ...],
 ) -> None:
-    code = _plan(function, *specs)
-    plant(code)
+    plan = _plan(function, *specs)
+    plant(plan.root)
     with pytest.raises(PlanError, match=said):
-        verify_plan(code)
+        verify_plan(plan, TARGET)
 
 
 def test_updates_are_in_place_and_right() -> None:
-    code = _plan(_update, X, Y)
-    assert set(code.in_place) == {(0, 0), (0, 1)}
+    plan = _plan(_update, X, Y)
+    assert set(plan.root.in_place) == {(0, 0), (0, 1)}
 
 
 # --- mistakes that the scheduler once made --------------------------------------------------------
@@ -247,9 +252,9 @@ OF_OLD: list[tuple[Any, str, Any, Callable[..., Any], tuple[Any, ...]]] = [
     (Values, "_is_ready", lambda *_: True, lambda r: F.gelu(r.T.reshape(-1)), (X,)),
     (Values, "_is_made", lambda *_: True, _scalars, (W, weft.spec((6,)), weft.spec(()))),
     (
-        program,
-        "layout",
-        lambda *_: Layout.MATRIX,
+        Grouping,
+        "_handed_to",
+        lambda groups, node, place, _kind: groups.handed(node.inputs[place], Layout.MATRIX),
         lambda z, w: F.conv2d(z[:, :2], w),
         (PICTURES, FILTERS),
     ),
@@ -278,4 +283,4 @@ def test_the_setting_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PlanError, match="before it is written"):
         generated(graph, False, None)
     monkeypatch.setenv("WEFT_VERIFY_PLANS", "0")
-    assert isinstance(generated(graph, False, None)[1].results[0], Value)
+    assert isinstance(generated(graph, False, None)[1].root.results[0], Value)

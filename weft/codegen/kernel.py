@@ -13,37 +13,23 @@ run ends there, and the card itself is asked for the error. Room for one thread 
 large lies on the heap, and not on the thread's stack, which may be small. A node may take several
 kernels, run one after the other.
 
+Where a `Kernel` has scratch, that is the last pointer of `args`; one that `stops` has the run (null
+where it must not end) after all others: see `weft.codegen.cancel`.
+
 bools are i8 (0 or 1) in memory; bfloat16 is i16 (there is no arithmetic on it), float16 is half.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from weft.codegen.text import Function
+from weft.schedule.plan import Kernel
 
 __all__ = ["PARAMS", "Kernel", "Store", "argument", "begin_kernel"]
 
 PARAMS = [("ptr", "args"), ("i64", "begin"), ("i64", "end")]
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """name     of its function
-    items    how many parts of work there are that any thread may do
-    cost     about how many nanoseconds one item takes one thread: to decide on threads
-    scratch  bytes of memory shared by all threads of the call (the last pointer of `args`)
-    stops    whether an item asks for the end of the run, see `weft.codegen.cancel`: `%run` (null
-             where the run must not end) is the last pointer of `args` then
-    """
-
-    name: str
-    items: int
-    cost: float
-    scratch: int = 0
-    stops: bool = False
 
 
 class Store(Protocol):

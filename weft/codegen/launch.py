@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from weft.codegen.checks.calls import Checking
     from weft.codegen.timing import Timing
 
-__all__ = ["WORTH_THREADS", "Launcher", "slot"]
+__all__ = ["Launcher", "slot"]
 
-#: Threads are asked where a kernel takes longer than this, for pieces at least so long, in ns.
-WORTH_THREADS = 12_000.0
+#: Threads take pieces of work that are at least this long, in ns.
 PIECE = 4_000.0
 #: Kernels outside of the pool that take longer than this together are polled between, in ns.
 POLL = 1_000_000.0
@@ -45,9 +44,8 @@ class Launcher:
         `may_end`: whether the run may be ended here."""
         f = self.f
         name = kernel.name if self._checking is None else self._checking.thunk(kernel.name)
-        total = kernel.items * kernel.cost
-        if kernel.items < 2 or total < WORTH_THREADS:
-            self._unpolled += total
+        if not kernel.parallel:
+            self._unpolled += kernel.nanoseconds
             if self._unpolled > POLL and may_end:
                 self.poll()
             return f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")

@@ -31,7 +31,7 @@ def emit_product(
     """The kernels of a product and what goes with it: what is computed from its elements while they
     are in registers, totals of that, a pooling. `run`: where in `%args` the run stands."""
     node = group.nodes[0]
-    scratch = len(group.operands[node]) + len(node.outputs)  # after them: see GraphCode
+    scratch = len(group.operands[node]) + len(node.outputs)  # after them: see `arguments`
     made = _main(module, name, group, places, scratch, run)
     if made and group.tail is not None:
         return emit_pooled(module, name, group, places, made)

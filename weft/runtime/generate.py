@@ -5,16 +5,17 @@ from __future__ import annotations
 from weft.base.config import verifies_plans
 from weft.codegen.checks.module import CheckedModule
 from weft.codegen.machine import host
-from weft.codegen.program import ProgramCode
-from weft.codegen.scheduled import scheduled
-from weft.codegen.steps import GraphCode, described
+from weft.codegen.program import CpuEmitter
 from weft.codegen.text import Module
-from weft.codegen.verify import verify_plan
 from weft.ir.graph import Graph
 from weft.runtime.entry import add_run
 from weft.schedule.lowering import lowered
+from weft.schedule.plan import ProgramPlan
+from weft.schedule.planner import plan_program
+from weft.schedule.scheduled import scheduled
+from weft.schedule.verify import verify_plan
 
-__all__ = ["described", "generated", "scheduled"]
+__all__ = ["generated", "scheduled"]
 
 
 def generated(
@@ -24,16 +25,17 @@ def generated(
     module: Module | None = None,
     *,
     check: bool = False,
-) -> tuple[ProgramCode, GraphCode]:
-    """The program of a graph, which `keeps` stacks or does not, and what it does as data."""
+) -> tuple[CpuEmitter, ProgramPlan]:
+    """The program of a graph, which `keeps` stacks or does not, and its plan."""
     whole = lowered(graph)
-    made = ProgramCode(module or (CheckedModule if check else Module)(host()), clock=clock)
-    code = made.graph(whole, "graph")
+    emitter = CpuEmitter(module or (CheckedModule if check else Module)(host()), clock=clock)
+    plan = plan_program(whole, emitter)
     if check or verifies_plans():
-        verify_plan(code)
-    if made.timing is not None:
-        made.timing.finish()
-    if made.checking is not None:
-        made.checking.finish()
-    add_run(made.module, len(whole.inputs) + len(whole.outputs) if keeps else None)
-    return made, code
+        verify_plan(plan, emitter.target)
+    emitter.emit(plan)
+    if emitter.timing is not None:
+        emitter.timing.finish()
+    if emitter.checking is not None:
+        emitter.checking.finish()
+    add_run(emitter.module, len(whole.inputs) + len(whole.outputs) if keeps else None)
+    return emitter, plan

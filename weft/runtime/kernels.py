@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from weft.codegen.arguments import arguments
 from weft.codegen.cache import Code, cached
 from weft.codegen.contract import RUN
 from weft.codegen.machine import host
-from weft.codegen.steps import Step
 from weft.codegen.text import Module
 from weft.ir.graph import Value
 from weft.ir.types import TensorType
 from weft.runtime.native import NativeProgram
 from weft.runtime.threads import parallel_address, poll_address, pool_address
+from weft.schedule.plan import Step
 
 __all__ = ["Kernels"]
 
@@ -30,7 +31,8 @@ class Kernels:
     """
 
     def __init__(self, program: NativeProgram) -> None:
-        made, self.code = program.generate(Module(host()))
+        made, plan = program.generate(Module(host()))
+        self.code = plan.root
         names = [name for _, code in self.code.walk() for name in code.kernels if name]
         for name in names:
             made.module.expose(name)
@@ -55,7 +57,7 @@ class Kernels:
         held: list[Any] = []
         addresses: list[int] = []
         results: dict[Value, np.ndarray[Any, Any]] = {}
-        for value in step.buffers:
+        for value in arguments(step.group, step.kernels):
             array: Any = None
             if value is RUN:
                 addresses.append(ctypes.addressof(self._run))

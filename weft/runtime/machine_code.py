@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from weft.codegen.debug import DebugModule
 from weft.codegen.listing import assembly_of, llvm_of
 from weft.codegen.machine import host
-from weft.codegen.steps import GraphCode
 from weft.runtime.kernels import Kernels
 from weft.runtime.timed import TimedProgram
+from weft.schedule.plan import GraphPlan
 
 if TYPE_CHECKING:
     from weft.runtime.native import NativeProgram
@@ -30,9 +30,9 @@ class MachineCode:
         self.in_place = program.in_place
 
     @cached_property
-    def plan(self) -> GraphCode:
+    def plan(self) -> GraphPlan:
         """What runs, step by step, and where values lie."""
-        return self._program.generate()[1]
+        return self._program.generate()[1].root
 
     @cached_property
     def _text(self) -> str:

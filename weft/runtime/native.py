@@ -50,9 +50,9 @@ from weft.runtime.threads import (
 )
 
 if TYPE_CHECKING:  # to run a program takes none of the generators
-    from weft.codegen.program import ProgramCode
-    from weft.codegen.steps import GraphCode
+    from weft.codegen.program import CpuEmitter
     from weft.runtime.machine_code import MachineCode
+    from weft.schedule.plan import ProgramPlan
 
 __all__ = ["NativeProgram", "make_ready", "native"]
 
@@ -116,7 +116,7 @@ class NativeProgram(Program):
     #: Whether accesses to memory are checked (`weft.runtime.checked`).
     check = False
     outputs_class: type[Outputs] = Outputs
-    _program: ProgramCode | None = None  # only where the code was not found on disk
+    _program: CpuEmitter | None = None  # only where the code was not found on disk
 
     def __init__(
         self,
@@ -182,11 +182,11 @@ class NativeProgram(Program):
         """The graph that runs."""
         return self.captured if self._optimized is None else self._optimized()
 
-    def generate(self, module: Module | None = None) -> tuple[ProgramCode, GraphCode]:
+    def generate(self, module: Module | None = None) -> tuple[CpuEmitter, ProgramPlan]:
         """Write the program (once more): its module, and what it does as data."""
         graph = self.graph
         _check_static(graph)
-        made: tuple[ProgramCode, GraphCode] = generators().generated(
+        made: tuple[CpuEmitter, ProgramPlan] = generators().generated(
             graph, self._keeps, self.clock, module, check=self.check
         )
         return made
@@ -194,10 +194,11 @@ class NativeProgram(Program):
     def _code(self) -> Code:
         """The module of the graph, and what must be known to call it."""
         start = time.perf_counter()
-        made, code = self.generate()
+        made, plan = self.generate()
         self._program = made
         digests = [literal.digest for literal in made.constants]
-        meta = [code.arena, code.lower_bound, code.kernels, len(made.calls), digests, code.in_place]
+        root = plan.root
+        meta = [root.arena, root.lower_bound, root.kernels, len(made.calls), digests, root.in_place]
         text = made.module.text()
         self.seconds["text"] += time.perf_counter() - start
         exports = ["run", *(["give_back"] if self._keeps else [])]
@@ -206,7 +207,7 @@ class NativeProgram(Program):
 
     def scheduled(self) -> Graph:
         """The graph in the ops that kernels are made of, kernel by kernel."""
-        found: Graph = generators().scheduled(self.generate()[1])
+        found: Graph = generators().scheduled(self.generate()[1].root)
         return found
 
     def machine_code(self) -> MachineCode:
@@ -214,9 +215,7 @@ class NativeProgram(Program):
 
     def plan(self) -> str:
         """What runs, kernel by kernel, and where values lie in the memory of a run."""
-        head = f"{self.arena} bytes of memory, {self.lower_bound} at least"
-        lines: list[str] = generators().described(self.generate()[1])
-        return "\n".join([head, *lines])
+        return str(self.generate()[1])
 
     @property
     def text(self) -> str:

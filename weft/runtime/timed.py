@@ -43,7 +43,8 @@ class TimedProgram(NativeProgram):
         self._totals = address("site_totals")
         self._rows = memoryview((ctypes.c_char * (32 * ROOM)).from_address(address("events")))
         self._count = ctypes.c_int64.from_address(address("event_count"))
-        made, self.code = self.generate()
+        made, plan = self.generate()
+        self.code = plan.root
         assert made.timing is not None
         self.sites: list[Site] = made.timing.sites
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
@@ -10,8 +10,6 @@ from weft.ops.cards import SUM
 from weft.schedule.axes import Map
 from weft.schedule.groups import (
     IN_REGISTERS,
-    MOST_BUFFERS,
-    MOST_NODES,
     Group,
     Leaf,
     Operand,
@@ -22,44 +20,28 @@ from weft.schedule.layouts import Layout
 from weft.schedule.nodes import early_first, is_view, literal_of, tensor_type
 from weft.schedule.reasons import BEGINS, JOINED, Why
 from weft.schedule.rematerialize import kept
+from weft.schedule.target import Target
 from weft.schedule.values import Values
 from weft.schedule.views import View, dense, viewed
 
 __all__ = ["Grouping"]
 
-#: Whether a node can be computed element by element in generated loops.
-Emits = Callable[[Node], bool]
-
 
 class Grouping(Values):
-    """
-    emits     whether there is an emitter for an elementwise node, or a reduction
-    special   whether a node has kernels of its own: the kind of its group, or ""
-    layout    how the emitter of a node reads one of its operands, by its number
-    packs     whether a product packs an operand (0 or 1), and once, if they lie so
-    pools     whether a pooling may follow a convolution image by image
+    """The groups of a graph, as its target can compute them.
+
+    `refused` are nodes to call in Python, though the target said that it has kernels for them.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        emits: Emits,
-        special: Callable[[Node], str],
-        layout: Callable[[Node, int], Layout],
-        packs: Callable[[Node, int, View, View], bool] | None = None,
-        pools: Callable[[Node, Node], bool] | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, target: Target, refused: Collection[Node] = ()) -> None:
         super().__init__()
         self.graph = graph
-        self._emits = emits
-        self._special = special
-        self._layout = layout
-        self._packs = packs
-        self._pools = pools
+        self._target = target
+        self._refused = refused
         self._uses = uses_of(graph)
         self._users = graph.users()
         self._kept = kept(graph, self._in_loops)
-        self._only_packed = only_packed(graph, self._uses) if packs else frozenset()
+        self._only_packed = only_packed(graph, self._uses)
         self._refusal: Why | None = None  # why the node at hand did not join the group it reads
         for node in early_first(graph):
             self._take(node)
@@ -69,7 +51,7 @@ class Grouping(Values):
             group.outputs = [v for v in made if v in self._wanted and self._home.get(v) is group]
 
     def _in_loops(self, node: Node) -> bool:
-        return (node.op.elementwise or node.op.reduction) and self._emits(node)
+        return (node.op.elementwise or node.op.reduction) and self._target.emits(node)
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -80,13 +62,13 @@ class Grouping(Values):
             return
         if node.graphs:
             self._alone(node, "control")
-        elif node.op.elementwise and self._emits(node):
+        elif node.op.elementwise and self._target.emits(node):
             if not self._floats(node):
                 self._elementwise(node)
-        elif node.op.reduction and self._emits(node):
+        elif node.op.reduction and self._target.emits(node):
             self._reduce(node)
         else:
-            special = self._special(node)
+            special = "" if node in self._refused else self._target.kind(node)
             if special.startswith("attention"):
                 self._attend(node, special)
             elif special != "kernel" or not self._follows(node):
@@ -119,7 +101,7 @@ class Grouping(Values):
 
     def _handed_to(self, node: Node, place: int, kind: str) -> Leaf:
         """An operand as who computes a node reads it; a call into Python reads dense arrays."""
-        layout = Layout.DENSE if kind == "call" else self._layout(node, place)
+        layout = Layout.DENSE if kind == "call" else self._target.layout(node, place)
         return self.handed(node.inputs[place], layout)
 
     def _follows(self, node: Node) -> bool:
@@ -128,9 +110,9 @@ class Grouping(Values):
             return False
         value = node.inputs[0]
         home = self._home.get(value)
-        if home is None or home.kind != "product" or home.after or self._pools is None:
+        if home is None or home.kind != "product" or home.after:
             return False
-        if self._uses[value] != 1 or not self._pools(home.nodes[0], node):
+        if self._uses[value] != 1 or not self._target.pools(home.nodes[0], node):
             return False
         out = node.outputs[0]
         home.tail = node
@@ -147,7 +129,7 @@ class Grouping(Values):
         not read where it lies; and how it would be read from memory. `before` are the operands that
         stand before it."""
         root, chain = self.root(node.inputs[side])
-        if root not in self._floating or self._packs is None or side > 1:
+        if root not in self._floating or side > 1:
             return None
         if chain:
             ndim = tensor_type(root).ndim
@@ -159,7 +141,7 @@ class Grouping(Values):
         if view is None or other is None:
             return None
         made = self._floating[root].node
-        if not self._packs(node, side, *((view, other) if side == 0 else (other, view))):
+        if not self._target.packs(node, side, *((view, other) if side == 0 else (other, view))):
             self.why[made] = ("unpacked", None)
             return None
         self.why[made] = ("packed", None)
@@ -238,7 +220,7 @@ class Grouping(Values):
     ) -> tuple[Map, list[Operand]] | str:
         if group.kind not in ("loop", *IN_REGISTERS):
             return "no loops"
-        if len(group.nodes) >= MOST_NODES:
+        if len(group.nodes) >= self._target.limits.nodes:
             return "full"
         if 0 in group.space.sizes.values():  # a copy of nothing
             return "empty"
@@ -257,7 +239,7 @@ class Grouping(Values):
         place = group.place_of(shape, [found for found in inside if found is not None])
         if place is None:
             return "shape"
-        if buffers_of(group) + len(node.inputs) - len(mine) > MOST_BUFFERS:
+        if buffers_of(group) + len(node.inputs) - len(mine) > self._target.limits.buffers:
             return "buffers"
         operands: list[Operand] = []
         for i, value in enumerate(node.inputs):
@@ -313,6 +295,7 @@ class Grouping(Values):
     def _reduce(self, node: Node) -> None:
         shape = tensor_type(node.inputs[0]).shape
         axes: Sequence[int] = node.attrs["axis"]
+        small = self._target.limits.total
         joined = how = self._refusal = None
         for group in self._candidates(node):
             if group.kind in IN_REGISTERS and not _may_total(group, node):
@@ -322,7 +305,7 @@ class Grouping(Values):
             if group.kind in IN_REGISTERS:
                 how = None if joined is None else "total"
             else:
-                how = None if joined is None else group.reduction(joined[0], axes, node)
+                how = None if joined is None else group.reduction(joined[0], axes, node, small)
             if how is not None:
                 break
             self._refusal = self._refusal or ("axes", group)
@@ -330,7 +313,7 @@ class Grouping(Values):
         if joined is None or how is None:
             group, place, operands = self._begun(node, shape)
             joined = place, operands
-            how = group.reduction(joined[0], axes, node)
+            how = group.reduction(joined[0], axes, node, small)
             assert how is not None
         place, given = joined
         keep = node.attrs["keepdims"]

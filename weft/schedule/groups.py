@@ -11,12 +11,13 @@ a group of its own. Views belong to no group: they say how something is read.
     attention_grad  its backward
     kernel    one node that has an emitter of its own
     control   a node with nested graphs
+    stack     a node that pushes to a stack of the run, or pops from it
     call      a node whose card is called back in Python
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,11 +30,6 @@ __all__ = ["IN_REGISTERS", "Group", "Leaf", "Operand", "Scalar"]
 
 #: Kinds of groups whose first node gives elements that the others take from registers.
 IN_REGISTERS = ("product", "attention")
-
-#: A total over at most so many elements is computed in one go, and may be used in its own group.
-SMALL_TOTAL = 1 << 14
-MOST_NODES = 160
-MOST_BUFFERS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +122,18 @@ class Group:
         self.operands[node] = operands
         self.maps[node.outputs[0]] = out
 
+    def leaves(self) -> Iterator[tuple[Node, int, Leaf]]:
+        """What it reads from memory: the node, the number of its operand, how it is read."""
+        for node, operands in self.operands.items():
+            for place, operand in enumerate(operands):
+                packed = node is self.nodes[0] and place in self.prologues
+                if isinstance(operand, Leaf) and not packed:
+                    yield node, place, operand
+
+    def reads(self) -> list[Value]:
+        """The values that it reads from memory, each once."""
+        return list(dict.fromkeys(leaf.root for _, _, leaf in self.leaves()))
+
     # --- joining ------------------------------------------------------------------------------
 
     def place_of(
@@ -169,10 +177,11 @@ class Group:
             return not axes or axes[-1] == self.space.order[-1]
         return self.row is not None and missing == set(self.row)
 
-    def reduction(self, place: Map, axes: Sequence[int], node: Node) -> str | None:
+    def reduction(self, place: Map, axes: Sequence[int], node: Node, small: int) -> str | None:
         """How a reduction of dimensions of a full value can be done here: "row", "column" or not.
 
-        A row's result can be used in the loops, a column's only after them.
+        A row's result can be used in the loops, a column's only after them. A total over at most
+        `small` elements is a row.
         """
         space = self.space
         over = tuple(axis for axis in space.order if any(axis in place[i] for i in axes))
@@ -180,7 +189,7 @@ class Group:
             return None
         whole = len(over) == len(space.order)
         total = space.size_of(space.order)
-        if whole and total > SMALL_TOTAL and self.row != over:
+        if whole and total > small and self.row != over:
             return "column" if self._may_columns(over, node) else None
         if not over or space.order[-1] in over:
             if self.row is not None:

@@ -8,10 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-__all__ = ["ALIGN", "ArenaPlan", "planned"]
+from weft.ir.types import TensorType, Type
+
+__all__ = ["ALIGN", "ArenaPlan", "planned", "size_of_type"]
 
 ALIGN = 64
 Key = TypeVar("Key")
+
+
+def size_of_type(kind: Type) -> int:
+    """Bytes of a value: of a stack its address, of a token nothing (but room it has)."""
+    return kind.nbytes if isinstance(kind, TensorType) else 8
 
 
 @dataclass
@@ -21,6 +28,7 @@ class ArenaPlan(Generic[Key]):
     peak          how large the arena is
     lower_bound   how small it could be at best: the most that is in use at one step
     sizes, born, dies   what was planned: bytes, the first and the last step of each buffer
+    alignment     what offsets are multiples of
     """
 
     offsets: dict[Key, int] = field(default_factory=dict)
@@ -29,30 +37,38 @@ class ArenaPlan(Generic[Key]):
     sizes: Mapping[Key, int] = field(default_factory=dict)
     born: Mapping[Key, int] = field(default_factory=dict)
     dies: Mapping[Key, int] = field(default_factory=dict)
+    alignment: int = ALIGN
 
     def alive(self, step: int) -> list[Key]:
         """The buffers that are in use at a step, the largest first."""
         here = [key for key in self.sizes if self.born[key] <= step <= self.dies[key]]
         return sorted(here, key=lambda key: -self.sizes[key])
 
+    def taken(self, size: int) -> int:
+        """How many bytes a buffer takes, up to where the next may begin."""
+        return max(self.alignment, -(-size // self.alignment) * self.alignment)
+
     def timeline(self, steps: int) -> list[int]:
         """How many bytes are in use at each of some steps."""
         change = [0] * (steps + 1)
         for key, size in self.sizes.items():
-            change[self.born[key]] += _size(size)
-            change[self.dies[key] + 1] -= _size(size)
+            change[self.born[key]] += self.taken(size)
+            change[self.dies[key] + 1] -= self.taken(size)
         return list(itertools.accumulate(change))[:steps]
 
 
 def planned(
-    sizes: Mapping[Key, int], born: Mapping[Key, int], dies: Mapping[Key, int]
+    sizes: Mapping[Key, int],
+    born: Mapping[Key, int],
+    dies: Mapping[Key, int],
+    alignment: int = ALIGN,
 ) -> ArenaPlan[Key]:
     """Offsets for buffers that are in use from step `born` to step `dies`, both included.
 
     In order of birth, each takes the smallest gap that holds it: gaps are kept sorted by place,
     and joined with their neighbours as buffers die.
     """
-    made: ArenaPlan[Key] = ArenaPlan(sizes=sizes, born=born, dies=dies)
+    made: ArenaPlan[Key] = ArenaPlan(sizes=sizes, born=born, dies=dies, alignment=alignment)
     ending: dict[int, list[Key]] = {}
     free: list[tuple[int, int]] = []  # offset, size; sorted, never touching
     live = 0
@@ -60,19 +76,15 @@ def planned(
     for key in sorted(sizes, key=lambda k: (born[k], -sizes[k])):
         for step in range(last, born[key]) if last >= 0 else ():
             for dead in ending.pop(step, ()):
-                live -= _size(sizes[dead])
-                _give_back(free, made.offsets[dead], _size(sizes[dead]))
+                live -= made.taken(sizes[dead])
+                _give_back(free, made.offsets[dead], made.taken(sizes[dead]))
         last = max(last, born[key])
-        size = _size(sizes[key])
+        size = made.taken(sizes[key])
         live += size
         made.lower_bound = max(made.lower_bound, live)
         made.offsets[key] = _take(free, size, made)
         ending.setdefault(dies[key], []).append(key)
     return made
-
-
-def _size(size: int) -> int:
-    return max(ALIGN, -(-size // ALIGN) * ALIGN)
 
 
 def _take(free: list[tuple[int, int]], size: int, made: ArenaPlan[Key]) -> int:

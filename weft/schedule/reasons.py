@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from weft.ir.graph import Node, Value
-from weft.schedule.groups import MOST_BUFFERS, MOST_NODES, Group
+from weft.schedule.groups import Group
 
 __all__ = ["AGAIN", "BEGINS", "COPIED", "FLOATS", "JOINED", "Why", "said"]
 
@@ -37,12 +37,12 @@ REASONS = {
     "call": "there is no machine code for it: Python is called",
     # Why it did not join the group that computes what it reads:
     "no loops": "that is code of its own, which takes nothing else in",
-    "full": f"that has {MOST_NODES} ops already",
+    "full": "that has as many ops as a kernel may have",
     "empty": "that computes nothing",
     "total": "it needs a total, which is there only after those loops",
     "view": "those loops cannot follow the view between them",
     "shape": "it goes over other elements",
-    "buffers": f"that would read more than {MOST_BUFFERS} buffers",
+    "buffers": "that would read more buffers than a kernel may",
     "twice": "what it reads is there along other axes, or is written only later",
     "copy": "what it reads has to be put in order first",
     "axes": "those loops cannot reduce these axes",

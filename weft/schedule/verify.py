@@ -1,200 +1,217 @@
-"""Whether the loops of a group can compute what its nodes say, as they are planned.
+"""The verifier of plans: what a scheduled program reads and writes, step by step, before it is run.
 
-A value of a group exists point by point of its loops. A node that takes it from there must run
-along the same axes, and must not need what is there only after the loops: a sum of columns, a
-total. A node that reads memory must see all of the view, element by element where it stands.
-Nothing here asks how the plan was made: only what is written in the group counts.
+    read      what a step reads was written by a step before it, or is an input or a constant;
+              inside a group see `weft.schedule.verify_group`
+    layout    an emitter is handed operands that lie as it declares to read them
+    place     what lives at the same time does not overlap in the arena: values, the memory of
+              kernels, that of nested graphs and of what loops carry
+    in place  a result that is written where an input lies is written after the last read of it, and
+              each element just where it is read
+
+It takes the plan as data, and works out all that it compares with anew.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
+import bisect
+from collections.abc import Mapping
 
-from weft.base.errors import InternalError
-from weft.ir.graph import Node, Value
+from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import TensorType
-from weft.schedule.axes import Map, Space
-from weft.schedule.groups import IN_REGISTERS, Group, Leaf, Operand, Scalar
-from weft.schedule.nodes import is_view, literal_of, tensor_type
-from weft.schedule.views import View, dense, viewed
+from weft.schedule.groups import IN_REGISTERS, Group
+from weft.schedule.layouts import Layout, suits
+from weft.schedule.memory import size_of_type
+from weft.schedule.nodes import literal_of
+from weft.schedule.plan import GraphPlan, ProgramPlan, Step
+from weft.schedule.target import Target
+from weft.schedule.verify_group import PlanError, same_elements, verify_group
+from weft.schedule.views import dense
 
-__all__ = ["PlanError", "leaves", "same_elements", "verify_group"]
+__all__ = ["PlanError", "verify_plan"]
 
-
-class PlanError(InternalError):
-    """A plan that would read or write the wrong memory: a mistake in Weft's scheduler."""
-
-
-def leaves(group: Group) -> Iterator[tuple[Node, int, Leaf]]:
-    """What a group reads from memory: the node, the number of its operand, how it is read."""
-    for node, operands in group.operands.items():
-        for place, operand in enumerate(operands):
-            packed = node is group.nodes[0] and place in group.prologues
-            if isinstance(operand, Leaf) and not packed:
-                yield node, place, operand
+LINE = 64  # bytes that places are multiples of
 
 
-def verify_group(group: Group) -> None:
-    """Raise `PlanError` where the loops of a group cannot compute its nodes."""
-    for node, place, leaf in leaves(group):
-        _verify_view(node, place, leaf)
-    for loops in group.prologues.values():
-        _verify_loops(loops, loops.nodes)
-        _verify_written(loops)
-    if group.kind == "loop":
-        _verify_loops(group, group.nodes)
-    elif group.kind in IN_REGISTERS:
-        _verify_loops(group, group.nodes[1:])
-    _verify_written(group)
+def verify_plan(program: ProgramPlan, target: Target) -> None:
+    """Raise `PlanError` where the plan of a program is wrong for a target."""
+    for depth, found in program.root.walk():
+        _verify_reads(found)
+        for step in found.steps:
+            verify_group(step.group)
+            _verify_layouts(step.group, target)
+            _verify_room(step)
+            if step.kind == "call" and step.nodes[0] not in program.calls:
+                raise PlanError(f"{step.nodes[0].op.name} is called, and has no number")
+        _verify_places(found)
+        if depth and found.in_place:
+            raise PlanError(f"@{found.name} is nested, and writes where its inputs lie")
+        for output, given in found.in_place:
+            _verify_in_place(found, target, output, given)
 
 
-# --- what is read from memory ---------------------------------------------------------------------
+# --- what is read ---------------------------------------------------------------------------------
 
 
-def _verify_view(node: Node, place: int, leaf: Leaf) -> None:
-    """The strides of an operand are those of the views between its buffer and the node."""
-    value, root = node.inputs[place], leaf.root
-    if not isinstance(root.type, TensorType):
-        return
-    copied = root.node.inputs[0] if root.node is not None and is_view(root.node) else None
-    chain: list[Node] = []
-    while value is not root and value is not copied:
-        if value.node is None or not is_view(value.node):
-            raise PlanError(f"{_named(node)} reads {root}, which is not its operand {place}")
-        chain.append(value.node)
-        value = value.node.inputs[0]
-    found: View | None = dense(tensor_type(root).shape)
-    for view in reversed(chain):
-        if found is not None:
-            shape = tensor_type(view.outputs[0]).shape
-            found = viewed(found, view.op, view.attrs, shape)
-    if found is None or not same_elements(found, leaf.view):
-        raise PlanError(
-            f"{_named(node)} reads operand {place} as {leaf.view}, and it lies as {found}"
-        )
-
-
-def same_elements(one: View, two: View) -> bool:
-    """Whether two views look at the same elements, in the same order."""
-    if one.shape != two.shape:
-        return False
-    if 0 in one.shape:
-        return True
-    return one.offset == two.offset and all(
-        size == 1 or a == b for size, a, b in zip(one.shape, one.strides, two.strides, strict=True)
+def _is_constant(value: Value) -> bool:
+    return literal_of(value) is not None or (
+        value.node is not None and value.node.op.name == "constant"
     )
 
 
-# --- what is computed in loops --------------------------------------------------------------------
-
-
-def _verify_loops(group: Group, nodes: Sequence[Node]) -> None:
-    space = copy.copy(group.space)
-    space.may_split = False  # all cuts were made
-    known = set() if group.kind == "loop" else set(group.nodes[0].outputs)
-    for node in nodes:
-        place = group.places[node]
-        for number, operand in enumerate(group.operands[node]):
-            if isinstance(operand, Value) and operand not in known:
-                raise PlanError(f"{_named(node)} takes {operand} from loops that do not have it")
-            _verify_operand(group, space, node, number, operand, place)
-        _verify_result(group, space, node, place)
-        known.update(node.outputs)
-
-
-def _verify_operand(
-    group: Group, space: Space, node: Node, number: int, operand: Operand, place: Map
-) -> None:
-    value = node.inputs[number]
-    if isinstance(operand, Scalar):
-        while value.node is not None and is_view(value.node):
-            value = value.node.inputs[0]
-        if literal_of(value) is None:
-            raise PlanError(f"{_named(node)} takes operand {number} for a known number")
-        return
-    shape = tensor_type(value).shape
-    if len(shape) > len(place):
-        raise PlanError(f"{_named(node)} runs along {place}, its operand {number} is {value.type}")
-    if isinstance(operand, Leaf):
-        sizes = [space.size_of(place[len(place) - len(shape) + i]) for i in range(len(shape))]
-        steps = operand.view.strides
-        for size, step, count in zip(shape, steps, sizes, strict=True):
-            if size not in (1, count) and step:
+def _verify_reads(plan: GraphPlan) -> None:
+    there = set(plan.graph.inputs)
+    for place, step in enumerate(plan.steps):
+        for node, _, leaf in step.group.leaves():
+            if leaf.root not in there and not _is_constant(leaf.root):
                 raise PlanError(
-                    f"{_named(node)} reads {count} of the {size} elements of operand {number}"
+                    f"step {place} of @{plan.name}, {step.kind}: {node.op.name} reads {leaf.root} "
+                    "before it is written"
                 )
+        there.update(step.outputs)
+    for value, wanted in zip(plan.results, plan.graph.outputs, strict=True):
+        if value not in there and not _is_constant(value):
+            raise PlanError(f"@{plan.name} gives {value}, which is never written")
+        if size_of_type(value.type) != size_of_type(wanted.type):
+            raise PlanError(f"@{plan.name} gives {value.type} for {wanted.type}")
+    made = {value for step in plan.steps for value in step.outputs}
+    for value, place in plan.outputs.items():
+        if plan.results[place] is not value or value not in made:
+            raise PlanError(f"{value} is to be written as result {place}, which it is not")
+
+
+def _verify_layouts(group: Group, target: Target) -> None:
+    """Operands of plan that is no loop lie as it reads them."""
+    node = group.nodes[0]
+    if group.kind == "loop":
         return
-    if operand in group.after:
-        raise PlanError(f"{_named(node)} takes {operand} before the loops are done that sum it up")
-    found = _seen(group, space, value, operand)
-    for back, size in enumerate(reversed(shape), start=1):
-        if size != 1 and found[-back] and found[-back] != place[-back]:
+    for reader, place, leaf in group.leaves():
+        if reader is not node:
+            continue
+        wanted = target.layout(node, place) if group.kind in _STRIDED else Layout.DENSE
+        if not suits(wanted, leaf):
             raise PlanError(
-                f"{_named(node)} runs along {place}, and its operand {number} along {found}"
+                f"{node.op.name} is handed {leaf.view} of {leaf.root.type} as operand {place}, and "
+                f"reads it {wanted.value}"
             )
 
 
-def _seen(group: Group, space: Space, value: Value, root: Value) -> Map:
-    """Where a view of what the loops compute lies in them."""
-    chain: list[Node] = []
-    while value is not root:
-        if value.node is None or not is_view(value.node):
-            raise PlanError(f"{value} is no view of {root}")
-        chain.append(value.node)
-        value = value.node.inputs[0]
-    found, shape = group.maps[root], tensor_type(root).shape
-    for node in reversed(chain):
-        new = tensor_type(node.outputs[0]).shape
-        seen = space.viewed(found, shape, node.op, node.attrs, new)
-        if seen is None:
-            raise PlanError(f"loops cannot follow {_named(node)} of {root}")
-        found, shape = seen, new
-    return found
+_STRIDED = (*IN_REGISTERS, "attention_grad")
 
 
-def _verify_result(group: Group, space: Space, node: Node, place: Map) -> None:
-    """A result runs along the axes that its operands do; a reduction's without those it sums."""
-    wanted = place
-    if node.op.reduction:
-        axes, keep = node.attrs["axis"], node.attrs["keepdims"]
-        wanted = tuple(
-            () if i in axes else part for i, part in enumerate(place) if keep or i not in axes
-        )
-        over = {axis for i in axes for axis in place[i]}
-        late = node.outputs[0] in group.after
-        marked = group.columns if late else group.row
-        if group.kind == "loop" and over != set(marked or ()):
-            raise PlanError(f"{_named(node)} sums along {over}, the loops along {marked}")
-        if {axis for part in place for axis in part} != set(space.order):
-            raise PlanError(f"{_named(node)} does not go over all points of its loops")
-    value = node.outputs[0]
-    if group.maps[value] != wanted:
-        raise PlanError(f"{value} lies along {group.maps[value]}, and is computed along {wanted}")
-    for size, axes in zip(tensor_type(value).shape, wanted, strict=True):
-        if space.size_of(axes) != size:
-            raise PlanError(f"of {value}: {value.type}, loops compute {wanted}")
+# --- where things lie -----------------------------------------------------------------------------
 
 
-# --- what is written ------------------------------------------------------------------------------
-
-
-def _verify_written(group: Group) -> None:
-    """What a group leaves in memory is computed there, at each point of its loops or once a row."""
-    made = {value for node in group.in_order() for value in node.outputs}
-    for value in group.outputs:
-        if value not in made:
-            raise PlanError(f"a group leaves {value}, which it does not compute")
-    if group.kind != "loop" and group.kind not in IN_REGISTERS:
+def _verify_room(step: Step) -> None:
+    """A step that runs nested graphs has memory for them, and for what a loop carries."""
+    if not step.nested:
         return
-    for value in group.written:
-        if value in group.after:
+    node = step.nodes[0]
+    body = step.nested[-1].graph
+    room = max(_lines(plan.arena) for plan in step.nested) + _carried(node, body)
+    if step.room < room * step.parts:
+        raise PlanError(f"{node.op.name} has {step.room} bytes, and uses {room} × {step.parts}")
+
+
+def _carried(node: Node, body: Graph) -> int:
+    """Bytes of a loop: the second buffer of each carry, the condition, a slot for each result."""
+    if node.op.name not in ("while", "scan"):
+        return 0
+    first: int = node.attrs["consts"]
+    count: int = node.attrs["carries"] if node.op.name == "scan" else len(body.inputs) - first
+    carries = sum(
+        max(LINE, _lines(size_of_type(v.type))) for v in body.inputs[first : first + count]
+    )
+    return carries + LINE * (1 + len(node.outputs) - count)
+
+
+def _lines(size: int) -> int:
+    return -(-size // LINE) * LINE
+
+
+def _verify_places(plan: GraphPlan) -> None:
+    """What lives at the same step does not overlap."""
+    offsets = plan.memory.offsets
+    last: dict[Value, int] = {}
+    for place, step in enumerate(plan.steps):
+        for _, _, leaf in step.group.leaves():
+            last[leaf.root] = place
+    ends: dict[int, list[tuple[int, int, str]]] = {}
+    alive: list[tuple[int, int, str]] = []  # sorted by where they begin; none overlaps another
+    for place, step in enumerate(plan.steps):
+        for found, end in _born(plan, place, step, last, offsets):
+            at = bisect.bisect(alive, found)
+            for other in alive[max(0, at - 1) : at + 1]:
+                if found[0] < other[1] and other[0] < found[1]:
+                    raise PlanError(
+                        f"at step {place} of @{plan.name}, {found[2]} at {found[0]} and {other[2]} "
+                        f"at {other[0]} overlap"
+                    )
+            if found[1] > plan.arena:
+                raise PlanError(f"{found[2]} ends at {found[1]} of {plan.arena} bytes")
+            alive.insert(at, found)
+            ends.setdefault(end, []).append(found)
+        for dead in ends.pop(place, ()):
+            alive.remove(dead)
+
+
+def _born(
+    plan: GraphPlan,
+    place: int,
+    step: Step,
+    last: Mapping[Value, int],
+    offsets: Mapping[Value | Group, int],
+) -> list[tuple[tuple[int, int, str], int]]:
+    """What a step writes in the arena: from where to where, what it is, its last step."""
+    made: list[tuple[tuple[int, int, str], int]] = []
+    if step.room:
+        at = offsets[step.group]
+        made.append(((at, at + step.room, f"memory of step {place}"), place))
+    for value in step.outputs:
+        if value in plan.outputs:
             continue
-        axes = [axis for part in group.maps[value] for axis in part]
-        missing = set(group.space.order) - set(axes)
-        if len(set(axes)) != len(axes) or (missing and missing != set(group.row or ())):
-            raise PlanError(f"{value} is written along {group.maps[value]} of {group.space.sizes}")
+        if value not in offsets:
+            if value in last:
+                raise PlanError(f"{value} is read, and lies nowhere")
+            continue
+        at = offsets[value]
+        end = at + max(1, size_of_type(value.type))
+        made.append(((at, end, str(value)), last.get(value, place)))
+    return made
 
 
-def _named(node: Node) -> str:
-    return f"{node.op.name} ({node.outputs[0] if node.outputs else 'no result'})"
+# --- results that take the place of inputs --------------------------------------------------------
+
+
+def _verify_in_place(plan: GraphPlan, target: Target, output: int, number: int) -> None:
+    value, given = plan.results[output], plan.graph.inputs[number]
+    wrong = f"result {output} of @{plan.name} is written where input {number} lies"
+    writers = [i for i, step in enumerate(plan.steps) if value in step.outputs]
+    if len(writers) != 1 or value.type != given.type:
+        raise PlanError(f"{wrong}: they are {value.type} and {given.type}")
+    if given in plan.results:
+        raise PlanError(f"{wrong}, which is given back as well")
+    for step in plan.steps[writers[0] :]:
+        if target.may_fail(step.group):
+            raise PlanError(f"{wrong}, and {step.kind} {step.nodes[0].op.name} may fail after it")
+    for step in plan.steps[writers[0] + 1 :]:
+        if any(leaf.root is given for _, _, leaf in step.group.leaves()):
+            raise PlanError(f"{wrong}, and {step.kind} {step.nodes[0].op.name} reads it later")
+    group = plan.steps[writers[0]].group
+    in_loops = group.kind == "loop" or group.kind in IN_REGISTERS
+    if not in_loops or group.reduces or value in group.after or value not in group.maps:
+        raise PlanError(
+            f"{wrong} by {group.kind}, which does not write each element where it reads"
+        )
+    place = group.maps[value]
+    if {axis for part in place for axis in part} != set(group.space.order):
+        raise PlanError(f"{wrong} more than once")
+    first = None if group.kind == "loop" else group.nodes[0]
+    for node, _, leaf in group.leaves():
+        if leaf.root is not given:
+            continue
+        kind = given.type
+        assert isinstance(kind, TensorType)
+        if node is first or node not in group.places or group.places[node] != place:
+            raise PlanError(f"{wrong}, and {node.op.name} reads other elements of it there")
+        if not same_elements(leaf.view, dense(kind.shape)):
+            raise PlanError(f"{wrong}, and {node.op.name} reads it as {leaf.view}")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from weft.codegen.cancel import end_where_asked
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.stacks import size_of_type
-from weft.codegen.emitters import emits, special
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.machine import Machine
 from weft.codegen.text import Function, Module
@@ -15,6 +14,7 @@ from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
 from weft.schedule.nodes import is_view
 from weft.schedule.scan_rows import RowScan, row_scan
+from weft.schedule.target import Target
 
 __all__ = ["emit_rows", "in_rows"]
 
@@ -24,9 +24,9 @@ FLOPS_PER_NS = 60.0
 NS_PER_ELEMENT = 0.25  # of one elementwise op, about: some take ten times as long as others
 
 
-def in_rows(node: Node, machine: Machine) -> RowScan | None:
+def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
     """How a scan is cut into parts for threads, where that pays and is allowed."""
-    if node.op.name != "scan" or not all(map(_is_generated, node.graphs[0].nodes)):
+    if node.op.name != "scan" or not all(_is_generated(n, target) for n in node.graphs[0].nodes):
         return None
     constants = node.inputs[: node.attrs["consts"]]
     # Each part reads them in each iteration: they have to stay in its cache.
@@ -38,15 +38,15 @@ def in_rows(node: Node, machine: Machine) -> RowScan | None:
     return row_scan(node)
 
 
-def _is_generated(node: Node) -> bool:
+def _is_generated(node: Node, target: Target) -> bool:
     """Whether a node is machine code of one kernel or none: no loop, stack or call into Python."""
     if node.graphs or Trait.STACK in node.op.traits:
         return False
     if is_view(node) or node.op.creation or node.op.name == "constant":
         return True
     if node.op.elementwise or node.op.reduction:
-        return emits(node)
-    return special(node) != ""
+        return target.emits(node)
+    return target.kind(node) != ""
 
 
 def _nanoseconds(body: Graph) -> float:

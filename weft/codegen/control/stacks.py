@@ -15,15 +15,11 @@ from weft.codegen.control.heap import heap
 from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
 from weft.codegen.text import Function, Module
 from weft.ir.types import StackType, TensorType, Type
+from weft.schedule.memory import size_of_type
 
 __all__ = ["new_cell", "pop", "push", "size_of_type", "zeros_cell"]
 
 _POP = [("ptr", "run"), ("ptr", "stack"), ("ptr", "below"), ("ptr", "top")]
-
-
-def size_of_type(kind: Type) -> int:
-    """Bytes of a value: of a stack its address, of a token nothing (but room it has)."""
-    return kind.nbytes if isinstance(kind, TensorType) else 8
 
 
 def zeros_cell(module: Module) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.codegen.steps import GraphCode, Step
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
@@ -28,6 +27,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import run_node
 from weft.ir.types import TensorType
 from weft.runtime.machine_code import MachineCode
+from weft.schedule.plan import GraphPlan, Step
 
 __all__ = ["KernelComparison", "KernelRow", "compare_kernels"]
 
@@ -149,7 +149,7 @@ class _Checking:
             self.report.whole = Finding("code", "return", None, (), difference.text, note)
 
     def _graph(
-        self, code: GraphCode, inputs: list[Any], loops: list[tuple[Node, int]]
+        self, code: GraphPlan, inputs: list[Any], loops: list[tuple[Node, int]]
     ) -> list[Any]:
         outputs, events = replayed(code.graph, inputs)
         numbers = _Numbers(code, inputs, [event for event in events if event.depth == 0])
@@ -265,7 +265,7 @@ def _finding(step: Step, node: Node, numbers: _Numbers, text: str, note: str) ->
 class _Numbers:
     """What the interpreter gives for the values of a graph; copies of the schedule's own, too."""
 
-    def __init__(self, code: GraphCode, inputs: Sequence[Any], events: Sequence[Event]) -> None:
+    def __init__(self, code: GraphPlan, inputs: Sequence[Any], events: Sequence[Event]) -> None:
         self.events = {event.node: event for event in events}
         self._known: dict[Value, Any] = dict(zip(code.graph.inputs, inputs, strict=True))
         for event in events:

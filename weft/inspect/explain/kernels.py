@@ -6,10 +6,10 @@ from collections.abc import Callable, Set
 from functools import cached_property
 
 from weft.base.source import SourceLocation
-from weft.codegen.steps import Step, Work
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
 from weft.runtime.machine_code import MachineCode
+from weft.schedule.plan import Step, Work
 
 __all__ = ["KernelView", "kernels_of"]
 

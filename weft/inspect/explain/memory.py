@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.source import SourceLocation
-from weft.codegen.steps import GraphCode, bytes_of
 from weft.inspect.explain.facts import Alive, Memory, MemoryValue, noted
 from weft.ir.graph import Graph, Value
+from weft.schedule.plan import GraphPlan, bytes_of
 
 __all__ = ["interpreted_memory", "planned_memory"]
 
 
-def planned_memory(code: GraphCode) -> Memory:
+def planned_memory(code: GraphPlan) -> Memory:
     """The arena of a native program."""
     plan = code.memory
     timeline = plan.timeline(len(code.steps))

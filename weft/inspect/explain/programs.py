@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.base.dims import has_dims
-from weft.codegen.steps import Work, control_work, work_of
 from weft.compile import run_passes
 from weft.inspect.explain.facts import Figures, InPlace, Kernel, Pass, Program, Reason, noted
 from weft.inspect.explain.kernels import KernelView, kernels_of
@@ -15,6 +14,7 @@ from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
 from weft.runtime.executable import Executable
 from weft.runtime.peak import Peak
+from weft.schedule.plan import Work, control_work, work_of
 
 __all__ = ["described"]
 

@@ -9,7 +9,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from weft.base.source import SourceLocation
-from weft.codegen.steps import GraphCode, Step, work_of
 from weft.core.bind import bind
 from weft.core.tensor import Tensor
 from weft.inspect.profile.eager import Eager, now
@@ -21,6 +20,7 @@ from weft.runtime.executable import Executable, Program
 from weft.runtime.machine_code import MachineCode
 from weft.runtime.output_routing import Call
 from weft.runtime.timed import Ran, Site, TimedProgram, noted, totals
+from weft.schedule.plan import GraphPlan, Step, work_of
 
 __all__ = ["Programs"]
 
@@ -190,7 +190,7 @@ def _itemsize(nodes: list[Node]) -> int:
     return max(sizes, default=4)
 
 
-def _memory(code: GraphCode, sites: list[Site], ran: list[Ran]) -> list[MemoryChange]:
+def _memory(code: GraphPlan, sites: list[Site], ran: list[Ran]) -> list[MemoryChange]:
     """What is in use of the arena at each step of the outermost graph."""
     number = {id(step.group): i for i, step in enumerate(code.steps)}
     timeline = code.memory.timeline(len(code.steps))

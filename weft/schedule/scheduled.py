@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.codegen.steps import GraphCode, Step
 from weft.ir.graph import Graph, Node, Value, copied
+from weft.schedule.plan import GraphPlan, Step
 
 __all__ = ["scheduled"]
 
 
-def scheduled(code: GraphCode, prefix: str = "", whole: Graph | None = None) -> Graph:
+def scheduled(code: GraphPlan, prefix: str = "", whole: Graph | None = None) -> Graph:
     """The graph of a function in the order in which its kernels run it.
 
     `whole`: of a loop that is done in parts of its rows, the body as it is for all of them.

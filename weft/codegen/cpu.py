@@ -1,0 +1,81 @@
+"""CPUs as a target: which nodes there are emitters for, and how these read their operands."""
+
+from __future__ import annotations
+
+from weft.base.shapes import size_of
+from weft.codegen.control.lists import STACK_OPS
+from weft.codegen.control.rows import in_rows
+from weft.codegen.elementwise import has_emitter
+from weft.codegen.machine import Machine
+from weft.codegen.pooled import pools
+from weft.codegen.products import packs
+from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
+from weft.ir.graph import Node, Value
+from weft.ir.types import TensorType
+from weft.schedule.groups import IN_REGISTERS, Group
+from weft.schedule.layouts import Layout
+from weft.schedule.scan_rows import RowScan
+from weft.schedule.target import Target
+from weft.schedule.views import View
+
+__all__ = ["CpuTarget"]
+
+_REDUCE_WITH = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+
+class CpuTarget(Target):
+    """A CPU with its threads. `padding`: see `Target`."""
+
+    def __init__(self, machine: Machine, padding: int = 0) -> None:
+        self.machine = machine
+        self.padding = padding
+
+    def emits(self, node: Node) -> bool:
+        if not _has_elements(node):
+            return False
+        inputs = [value.type.dtype for value in node.inputs]  # type: ignore[union-attr]
+        result = node.outputs[0].type.dtype  # type: ignore[union-attr]
+        if node.op.reduction:
+            if node.op.name in ("all", "any"):
+                return has_emitter("logical_not", inputs, inputs[0]) or inputs[0].kind != "complex"
+            return has_emitter(_REDUCE_WITH[node.op.name], [result, result], result)
+        return has_emitter(node.op.name, inputs, result)
+
+    def kind(self, node: Node) -> str:
+        if node.op.name in STACK_OPS:
+            return "stack"
+        if not _has_elements(node):
+            return ""
+        if node.op.name in PRODUCTS:
+            return "product"
+        if node.op.name in ("attention", "attention_grad"):
+            return node.op.name
+        return "kernel" if node.op.name in KERNELS else ""
+
+    def layout(self, node: Node, place: int) -> Layout:
+        declared = LAYOUTS.get(node.op.name, ())
+        return declared[place] if place < len(declared) else Layout.DENSE
+
+    def may_fail(self, group: Group) -> bool:
+        if group.kind == "kernel":
+            return bool(group.nodes[0].op.may_fail)
+        return group.kind not in ("loop", "attention_grad", *IN_REGISTERS)
+
+    def packs(self, node: Node, side: int, left: View, right: View) -> bool:
+        return packs(self.machine, node, side, left, right)
+
+    def pools(self, product: Node, node: Node) -> bool:
+        return pools(self.machine, product, node)
+
+    def rows(self, node: Node) -> RowScan | None:
+        return in_rows(node, self, self.machine)
+
+
+def _has_elements(node: Node) -> bool:
+    """Empty tensors are left to the cards: there is nothing to compute, and much to get wrong."""
+    return all(_filled(value) for value in (*node.inputs, *node.outputs))
+
+
+def _filled(value: Value) -> bool:
+    kind = value.type
+    return isinstance(kind, TensorType) and size_of(kind.shape) != 0
