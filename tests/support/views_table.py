@@ -276,9 +276,7 @@ def functions() -> list[Call]:
 
 
 #: Functions that ask a tensor for its value.
-NEED_NUMBERS = {
-    *("nn_functional_one_hot", "nn_functional_one_hot_more", "nn_BatchNorm1d_cumulative"),
-}
+NEED_NUMBERS = {"nn_functional_one_hot", "nn_BatchNorm1d_cumulative"}
 
 
 class _Place(int):
