@@ -42,6 +42,9 @@ class CallNode(Node):
     def name(self) -> str:
         return f"{self.label}Backward"
 
+    def frees(self) -> bool:
+        return True
+
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
     ) -> Sequence[Any]:

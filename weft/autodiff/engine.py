@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -29,6 +30,7 @@ from weft.autodiff.node import (
     PartNode,
     as_array,
     data_of,
+    freed,
     given_data,
     hook_result,
 )
@@ -83,9 +85,11 @@ def run(
     """
     passes.count += 1
     here = recorder()
-    keep = keep or (here is not None and here.keeps_histories)
+    spend = None
+    if here is not None and here.keeps_histories:
+        spend, keep = partial(here.spend, keep=keep), True
     context = contextvars.copy_context()  # hooks run as the user set things up
-    given = (list(roots), keep, create, targets, context, cut, doubts, of_roots)
+    given = (list(roots), keep, create, targets, context, cut, doubts, of_roots, spend)
     found: Gradients
     if here is None:
         found = quietly(_run, *given)
@@ -104,6 +108,7 @@ def _run(
     cut: bool,
     of_targets: Doubts | None,
     of_roots: Doubts | None,
+    spend: Callable[[Node], bool] | None,
 ) -> Gradients:
     waiting: Gradients = {}
     heap: list[tuple[int, Node]] = []
@@ -166,6 +171,8 @@ def _run(
         if doubts is not None:  # what is recorded from here on comes of this node
             if freeing is not None:
                 freeing(node)
+            if spend is not None and spend(node):
+                raise freed(node.name())
             work.forward, work.of = node.location, node.forward_name()
             if work.gradient is not None:
                 work.gradient(node.location, work.of, g)

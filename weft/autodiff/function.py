@@ -81,6 +81,9 @@ class FunctionNode(Node):
     def name(self) -> str:
         return f"{self.function.__name__}Backward"
 
+    def frees(self) -> bool:
+        return bool(self.context._saved)
+
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
     ) -> Sequence[Any]:

@@ -122,6 +122,10 @@ class Node:
         """What the forward call was, e.g. multiply."""
         return self.name()
 
+    def frees(self) -> bool:
+        """Whether a backward pass that keeps nothing frees something in it."""
+        return False
+
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
     ) -> Sequence[Any]:
@@ -305,6 +309,9 @@ class OpNode(Node):
 
     def forward_name(self) -> str:
         return self.op.name
+
+    def frees(self) -> bool:
+        return bool(self.plan.keeps)
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None

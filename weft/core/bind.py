@@ -51,6 +51,10 @@ class Recorder:
     #: Whether backward passes leave all histories as they are: what is recorded may be recorded
     #: again, or never run.
     keeps_histories = False
+
+    def spend(self, node: Any, keep: bool) -> bool:
+        return False  # a pass goes through a node that is left as it is: was it freed before?
+
     #: Is told each node of a history that a backward pass is about to free, if set.
     freeing: Callable[[Any], None] | None = None
     #: Whether it only looks on: op calls run as if nobody recorded, and `recorder()` passes it by.

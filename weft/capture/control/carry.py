@@ -11,10 +11,9 @@ from weft.base.errors import CaptureError, GradientError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.base.source import user_location
 from weft.capture.control.agree import as_leaf, carry_type, check_structure, line_of, typed
+from weft.capture.control.borders import Border, CarriedNode
 from weft.capture.control.branches import truth
 from weft.capture.control.nested import (
-    Border,
-    CarriedNode,
     NestedRecorder,
     State,
     assign_states,

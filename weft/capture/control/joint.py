@@ -16,9 +16,10 @@ from weft.autodiff.conditional_gradients import Doubts, is_used
 from weft.base import dtypes
 from weft.base.device import CPU
 from weft.base.errors import GradientError
+from weft.capture.control.borders import Border
 from weft.capture.control.gradient_flow import is_smooth
 from weft.capture.control.gradient_reach import has_gaps
-from weft.capture.control.nested import Border, NestedRecorder, check_effects, set_inputs
+from weft.capture.control.nested import NestedRecorder, check_effects, set_inputs
 from weft.capture.control.node import replay, replay_node
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording

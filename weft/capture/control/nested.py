@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff.function import with_hook
-from weft.autodiff.node import Barrier, OpNode, RemovableHandle, count, tensor_of
 from weft.autodiff.node import Node as HistoryNode
+from weft.autodiff.node import RemovableHandle, count, tensor_of
 from weft.autodiff.transforms.history import Unseen
 from weft.autodiff.transforms.levels import Level
-from weft.base.errors import CaptureError, GradientError
-from weft.base.shapes import Shape
-from weft.base.source import SourceLocation, user_location
+from weft.base.errors import CaptureError
+from weft.base.source import user_location
+from weft.capture.control.borders import Border, CarriedNode
 from weft.capture.recorder import GraphRecorder, Written
 from weft.core import bind as binding
 from weft.core.bind import recorder, recording
@@ -32,56 +32,6 @@ from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
 from weft.ir.types import Type
-
-
-class Border(Barrier):
-    """Where the history of a value begins inside of a nested graph: its input.
-
-    asked   the targets of backward passes that came by: does the history hidden behind it lead to
-            one of them?
-    place   the line of the last pass that came by
-    """
-
-    __slots__ = ("asked", "place")
-
-    message = "a backward inside of a loop body reaches a value from outside of this iteration"
-    hint = "cut the history there, x = x.detach(), or call backward after the loop"
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        self.asked: list[HistoryNode] = []
-        self.place: SourceLocation | None = None
-
-    def apply(
-        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
-    ) -> Sequence[Any]:
-        self.place = user_location()
-        raise BorderError(self)
-
-
-class BorderError(GradientError, CaptureError):
-    """A backward pass needs the history that lies behind a border."""
-
-    def __init__(self, border: Border) -> None:
-        super().__init__(border.message, op="backward", hint=border.hint)
-        self.border = border
-
-
-class CarriedNode(OpNode):
-    """A node of the iteration before, on arrays that the loop carries."""
-
-    __slots__ = ()
-
-    def apply(
-        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
-    ) -> Sequence[Any]:
-        if create:
-            raise CaptureError(
-                f"create_graph=True through {self.name()}, which the iteration before computed",
-                op="backward",
-                hint="compute the loss in the iteration that differentiates it",
-            )
-        return super().apply(g, create, keep, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +74,7 @@ class NestedRecorder(GraphRecorder):
         #: By value outside and its history: what stands for it outside and inside.
         self.captured: dict[tuple[Value, Any], tuple[Tensor, Value]] = {}
         self.start = next(count)  # histories with higher numbers began in here
+        self.spent: set[HistoryNode] = set()  # by backward passes: eagerly these are freed
         self._own: dict[int, Tensor] = {}  # tensors that were made here and written to
         #: What states hold that are inputs in here, (array, history) or the gradient, by their key.
         self._held: dict[tuple[int, bool], Any] = {}
@@ -260,6 +211,20 @@ class NestedRecorder(GraphRecorder):
         made, handle = with_hook(tensor, hook)
         tensor._data, tensor._node = made._data, made._node
         return handle
+
+    def spend(self, node: HistoryNode, keep: bool) -> bool:
+        around: Any = self
+        while isinstance(around, NestedRecorder):
+            if node in around.spent:
+                return True
+            around = around.parent
+        if not keep and node.frees():
+            self.spent.add(node)
+        return False
+
+    def spent_outside(self) -> set[HistoryNode]:
+        """What began outside of this graph, and is spent in here."""
+        return {node for node in self.spent if node.number < self.start}
 
     def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
         for node in reached:

@@ -31,8 +31,11 @@ from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_dims
 from weft.base.errors import CaptureError, GradientError, WeftError
 from weft.base.source import SourceLocation, user_location
+from weft.capture.control.borders import Border
 from weft.capture.control.gradient_flow import active_results, has_leaves, is_smooth
-from weft.capture.control.nested import Border, graph_recorder
+from weft.capture.control.nested import (
+    graph_recorder,
+)
 from weft.capture.recorder import GraphRecorder, locate_histories
 from weft.core import bind as binding
 from weft.core.grad_mode import enable_grad, no_grad
@@ -85,6 +88,9 @@ class ControlNode(HistoryNode):
 
     def arriving(self, doubts: dict[int, Tensor]) -> None:
         self.arrives = doubts
+
+    def frees(self) -> bool:
+        return True
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None

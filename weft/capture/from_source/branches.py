@@ -151,6 +151,7 @@ def _record_if(
         for function, name in zip(functions, names, strict=True)
     ]
     _give_back(hooks, branches)
+    _spend(hooks, here, branches, chosen)
     failed = [branch.error is not None for branch in branches]
     merge = Merge(functions, words, "if")
     if all(failed):
@@ -198,6 +199,18 @@ def _record_if(
     if all(failed):
         raise Unreachable
     return build(results)
+
+
+def _spend(
+    hooks: SourceHooks, here: GraphRecorder, branches: Sequence[Branch], chosen: Value
+) -> None:
+    """Note which histories from before the `if` are spent after it, on one side or on both."""
+    sides = [branch.nested.spent_outside() for branch in branches]
+    if isinstance(here, NestedRecorder):
+        here.spent |= sides[0] & sides[1]
+    for side, truth in zip(sides, (True, False), strict=True):
+        for node in side - (sides[0] & sides[1]):
+            hooks.flow.mixed.spent[node] = (chosen, truth)
 
 
 def _give_back(hooks: SourceHooks, branches: Sequence[Branch]) -> None:

@@ -9,8 +9,11 @@ from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
 from weft.base.source import SourceLocation
 from weft.capture.control.agree import line_of
+from weft.capture.control.borders import Border
 from weft.capture.control.carry import Loop, escaping
-from weft.capture.control.nested import Border, NestedRecorder
+from weft.capture.control.nested import (
+    NestedRecorder,
+)
 from weft.capture.from_source.carried_history import Differs, History
 from weft.capture.from_source.loop_leaf import Leaf
 from weft.capture.from_source.merge import kind_of_tensor

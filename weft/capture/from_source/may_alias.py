@@ -90,6 +90,8 @@ class Mixed:
         self.watch = watch
         self.paths = Paths()
         self.log: list[tuple[Tensor, Facts]] = []  # tensors that were written, and where
+        #: Nodes of histories that a backward pass has spent on one side of a condition, and which.
+        self.spent: dict[Any, tuple[Value, bool]] = {}
         self.rows: list[Tensor] = []  # that loops which run go over: rows are read in their turn
         self._known: dict[int, AliasCandidates] = {}
         self._tensors: dict[int, Tensor] = {}  # roots, and what lists hold, by id
@@ -315,6 +317,12 @@ class SourceNested(NestedRecorder):
     def write(self, target: Tensor) -> None:
         self.mixed.check(target)
         super().write(target)
+
+    def spend(self, node: Any, keep: bool) -> bool:
+        condition, truth = self.mixed.spent.get(node, (None, False))
+        if condition is not None and self.mixed.paths.known(condition) is truth:
+            return True
+        return super().spend(node, keep)
 
     def value_of(self, tensor: Tensor) -> Value:
         known = len(self.captured)

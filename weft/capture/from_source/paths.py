@@ -65,6 +65,12 @@ class Paths:
             if isinstance(key, Value)
         )
 
+    def known(self, condition: Value) -> bool | None:
+        """Whether a condition holds here, if that follows from the facts."""
+        key, opposite = self.key(condition)
+        ways = [way for way in (0, 1) if self.possible({key: way}, self.facts)]
+        return None if len(ways) != 1 else (ways[0] == 0) is not opposite
+
     def truth(self, value: Value, taken: Taken, depth: int = DEEPEST) -> bool | None:
         """Whether a condition holds, if that follows."""
         value = self._outermost(value)

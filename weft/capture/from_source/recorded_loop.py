@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.capture.control.agree import line_of
+from weft.capture.control.borders import BorderError
 from weft.capture.control.carry import Loop
 from weft.capture.control.nested import (
-    BorderError,
     NestedRecorder,
     close,
     graph_recorder,
@@ -20,7 +20,7 @@ from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.attempt import State
 from weft.capture.from_source.dynamic_list import Regrow, grow
 from weft.capture.from_source.journal import Journal
-from weft.capture.from_source.loop_alias import LoopAliases
+from weft.capture.from_source.loop_alias import Aliased, LoopAliases
 from weft.capture.from_source.loop_histories import Again, reached_by
 from weft.capture.from_source.loop_state import AlwaysFails, LoopState
 from weft.capture.from_source.run import Unreachable, is_own, uncatchable
@@ -104,6 +104,7 @@ class RecordedLoop:
                     if steady and failed:
                         raise self._always_fails()
                     if steady:
+                        self._check_spent(nested)
                         self._check_writes(nested, flow.mixed.log[mark:])
                         self._set_outputs(nested)
             except Unreachable:
@@ -171,6 +172,18 @@ class RecordedLoop:
             op=self.name,
             hint="raise on some condition",
         )
+
+    def _check_spent(self, nested: NestedRecorder) -> None:
+        """A history from outside that the body goes back through is spent in the first iteration:
+        without retain_graph, the second one fails."""
+        if nested.spent_outside():
+            kind = CaptureError if self.python.peeled else Aliased
+            raise kind(
+                "a backward inside of a loop goes through a history from outside of it, which the "
+                f"first iteration frees{line_of(None, self.body)}",
+                op=self.name,
+                hint="say backward(retain_graph=True), or compute the loss in the loop",
+            )
 
     def _check_writes(self, nested: NestedRecorder, log: Sequence[tuple[Tensor, Any]]) -> None:
         self.aliases = self.python.aliases(nested)

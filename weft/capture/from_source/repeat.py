@@ -83,7 +83,11 @@ def while_(
             first = body if trouble.goes_on else _ends_in_an_error(body, trouble)
             with _once(hooks, test(), first, state, (*head, *after)):
                 if trouble.goes_on:
-                    record_while(*given, peeled=True)
+                    rest = (hooks, test, body, state, head, after, False, pure)
+                    trouble = _trouble(partial(record_while, *rest, peeled=True))
+                    if trouble is not None:  # the second one always fails
+                        second = _ends_in_an_error(body, trouble)
+                        _once(hooks, test(), second, state, (*head, *after))
         return
 
 
@@ -247,7 +251,12 @@ def _for(
                     first = standing_for(_ends_in_an_error(first, trouble), body)
                 with _once(hooks, rows.count > 0, first, state, (*head, *after)):
                     if trouble.goes_on:
-                        _for_as_while(hooks, rows, body, going, state, head, after, first=1)
+                        rest = (hooks, rows, body, going, state, head, after)
+                        trouble = _trouble(partial(_for_as_while, *rest, first=1))
+                        if trouble is not None:  # the second one always fails
+                            second = standing_for(lambda: body(rows.at(1)), body)
+                            second = standing_for(_ends_in_an_error(second, trouble), body)
+                            _once(hooks, rows.count > 1, second, state, (*head, *after))
             return
         try:
             with Attempt(hooks, state, unrolls=True) as attempt:

@@ -1,0 +1,102 @@
+"""A backward pass without retain_graph frees what it goes through, in compiled loops as eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import weft
+
+
+def of_an_outer_loss(w: Any, n: Any) -> None:
+    loss, k = (w**2).sum(), 0
+    while k < n:
+        loss.backward()
+        k += 1
+
+
+def of_an_outer_loss_in_a_for(w: Any, n: Any) -> None:
+    loss = (w**2).sum()
+    for _ in range(n):
+        loss.backward()
+
+
+def of_an_outer_loss_kept(w: Any, n: Any) -> None:
+    loss, k = (w**2).sum(), 0
+    while k < n:
+        loss.backward(retain_graph=True)
+        k += 1
+
+
+def of_an_outer_part(w: Any, n: Any) -> None:
+    h, k = w**2, 0
+    while k < n:
+        (h * (k + 1)).sum().backward()
+        k += 1
+
+
+def of_an_outer_sum(w: Any, n: Any) -> None:
+    """An addition keeps nothing: nothing is freed."""
+    h, k = w + 1, 0
+    while k < n:
+        (h * h).sum().backward()
+        k += 1
+
+
+def twice_in_an_iteration(w: Any, n: Any) -> None:
+    k = 0
+    while k < n:
+        loss = (w**2).sum()
+        loss.backward()
+        if n > 2:
+            loss.backward()
+        k += 1
+
+
+def on_both_sides(w: Any, n: Any) -> None:
+    loss = (w**2).sum()
+    if n > 1:
+        loss.backward()
+    else:
+        (2 * loss).backward()
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize(
+    ("program", "fails"),
+    [
+        (of_an_outer_loss, lambda n: n > 1),
+        (of_an_outer_loss_in_a_for, lambda n: n > 1),
+        (of_an_outer_loss_kept, lambda n: False),
+        (of_an_outer_part, lambda n: n > 1),
+        (of_an_outer_sum, lambda n: False),
+        (twice_in_an_iteration, lambda n: n > 2),
+        (on_both_sides, lambda n: False),
+    ],
+)
+def test_a_history_is_freed_as_eagerly(program: Any, fails: Any, backend: Any) -> None:
+    """Without retain_graph, a second backward through the same history is an error."""
+
+    def run(wrap: Callable[[Any], Any]) -> list[Any]:
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+
+        def f(n: Any) -> Any:
+            w.grad = weft.zeros(2)
+            program(w, n)
+            return n + 0
+
+        found: list[Any] = []
+        called = wrap(f)
+        for n in (1, 2, 0, 3, 1, 5):
+            if fails(n):
+                with pytest.raises(weft.errors.GradientError, match="retain_graph"):
+                    called(weft.tensor(n))
+                continue
+            called(weft.tensor(n))
+            assert w.grad is not None
+            found.append(w.grad.tolist())
+        return found
+
+    assert run(lambda f: weft.compile(f, backend=backend)) == run(lambda f: f)
