@@ -1,10 +1,12 @@
-"""Small entries that are used together, kept once more in one: a file is read, and not dozens.
+"""Bundles: copies of small cache entries that are used together, in one entry of the store.
+
+A process that needs them reads one file instead of dozens.
 
     with bundled(store.name_of(b"what this is for")):
-        ...  # all that is read inside comes from the bundle, where it was used the last time, too
+        ...  # entries that were read here the last time come from the bundle
 
-The names of entries say all that they depend on. So what is found under a name is right, wherever
-it was found, and a bundle can hold too much or too little, but nothing that is out of date.
+The name of an entry is a digest of everything it depends on. So an entry is valid wherever it is
+found: a bundle may hold too many entries or too few, but never an outdated one.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ from weft.base.store import Entry
 
 __all__ = ["bundled"]
 
-#: Entries with more bytes, such as machine code, are worth a file of their own.
+#: Larger entries, such as machine code, are not bundled.
 SMALL = 1 << 16
-#: A bundle that would hold more begins anew with what is used now.
+#: A bundle that would become larger is replaced by the entries in use now.
 MOST = 256
 
 
 @contextmanager
 def bundled(name: str | None) -> Iterator[None]:
-    """Inside, this thread reads what was used here before from one entry. None: there is none."""
+    """Inside, this thread reads entries that were used here before from one bundle of this name.
+
+    With None, there is no bundle.
+    """
     if name is None or store.folder() is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""When not to look for garbage."""
+"""Work during which Python's garbage collector rests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["uncollected"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Inside, no garbage is collected.
+    """Turn the cyclic garbage collector off inside.
 
-    Capturing and compiling make many objects, nearly all of which stay: collections in between
-    would look through them, and through all that the process has, for nothing.
+    Capturing and compiling create many objects, and nearly all of them stay alive. Collections in
+    between would scan them, and everything else in the process, and free almost nothing.
     """
     if not gc.isenabled():
         yield

@@ -12,7 +12,7 @@ PREFIX = "WEFT_"
 
 
 def cache_dir() -> Path:
-    """Where generated code is kept: WEFT_CACHE_DIR, else the folder of the system for caches.
+    """The folder for generated code: WEFT_CACHE_DIR, or the system's cache folder.
 
     Windows   %LOCALAPPDATA%\\weft\\Cache
     macOS     $XDG_CACHE_HOME/weft where that is set, else ~/Library/Caches/weft
@@ -33,16 +33,16 @@ def cache_dir() -> Path:
 
 
 def backend() -> str:
-    """What runs compiled functions that do not say: WEFT_BACKEND, else "native"."""
+    """The backend of compiled functions that name none: WEFT_BACKEND, or "native"."""
     return os.environ.get("WEFT_BACKEND") or "native"
 
 
-#: The ways to run machine code, each of which relies on less than the one before it.
+#: The ways to call a program; each depends on less of the system than the one before it.
 CALLS = ("machine", "ctypes", "interpret")
 
 
 def call() -> str | None:
-    """How compiled functions are called: WEFT_CALL, one of `CALLS`; None: as well as it goes."""
+    """How programs are called: WEFT_CALL, one of `CALLS`. None: use the fastest that works."""
     asked = os.environ.get("WEFT_CALL")
     if not asked:
         return None
@@ -53,7 +53,7 @@ def call() -> str | None:
 
 
 def check() -> bool:
-    """Whether compiled functions that do not say run in check mode: WEFT_CHECK, else not."""
+    """Whether compiled functions run in check mode by default: WEFT_CHECK."""
     return os.environ.get("WEFT_CHECK", "0").lower() not in ("", "0", "false", "no", "off")
 
 
@@ -63,5 +63,5 @@ def verifies_plans() -> bool:
 
 
 def environment() -> dict[str, str]:
-    """The environment variables that are meant for Weft."""
+    """The environment variables that begin with WEFT_."""
     return {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIX)}

@@ -1,12 +1,12 @@
 """Sizes that are not known yet: integer expressions over named dimensions.
 
 A `Dim` is a polynomial with integer coefficients over atoms. An atom is a name, or a quotient,
-remainder, maximum or minimum that could not be simplified. There is one normal form, so equality
-and hash are structural: two equal Dims have the same value whatever the sizes turn out to be. (Two
-that are not equal may still have the same value: then nobody could show it.) What turns out to be
-constant is a plain int.
+remainder, maximum or minimum that could not be simplified. Each expression has one normal form, so
+equality and hash are structural. Equal Dims have the same value for all sizes. Dims that are not
+equal may still have the same value, if the algebra here cannot prove it. A result that is constant
+is a plain int.
 
-`weft.base.dims` has the functions to make, print, read, solve and replace them.
+`weft.base.dims` has the functions to create, print, parse, solve and substitute them.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from weft.base.errors import ShapeError
 from weft.base.polynomials import Atom, Bound, Term, Terms, order, product
 
 if TYPE_CHECKING:
-    # To a type checker a Dim is an int: all arithmetic on sizes is written once, for both, and
+    # For type checkers a Dim is an int, so arithmetic on sizes is written once for both, and
     # `Shape` stays a tuple of ints. At run time it must not be one: C code would read its value.
     Integer = int
 else:
     Integer = object
 
 
-_WHOLE: Any  # what Dims compute with; Any, as to a type checker all of these are ints
+_WHOLE: Any  # what Dims compute with; Any, because all of these are ints to type checkers
 _NUMBERS: Any  # what Dims are compared with
 
 
 class Dim(Integer):
     """An integer expression over named dimensions. Make one with `weft.dim`.
 
-    Arithmetic gives a Dim, or an int where the result is constant. A comparison is decided by the
-    bounds of the names, or is an error where it depends on the size. Equality is by name: the
-    bounds belong to the object, and serve to simplify and to compare.
+    Arithmetic gives a Dim, or an int if the result is constant. Comparisons use the bounds of the
+    names, and raise an error if the answer depends on the sizes. Equality compares names, not
+    bounds: the bounds belong to the object, and are used to simplify and to compare.
 
     >>> B = weft.dim("B")
     >>> 2 * B + 1, (2 * B) // 2, B - B, (B + 3) // 2
@@ -90,7 +90,7 @@ class Dim(Integer):
         terms = dict(self._terms)
         for monomial, coefficient in _terms_of(other):
             terms[monomial] = terms.get(monomial, 0) + coefficient
-        return made(terms)
+        return sum_of(terms)
 
     def __mul__(self, other: int, /) -> int:
         if not isinstance(other, _WHOLE):
@@ -100,7 +100,7 @@ class Dim(Integer):
             for second, b in _terms_of(other):
                 monomial = product(first, second)
                 terms[monomial] = terms.get(monomial, 0) + a * b
-        return made(terms)
+        return sum_of(terms)
 
     def __neg__(self) -> int:
         return Dim(tuple((monomial, -coefficient) for monomial, coefficient in self._terms))
@@ -184,7 +184,7 @@ class Dim(Integer):
         return float(self._no_number())
 
     def _not_with(self, other: Any) -> int:
-        """Floats need the number; of tensors and the like, the other side knows what to do."""
+        """An error for floats; for other operands, such as tensors, let the other side compute."""
         left: int = self._no_number() if isinstance(other, float) else NotImplemented
         return left
 
@@ -204,11 +204,11 @@ class Dim(Integer):
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
-        """The least and the largest value it can have, as far as is known; None: no bound."""
+        """The smallest and largest possible value; None for an unknown bound."""
         return bounds(self)
 
     def evaluate(self, bindings: Mapping[str, int]) -> int:
-        """Its value for sizes of the names."""
+        """Its value for these sizes of the names."""
         value = replaced(self, bindings)
         if isinstance(value, Dim):
             missing = ", ".join(name for name in value.names if name not in bindings)
@@ -248,8 +248,8 @@ def _terms_of(value: int) -> Iterable[Term]:
     return (((), int(value)),)
 
 
-def made(terms: Terms) -> int:
-    """The number that these terms are: a Dim, or an int when it is constant."""
+def sum_of(terms: Terms) -> int:
+    """The sum of these terms: a Dim, or an int if it is constant."""
     kept = [(monomial, k) for monomial, k in terms.items() if k]
     if not kept:
         return 0
@@ -272,9 +272,9 @@ def _constant(value: int) -> int:
 
 
 def _divided_by(a: int, b: Dim) -> tuple[int, int]:
-    """Expressions q and r with a = b * q + r, and as little in r as can be."""
+    """Expressions q and r with a = b * q + r and as few terms in r as possible."""
     whole, rest = polynomials.divide(_terms_of(a), b._terms)
-    return made(whole), made(rest)
+    return sum_of(whole), sum_of(rest)
 
 
 def _lone_atom(value: Dim) -> Atom | None:
@@ -299,7 +299,7 @@ def _quotient(a: int, b: int) -> int:
 
 
 def _quotient_by(a: int, c: int) -> int:
-    """a // c for a number c. What c divides is taken out, and the first coefficient is positive."""
+    """a // c for an int c; terms that c divides are moved out of the quotient."""
     if c < 0:
         a, c = -a, -c
     if c <= 1 or not isinstance(a, Dim):
@@ -309,8 +309,8 @@ def _quotient_by(a: int, c: int) -> int:
     for monomial, k in a._terms:
         whole[monomial] = k // c if k >= 0 or not monomial else -(-k // c)
         rest[monomial] = k - whole[monomial] * c
-    out = made(whole)
-    inner = made(rest)
+    out = sum_of(whole)
+    inner = sum_of(rest)
     if not isinstance(inner, Dim):
         return out  # rest is from 0 to c - 1
     if inner._terms[0][1] < 0:
@@ -318,8 +318,8 @@ def _quotient_by(a: int, c: int) -> int:
     shared = math.gcd(c, *(k for monomial, k in inner._terms if monomial))
     if shared > 1:
         scaled = {monomial: k // shared for monomial, k in inner._terms}
-        return out + _quotient_by(made(scaled), c // shared)
-    if c == 2 and _constant(inner) == 1:  # (a + 1) // 2 + a // 2 is a, and is to be seen to be
+        return out + _quotient_by(sum_of(scaled), c // shared)
+    if c == 2 and _constant(inner) == 1:  # so that (a + 1) // 2 + a // 2 simplifies to a
         return out + (inner - 1) - _quotient_by(inner - 1, 2)
     atom = _lone_atom(inner)
     if atom is not None and atom.kind == "//" and not isinstance(atom.args[1], Dim):
@@ -344,12 +344,12 @@ def _remainder(a: int, b: int) -> int:
         return -_remainder(-a, -c)
     if not isinstance(a, Dim) or c == 0:
         return _constant(a) % c  # by 0: Python's own error
-    inner = made({monomial: k % c for monomial, k in a._terms})
+    inner = sum_of({monomial: k % c for monomial, k in a._terms})
     if not isinstance(inner, Dim):
         return inner
     shared = math.gcd(c, *(k for _, k in inner._terms))
     if shared > 1:
-        scaled = made({monomial: k // shared for monomial, k in inner._terms})
+        scaled = sum_of({monomial: k // shared for monomial, k in inner._terms})
         return _remainder(scaled, c // shared) * shared
     low, high = bounds(inner)
     if low is not None and high is not None and low >= 0 and high < c:
@@ -361,9 +361,9 @@ def _divided(kind: str, a: int, b: int) -> Atom:
     low, high = bounds(a)
     least, most = bounds(b)
     text = f"{_factor(a)}{kind}{_factor(b)}"
-    if least is None or least < 0:  # of unknown sign: nothing is known
+    if least is None or least < 0:  # the sign is unknown: no bound
         return Atom(kind, text, (a, b))
-    least = max(least, 1)  # nobody divides by 0
+    least = max(least, 1)  # a divisor is never 0
     if kind == "%":
         top = None if most is None else most - 1
         if low is not None and low >= 0 and high is not None:
@@ -381,7 +381,7 @@ def _divided(kind: str, a: int, b: int) -> Atom:
 
 
 # --- maximum and minimum -----------------------------------------------------------------------
-# All are made of one atom, max(d, 0): then max(B, 3) + min(B, 3) is seen to be B + 3.
+# Both are written with one atom, max(d, 0), so that max(B, 3) + min(B, 3) simplifies to B + 3.
 
 
 def dim_max(first: int, second: int) -> int:
@@ -401,7 +401,7 @@ def dim_min(first: int, second: int) -> int:
 
 
 def _leads(gap: int) -> bool:
-    """Of a gap and its negative, the normal form has the one whose first coefficient is positive"""
+    """Of d and -d, the normal form uses the one whose first coefficient is positive"""
     return gap._terms[0][1] > 0 if isinstance(gap, Dim) else gap > 0
 
 
@@ -413,7 +413,7 @@ def _above_0(gap: int) -> int:
     if not isinstance(gap, Dim) or (high is not None and high <= 0):
         return 0
     shared = math.gcd(*(k for _, k in gap._terms))
-    inner = made({monomial: k // shared for monomial, k in gap._terms})
+    inner = sum_of({monomial: k // shared for monomial, k in gap._terms})
     top = None if high is None else high // shared
     return of_atom(Atom("max", f"max({inner},0)", (inner, 0), 0, top)) * shared
 
@@ -422,7 +422,7 @@ def _above_0(gap: int) -> int:
 
 
 def _decide(a: Any, b: Any, sign: str) -> bool | None:
-    """Whether a < b, a <= b, …; None where it depends on the sizes."""
+    """Whether a < b, a <= b, …; None if it depends on the sizes."""
     if isinstance(b, float):
         if math.isinf(b):
             return (b > 0) == (sign in ("<", "<="))
@@ -441,10 +441,11 @@ def _decide(a: Any, b: Any, sign: str) -> bool | None:
 
 
 def bounds(value: int, depth: int = 3) -> tuple[Bound, Bound]:
-    """The least and the largest value, as far as is known.
+    """The smallest and largest possible value; None for an unknown bound.
 
-    Beside the bounds of atoms, it uses what a quotient and a maximum have to do with their parts:
-    c * (a // c) is a less up to c - 1; a maximum is one of its parts, and none is beyond it.
+    It uses the bounds of the atoms, and how quotients and maxima relate to their arguments:
+    c * (a // c) is a minus at most c - 1; a maximum equals one of its arguments, and is not below
+    any of them.
     """
     if not isinstance(value, Dim):
         return value, value
@@ -455,7 +456,7 @@ def bounds(value: int, depth: int = 3) -> tuple[Bound, Bound]:
         atom = monomial[0] if len(monomial) == 1 else None
         if atom is None or atom.kind in ("name", "%"):
             continue
-        rest = made({m: c for m, c in value._terms if m != monomial})
+        rest = sum_of({m: c for m, c in value._terms if m != monomial})
         if any(atom in m for m, _ in _terms_of(rest)):
             continue
         a, c = atom.args
@@ -489,7 +490,7 @@ def _negated(of: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
 
 
 def known_less(a: int, b: int) -> bool:
-    """Whether a < b whatever the sizes are; False also where that depends on them."""
+    """Whether a < b for all sizes; False if it depends on them."""
     if isinstance(a, Dim) or isinstance(b, Dim):
         return _decide(a, b, "<") is True
     return a < b
@@ -499,7 +500,7 @@ def known_less(a: int, b: int) -> bool:
 
 
 def replaced(value: int, bindings: Mapping[str, int]) -> int:
-    """The expression with these names replaced; others stay."""
+    """The expression with these names replaced; other names stay."""
     if not isinstance(value, Dim):
         return value
     total = 0
@@ -522,25 +523,25 @@ def _value_of(atom: Atom, bindings: Mapping[str, int]) -> int:
 
 
 def _factor(value: int) -> str:
-    """As an operand of // and %."""
+    """The text of an operand of // and %, in brackets where needed."""
     text = str(value)
     plain = text.isidentifier() or text.isdecimal() or re.fullmatch(r"(max|min)\([^()]*\)", text)
     return text if plain else f"({text})"
 
 
 def _printed(value: Dim) -> str:
-    """The normal form has constants outside of quotients and maxima; people write them inside."""
+    """The text of a sum. Constants are moved into quotients and maxima, where people write them."""
     maxima = [(m, k) for m, k in value._terms if any(atom.kind == "max" for atom in m)]
     if len(maxima) == 1 and len(maxima[0][0]) == 1 and abs(maxima[0][1]) == 1:
         monomial, k = maxima[0]
-        rest = made({m: c for m, c in value._terms if m != monomial})
+        rest = sum_of({m: c for m, c in value._terms if m != monomial})
         parts = sorted((rest, rest + monomial[0].args[0] * k), key=_argument_order)
         return f"{'max' if k > 0 else 'min'}({','.join(map(str, parts))})"
     quotients = [(m, k) for m, k in value._terms if any(atom.kind == "//" for atom in m)]
     if len(quotients) == 1 and len(quotients[0][0]) == 1:
         (atom,), k = quotients[0]
         below, c = atom.args
-        rest = made({m: c for m, c in value._terms if m != (atom,)})
+        rest = sum_of({m: c for m, c in value._terms if m != (atom,)})
         if k == 1 and not isinstance(rest, Dim) and not isinstance(c, Dim):
             return f"{_factor(below + rest * c)}//{c}"
         shift = rest - below

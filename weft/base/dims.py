@@ -1,4 +1,4 @@
-"""Named dimensions: making them, reading them, solving for them, putting numbers in their place.
+"""Named dimensions: create, parse, solve and substitute them.
 
 >>> B = weft.dim("B", min=1)
 >>> weft.base.dims.parse_dim("2*B+1") == 2 * B + 1
@@ -26,10 +26,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def dim(name: str, min: int = 0, max: int | None = None) -> Dim:
-    """A dimension whose size is not known yet, only that it is from `min` to `max`.
+    """A dimension whose size is not known yet; it is at least `min` and at most `max`.
 
-    Dimensions of one name are equal, whatever their bounds: these belong to the object, and what
-    is made of it can be simplified and compared with their help.
+    Dimensions with the same name are equal, even if their bounds differ. The bounds belong to the
+    object: expressions made of it are simplified and compared with their help.
 
     >>> B = weft.dim("B", min=1)
     >>> B * 4 // 2, B > 0
@@ -60,22 +60,22 @@ def as_dim(value: Any, op: str = "", names: Mapping[str, Dim] | None = None) -> 
 
 
 def has_dims(shape: Iterable[int]) -> bool:
-    """Whether a size is not known."""
+    """Whether a size is symbolic."""
     return any(size.__class__ is Dim for size in shape)
 
 
 def ceil_div(a: int, b: int) -> int:
-    """a / b rounded up, for b from 1 up. Written in one way, equal sizes are seen to be equal."""
+    """a / b rounded up, for b >= 1. All callers use it, so that equal sizes compare equal."""
     return (a + b - 1) // b
 
 
 def log2_estimate(size: int) -> int:
-    """log2 of a size, rounded down, for estimates of cost: that of 1024 where it is not known."""
+    """log2 of a size, rounded down, for cost estimates; a symbolic size counts as 1024."""
     return 10 if isinstance(size, Dim) else max(size, 1).bit_length() - 1
 
 
 def scaled(size: int, factor: float) -> int:
-    """A size times a number, rounded down, for estimates of cost."""
+    """A size times a factor, rounded down, for cost estimates."""
     if isinstance(size, Dim):
         ratio = Fraction(factor).limit_denominator(100)
         return size * ratio.numerator // ratio.denominator
@@ -154,8 +154,9 @@ def bind_dims(
 ) -> None:
     """Find the sizes for which `pattern` is the shape `actual`, and add them to `bindings`.
 
-    Names, and expressions that are linear in one name, are solved for; all others are checked.
-    `name` says in errors whose shape it is. With `partly`, what cannot be solved yet is left open.
+    Names, and expressions that are linear in one name, are solved; other expressions are checked.
+    Errors use `name` to say whose shape it is. With `partly`, axes that cannot be solved yet are
+    skipped.
 
     >>> bindings = {}
     >>> B = weft.dim("B")
@@ -171,7 +172,7 @@ def bind_all(
     bindings: MutableMapping[str, int],
     partly: bool = False,
 ) -> None:
-    """`bind_dims` for several shapes (pattern, actual, name) that share their names."""
+    """`bind_dims` for several shapes, each (pattern, actual, name), with common dimensions."""
     open_axes: list[tuple[int, int, str]] = []
     for pattern, actual, name in shapes:
         of_whom = f" of {name}" if name else ""
@@ -235,9 +236,9 @@ def _solved(size: int, number: int, where: str, bindings: MutableMapping[str, in
 
 
 def substitute(tree: Any, bindings: Mapping[str, int]) -> Any:
-    """A tree of tuples, lists, dicts and slices with each Dim in it as its number.
+    """A tree of tuples, lists, dicts and slices with each Dim replaced by its size.
 
-    It is the same object where there is none.
+    Returns the same object if it contains no Dim.
     """
     if isinstance(tree, Dim):
         return tree.evaluate(bindings)

@@ -1,4 +1,4 @@
-"""Element types: what they are called, what NumPy calls them, and their limits."""
+"""Element types: their names, their NumPy dtypes and their limits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 Kind = Literal["bool", "int", "uint", "float", "complex"]
 
-#: What `isdtype` and op cards call groups of kinds.
+#: The names of groups of kinds, as `isdtype` and op cards use them.
 KINDS: dict[str, frozenset[str]] = {
     "bool": frozenset({"bool"}),
     "signed integer": frozenset({"int"}),
@@ -61,7 +61,7 @@ class DType:
     name: str
     kind: Kind
     numpy: np.dtype[Any]
-    short: str  # as graphs print it: f32
+    short: str  # its name in printed graphs: f32
 
     @property
     def itemsize(self) -> int:
@@ -84,10 +84,10 @@ _BY_NUMPY: dict[np.dtype[Any], DType] = {}
 
 
 def register_dtype(name: str, numpy: Any, kind: Kind, short: str) -> DType:
-    """Make a further element type known to Weft, e.g. one of `ml_dtypes`' 8-bit floats.
+    """Register another element type, for example one of the 8-bit floats of `ml_dtypes`.
 
-    Ops that move data around take it at once; an op that computes needs a kernel for it
-    (see `weft.register_kernel`), and `promotes` entries where it should mix with others.
+    Ops that only move data accept it at once. An op that computes needs a kernel for it
+    (see `weft.register_kernel`), and `promotes` entries to mix it with other dtypes.
 
     >>> import ml_dtypes, weft
     >>> float8 = weft.register_dtype("float8_e5m2", ml_dtypes.float8_e5m2, "float", "f8e5m2")
@@ -120,14 +120,14 @@ float64 = register_dtype("float64", np.float64, "float", "f64")
 complex64 = register_dtype("complex64", np.complex64, "complex", "c64")
 complex128 = register_dtype("complex128", np.complex128, "complex", "c128")
 
-#: Floats too narrow to compute in: ops widen them to float32 and round the result.
+#: Floats that are too narrow to compute in: ops convert them to float32 and round the result.
 NARROW_FLOATS = frozenset({float16, bfloat16})
 
 _default_float = float32
 
 
 def default_float() -> DType:
-    """The dtype of floats made from Python values: float32 until `set_default_dtype`."""
+    """The dtype of tensors made from Python floats: float32, or what `set_default_dtype` chose."""
     return _default_float
 
 
@@ -153,7 +153,7 @@ def get_default_dtype() -> DType:
 
 
 def dtype_of_numpy(dtype: np.dtype[Any]) -> DType:
-    """The Weft name of a NumPy dtype."""
+    """The DType of a NumPy dtype."""
     known = _BY_NUMPY.get(dtype)
     if known is None:
         known = _BY_NUMPY.get(dtype.newbyteorder("="))  # big-endian input, say
@@ -182,7 +182,7 @@ def as_dtype(dtype: Any) -> DType:
 
 
 def check_dtype(dtype: DType, kinds: str, op: str = "") -> None:
-    """An error where a dtype is none of the kinds (see `KINDS`) that an op takes."""
+    """Raise an error if a dtype is of none of the kinds (see `KINDS`) that an op takes."""
     if dtype.kind in KINDS[kinds]:
         return
     logic = "for bools say & | ^ ~, or cast" if dtype.kind == "bool" else "cast"
@@ -202,7 +202,7 @@ PYTHON_KINDS: dict[type, Kind] = {
 
 
 def default_for_kind(kind: str) -> DType:
-    """The dtype that a Python value of this kind takes by itself."""
+    """The dtype of a Python value of this kind."""
     return {
         "bool": bool,
         "int": int64,
@@ -218,7 +218,7 @@ def real_dtype(dtype: DType) -> DType:
 
 
 def complex_dtype(dtype: DType) -> DType:
-    """The complex dtype whose parts hold values of `dtype`."""
+    """The complex dtype whose real and imaginary parts hold values of `dtype`."""
     if dtype.kind == "complex":
         return dtype
     if dtype.kind != "float":

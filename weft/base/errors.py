@@ -1,4 +1,4 @@
-"""The errors Weft raises. Each names the op, the operands, the user's line and the way out.
+"""The errors that Weft raises. Each names the op, the operands, the user's line and a fix.
 
 >>> import weft
 >>> weft.ones((2, 3)) @ weft.ones((2, 3))       # doctest: +SKIP
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class WeftError(Exception):
-    """Base of all errors of Weft. `hint` says what to do."""
+    """The base class of Weft's errors. `hint` says how to fix the problem."""
 
     def __init__(self, message: str, *, op: str = "", hint: str = "", operands: Sequence[Any] = ()):
         super().__init__(message)
@@ -58,14 +58,14 @@ class WeftError(Exception):
         return "\n".join(lines)
 
     def about(self, op: str, operands: Sequence[Any]) -> WeftError:
-        """Fill in the op and operands where the one who raised did not know them."""
+        """Fill in the op and the operands, unless they are known already."""
         self.op = self.op or op
         self.operands = self.operands or tuple(str(operand) for operand in operands)
         return self
 
 
 def _where(location: SourceLocation) -> list[str]:
-    """The user's line, those that called it, and the one whose derivative it computes."""
+    """The user's line, the lines that called it, and the forward line of a backward step."""
     lines = [f"  at {location}"]
     caller = location.caller
     while caller is not None:
@@ -90,15 +90,15 @@ class DTypeError(WeftError, TypeError):
 
 
 class DeviceError(WeftError, RuntimeError):
-    """A device that does not exist, or operands that live on different ones."""
+    """A device that does not exist, or operands on different devices."""
 
 
 class RangeError(WeftError, ValueError):
-    """A number outside of the range that an argument takes."""
+    """An argument outside of its valid range."""
 
 
 class GradientError(WeftError, RuntimeError):
-    """A gradient that was asked for where there is none."""
+    """A gradient that does not exist."""
 
 
 class IndexError(WeftError, builtins.IndexError):
@@ -106,7 +106,7 @@ class IndexError(WeftError, builtins.IndexError):
 
 
 class LinAlgError(WeftError, ValueError):
-    """A matrix for which the asked factorisation does not exist."""
+    """A matrix that does not have the requested factorization."""
 
 
 class MemoryError(WeftError, builtins.MemoryError):
@@ -114,24 +114,24 @@ class MemoryError(WeftError, builtins.MemoryError):
 
 
 class OverflowError(WeftError, builtins.OverflowError):
-    """An integer that does not fit into the dtype that is to hold it."""
+    """An integer that does not fit into its dtype."""
 
 
 class NonFiniteError(WeftError, FloatingPointError):
-    """A NaN or inf that was born while `weft.detect_nan()` looked for it."""
+    """A NaN or infinity that `weft.detect_nan()` found where it first appeared."""
 
 
 class GraphError(WeftError, ValueError):
-    """A graph that breaks a rule of graphs, or text that is no graph."""
+    """An invalid graph, or text that does not parse as a graph."""
 
 
 class CaptureError(WeftError, RuntimeError):
-    """Python code that cannot be made part of a graph."""
+    """Python code that cannot be captured in a graph."""
 
 
 class InternalError(WeftError, RuntimeError):
-    """A mistake in Weft itself, not in the program that it runs: please report it."""
+    """A bug in Weft, not in your program: please report it."""
 
 
 class LostWriteWarning(UserWarning):
-    """A write to a tensor that nobody holds: `x[0][1] = 5` changes a part of x, and x stays."""
+    """A write to a temporary tensor: `x[0][1] = 5` changes a copy of a part of x, and x stays."""

@@ -1,8 +1,8 @@
-"""Tracebacks that end in the user's own lines, for what goes wrong in a graph.
+"""Tracebacks through the user's own lines, for errors in a graph.
 
-When a graph runs, no line of the user's function does. An error of one of its ops still gets a
-traceback that goes through these lines, as if it did: the function that was captured, what it
-called, and the line of the op.
+While a graph runs, no line of the user's function runs. An error in one of its ops still gets a
+traceback through these lines: the captured function, the functions it called, and the line of the
+op.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ __all__ = ["through"]
 
 
 class _Marker(Exception):
-    """Is raised to get a frame."""
+    """An exception that is raised only to create a frame."""
 
 
 def through(error: BaseException, location: SourceLocation | None) -> None:
-    """For an error that was just caught: its traceback begins with the lines that led to a
-    location, and it. Who runs a node asks for that, and nobody who runs a graph around it."""
+    """Put the lines that led to a location at the start of the traceback of a caught error.
+
+    The code that runs a node calls this; the code that runs a graph around that node does not.
+    """
     if location is None:
         return
     lines = [location]
     while lines[-1].caller is not None:
         lines.append(lines[-1].caller)
-    if location.forward is not None:  # of a backward step: what it differentiates is the innermost
+    if location.forward is not None:  # for a backward step, the forward line is the innermost
         lines.insert(0, location.forward)
     trace = error.__traceback__
     end = trace.tb_next if trace is not None else None  # without the frame that caught it
@@ -36,7 +38,7 @@ def through(error: BaseException, location: SourceLocation | None) -> None:
 
 
 def _entry(line: SourceLocation, after: TracebackType | None) -> TracebackType:
-    """A line of a traceback, in a frame of its own."""
+    """A traceback entry for one line."""
     code = compile("raise marker", line.file, "exec")
     code = code.replace(co_name=line.function, co_qualname=line.function, co_firstlineno=line.line)
     try:

@@ -1,4 +1,4 @@
-"""Compiled Python code on disk, by the name of all that it depends on."""
+"""A cache of compiled Python code on disk. Names are digests of everything the code depends on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weft.base import store
 
 __all__ = ["PYTHON", "kept_code"]
 
-#: Which Python compiles: code of one is nothing to another.
+#: The version of Python that compiles: other versions cannot load its code.
 PYTHON = f"{sys.version} {sys.flags.optimize}".encode()
 
 
 def kept_code(name: str, said: str, make: Callable[[], CodeType]) -> CodeType:
-    """The code that `make` compiles: from disk, where it is there already."""
+    """The code that `make` compiles, or the same code from the cache."""
     found = store.read(name)
     code = None if found is None else _loaded(found[1])
     if code is not None:
@@ -24,14 +24,14 @@ def kept_code(name: str, said: str, make: Callable[[], CodeType]) -> CodeType:
     made = make()
     try:
         block = marshal.dumps(made)
-    except ValueError:  # constants that only this process has
+    except ValueError:  # it has constants that exist only in this process
         return made
     store.write(name, said, [block])
     return made
 
 
 def _loaded(blocks: list[bytes]) -> CodeType | None:
-    """The code of an entry, whose checksum is right: this Python wrote it, or one just like it."""
+    """The code of an entry with a valid checksum: the same version of Python wrote it."""
     try:
         code = marshal.loads(blocks[0])
     except (IndexError, ValueError, TypeError, EOFError):

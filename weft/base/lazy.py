@@ -1,4 +1,4 @@
-"""Modules that are loaded when somebody first asks for what is in them."""
+"""Modules that are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = ["Lazy", "lazily"]
 
 
 class Lazy:
-    """Stands for a module of Python's own that few runs need: its first use loads it.
+    """A stand-in for a module of the standard library that few programs need.
+
+    It imports the module when one of its attributes is first used.
 
     >>> from weft.base.lazy import Lazy
     >>> difflib = Lazy("difflib")
@@ -31,7 +33,7 @@ class Lazy:
 def lazily(
     module: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for a module: for each name, the module where it is."""
+    """`__getattr__` and `__dir__` for a module; `places` says which module defines each name."""
 
     def load(name: str) -> Any:
         place = places.get(name)

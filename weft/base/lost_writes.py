@@ -1,7 +1,7 @@
-"""What is said of a write to a tensor that nobody holds.
+"""The warning about a write to a temporary tensor.
 
-A write to one tensor never changes another. So `x[0][1] = 5` makes a new tensor of `x[0]`, writes
-to that, and forgets it.
+A write to one tensor never changes another. So `x[0][1] = 5` creates a new tensor, `x[0]`, writes
+to it, and drops it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ __all__ = ["text_at", "warn_lost_write"]
 
 
 def warn_lost_write(text: str | None) -> None:
-    """Warn at the user's line. `text` is the expression that is written to, or the call of the
-    method that writes; None where its source is not known."""
+    """Warn at the user's line.
+
+    `text` is the source of the target of the assignment, or of the call of the method that writes;
+    None if the source is not known.
+    """
     parsed = _parsed(text)
     if parsed is None:
         message, hint = "a write goes nowhere: it is to a new tensor that nothing holds", _GENERAL
@@ -37,7 +40,7 @@ _GENERAL = "give the new tensor a name, write to that, and use it from then on"
 
 
 def _parsed(text: str | None) -> tuple[ast.expr, ast.expr] | None:
-    """An expression that is written to, and the tensor in it that nobody holds."""
+    """The target of a write, and the part of it that is a temporary tensor."""
     try:
         whole = ast.parse(f"({text})", mode="eval").body
     except SyntaxError:
@@ -71,7 +74,7 @@ def _hint(whole: ast.expr, holder: ast.expr) -> str:
 
 
 def _written(whole: ast.expr, name: str) -> str:
-    """The write, to a tensor of this name."""
+    """The text of the same write to a tensor of this name."""
     if isinstance(whole, ast.Subscript):
         return f"{name}[{ast.unparse(whole.slice)}] = …"
     assert isinstance(whole, ast.Call)
@@ -84,7 +87,7 @@ def _keys(index: ast.expr) -> list[ast.expr]:
 
 
 def _kind(index: ast.expr) -> str:
-    """Whether one index can take the place of two: it can after "integers"; "slices" keep axes."""
+    """The kind of an index: after "integers", two indices can be one; "slices" keep the axes."""
     kinds = set()
     for key in _keys(index):
         if isinstance(key, ast.UnaryOp) and isinstance(key.op, ast.USub):
@@ -99,7 +102,7 @@ def _kind(index: ast.expr) -> str:
 
 
 def text_at(frame: FrameType) -> str | None:
-    """The source of the expression that a frame runs now."""
+    """The source of the expression that a frame is running."""
     positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     first, last, start, end = positions
     if first is None or last is None or start is None or end is None:

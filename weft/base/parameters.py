@@ -1,7 +1,7 @@
-"""The parameters of a function, without the cost of a whole `inspect.signature`.
+"""The parameters of a function, faster than `inspect.signature`.
 
-Each op is described by functions whose parameters say what it takes. There are hundreds of them,
-and they are looked at when Weft is imported.
+The parameters of an op are those of the functions that describe it. There are hundreds of them, and
+they are read when Weft is imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["KINDS", "NAMED", "POSITIONAL", "REST", "REST_NAMED", "Given", "parameters_of"]
 
-#: How an argument is given: by its place (or its name), by its name only, or as one of many.
+#: How an argument is passed: by position (or name), by name only, or as one of `*args`.
 POSITIONAL, NAMED, REST, REST_NAMED = "positional", "named", "rest", "rest named"
 
 KINDS = {
@@ -26,7 +26,7 @@ KINDS = {
 
 
 class Given(NamedTuple):
-    """A parameter, and how it is given."""
+    """A parameter, and how its argument is passed."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class Given(NamedTuple):
 
 def parameters_of(function: Callable[..., Any]) -> list[Given]:
     """The parameters of a function, in their order."""
-    if type(function) is not FunctionType or function.__dict__:  # it may say what it takes
+    if type(function) is not FunctionType or function.__dict__:  # it may have `__signature__`
         found = inspect.signature(function).parameters.values()
         return [Given(parameter.name, KINDS[parameter.kind]) for parameter in found]
     code = function.__code__

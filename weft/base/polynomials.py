@@ -1,4 +1,4 @@
-"""Polynomials with integer coefficients: what symbolic dimensions are underneath."""
+"""Polynomials with integer coefficients: the representation of symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Bound = int | None  # None: there is none
 
 
 class Atom:
-    """What a polynomial is made of. Its text says what it is: equal text, equal atom."""
+    """A variable of a polynomial. Atoms with equal text are equal."""
 
     __slots__ = ("args", "high", "kind", "low", "text")
 
@@ -46,7 +46,7 @@ def _text_of(atom: Atom) -> str:
 
 
 def order(monomial: Monomial) -> Any:
-    """Higher degrees first, then by name; the constant is last."""
+    """The sort key of a monomial: higher degrees first, then by name, the constant last."""
     return -len(monomial), [atom.text for atom in monomial]
 
 
@@ -57,7 +57,7 @@ def product(first: Monomial, second: Monomial) -> Monomial:
 
 
 def divide(a: Iterable[Term], b: Sequence[Term]) -> tuple[Terms, Terms]:
-    """Polynomials q and r with a = b * q + r, and as little in r as can be; b is in order."""
+    """Polynomials q and r with a = b * q + r and as few terms in r as possible; b is sorted."""
     lead, k = b[0]
     left = dict(a)
     whole: Terms = {}
@@ -83,9 +83,9 @@ def divide(a: Iterable[Term], b: Sequence[Term]) -> tuple[Terms, Terms]:
 
 
 def bounds(terms: Iterable[Term]) -> tuple[Bound, Bound]:
-    """The least and the largest value, as far as the bounds of the atoms tell."""
+    """The smallest and largest value that the bounds of the atoms allow."""
     shifted: Terms = {(): 0}
-    for monomial, k in terms:  # each atom as its least value and something from 0 up
+    for monomial, k in terms:  # write each atom as its minimum plus a value >= 0
         expanded: Terms = {(): k}
         for atom in monomial:
             grown = {product(m, (atom,)): c for m, c in expanded.items()}
@@ -100,7 +100,7 @@ def bounds(terms: Iterable[Term]) -> tuple[Bound, Bound]:
     for monomial, k in shifted.items():
         if not k:
             continue
-        most: Bound = k  # what the term is at the other end from 0
+        most: Bound = k  # the value of the term at the far end
         for atom in monomial:
             if atom.low is None:
                 return None, None

@@ -1,17 +1,17 @@
 """Files that only this user can have written.
 
-What Weft keeps on disk is run when it is read. So it is read only where nobody else can write: the
-rules are those by which ssh trusts a file of keys.
+Weft runs the code that it loads from its cache. So it loads files only if nobody else could have
+written them, by the same rules by which ssh trusts a file of keys:
 
-- The folder and what is in it belong to this user, or to root; neither the group nor others can
-  write there.
-- Nobody else can put another folder in its place: the same holds for all folders above it, up to
-  the user's home or the root. (There, others may write where the sticky bit is set, as in /tmp: it
-  keeps them from touching what is not theirs.)
-- A file is opened without following a link, and without waiting: it is a regular file, or it is not
+- The folder and its files belong to this user or to root, and neither the group nor others can
+  write to them.
+- Nobody else can replace the folder: the same holds for all folders above it, up to the user's home
+  or the root. (Of those, others may write to a folder with the sticky bit, such as /tmp: the bit
+  protects files of other users.)
+- Files are opened without following links and without blocking. What is not a regular file is not
   read.
 
-Systems without users as POSIX knows them have none of these checks.
+Systems without POSIX users have none of these checks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ for _name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
 
 
 def refusal(folder: str | Path) -> str | None:
-    """Why a folder cannot be trusted, and what to do; None: it can. OSError where there is none."""
+    """Why a folder cannot be trusted, and how to fix it; None if it can be.
+
+    Raises OSError if the folder does not exist.
+    """
     real = os.path.realpath(folder, strict=True)
     if not _IS_POSIX:
         return None
@@ -63,7 +66,7 @@ def _is_ours(owner: int) -> bool:
 
 
 def make_folder(folder: str | Path) -> None:
-    """Make a folder, and those above it, for this user alone."""
+    """Create a folder, and missing folders above it, that only this user can access."""
     missing = []
     place = os.path.abspath(folder)
     while not os.path.isdir(place):
@@ -78,10 +81,10 @@ def make_folder(folder: str | Path) -> None:
 
 
 def read_file(path: str | Path) -> bytes | None:
-    """All of a file; None where there is none that can be trusted."""
+    """The content of a file; None if it does not exist or cannot be trusted."""
     try:
         descriptor = os.open(path, _READ)
-    except OSError:  # none, a link, a device that nobody serves
+    except OSError:  # it does not exist, or is a link or an unusable device
         return None
     try:
         found = os.fstat(descriptor)
@@ -98,6 +101,6 @@ def read_file(path: str | Path) -> bytes | None:
 
 
 def write_file(path: str | Path, data: bytes) -> None:
-    """Write a file that was not there, for this user alone."""
+    """Write a new file that only this user can access."""
     with open(os.open(path, _NEW, 0o600), "wb", 0) as file:
         file.write(data)

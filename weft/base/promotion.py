@@ -1,8 +1,8 @@
-"""Which dtype a mix of dtypes and Python numbers computes in.
+"""Type promotion: the result dtype of an op on several dtypes and Python numbers.
 
-The rules, from first to last:
+The rules, in order:
 
-1. equal dtypes stay;
+1. equal dtypes stay as they are;
 2. the higher kind wins (bool < integer < floating < complex), and keeps its own width: an integer
    never widens a float (int64 + float32 is float32);
 3. within a kind the wider dtype wins; float16 + bfloat16 is float32; signed + unsigned is the next
@@ -24,7 +24,7 @@ __all__ = ["set_promotion"]
 
 _RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
-#: Filled as pairs are met; users may add entries for their own dtypes.
+#: A cache of pairs; users may add entries for their own dtypes.
 _TABLE: dict[tuple[DType, DType], DType] = {}
 
 
@@ -45,7 +45,7 @@ def promote_all(first: DType, *others: DType) -> DType:
 
 
 def set_promotion(a: DType, b: DType, result: DType) -> None:
-    """Say what two dtypes, of which one is your own, promote to."""
+    """Set the dtype that two dtypes promote to; one of them must be your own."""
     _TABLE[a, b] = _TABLE[b, a] = result
 
 
@@ -88,7 +88,7 @@ def _no_common(a: DType, b: DType) -> DTypeError:
 
 
 def can_cast(source: DType, target: DType) -> bool:
-    """Whether `source` promotes to `target`: nothing but rounding can be lost."""
+    """Whether `source` promotes to `target`, so that a cast loses nothing but precision."""
     try:
         return promote(source, target) is target
     except DTypeError:

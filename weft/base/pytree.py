@@ -1,4 +1,4 @@
-"""Trees of Python containers: what functions take and give.
+"""Trees of Python containers: the arguments and results of functions.
 
 A tree is a leaf, or a list, tuple, named tuple, dict (also ordered or with a default), dataclass or
 registered class of trees; None is a tree without leaves.
@@ -26,21 +26,21 @@ Flatten = Callable[[Any], tuple[Iterable[Any], Any]]
 Unflatten = Callable[[Any, list[Any]], Any]
 
 _REGISTERED: dict[type, tuple[Flatten, Unflatten]] = {}
-#: Dataclasses that are values: leaves, not trees.
+#: Dataclasses whose instances are leaves, not trees.
 _VALUES: set[type] = set()
 
 
 def value_class(cls: type[T]) -> type[T]:
-    """Let instances of a dataclass be leaves."""
+    """Treat instances of a dataclass as leaves."""
     _VALUES.add(cls)
     return cls
 
 
 def register_pytree(cls: type, flatten: Flatten, unflatten: Unflatten) -> None:
-    """Let instances of `cls` be trees.
+    """Treat instances of `cls` as trees.
 
-    flatten     (object) -> (its subtrees, what else is needed to make one)
-    unflatten   (what else, list of subtrees) -> object
+    flatten     (object) -> (its subtrees, auxiliary data)
+    unflatten   (auxiliary data, list of subtrees) -> object
     """
     _REGISTERED[cls] = (flatten, unflatten)
 
@@ -69,7 +69,7 @@ class TreeSpec:
         return hash((self.kind, self.children))
 
     def paths(self) -> list[str]:
-        """Where each leaf stands, as Python would write it: `['a'][0].x`."""
+        """The path of each leaf, written as in Python: `['a'][0].x`."""
         if self.kind is None:
             return [""]
         steps = _steps(self.kind, self.what, len(self.children))
@@ -103,7 +103,7 @@ def _leaf(_what: Any, children: list[Any]) -> Any:
 
 LEAF = TreeSpec(None, None, (), _leaf)
 
-#: How the containers of Python itself are taken apart and put together.
+#: How to flatten and unflatten Python's own containers.
 PLAIN_TREES: dict[type, tuple[Flatten, Unflatten]] = {
     list: (lambda tree: (tree, None), lambda _what, parts: parts),
     tuple: (lambda tree: (tree, None), lambda _what, parts: tuple(parts)),
@@ -128,7 +128,7 @@ PLAIN_TREES: dict[type, tuple[Flatten, Unflatten]] = {
 
 
 def tree_rules(kind: type) -> tuple[Flatten, Unflatten] | None:
-    """How to take instances of a class apart; None for leaves."""
+    """How to flatten and unflatten instances of a class; None for leaves."""
     found = _REGISTERED.get(kind) or PLAIN_TREES.get(kind)
     if found is None and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         found = (lambda tree: (tree, kind._fields), lambda _what, parts: kind(*parts))
@@ -142,7 +142,7 @@ def tree_rules(kind: type) -> tuple[Flatten, Unflatten] | None:
 
 
 def _dataclass(kind: type, names: tuple[str, ...], parts: list[Any]) -> Any:
-    # Not through __init__: fields are given back as they were, also those it does not take.
+    # Without __init__, which may not take all fields: each field gets its old value.
     made: Any = object.__new__(kind)
     for name, part in zip(names, parts, strict=True):
         object.__setattr__(made, name, part)
@@ -190,7 +190,7 @@ def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """A tree of what `function` makes of each leaf (and of the same leaf of the other trees)."""
+    """A tree of `function(leaf)`, or of `function(leaf, …)` with the same leaf of other trees."""
     leaves, spec = tree_flatten(tree)
     columns: list[Sequence[Any]] = [leaves]
     for other in others:

@@ -1,7 +1,7 @@
-"""Room for recursion: how deep calls may go while Weft works.
+"""A higher recursion limit while Weft works.
 
-Python's limit is one for all threads of a process, so it is raised by one who counts: the largest
-that anybody needs now, and what it was when nobody does any more.
+Python has one limit for all threads of a process. So users of a higher limit are counted: the limit
+is the largest that any of them needs, and is restored when the last one is done.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TypeVar
 
 __all__ = ["call_deeply", "deeper"]
 
-#: A stack for recursion in C (Python's own compiler): it is taken page by page, as it is used.
+#: The stack size for recursion in C (Python's compiler). Pages are allocated as they are used.
 STACK_BYTES = 256 << 20
-#: How much deeper than before calls may go there.
+#: The factor by which the recursion limit is raised in that thread.
 DEEP = 100
 
 _T = TypeVar("_T")
@@ -27,7 +27,7 @@ _before = 0
 
 @contextlib.contextmanager
 def deeper(factor: int) -> Iterator[None]:
-    """Let calls go so many times as deep as the user's limit says."""
+    """Raise the recursion limit to this multiple of the user's limit."""
     global _before
     with _lock:
         if not _factors:
@@ -43,7 +43,7 @@ def deeper(factor: int) -> Iterator[None]:
 
 
 def call_deeply(function: Callable[[], _T]) -> _T:
-    """Call a function whose recursion ends, but may go deep: in a thread with a stack for that."""
+    """Call a function that may recurse deeply, in a thread with a large stack."""
     made: list[_T] = []
     failed: list[BaseException] = []
 
@@ -55,7 +55,7 @@ def call_deeply(function: Callable[[], _T]) -> _T:
 
     thread = threading.Thread(target=run)
     with deeper(DEEP):
-        with _lock:  # the size is that of the next threads, whoever starts them
+        with _lock:  # the setting holds for all threads that are started next
             size = threading.stack_size(STACK_BYTES)
             try:
                 thread.start()

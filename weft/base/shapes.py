@@ -10,8 +10,8 @@ from typing import Any
 from weft.base.dim_algebra import Dim, known_less
 from weft.base.errors import AxisError, DTypeError, ShapeError
 
-Shape = tuple[int, ...]  # or Dims, which type checkers take for ints
-Axis = int | Sequence[int] | None  # as reductions take it: None is all axes
+Shape = tuple[int, ...]  # or Dims, which are ints to type checkers
+Axis = int | Sequence[int] | None  # the argument of reductions: None is all axes
 
 
 def size_of(shape: Shape) -> int:
@@ -19,7 +19,7 @@ def size_of(shape: Shape) -> int:
 
 
 def as_shape(shape: Any, op: str) -> Shape:
-    """A shape from an int or a sequence of ints; Dims are as good as ints."""
+    """A shape from an int or a sequence of ints or Dims."""
     kind = shape.__class__
     if kind is not tuple and kind is not list:
         if isinstance(shape, (str, bytes)):
@@ -41,7 +41,7 @@ def _no_shape(shape: Any, op: str) -> DTypeError:
 
 
 def new_shape(shape: Any, op: str) -> Shape:
-    """A shape for a new tensor: no size below 0. One that may be is checked where it is made."""
+    """The shape of a new tensor: sizes below 0 are errors; symbolic sizes are checked later."""
     sizes = as_shape(shape, op)
     if any(size < 0 if size.__class__ is int else known_less(size, 0) for size in sizes):
         raise ShapeError(f"the shape {sizes} has a negative size", op=op)
@@ -49,7 +49,7 @@ def new_shape(shape: Any, op: str) -> Shape:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The shape that all broadcast to; sizes are compared from the last axis back."""
+    """The shape that all broadcast to, compared from the last axis to the first."""
     if len(set(shapes)) == 1:
         return shapes[0]
     ndim = max(map(len, shapes), default=0)
@@ -73,7 +73,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def cannot_show(*sizes: int) -> str:
-    """What to add to an error about sizes that do not fit, where they only may not fit."""
+    """The part of an error message about symbolic sizes that cannot be shown to fit."""
     unknown = any(size.__class__ is Dim for size in sizes)
     return ": it cannot be shown that they are equal" if unknown else ""
 
@@ -85,7 +85,7 @@ def broadcasts_to(shape: Shape, target: Shape) -> bool:
 
 
 def normalize_axis(axis: Any, ndim: int, op: str) -> int:
-    """`axis` as a number from 0 up."""
+    """A negative axis counted from the front."""
     try:
         index = operator.index(axis)
     except TypeError:
@@ -100,7 +100,7 @@ def normalize_axis(axis: Any, ndim: int, op: str) -> int:
 
 
 def normalize_axes(axes: int | Sequence[int] | None, ndim: int, op: str) -> tuple[int, ...]:
-    """`axes` as sorted-as-given numbers from 0 up; None means all of them."""
+    """Axes counted from the front, in the given order; None means all of them."""
     if axes is None:
         return tuple(range(ndim))
     given = axes if isinstance(axes, (tuple, list)) else (axes,)
@@ -111,7 +111,7 @@ def normalize_axes(axes: int | Sequence[int] | None, ndim: int, op: str) -> tupl
 
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
-    """What is left of `shape` when `axes` are reduced."""
+    """The shape of a reduction over `axes`."""
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)

@@ -1,4 +1,4 @@
-"""Where in the user's own code something happened."""
+"""Locations in the user's code."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Frames of this file's `__call__` are calls of modules. Their code may have been converted, so
-#: that the file is all that says it.
+#: Calls of nn.Modules are frames of `__call__` in this file. The code object may be a converted
+#: copy, so it is recognized by its file name.
 _MODULES = os.path.join(PACKAGE, "nn", "module.py")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """One line of the user's code, and what Weft did for it.
+    """One line of the user's code, and what Weft computed for it.
 
     module      the path of the nn.Module that ran: Model.blocks.0
-    role        "backward" or "update"; else it is what the line itself computes
-    forward     of a backward step: the line of the forward call that it differentiates
-    of          and the op of that call
-    caller      while a function is captured: the line in it that called the function of this one
+    role        "backward" or "update"; empty for what the line itself computes
+    forward     for a backward step, the line of the forward call that it differentiates
+    of          for a backward step, the op of that forward call
+    caller      during capture, the line that called the function of this line
     """
 
     file: str
@@ -75,7 +75,7 @@ def _first_of_user(frame: FrameType | None) -> FrameType | None:
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is Weft's own: its functions and classes do not change under it."""
+    """Whether a file is part of Weft, so that its functions and classes do not change."""
     if file in _own_files:
         return True
     if file.startswith(PACKAGE):
@@ -88,9 +88,9 @@ _own_files: set[str] = set()
 
 
 def user_location() -> SourceLocation | None:
-    """The line of the user's code that is running now, or None when there is none."""
+    """The line of the user's code that is running now; None if there is none."""
     frame, callers, _, path = _around(sys._getframe(1))
-    if frame is None and work.outermost is not None:  # who called the captured function
+    if frame is None and work.outermost is not None:  # the line that called the captured function
         frame = _first_of_user(work.outermost)
     if frame is None:
         return None
@@ -106,12 +106,12 @@ def user_location() -> SourceLocation | None:
 
 
 class _Around(NamedTuple):
-    """What is around a frame that runs.
+    """The context of a running frame.
 
-    user     the innermost frame of the user's code, from that one on outwards
-    callers  the lines that called that frame, the innermost first; each caller's is the next
-    module   the innermost nn.Module whose call it is in, and
-    path     its path
+    user     the innermost frame of the user's code: this frame, or one that led to it
+    callers  the line that called that frame; its `caller` is the next one outwards
+    module   the innermost nn.Module whose call this is in
+    path     the path of that module
     """
 
     user: FrameType | None = None
@@ -120,7 +120,7 @@ class _Around(NamedTuple):
     path: str = ""
 
     def inside(self, frame: FrameType) -> _Around:
-        """What is around that which a frame calls, where this is around the frame."""
+        """The context of what `frame` calls, where this is the context of `frame`."""
         code = frame.f_code
         if not is_own(code.co_filename):
             user, callers, module, path = self
@@ -136,20 +136,20 @@ class _Around(NamedTuple):
 
 
 def _called_from(frame: FrameType, callers: SourceLocation | None) -> SourceLocation | None:
-    """The line of the user's code that calls now, and those that called it."""
+    """The line of the user's code that makes a call now, and the lines that called it."""
     file, function = frame.f_code.co_filename, frame.f_code.co_name
-    # The body of a loop is a function of its own while it is captured: one line is enough.
+    # During capture the body of a loop is a function of its own: do not list its line twice.
     if callers is not None and (callers.file, callers.function) == (file, function):
         return callers
     return SourceLocation(file, frame.f_lineno, function, caller=callers)
 
 
 def _around(frame: FrameType | None) -> _Around:
-    """What is around that which a frame calls.
+    """The context of what a frame calls.
 
-    While a function is captured its locations are asked for again and again, from deep inside. A
-    call that has not come back is where it was, and so are all those outside it: of the frames
-    that count, which are few, each is looked at once. Not so generators, which pause.
+    During capture this is asked for every op, from deep stacks. The context of a frame does not
+    change until it returns, so that of each relevant frame is computed once and kept in
+    `work.known`. Generators are the exception: they may be resumed from another frame.
     """
     outermost, known, own = work.outermost, work.known, _own_files
     fresh: list[FrameType] = []
@@ -173,25 +173,25 @@ def _around(frame: FrameType | None) -> _Around:
 
 
 _NOTHING = _Around()
-#: Of code whose frames may be inside of first one frame and then another.
+#: Flags of code whose frames may be resumed from different callers.
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class _Work(threading.local):
-    """What Weft is doing in this thread: locations that are made meanwhile say it."""
+    """What Weft is doing in this thread. New locations record it."""
 
     role = ""
     forward: SourceLocation | None = None
     of = ""
-    #: The frame that calls a function to capture it: the lines of callers end there.
+    #: The frame that started the capture: lists of callers end there.
     outermost: FrameType | None = None
-    #: Is told the frame of each location while a debugger wants the names of what is recorded.
+    #: Called with the frame of each new location while a debugger collects variable names.
     noting: Callable[[FrameType, SourceLocation], None] | None = None
-    #: And of the gradient that arrives at what a forward line made.
+    #: Called with each gradient that arrives at a result of a forward line.
     gradient: Callable[[SourceLocation | None, str, Any], None] | None = None
 
     def __init__(self) -> None:
-        #: While a function is captured: the frames that run in it, the outermost first.
+        #: During capture: the contexts of frames that are running, the outermost first.
         self.known: dict[FrameType, _Around] = {}
 
 
@@ -200,7 +200,7 @@ work = _Work()
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """Inside, a function is captured: locations know which of its lines called."""
+    """Inside, a function is being captured: locations record the lines that called them."""
     before = work.outermost, work.known
     work.outermost, work.known = sys._getframe(2), {}
     try:
@@ -211,7 +211,7 @@ def capturing() -> Iterator[None]:
 
 @contextmanager
 def working(role: str) -> Iterator[None]:
-    """Let the locations of what is recorded inside have a role."""
+    """Give a role to all locations that are created inside."""
     before = work.role, work.forward, work.of
     work.role, work.forward, work.of = role, None, ""
     try:
@@ -221,17 +221,17 @@ def working(role: str) -> Iterator[None]:
 
 
 def is_module_call(code: CodeType) -> bool:
-    """Whether a frame with this code is a call of an nn.Module."""
+    """Whether this is the code of a call of an nn.Module."""
     return code.co_name == "__call__" and code.co_filename == _MODULES
 
 
 def longer_path(path: str, outer: Any, inner: Any) -> str:
-    """The path of a module that is called by another, or by none: Model.blocks.0."""
+    """The path of a module called inside another one, or on its own: Model.blocks.0."""
     return f"{path}.{_name_in(outer, inner)}" if path else type(inner).__name__
 
 
 def _name_in(outer: Any, inner: Any) -> str:
-    """What a module is called in another: lists of modules between them are part of the name."""
+    """The name of a module in another one, through lists of modules: blocks.0."""
     waiting = deque([("", outer)])
     while waiting:
         prefix, module = waiting.popleft()
@@ -250,6 +250,6 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
         warnings.warn(message, category, stacklevel=2)
         return
     known = frame.f_globals.setdefault("__warningregistry__", {})
-    module = frame.f_globals.get("__name__") or "<unknown>"  # Python drops a warning of no module
+    module = frame.f_globals.get("__name__") or "<unknown>"  # else Python drops the warning
     where = (frame.f_code.co_filename, frame.f_lineno)
     warnings.warn_explicit(message, category, *where, module=module, registry=known)

@@ -1,19 +1,19 @@
-"""What is worth keeping between processes: small files in one folder, by name.
+"""The cache on disk: entries that processes share, as small files in one folder.
 
-An entry is one file: a checksum, its own name, something that JSON can say, and blocks of bytes. It
-is written beside its place and then renamed, so any number of processes can write and read; an
-entry that is cut short, damaged or under another's name counts as none. Where nothing can be
-written, nothing is kept, and nobody is bothered.
+An entry is one file: a checksum, its own name, a value that JSON can hold, and blocks of bytes. It
+is written to a temporary file and then renamed, so any number of processes can read and write. A
+truncated, damaged or misplaced entry counts as missing. If the folder cannot be written, nothing is
+kept, without a warning.
 
-Entries are code, and are run. So the folder is used only where nobody else can write to it (see
-`weft.base.private_files`); where others can, a warning says so, and nothing is kept.
+Entries are code that Weft runs. So the folder is used only if nobody else can write to it (see
+`weft.base.private_files`); otherwise nothing is kept, with a warning.
 
-Machine code is kept so (`weft.codegen.cache`) and the rewritten code of functions
-(`weft.capture.convert.kept`). Their names are digests of all that they depend on: nothing is ever
-looked up that could be out of date.
+Entries are machine code (`weft.codegen.cache`) and the converted code of functions
+(`weft.capture.convert.kept`). Their names are digests of everything they depend on, so an outdated
+entry is never found.
 
 WEFT_CACHE_DIR   the folder (default: see `weft.base.config.cache_dir`)
-WEFT_CACHE_SIZE  how much to keep, such as "500 MB" (default 1 GiB): what was not used longest goes
+WEFT_CACHE_SIZE  the size limit, such as "500 MB" (default 1 GiB); least recently used entries go
 WEFT_CACHE=0     nothing is kept
 """
 
@@ -57,18 +57,18 @@ DEFAULT_SIZE = 1 << 30
 MAGIC = b"weft entry 2\n"
 DIGEST_BYTES = 20
 SUFFIX, UNFINISHED = ".weft", ".part"
-#: What a process may write before it looks how much there is: this part of what may be kept.
+#: A process checks the size of the folder after writing 1/64 of the limit.
 SMALL_PART = 64
-#: How old a file must be that some process began to write before it counts as left behind.
+#: A temporary file that is older was left behind by a process that died.
 ABANDONED_S = 3600.0
 
 
 class CacheWarning(UserWarning):
-    """What is kept on disk cannot be used."""
+    """The cache on disk cannot be used."""
 
 
 def folder() -> Path | None:
-    """Where entries are; None where nothing is kept."""
+    """The folder of the entries; None if nothing is kept."""
     said = tuple(map(os.environ.get, _VARIABLES))
     if said not in _folders:
         _folders[said] = _folder(said[0] or "")
@@ -76,19 +76,19 @@ def folder() -> Path | None:
     return place if place in _trusted or place is None else _if_trusted(place)
 
 
-#: What decides about the folder.
+#: The variables that determine the folder.
 _VARIABLES = (
     *("WEFT_CACHE", "WEFT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"),
     *("LOCALAPPDATA", "USERPROFILE"),
 )
 _folders: dict[tuple[str | None, ...], Path | None] = {}
-#: Folders that others cannot write to, and those that they can.
+#: Folders that nobody else can write to, and folders that others can write to.
 _trusted: set[Path] = set()
 _refused: set[Path] = set()
 
 
 def _if_trusted(place: Path) -> Path | None:
-    """A folder, if it can be trusted; one that is not there yet is looked at again."""
+    """A folder, if it can be trusted. One that does not exist yet is checked again later."""
     if place in _refused:
         return None
     try:
@@ -113,12 +113,12 @@ def _folder(switch: str) -> Path | None:
         return None
     try:
         return Path(os.path.realpath(cache_dir() / "entries"))
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # there is no home folder
         return None
 
 
 def name_of(*parts: bytes) -> str:
-    """The name of an entry that depends on all of these."""
+    """The name of an entry that depends on these parts: their digest."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -127,7 +127,7 @@ def name_of(*parts: bytes) -> str:
 
 
 def files(place: Path | str, suffix: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The files below a folder whose names end so, with what the system knows of them."""
+    """The files below a folder with this suffix, and their stat results."""
     try:
         with os.scandir(place) as entries:
             for entry in entries:
@@ -136,7 +136,7 @@ def files(place: Path | str, suffix: str) -> Iterator[tuple[str, os.stat_result]
                 elif entry.name.endswith(suffix):
                     try:
                         yield entry.path, entry.stat(follow_symlinks=False)
-                    except OSError:  # gone meanwhile: others clean up too
+                    except OSError:  # another process has removed it
                         continue
     except OSError:
         return
@@ -147,16 +147,15 @@ _LOADED = time.time()
 
 @functools.cache
 def sources(*folders: str) -> bytes:
-    """Which Weft this is: size and time of each file in folders of the package, or of the zip file
-    that the package is in.
+    """A digest of Weft's own source: size and time of each file in these folders of the package, or
+    of the zip file that contains the package.
 
-    What depends on them is named by it, so nobody who changes them has to remember to change a
-    number.
+    It is part of the names of entries, so that nobody has to increase a version number.
     """
     lines: list[str] = []
     newest = 0
     waiting = [os.path.join(PACKAGE, name) for name in folders]
-    while waiting:  # hundreds of files, before the first result: as little as can be for each
+    while waiting:  # the first call waits for hundreds of files: do little for each
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 name = entry.name
@@ -172,7 +171,7 @@ def sources(*folders: str) -> bytes:
         lines.append(f"{archive} {found.st_size} {found.st_mtime_ns}")
         newest = found.st_mtime_ns
     if newest > _LOADED * 1e9 or not lines:
-        lines.append(os.urandom(16).hex())  # not the files that this process runs: shared with none
+        lines.append(os.urandom(16).hex())  # edited since they were loaded: share nothing
     return name_of("\n".join(sorted(lines)).encode()).encode()
 
 
@@ -180,19 +179,19 @@ def sources(*folders: str) -> bytes:
 
 
 def has(name: str) -> bool:
-    """Whether there is an entry, good or not."""
+    """Whether an entry exists; it may be damaged."""
     place = folder()
     return place is not None and os.path.exists(f"{place}{os.sep}{name}{SUFFIX}")
 
 
-#: What an entry says, and its blocks.
+#: The JSON value of an entry, and its blocks.
 Entry = tuple[Any, list[bytes]]
 
 
 class _Use(threading.local):
-    """Which entries a thread uses, while somebody wants to know: see `weft.base.bundle`."""
+    """The entries that a thread uses, noted for `weft.base.bundle`."""
 
-    ahead: Mapping[str, Entry] = {}  # some that were read before they are asked for
+    ahead: Mapping[str, Entry] = {}  # read in advance
     used: dict[str, Entry] | None = None
 
 
@@ -200,7 +199,7 @@ use = _Use()
 
 
 def read(name: str) -> Entry | None:
-    """What an entry says, and its blocks; None where there is no good one."""
+    """The JSON value of an entry, and its blocks; None if there is no valid entry."""
     found = use.ahead.get(name) or _read(name)
     if found is not None and use.used is not None:
         use.used[name] = found
@@ -218,13 +217,13 @@ def _read(name: str) -> Entry | None:
     head = len(MAGIC) + DIGEST_BYTES
     body = memoryview(data)[head:]
     if data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : head] != _checksum(body):
-        return None  # the one who makes it anew writes over it
+        return None  # whoever creates it again will overwrite it
     at = 8 + int.from_bytes(body[:8], "little")
     own, said, sizes = json.loads(str(body[8:at], "utf-8"))
     if own != name:
-        return None  # it was put in the place of another
+        return None  # a misplaced file
     with contextlib.suppress(OSError):
-        os.utime(path)  # used now: the last to go
+        os.utime(path)  # now the most recently used
     ends = list(itertools.accumulate(sizes, initial=at))
     return said, [bytes(body[start:end]) for start, end in itertools.pairwise(ends)]
 
@@ -237,7 +236,7 @@ _numbers = itertools.count()
 
 
 def write(name: str, said: Any, blocks: Sequence[bytes] = ()) -> None:
-    """Keep an entry, if that is possible."""
+    """Write an entry, if possible."""
     place = folder()
     if place is None:
         return
@@ -271,13 +270,13 @@ def write(name: str, said: Any, blocks: Sequence[bytes] = ()) -> None:
 
 @dataclass(slots=True)
 class _Room:
-    """How much may be written until it is time to look at all the files.
+    """How much may be written before the size of the folder is checked again.
 
-    That takes as long as there are many: a process that writes a little looks when it ends.
+    A check reads all file sizes, so a process that writes little does it only at its end.
     """
 
     left: dict[Path, int] = field(default_factory=dict)
-    due: dict[Path, int] = field(default_factory=dict)  # where it has not looked yet
+    due: dict[Path, int] = field(default_factory=dict)  # for folders that were not checked yet
 
     def spend(self, place: Path, size: int, most: int) -> None:
         if place not in self.left:
@@ -288,7 +287,7 @@ class _Room:
 
     def look(self, place: Path, most: int) -> None:
         self.due.pop(place, None)
-        # Others write too, each up to half of what was free when they looked.
+        # Other processes write too, each up to half of what was free when they checked.
         self.left[place] = (most - _trim(place, most)) // 2
 
     def look_at_rest(self) -> None:
@@ -301,7 +300,7 @@ atexit.register(_room.look_at_rest)
 
 
 def _trim(place: Path, most: int) -> int:
-    """Remove what was not used longest until `most` bytes are kept; how many are left."""
+    """Remove least recently used entries until `most` bytes are left; returns the bytes left."""
     now = time.time()
     for path, found in files(place, UNFINISHED):
         if now - found.st_mtime > ABANDONED_S:
@@ -310,7 +309,7 @@ def _trim(place: Path, most: int) -> int:
     total = sum(size for _, size, _ in entries)
     if total > most:
         for _, size, path in entries:
-            if total <= most * 4 // 5:  # some more than must be, so as not to come back at once
+            if total <= most * 4 // 5:  # more than necessary, so that the next time is not soon
                 break
             _remove(path)
             total -= size
@@ -348,7 +347,7 @@ def _most() -> int:
 
 
 def info() -> dict[str, Any]:
-    """What is kept, for people: folder, entries, bytes, and the most bytes to keep."""
+    """The folder, the number of entries, their bytes and the limit, to be shown to users."""
     place = folder()
     sizes = [found.st_size for _, found in _entries(place)] if place else []
     return {
@@ -360,7 +359,7 @@ def info() -> dict[str, Any]:
 
 
 def clear() -> int:
-    """Remove all entries; how many there were. Processes that run keep what they have loaded."""
+    """Remove all entries and return their number. Running processes keep what they have loaded."""
     place = folder()
     if place is None:
         return 0
