@@ -6,12 +6,15 @@ from weft.base.shapes import size_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import in_rows
 from weft.codegen.elementwise import has_emitter
+from weft.codegen.loops.reduce import JOINS
 from weft.codegen.machine import Machine
 from weft.codegen.pooled import pools
 from weft.codegen.products import packs
 from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
+from weft.ops.cards import ALL, ANY
+from weft.schedule.attention.cards import ATTENTION, ATTENTION_GRAD
 from weft.schedule.groups import IN_REGISTERS, Group
 from weft.schedule.layouts import Layout
 from weft.schedule.scan_rows import RowScan
@@ -19,8 +22,6 @@ from weft.schedule.target import Target
 from weft.schedule.views import View
 
 __all__ = ["CpuTarget"]
-
-_REDUCE_WITH = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
 class CpuTarget(Target):
@@ -36,9 +37,9 @@ class CpuTarget(Target):
         inputs = [value.type.dtype for value in node.inputs]  # type: ignore[union-attr]
         result = node.outputs[0].type.dtype  # type: ignore[union-attr]
         if node.op.reduction:
-            if node.op.name in ("all", "any"):
+            if node.op in (ALL, ANY):
                 return has_emitter("logical_not", inputs, inputs[0]) or inputs[0].kind != "complex"
-            return has_emitter(_REDUCE_WITH[node.op.name], [result, result], result)
+            return has_emitter(JOINS[node.op.name], [result, result], result)
         return has_emitter(node.op.name, inputs, result)
 
     def kind(self, node: Node) -> str:
@@ -48,7 +49,7 @@ class CpuTarget(Target):
             return ""
         if node.op.name in PRODUCTS:
             return "product"
-        if node.op.name in ("attention", "attention_grad"):
+        if node.op in (ATTENTION, ATTENTION_GRAD):
             return node.op.name
         return "kernel" if node.op.name in KERNELS else ""
 

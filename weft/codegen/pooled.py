@@ -15,6 +15,7 @@ from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.machine import Machine
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
+from weft.ops.cards import CONV, CONV_BIAS, MAX_POOL, SUM_POOL
 from weft.schedule.groups import Group
 
 __all__ = ["emit_pooled", "pools"]
@@ -25,7 +26,7 @@ IMAGES = 8
 
 def pools(machine: Machine, conv: Node, node: Node) -> bool:
     """Whether a pooling of a convolution's result may be done with it."""
-    if conv.op.name not in ("conv", "conv_bias") or node.op.name not in ("max_pool", "sum_pool"):
+    if conv.op not in (CONV, CONV_BIAS) or node.op not in (MAX_POOL, SUM_POOL):
         return False
     image, own = _image(node), room_of(machine, conv)
     if not 0 < own <= machine.caches.room - image:

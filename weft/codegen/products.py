@@ -18,6 +18,7 @@ from weft.codegen.tables import PRODUCTS
 from weft.codegen.text import Module
 from weft.codegen.totals import emit_totals
 from weft.ir.graph import Node, Value
+from weft.ops.cards import MATMUL
 from weft.schedule.axes import Map
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.views import View, broadcast_view
@@ -75,7 +76,7 @@ def _seen(loops: Group, view: View, count: int) -> Map:
 def packs(machine: Machine, node: Node, side: int, left: View, right: View) -> bool:
     """Whether a product packs an operand (0 is the left one) just once, so that what computes its
     elements may run there: else they would be computed again and again."""
-    if node.op.name != "matmul" or node.inputs[side].tensor_type.dtype.kind != "float":
+    if node.op is not MATMUL or node.inputs[side].tensor_type.dtype.kind != "float":
         return False
     packed = (left, right)[side]
     if len(packed.shape) < 2 or min(packed.shape[-2:]) < 2:

@@ -19,7 +19,7 @@ from weft.base.promotion import promote_weak
 from weft.core.bind import bind
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, wrap
-from weft.ir.op import OPS
+from weft.ir.op import OPS, Trait
 
 _RANK: dict[str, int] = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 HELD_AS: dict[Kind, DType] = {
@@ -137,8 +137,6 @@ _SMALL = 1 << 62
 _STEP = 1 << 10
 #: More iterations than any loop makes: at a nanosecond each, they take a day.
 MOST_ITERATIONS = 1 << 46
-#: What makes numbers that were checked, or are counters.
-_COUNTS = frozenset({"add", "subtract", "fits_int64", "if", "while", "scan"})
 
 
 def fitting(value: Tensor, estimate: Tensor) -> Tensor:
@@ -187,7 +185,9 @@ def _is_step(name: str, left: Any, right: Any) -> bool:
     if data.__class__ is not SymbolicArray:
         return False
     node = data.value.node
-    return bool(data.recorder.keeps_histories if node is None else node.op.name in _COUNTS)
+    if node is None:
+        return bool(data.recorder.keeps_histories)
+    return node.op.nested or Trait.COUNTS in node.op.traits
 
 
 def _estimate(name: str, left: Any, right: Any) -> Tensor:

@@ -43,6 +43,7 @@ class Trait(Flag):
     LOOP = auto()  # runs the last of its nested graphs again and again
     PYTHON = auto()  # calls a Python function that a graph's text does not tell
     NEEDS_ELEMENTS = auto()  # fails where an axis that it reduces is empty
+    COUNTS = auto()  # of integers: a step of a counter, or checked to fit
     OTHER_DTYPE = auto()  # elementwise, with results of another dtype than its operands
 
 

@@ -47,7 +47,7 @@ add = binary(
     kinds="numeric",
     operator="add",
     vjp=(lambda xp, g, _out, _x1, _x2: g, lambda xp, g, _out, _x1, _x2: g),
-    traits=Trait.COMMUTATIVE | Trait.LINEAR,
+    traits=Trait.COMMUTATIVE | Trait.LINEAR | Trait.COUNTS,
 )
 subtract = binary(
     "subtract",
@@ -57,7 +57,7 @@ subtract = binary(
     kinds="numeric",
     operator="sub",
     vjp=(lambda xp, g, _out, _x1, _x2: g, lambda xp, g, _out, _x1, _x2: -g),
-    traits=Trait.LINEAR,
+    traits=Trait.LINEAR | Trait.COUNTS,
     short="Sub",
 )
 multiply = binary(

@@ -10,13 +10,17 @@ from weft.ops import (  # noqa: F401  (they make the cards)
     cast,
     comparison,
     control,
+    conv,
     creation,
     effects,
+    embedding,
     entropy,
     identity,
+    index,
     lists,
     matmul,
     parts,
+    pool_cards,
     reduce,
     select,
     shape,
@@ -28,6 +32,7 @@ from weft.ops import (  # noqa: F401  (they make the cards)
 
 ADD = OPS["add"]
 ALL = OPS["all"]
+ANY = OPS["any"]
 ARANGE = OPS["arange"]
 ARGMAX = OPS["argmax"]
 ASSUME_SHAPE = OPS["assume_shape"]
@@ -37,6 +42,8 @@ BITWISE_RIGHT_SHIFT = OPS["bitwise_right_shift"]
 BROADCAST_TO = OPS["broadcast_to"]
 CEIL = OPS["ceil"]
 CONCAT = OPS["concat"]
+CONV = OPS["conv"]
+CONV_BIAS = OPS["conv_bias"]
 DIM_SIZE = OPS["dim_size"]
 DIVIDE = OPS["divide"]
 EQUAL = OPS["equal"]
@@ -58,13 +65,18 @@ LOGICAL_AND = OPS["logical_and"]
 LOGICAL_NOT = OPS["logical_not"]
 LOGICAL_OR = OPS["logical_or"]
 MATMUL = OPS["matmul"]
+MAX = OPS["max"]
+MAX_POOL = OPS["max_pool"]
+MIN = OPS["min"]
 MULTIPLY = OPS["multiply"]
 PERMUTE_DIMS = OPS["permute_dims"]
 POW = OPS["pow"]
+PROD = OPS["prod"]
 RECIPROCAL = OPS["reciprocal"]
 REMAINDER = OPS["remainder"]
 RESHAPE = OPS["reshape"]
 ROUND = OPS["round"]
+ROW_SUMS = OPS["row_sums"]
 SCAN = OPS["scan"]
 SCATTER_ADD = OPS["scatter_add"]
 SETITEM = OPS["setitem"]
@@ -76,7 +88,9 @@ STACK_ZEROS = OPS["stack_zeros"]
 STOP_GRADIENT = OPS["stop_gradient"]
 SUBTRACT = OPS["subtract"]
 SUM = OPS["sum"]
+SUM_POOL = OPS["sum_pool"]
 SWITCH = OPS["switch"]
+TAKE = OPS["take"]
 TO_DEVICE = OPS["to_device"]
 TRUNC = OPS["trunc"]
 WHERE = OPS["where"]

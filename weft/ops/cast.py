@@ -129,4 +129,6 @@ def _fits(xp: Any, x: Any, estimate: Any) -> Any:
     return x
 
 
-FITS_INT64 = Op("fits_int64", _fits_type, _fits, vjp=(None, None), batch=leading)
+FITS_INT64 = Op(
+    "fits_int64", _fits_type, _fits, vjp=(None, None), batch=leading, traits=Trait.COUNTS
+)

@@ -23,8 +23,6 @@ from weft.schedule.scan_rows import RowScan
 __all__ = ["Arena", "Constant", "GraphPlan", "Input", "Kernel", "Output", "Place", "ProgramPlan"]
 __all__ += ["Step", "Work", "bytes_of", "control_work", "described", "work_of"]
 
-#: Ops with nested graphs of which one is run; others run theirs again and again.
-CHOICES = ("if", "switch")
 #: A kernel that takes one thread longer than this, in ns, is worth sharing among threads.
 WORTH_THREADS = 12_000.0
 
@@ -351,7 +349,7 @@ def work_of(node: Node) -> Work:
 
 def control_work(node: Node, inner: list[Work]) -> Work:
     """The work of control flow from that of its graphs: the largest, or all in each round."""
-    if node.op.name in CHOICES:
+    if node.op.branch:
         return max(inner, key=lambda work: (work.flops, work.bytes))
     whole = sum(inner, Work())
     count = node.attrs.get("length")

@@ -17,7 +17,9 @@ import bisect
 from collections.abc import Mapping
 
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.literal import CONSTANT
 from weft.ir.types import TensorType
+from weft.ops.cards import SCAN
 from weft.schedule.groups import IN_REGISTERS, Group
 from weft.schedule.layouts import Layout, suits
 from weft.schedule.memory import size_of_type
@@ -53,9 +55,7 @@ def verify_plan(program: ProgramPlan, target: Target) -> None:
 
 
 def _is_constant(value: Value) -> bool:
-    return literal_of(value) is not None or (
-        value.node is not None and value.node.op.name == "constant"
-    )
+    return literal_of(value) is not None or (value.node is not None and value.node.op is CONSTANT)
 
 
 def _verify_reads(plan: GraphPlan) -> None:
@@ -114,10 +114,10 @@ def _verify_room(step: Step) -> None:
 
 def _carried(node: Node, body: Graph) -> int:
     """Bytes of a loop: the second buffer of each carry, the condition, a slot for each result."""
-    if node.op.name not in ("while", "scan"):
+    if not node.op.loop:
         return 0
     first: int = node.attrs["consts"]
-    count: int = node.attrs["carries"] if node.op.name == "scan" else len(body.inputs) - first
+    count: int = node.attrs["carries"] if node.op is SCAN else len(body.inputs) - first
     carries = sum(
         max(LINE, _lines(size_of_type(v.type))) for v in body.inputs[first : first + count]
     )

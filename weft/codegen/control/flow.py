@@ -15,7 +15,9 @@ from weft.codegen.control.heap import heap
 from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type
 from weft.codegen.text import Function
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Op
 from weft.ir.types import StackType, TensorType
+from weft.ops.cards import IF, SCAN, SWITCH, WHILE
 
 __all__ = ["Frame", "emit_control", "scratch_of"]
 
@@ -65,14 +67,14 @@ def _carried(node: Node, body: Graph | None) -> list[Value]:
     """What a loop carries, as inputs of its body."""
     consts = node.attrs["consts"]
     inputs = (body or node.graphs[-1]).inputs
-    if node.op.name == "while":
+    if node.op is WHILE:
         return list(inputs[consts:])
     return list(inputs[consts : consts + node.attrs["carries"]])
 
 
 def scratch_of(node: Node, body: Graph | None = None) -> int:
     """Bytes that a control node needs beside those of its nested graphs."""
-    if node.op.name not in ("while", "scan"):
+    if not node.op.loop:
         return 0
     # The second buffer of each carry, the predicate, and slots for stacks.
     slots = 64 * (len(node.inputs) + len(node.outputs) + 2)
@@ -80,7 +82,7 @@ def scratch_of(node: Node, body: Graph | None = None) -> int:
 
 
 def emit_control(frame: Frame) -> None:
-    _EMIT[frame.node.op.name](frame)
+    _EMIT[frame.node.op](frame)
 
 
 # --- branches -----------------------------------------------------------------------------------
@@ -280,9 +282,9 @@ def _slice(f: Function, value: Value, address: str, at: str, length: int) -> str
     return f(f"getelementptr i8, ptr {address}, i64 {f(f'mul i64 {at}, {size}')}")
 
 
-_EMIT: dict[str, Callable[[Frame], None]] = {
-    "if": _if,
-    "switch": _switch,
-    "while": _while,
-    "scan": _scan,
+_EMIT: dict[Op, Callable[[Frame], None]] = {
+    IF: _if,
+    SWITCH: _switch,
+    WHILE: _while,
+    SCAN: _scan,
 }

@@ -12,6 +12,7 @@ from weft.codegen.machine import Machine
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
+from weft.ops.cards import SCAN
 from weft.schedule.nodes import is_view
 from weft.schedule.scan_rows import RowScan, row_scan
 from weft.schedule.target import Target
@@ -26,7 +27,7 @@ NS_PER_ELEMENT = 0.25  # of one elementwise op, about: some take ten times as lo
 
 def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
     """How a scan is cut into parts for threads, where that pays and is allowed."""
-    if node.op.name != "scan" or not all(_is_generated(n, target) for n in node.graphs[0].nodes):
+    if node.op is not SCAN or not all(_is_generated(n, target) for n in node.graphs[0].nodes):
         return None
     constants = node.inputs[: node.attrs["consts"]]
     # Each part reads them in each iteration: they have to stay in its cache.
@@ -42,7 +43,7 @@ def _is_generated(node: Node, target: Target) -> bool:
     """Whether a node is machine code of one kernel or none: no loop, stack or call into Python."""
     if node.graphs or Trait.STACK in node.op.traits:
         return False
-    if is_view(node) or node.op.creation or node.op.name == "constant":
+    if is_view(node) or node.op.creation:
         return True
     if node.op.elementwise or node.op.reduction:
         return target.emits(node)
@@ -56,7 +57,7 @@ def _nanoseconds(body: Graph) -> float:
             given = tuple(value.tensor_type for value in node.inputs)
             made = tuple(value.tensor_type for value in node.outputs)
             flops = node.op.estimate(given, made, **node.attrs).flops
-            pace = 1 / FLOPS_PER_NS if node.op.name == "matmul" else NS_PER_ELEMENT
+            pace = 1 / FLOPS_PER_NS if Trait.PRODUCT in node.op.traits else NS_PER_ELEMENT
             total += flops * pace
     return total
 

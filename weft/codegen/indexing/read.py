@@ -25,6 +25,7 @@ from weft.codegen.indexing.plan import Part, Picked, along_axis, indexed, merged
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
+from weft.ops.cards import TAKE
 from weft.ops.index_shape import TENSOR
 
 __all__ = ["check_tensors", "embedding", "gather", "take", "take_along_axis"]
@@ -99,7 +100,7 @@ def _read(
     plan = walk(part)
     # Where x has no elements to read, its indices are looked at nevertheless, as NumPy does.
     empty = not math.prod(part.shape)
-    if empty and node.op.name != "take":
+    if empty and node.op is not TAKE:
         return check_tensors(module, name, part, [t.dtype for t in tensors], negative)
     size = x.dtype.itemsize
     f = module.function(name, "i32", PARAMS)

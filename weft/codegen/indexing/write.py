@@ -39,6 +39,7 @@ from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import supported
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
+from weft.ops.cards import ROW_SUMS
 from weft.ops.index_shape import TENSOR
 
 __all__ = ["row_sums", "scatter_add", "setitem"]
@@ -115,7 +116,7 @@ def _sums(
     scratch = 4 * out.size if narrow else 0
     target = place + narrow
     steps = dense_steps(value.shape)
-    looked_at = node.op.name != "row_sums" or out.shape[-1]  # the card looks at no empty rows
+    looked_at = node.op is not ROW_SUMS or out.shape[-1]  # the card looks at no empty rows
     kernels = check_tensors(module, name, part, list(kinds)) if looked_at else []
     size = scratch or out.nbytes
     kernels.append(clear_kernel(module, f"{name}.clear", target, size, scratch))

@@ -11,6 +11,7 @@ from weft.codegen.loops.access import Access, access_of, dtype_of
 from weft.codegen.matmul.arith import plus, times
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
+from weft.ops.cards import IDENTITY
 from weft.schedule.groups import Group, Leaf, Operand, Scalar
 
 __all__ = ["Point", "mask_literal"]
@@ -119,7 +120,7 @@ class Point:
             for value, operand in zip(node.inputs, self.group.operands[node], strict=True)
         ]
         out = dtype_of(node.outputs[0])
-        if node.op.name == "identity":
+        if node.op is IDENTITY:
             return given[0][1]
         made = emit(self.f, node.op.name, given, out, self.lanes, node.attrs)
         assert made is not None, node.op.name

@@ -11,10 +11,13 @@ from weft.base.dtypes import NARROW_FLOATS, DType
 from weft.codegen.elementwise import compute_type, emit, literal
 from weft.codegen.text import Function
 from weft.ir.graph import Node
+from weft.ir.op import Op
+from weft.ops.cards import ALL, ANY, MAX, MIN, PROD, SUM
 
-__all__ = ["Reduction", "across"]
+__all__ = ["JOINS", "Reduction", "across"]
 
-_JOINS = {
+#: The op that joins two parts of a reduction.
+JOINS = {
     "sum": "add",
     "prod": "multiply",
     "max": "maximum",
@@ -28,20 +31,20 @@ class Reduction:
     """How a reduction node is computed. Narrow floats are summed in float32, and rounded once."""
 
     def __init__(self, node: Node) -> None:
-        name = node.op.name
+        op = node.op
         given: Any = node.inputs[0].type
         result: Any = node.outputs[0].type
         self.node = node
-        self.join = _JOINS[name]
+        self.join = JOINS[op.name]
         self.given: DType = given.dtype
         self.result: DType = result.dtype
-        if name in ("all", "any"):
+        if op in (ALL, ANY):
             self.dtype = dtypes.bool
         elif self.result in NARROW_FLOATS:
             self.dtype = dtypes.float32
         else:
             self.dtype = self.result
-        self.start = _start(name, self.dtype)
+        self.start = _start(op, self.dtype)
 
     def kind(self, lanes: int) -> str:
         return compute_type(self.dtype, lanes)
@@ -70,7 +73,7 @@ class Reduction:
 
     def without_negative_zero(self, f: Function, value: str, lanes: int) -> str:
         """Maxima and minima never are -0: which of equal zeros is met last depends on the order."""
-        if self.join not in ("maximum", "minimum") or self.dtype.kind != "float":
+        if self.node.op not in (MAX, MIN) or self.dtype.kind != "float":
             return value
         zero = (self.dtype, literal(self.dtype, 0.0, lanes))
         made = emit(f, "add", [(self.dtype, value), zero], self.dtype, lanes, {})
@@ -105,17 +108,17 @@ def across(f: Function, reduction: Reduction, value: str, lanes: int) -> str:
     return value
 
 
-def _start(name: str, dtype: DType) -> Any:
+def _start(op: Op, dtype: DType) -> Any:
     numpy: Any = dtype.numpy
-    if name == "sum":
+    if op is SUM:
         return numpy.type(-0.0) if dtype.kind == "float" else numpy.type(0)
-    if name == "prod":
+    if op is PROD:
         return numpy.type(1)
-    if name in ("all", "any"):
-        return np.bool_(name == "all")
+    if op in (ALL, ANY):
+        return np.bool_(op is ALL)
     if dtype is dtypes.bool:
-        return np.bool_(name == "min")
+        return np.bool_(op is MIN)
     if dtype.kind == "float":
-        return numpy.type(-np.inf if name == "max" else np.inf)
+        return numpy.type(-np.inf if op is MAX else np.inf)
     limits = np.iinfo(numpy)
-    return numpy.type(limits.min if name == "max" else limits.max)
+    return numpy.type(limits.min if op is MAX else limits.max)
