@@ -22,7 +22,7 @@ from typing import Any
 
 import weft
 from weft import nn
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.codegen.cache import Code, cached
 from weft.codegen.jit import Library
 from weft.codegen.machine import host
@@ -80,7 +80,7 @@ def guarded(x: weft.Tensor) -> weft.Tensor:
 
 def main() -> None:
     x, y = weft.ones(4), weft.ones(4)
-    traced: Traced = weft.trace(one_op)
+    traced: Captured = weft.trace(one_op)
     traced(x, y)
     graph = weft.make_graph(one_op, x, y)
     program = PreparedGraph(graph)
@@ -90,7 +90,7 @@ def main() -> None:
     print(f"traced call {call:.2f} µs, interpreter alone {op:.2f} µs, eager {eager:.2f} µs")
     print(f"over the interpreter: {call - op:.2f} µs (bar: 10)")
 
-    watched: Traced = weft.trace(guarded)
+    watched: Captured = weft.trace(guarded)
     watched(x)
     root = watched._roots[0]
     count = len(root.guards)
@@ -99,7 +99,7 @@ def main() -> None:
     training()
 
 
-def training_step(layers: int, optimizer_of: Callable[[Any], Any]) -> Traced:
+def training_step(layers: int, optimizer_of: Callable[[Any], Any]) -> Captured:
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(layers)])
     optimizer = optimizer_of(model.parameters())
 
@@ -110,11 +110,11 @@ def training_step(layers: int, optimizer_of: Callable[[Any], Any]) -> Traced:
         optimizer.step()
         return loss
 
-    captured: Traced = weft.compile(step, backend="native")
+    captured: Captured = weft.compile(step, backend="native")
     return captured
 
 
-def stop_kernels(step: Traced) -> None:
+def stop_kernels(step: Captured) -> None:
     """Exchange the kernels of a step for a function that does nothing: what is left is around."""
     call: Any = step.programs[-1].call
     call.__self__[FIELDS.index("entry")] = nothing().address("nothing")

@@ -38,7 +38,7 @@ from weft.capture.from_source.iteration import *
 from weft.capture.from_source.tokens import *
 from weft.capture.make_graph import *
 from weft.capture.rewrite import *
-from weft.capture.trace.traced import *
+from weft.capture.trace.captured import *
 from weft.compile import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *

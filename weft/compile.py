@@ -8,8 +8,7 @@ from typing import Any
 
 from weft.base import config
 from weft.base.errors import RangeError
-from weft.capture.from_source.compiled import Compiled
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured, Policy
 from weft.ir.graph import Graph
 from weft.ir.signature import OutputRouting
 from weft.passes.contract import Pass
@@ -80,7 +79,8 @@ def compile(
             function, backend=backend, limit=limit, memory_budget=memory_budget, check=check
         )
     build = _builder(backend, check)
-    return _expected(Compiled(function, build, limit, fallback, memory_budget), backend)
+    policy = Policy(True, fallback, limit, memory_budget)
+    return _expected(Captured(function, build, policy), backend)
 
 
 def trace(
@@ -116,7 +116,8 @@ def trace(
             found, backend=backend, limit=limit, memory_budget=memory_budget, check=check
         )
     build = _builder(backend, check)
-    return _expected(Traced(function, build, limit, memory_budget), backend)
+    policy = Policy(records=False, limit=limit, budget=memory_budget)
+    return _expected(Captured(function, build, policy), backend)
 
 
 def _builder(backend: str, check: bool | None) -> Callable[..., Executable]:
@@ -126,12 +127,12 @@ def _builder(backend: str, check: bool | None) -> Callable[..., Executable]:
     return functools.partial(_native, check=check)
 
 
-def _expected(traced: Traced, backend: str) -> Traced:
+def _expected(captured: Captured, backend: str) -> Captured:
     """A function that will be called: its first call shall not wait for what can be loaded now.
     That is LLVM, too, where no process has captured the function as it is."""
     if backend == "native":
-        make_ready(compiles=not traced.is_kept())
-    return traced
+        make_ready(compiles=not captured.is_kept())
+    return captured
 
 
 def _checked(memory_budget: float | None, backend: str | None, op: str) -> str:

@@ -23,8 +23,6 @@ from weft.base.errors import ShapeError
 from weft.capture.convert import convert as conversion
 from weft.capture.convert import kept as keeping
 from weft.capture.convert.convert import NoSource, convert
-from weft.capture.convert.statements import Statements
-from weft.capture.convert.structured import Structured
 from weft.capture.watch import guard_code
 
 MODULE = '''
@@ -78,19 +76,19 @@ def rewritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     really = conversion.transformed
 
-    def noted(function: types.FunctionType, transformer: type[Statements]) -> Any:
+    def noted(function: types.FunctionType) -> Any:
         names.append(function.__name__)
-        return really(function, transformer)
+        return really(function)
 
     monkeypatch.setattr(conversion, "transformed", noted)
     return names
 
 
-def afresh(function: types.FunctionType, transformer: type[Statements] = Structured) -> Any:
+def afresh(function: types.FunctionType) -> Any:
     """As a new process would do it."""
     conversion._converted.clear()
     conversion._originals.clear()
-    return convert(function, transformer)
+    return convert(function)
 
 
 def imported(path: Path, text: str = MODULE) -> Any:
@@ -124,14 +122,11 @@ MODULES = (weft.nn.module, weft.nn.functional, weft.optim)
 OWN = {part.__code__: part for module in MODULES for part in functions(module)[:60]}
 
 
-@pytest.mark.parametrize("transformer", [Statements, Structured])
-def test_what_is_kept_is_what_rewriting_gives(
-    transformer: type[Statements], tmp_path: Path, rewritten: list[str]
-) -> None:
+def test_what_is_kept_is_what_rewriting_gives(tmp_path: Path, rewritten: list[str]) -> None:
     known = [*OWN.values(), *functions(imported(tmp_path / "user.py"))]
-    first = [exact(afresh(function, transformer)) for function in known]
+    first = [exact(afresh(function)) for function in known]
     assert len(rewritten) == len(known) > 90
-    assert [exact(afresh(function, transformer)) for function in known] == first
+    assert [exact(afresh(function)) for function in known] == first
     assert len(rewritten) == len(known)
 
 
@@ -142,8 +137,6 @@ def test_functions_are_told_apart(tmp_path: Path, rewritten: list[str]) -> None:
     for module in (here, there, lower, here):
         assert afresh(module.f).co_filename == module.__file__
     assert len(rewritten) == 3
-    afresh(here.f, Statements)
-    assert len(rewritten) == 4
 
 
 @pytest.mark.parametrize(
@@ -243,7 +236,7 @@ from weft.passes import pipeline
 
 rewritten, optimized = [], []
 really, passes = convert.transformed, pipeline._run_all
-convert.transformed = lambda f, t: rewritten.append(f.__name__) or really(f, t)
+convert.transformed = lambda f: rewritten.append(f.__name__) or really(f)
 pipeline._run_all = lambda *args: optimized.append(args[1].name) or passes(*args)
 
 step = weft.compile(user.Model().step, backend="native")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from converted import Color, Point, Vector
 
+from weft.capture.hooks import run_watched
 from weft.capture.watch.watch import Watch
 
 NAMES = ["a", "b", "c"]
@@ -316,5 +317,5 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_a_program_gives_what_it_gave(program: Any) -> None:
     watch = Watch()
-    assert repr(watch.run(program, (), {})) == repr(program())
+    assert repr(run_watched(watch, program, (), {})) == repr(program())
     assert watch.uncacheable == []

@@ -12,6 +12,7 @@ import converted
 import pytest
 from converted import SCALE, Child, Vector, decorated
 
+from weft.capture.hooks import run_watched
 from weft.capture.watch.watch import Watch
 
 FILES = (__file__, converted.__file__)
@@ -133,7 +134,7 @@ def test_an_error_is_what_it_was_and_where(program: Any) -> None:
     with pytest.raises(Exception) as plain:
         program()
     with pytest.raises(Exception) as watched:
-        Watch().run(program, (), {})
+        run_watched(Watch(), program, (), {})
     assert type(watched.value) is type(plain.value)
     assert str(watched.value) == str(plain.value)
     assert lines_of(watched.value) == lines_of(plain.value)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from converted import SCALE, Base, Child, Color, Point, Vector, decorated, doubled
 
+from weft.capture.hooks import run_watched
 from weft.capture.watch.watch import Watch
 
 
@@ -228,11 +229,11 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_a_program_gives_what_it_gave(program: Any) -> None:
     watch = Watch()
-    assert repr(watch.run(program, (), {})) == repr(program())
+    assert repr(run_watched(watch, program, (), {})) == repr(program())
     assert watch.uncacheable == []
 
 
 def test_functions_of_the_frame() -> None:
     watch = Watch()
-    assert watch.run(frame_functions, (), {}) == frame_functions()
+    assert run_watched(watch, frame_functions, (), {}) == frame_functions()
     assert any("eval()" in reason for reason in watch.uncacheable)

@@ -11,6 +11,7 @@ import pytest
 from converted import SCALE, Child, Point, Vector, decorated
 
 from weft.capture.convert.convert import NoSource, _same_code, convert
+from weft.capture.hooks import run_watched
 from weft.capture.watch.watch import Watch
 
 two = [lambda x: x + 1, lambda x: x + 2]
@@ -18,14 +19,14 @@ three = lambda y: y * 3, lambda y: y * 4
 
 
 def test_lambdas_on_one_line_are_told_apart() -> None:
-    assert [Watch().run(f, (10,), {}) for f in (*two, *three)] == [11, 12, 30, 40]
+    assert [run_watched(Watch(), f, (10,), {}) for f in (*two, *three)] == [11, 12, 30, 40]
 
 
 def test_no_source_is_a_reason() -> None:
     namespace: dict[str, Any] = {}
     exec("def f(x):\n    return x + 1", namespace)
     watch = Watch()
-    assert watch.run(namespace["f"], (1,), {}) == 2
+    assert run_watched(watch, namespace["f"], (1,), {}) == 2
     # From 3.13 on, Python keeps the text of `python -c`, under the same name.
     reasons = ("there is no source file <string>", "<string> no longer holds it")
     assert watch.uncacheable[0].startswith(tuple(f"f cannot be watched: {why}" for why in reasons))
@@ -40,9 +41,9 @@ def test_changed_source_is_noticed(tmp_path: Any, monkeypatch: Any) -> None:
     file.write_text("def f(x):\n    return x + 2\n\ndef g(x):\n    return x - 1\n")
     with pytest.raises(NoSource, match="has changed since"):
         convert(weft_changed.f)
-    assert Watch().run(weft_changed.g, (1,), {}) == 0
+    assert run_watched(Watch(), weft_changed.g, (1,), {}) == 0
     watch = Watch()
-    assert watch.run(weft_changed.f, (1,), {}) == 2
+    assert run_watched(watch, weft_changed.f, (1,), {}) == 2
     assert watch.uncacheable
 
 
@@ -95,11 +96,11 @@ def test_an_instruction_that_is_in_no_list_is_compared() -> None:
 
 def test_a_callable_object_a_partial_and_a_method() -> None:
     v = Vector(1, 2)
-    assert Watch().run(v, (3,), {}) == 9
-    assert Watch().run(functools.partial(decorated, b=1), (3,), {}) == 8
-    assert Watch().run(Child(3).name, (), {}) == "<child3>"
-    assert Watch().run(Child.make, (3,), {}).n == 3
-    assert Watch().run(Point, (1,), {}).size == 3
+    assert run_watched(Watch(), v, (3,), {}) == 9
+    assert run_watched(Watch(), functools.partial(decorated, b=1), (3,), {}) == 8
+    assert run_watched(Watch(), Child(3).name, (), {}) == "<child3>"
+    assert run_watched(Watch(), Child.make, (3,), {}).n == 3
+    assert run_watched(Watch(), Point, (1,), {}).size == 3
 
 
 def test_functions_that_outlive_the_run_still_work() -> None:
@@ -113,7 +114,7 @@ def test_functions_that_outlive_the_run_still_work() -> None:
         return add
 
     watch = Watch()
-    add = watch.run(make, (1,), {})
+    add = run_watched(watch, make, (1,), {})
     before = len(watch.take_guards())
     assert (add(2), add(3)) == (9, 18)
     assert before
@@ -128,5 +129,5 @@ def test_async_functions_are_not_watched() -> None:
         return wait().close()
 
     watch = Watch()
-    assert watch.run(run, (), {}) is None
+    assert run_watched(watch, run, (), {}) is None
     assert any("asynchronous" in reason for reason in watch.uncacheable)

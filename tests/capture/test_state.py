@@ -12,7 +12,7 @@ from state import ROWS
 from state.table import Row, World, equal, seen
 
 import weft
-from weft.capture.trace.traced import CaptureWarning
+from weft.capture.trace.captured import CaptureWarning
 
 MODES = {"trace": weft.trace, "source": weft.compile}
 

@@ -17,7 +17,7 @@ from samples.table import Row
 
 import weft
 from weft.base.dtypes import DType, float32
-from weft.capture.trace.traced import CaptureWarning
+from weft.capture.trace.captured import CaptureWarning
 from weft.nn import functional as F
 
 CASES = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.capture.trace.traced import CaptureWarning
+from weft.capture.trace.captured import CaptureWarning
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tracing.md"
 PROGRAMS: dict[str, Callable[[Callable[..., Any]], Any]] = {}

@@ -12,6 +12,7 @@ import pytest
 from effect_objects import Box, Slotted, same, state
 
 import weft
+from weft.capture.hooks import run_watched
 from weft.capture.watch.effects import replay
 from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
@@ -237,7 +238,7 @@ def test_effects_are_undone_and_done_again(row: Any) -> None:
     want = state(fn(plain))
     before = state(mine)
     watch = Watch()
-    got = state(watch.run(fn, (mine,), {}))
+    got = state(run_watched(watch, fn, (mine,), {}))
     assert watch.uncacheable == []
     assert got == want
     assert state(mine) == state(plain)
@@ -263,7 +264,7 @@ def test_rollback_puts_the_very_objects_back() -> None:
         d.clear()
 
     watch = Watch()
-    watch.run(f, (data,), {})
+    run_watched(watch, f, (data,), {})
     assert data == {}
     watch.rollback()
     assert data["a"] is inner
@@ -287,7 +288,7 @@ def test_globals_and_closures() -> None:
         return count
 
     watch = Watch()
-    assert watch.run(f, (), {}) == 1
+    assert run_watched(watch, f, (), {}) == 1
     assert (count, TOTAL, items, LOG) == (1, 11, [1], ["x"])
     guards = watch.take_guards()
     texts = [guard.description for guard in guards]
@@ -312,7 +313,7 @@ def test_reads_after_a_write_are_no_guards() -> None:
         return b.value + d["k"] + x[0]
 
     watch = Watch()
-    watch.run(f, (Box(1), {"k": 1}, [1, 2]), {})
+    run_watched(watch, f, (Box(1), {"k": 1}, [1, 2]), {})
     check = compile_guards(watch.take_guards())
     assert check((Box(8), {"k": 8}, [8, 8]), {}) == -1
     assert check((Box(8), {"z": 8}, [8, 8]), {}) == -1
@@ -323,7 +324,7 @@ def test_append_does_not_guard_what_is_there() -> None:
         log.append(x)
 
     watch = Watch()
-    watch.run(f, ([1], 2), {})
+    run_watched(watch, f, ([1], 2), {})
     check = compile_guards(watch.take_guards())
     assert check(([1, 2, 3], 2), {}) == -1
     log = [5]
@@ -337,7 +338,7 @@ def test_reading_what_was_there_before_the_append() -> None:
         return log[0], len(log)
 
     watch = Watch()
-    watch.run(f, ([1],), {})
+    run_watched(watch, f, ([1],), {})
     guards = watch.take_guards()
     check = compile_guards(guards)
     assert check(([1],), {}) == -1
@@ -352,7 +353,7 @@ def test_the_length_after_a_write_depends_on_the_keys() -> None:
         return len(d), len(s)
 
     watch = Watch()
-    watch.run(f, ({"a": 1, "b": 2}, {1, 2}), {})
+    run_watched(watch, f, ({"a": 1, "b": 2}, {1, 2}), {})
     check = compile_guards(watch.take_guards())
     assert check(({"a": 5, "b": 6}, {1, 2}), {}) == -1
     assert check(({"a": 5, "c": 6}, {1, 2}), {}) >= 0
@@ -366,7 +367,7 @@ def test_tensors_are_asked_for() -> None:
 
     box, x = Box(), weft.ones(2)
     watch = Watch()
-    watch.run(f, (box, x), {})
+    run_watched(watch, f, (box, x), {})
     y = box.value[0]
     (effect,) = watch.effects
     assert [t is y or t is x for t in effect.tensors()] == [True, True]

@@ -9,6 +9,7 @@ from effect_objects import Box, same
 
 import weft
 from weft import nn
+from weft.capture.hooks import run_watched
 from weft.capture.watch.effects import replay
 from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
@@ -30,7 +31,7 @@ class Counting(nn.Module):
 def test_a_module_that_counts() -> None:
     net, x = Counting(), weft.ones((3, 2))
     watch = Watch()
-    watch.run(net, (x,), {})
+    run_watched(watch, net, (x,), {})
     assert (net.steps, net.last.tolist()) == (1, [3, 3])
     guards = watch.take_guards()
     watch.rollback()
@@ -51,7 +52,7 @@ def test_a_module_that_registers() -> None:
         return list(net._buffers)
 
     watch = Watch()
-    assert watch.run(f, (net,), {}) == ["more"]
+    assert run_watched(watch, f, (net,), {}) == ["more"]
     assert watch.uncacheable == []
     watch.rollback()
     assert list(net._buffers) == []
@@ -65,7 +66,7 @@ def test_batch_norm_and_dropout_in_training() -> None:
     net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     watch = Watch()
     weft.manual_seed(0)
-    out = watch.run(net, (weft.ones((3, 2)),), {})
+    out = run_watched(watch, net, (weft.ones((3, 2)),), {})
     assert watch.uncacheable == []
     assert out.shape == (3, 4)
 
@@ -76,7 +77,7 @@ def test_class_attributes() -> None:
         return Box.limit + Box().limit
 
     watch = Watch()
-    assert watch.run(f, (), {}) == 10
+    assert run_watched(watch, f, (), {}) == 10
     watch.rollback()
     assert Box.limit == 1
     assert compile_guards(watch.take_guards())((), {}) == -1
@@ -102,7 +103,7 @@ def test_a_dataclass_and_a_cached_property() -> None:
 
     settings = Settings()
     watch = Watch()
-    assert watch.run(f, (settings,), {}) == 20
+    assert run_watched(watch, f, (settings,), {}) == 20
     guards = watch.take_guards()
     watch.rollback()
     assert "slow" not in vars(settings)
@@ -117,7 +118,7 @@ def test_the_learning_rate_is_a_guard_and_the_state_is_written() -> None:
     optimizer = weft.optim.SGD([w], lr=0.1, momentum=0.9)
     (w * w).sum().backward()
     watch = Watch()
-    watch.run(optimizer.step, (), {})
+    run_watched(watch, optimizer.step, (), {})
     assert watch.uncacheable == []
     assert optimizer.state[w]
     watch.rollback()

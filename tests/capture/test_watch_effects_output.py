@@ -12,6 +12,7 @@ import pytest
 from effect_objects import same
 
 import weft
+from weft.capture.hooks import run_watched
 from weft.capture.watch.effects import replay
 from weft.capture.watch.watch import Watch
 
@@ -23,7 +24,7 @@ def test_print_shows_the_values_of_each_call(capsys: Any) -> None:
 
     watch = Watch()
     x = weft.asarray([1.0, 2.0])
-    watch.run(f, (x, 3), {})
+    run_watched(watch, f, (x, 3), {})
     assert capsys.readouterr().out == "x is tensor([1., 2.]) [tensor([1., 2.]), 3]!\nsum 3.0 of 3\n"
     (total,) = [t for t in watch.effects[1].tensors()]
     table = {id(x): weft.asarray([5.0, 6.0]), id(total): weft.asarray(11.0)}
@@ -42,7 +43,7 @@ def test_what_is_printed_is_what_it_was_then(capsys: Any) -> None:
 
     watch = Watch()
     x = weft.asarray(1.0)
-    watch.run(f, (x,), {})
+    run_watched(watch, f, (x,), {})
     first = capsys.readouterr().out
     replay(watch.effects, (x,), {}, same)
     assert capsys.readouterr().out == first
@@ -57,7 +58,7 @@ def test_logging_and_warnings(caplog: Any) -> None:
 
     watch = Watch()
     with pytest.warns(UserWarning, match="careful 2") as found:
-        watch.run(f, (2,), {})
+        run_watched(watch, f, (2,), {})
     assert watch.uncacheable == []
     assert found[0].filename == __file__
     assert found[0].lineno == f.__code__.co_firstlineno + 2

@@ -18,6 +18,7 @@ import pytest
 from effect_objects import Box
 
 import weft
+from weft.capture.hooks import run_watched
 from weft.capture.watch.watch import Watch
 
 
@@ -87,7 +88,7 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
 def test_a_run_is_refused(row: Any) -> None:
     fn, args, reason = row
     watch = Watch()
-    watch.run(fn, args, {})
+    run_watched(watch, fn, args, {})
     assert any(reason in text for text in watch.uncacheable)
     line = fn.__code__.co_firstlineno
     assert any(f"{__file__}:{line}" in text or __file__ in text for text in watch.uncacheable)
@@ -101,7 +102,7 @@ def test_what_the_library_changes_is_put_back() -> None:
 
     data = [1, 2]
     watch = Watch()
-    watch.run(f, (data,), {})
+    run_watched(watch, f, (data,), {})
     assert any("heappush changes args[0]" in text for text in watch.uncacheable)
     watch.rollback()
     assert data == [1, 2]
@@ -115,7 +116,7 @@ def test_an_error_leaves_effects_that_can_be_undone() -> None:
     box = Box()
     watch = Watch()
     with pytest.raises(ValueError, match="stop"):
-        watch.run(f, (box,), {})
+        run_watched(watch, f, (box,), {})
     assert box.value == 5
     watch.rollback()
     assert box.value == 1

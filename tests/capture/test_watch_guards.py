@@ -13,6 +13,7 @@ import pytest
 from guarded import Box, Row, check_row, failure, helper, now, setting, watched
 
 import weft
+from weft.capture.hooks import run_watched
 from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
 
@@ -235,7 +236,7 @@ def test_guards_are_taken_in_parts() -> None:
         return a + x.other
 
     watch = Watch()
-    watch.run(f, (Box(),), {})
+    run_watched(watch, f, (Box(),), {})
     last = [guard.description for guard in watch.take_guards()]
     assert "args[0].value == 1" in taken[0]
     assert "args[0].other == 2" not in taken[0]
@@ -291,7 +292,7 @@ def test_several_threads_record_at_once() -> None:
             box = Box(n)
             watch = Watch()
             want = f(Box(n), n)
-            found = watch.run(f, (box, n), {})
+            found = run_watched(watch, f, (box, n), {})
             guards = watch.take_guards()
             check = compile_guards(guards)
             ok = (found == want, box.other == want, check((Box(n), n), {}) == -1)

@@ -10,6 +10,7 @@ from guarded import failure, watched
 
 import weft
 from weft import nn
+from weft.capture.hooks import run_watched
 from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
 
@@ -141,7 +142,7 @@ def test_an_optimizer_step_is_watched() -> None:
     optimizer = weft.optim.Adam([w], lr=0.1)
     (w * w).sum().backward()
     watch = Watch()
-    watch.run(optimizer.step, (), {})
+    run_watched(watch, optimizer.step, (), {})
     guards = watch.take_guards()
     assert watch.uncacheable == []
     watch.rollback()

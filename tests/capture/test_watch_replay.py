@@ -24,6 +24,7 @@ import pytest
 from replay_world import Item, Recorded, Settings, outcome, state, world
 
 import weft
+from weft.capture.hooks import run_watched
 from weft.capture.watch.watch import Watch
 
 Step = Callable[[Any], Any]
@@ -350,7 +351,7 @@ def test_a_custom_function_is_followed() -> None:
 
     watch = Watch()
     x = weft.tensor([1.0, 2.0], requires_grad=True)
-    y = watch.run(lambda t: Scaled.apply(t), (x,), {})
+    y = run_watched(watch, lambda t: Scaled.apply(t), (x,), {})
     assert y.tolist() == [1, 2]
     assert "ScaledBackward" in repr(y.grad_fn)
     assert any(guard.text == "global FACTOR" for guard in watch.take_guards())
@@ -363,7 +364,7 @@ def test_no_grad_as_a_decorator_is_followed() -> None:
         return x * FACTOR
 
     watch = Watch()
-    watch.run(lambda x: f(x), (weft.ones(1),), {})
+    run_watched(watch, lambda x: f(x), (weft.ones(1),), {})
     assert watch.uncacheable == []
     assert any(guard.text == "global FACTOR" for guard in watch.take_guards())
 
@@ -374,7 +375,7 @@ def test_a_mode_that_is_left_changed_is_refused() -> None:
 
     watch = Watch()
     try:
-        watch.run(f, (), {})
+        run_watched(watch, f, (), {})
     finally:
         weft.set_grad_enabled(True)
     assert any("left changed" in reason for reason in watch.uncacheable)

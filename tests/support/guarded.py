@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from weft.capture.hooks import run_watched
 from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.guards import Guard
 from weft.capture.watch.watch import Watch
@@ -37,7 +38,7 @@ def helper(x: Any, k: int = 2) -> Any:
 
 def watched(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Watch, list[Guard]]:
     watch = Watch()
-    watch.run(fn, args, kwargs)
+    run_watched(watch, fn, args, kwargs)
     assert watch.uncacheable == [], watch.uncacheable
     return watch, watch.take_guards()
 

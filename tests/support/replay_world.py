@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.capture.hooks import run_watched
 from weft.capture.watch.effects import Now, replay, template_of
 from weft.capture.watch.guard_code import compile_guards
 from weft.capture.watch.watch import Watch
@@ -32,7 +33,7 @@ class Recorded:
                 replay(effects, args, kwargs, lambda tensor: tensor)
                 return made
         watch = Watch()
-        result = watch.run(self.function, args, kwargs)
+        result = run_watched(watch, self.function, args, kwargs)
         self.recordings += 1
         if watch.uncacheable:
             self.refused += watch.uncacheable

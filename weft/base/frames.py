@@ -11,7 +11,7 @@ from types import TracebackType
 
 from weft.base.source import SourceLocation
 
-__all__ = ["through"]
+__all__ = ["through", "without_parts"]
 
 
 class _Marker(Exception):
@@ -34,6 +34,33 @@ def through(error: BaseException, location: SourceLocation | None) -> None:
     end = trace.tb_next if trace is not None else None  # without the frame that caught it
     for line in lines:
         end = _entry(line, end)
+    error.__traceback__ = end
+
+
+def without_parts(error: BaseException) -> None:
+    """Let the traceback of an error in rewritten code name each function once.
+
+    The bodies of branches and loops are functions of their own there: the line of the statement
+    around them is left out, with all that stands between.
+    """
+    entries = []
+    entry = error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    kept: list[TracebackType] = []
+    for entry in entries:
+        owner, found, _ = entry.tb_frame.f_code.co_qualname.rpartition(".<locals>.__weft_")
+        if found:
+            at = len(kept)
+            while at and kept[at - 1].tb_frame.f_code.co_qualname != owner:
+                at -= 1
+            if at:
+                del kept[at - 1 :]
+        kept.append(entry)
+    end: TracebackType | None = None
+    for entry in reversed(kept):
+        end = TracebackType(end, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.__traceback__ = end
 
 

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 
 __all__ = ["METHODS"]
 
@@ -32,7 +32,7 @@ METHODS = {
 
 
 def _method(name: str, doc: str) -> Callable[..., Any]:
-    def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Captured, *args: Any, **kwargs: Any) -> Any:
         tools = importlib.import_module("weft.inspect.methods")
         return getattr(tools, name)(self, *args, **kwargs)
 
@@ -41,4 +41,4 @@ def _method(name: str, doc: str) -> Callable[..., Any]:
 
 
 for _name, (_function, _doc) in METHODS.items():
-    setattr(Traced, _name, _method(_function, _doc))
+    setattr(Captured, _name, _method(_function, _doc))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from weft.base.errors import CaptureError
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.inspect.differences import Diff, diff
 from weft.inspect.explain.explain import explain_traced
 from weft.inspect.explain.kernels import KernelView, kernels_of
@@ -14,12 +14,12 @@ from weft.runtime.executable import Executable
 __all__ = ["diff_stages", "explain", "kernels"]
 
 
-def explain(self: Traced, *args: Any, **kwargs: Any) -> Any:
+def explain(self: Captured, *args: Any, **kwargs: Any) -> Any:
     """What became of the function: see `weft.explain`. With arguments, it is called once."""
     return explain_traced(self, *args, **kwargs)
 
 
-def kernels(self: Traced, program: int = -1) -> list[KernelView]:
+def kernels(self: Captured, program: int = -1) -> list[KernelView]:
     """The kernels of one of its programs (the latest), with their LLVM IR and assembly."""
     self.graph("captured", program)  # says what is wrong where there is none
     found = cast("Executable", self.programs[program]).program.latest()
@@ -34,7 +34,7 @@ def kernels(self: Traced, program: int = -1) -> list[KernelView]:
 
 
 def diff_stages(
-    self: Traced, first: str = "captured", second: str = "optimized", program: int = -1
+    self: Captured, first: str = "captured", second: str = "optimized", program: int = -1
 ) -> Diff:
     """What is different between two stages of one of its graphs: see `weft.inspect.diff`."""
     return diff(self.graph(first, program), self.graph(second, program))

@@ -21,7 +21,7 @@ from weft.capture.convert import scopes, source
 from weft.capture.convert.expressions import HOOKS, Unconvertible
 from weft.capture.convert.kept import is_untouched, kept
 from weft.capture.convert.source import Definition, NoSource
-from weft.capture.convert.statements import Statements
+from weft.capture.convert.structured import Structured
 
 __all__ = ["HOOKS", "NoSource", "Unconvertible", "convert", "is_converted", "rebuild"]
 
@@ -36,18 +36,18 @@ class Converted:
     code: CodeType
 
 
-_converted: dict[tuple[int, type], Converted | Exception] = {}
-_originals: dict[tuple[int, type], CodeType] = {}
+_converted: dict[int, Converted | Exception] = {}  # by the id of the original code
+_originals: dict[int, CodeType] = {}
 
 
-def convert(function: FunctionType, transformer: type[Statements] = Statements) -> CodeType:
+def convert(function: FunctionType) -> CodeType:
     """The rewritten code of a function. It raises NoSource or Unconvertible, with the reason."""
     original = function.__code__
-    name = (id(original), transformer)
+    name = id(original)
     found = _converted.get(name)
     if found is None:
         try:
-            found = Converted(original, _convert(function, transformer))
+            found = Converted(original, _convert(function))
         except (NoSource, Unconvertible) as error:
             found = error
         if len(_converted) >= MOST:
@@ -60,9 +60,9 @@ def convert(function: FunctionType, transformer: type[Statements] = Statements) 
     return found.code
 
 
-def _convert(function: FunctionType, transformer: type[Statements]) -> CodeType:
+def _convert(function: FunctionType) -> CodeType:
     def rewritten() -> CodeType:
-        return _compiled(transformed(function, transformer), function.__code__)
+        return _compiled(transformed(function), function.__code__)
 
     def rewritten_deeply() -> CodeType:
         """An expression of a thousand terms is a tree that is a thousand nodes deep."""
@@ -76,10 +76,10 @@ def _convert(function: FunctionType, transformer: type[Statements]) -> CodeType:
             what = "an expression has too many levels: write it as several statements"
             raise NoSource(f"{what} ({function.__code__.co_qualname})") from None
 
-    return kept(function, transformer, rewritten_deeply)
+    return kept(function, rewritten_deeply)
 
 
-def transformed(function: FunctionType, transformer: type[Statements]) -> Definition:
+def transformed(function: FunctionType) -> Definition:
     """The rewritten definition of a function."""
     original = function.__code__
     found = source.find(function)
@@ -88,7 +88,7 @@ def transformed(function: FunctionType, transformer: type[Statements]) -> Defini
     if isinstance(node, ast.AsyncFunctionDef):
         raise Unconvertible("an asynchronous function", node)
     scope = scopes.of_function(node, None, original.co_freevars)
-    work = transformer(scope)
+    work = Structured(scope)
     if isinstance(node, ast.Lambda):
         node.body = work.expr(node.body)
     else:

@@ -2,7 +2,7 @@
 
 `a.b` becomes `__weft__.attr(a, "b")`, `f(x)` becomes `__weft__.call(f, x)`, and so on; what is
 evaluated, in which order, stays as it was. Nodes keep the user's lines and columns. Statements are
-in `statements.py`; further transformers derive from the one there.
+in `statements.py`, and control flow in `structured.py`.
 """
 
 from __future__ import annotations

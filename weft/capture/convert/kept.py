@@ -1,7 +1,7 @@
 """Rewritten code on disk: a function that is as it was is not read and rewritten again.
 
 What rewriting makes of a function depends on its code (the names, lines and columns in it too), on
-the text it is read from, on the transformer, and on which Python and which Weft do it: all of that
+the text it is read from, and on which Python and which Weft do it: all of that
 is the name of its entry. So an entry that is found is what rewriting would give, and one that is
 damaged is made anew (see `weft/base/store.py`).
 """
@@ -35,37 +35,36 @@ def is_untouched(file: str) -> bool:
     return bool(_own_file(file))
 
 
-def is_kept(function: FunctionType, transformer: type) -> bool:
+def is_kept(function: FunctionType) -> bool:
     """Whether some process has rewritten the function as it is now."""
-    name = name_of(function, transformer)
+    name = name_of(function)
     return name is not None and store.has(name)
 
 
-def name_of(function: FunctionType, transformer: type) -> str | None:
+def name_of(function: FunctionType) -> str | None:
     """What the entry of a function is called; None where it has none."""
-    return _name(function, transformer) if store.folder() is not None else None
+    return _name(function) if store.folder() is not None else None
 
 
-def kept(function: FunctionType, transformer: type, make: Callable[[], CodeType]) -> CodeType:
+def kept(function: FunctionType, make: Callable[[], CodeType]) -> CodeType:
     """The code that `make` rewrites a function to: from disk, where it is there already."""
-    name = name_of(function, transformer)
+    name = name_of(function)
     if name is None:
         return make()
     return kept_code(name, function.__qualname__, make)
 
 
-def _name(function: FunctionType, transformer: type) -> str | None:
+def _name(function: FunctionType) -> str | None:
     """What an entry is called; None where a function has nothing that tells it from others."""
     code = function.__code__
     text = _own_file(code.co_filename) or _text(code.co_filename, function.__globals__)
-    if not text or not transformer.__module__.startswith("weft.capture.convert."):
+    if not text:
         return None
     try:
         exact = marshal.dumps(code, REPEATABLE)
     except ValueError:
         return None
-    rewriter = transformer.__qualname__.encode()
-    return store.name_of(b"converted 1", PYTHON, rewriter, store.sources(*SOURCES), text, exact)
+    return store.name_of(b"converted 2", PYTHON, store.sources(*SOURCES), text, exact)
 
 
 def _own_file(file: str) -> bytes:

@@ -1,7 +1,7 @@
 """Statements that ask: assignments, loops, conditions and contexts go through hooks.
 
-This is the whole rewriting of a function body for watching it. Transformers that do more (control
-flow in the graph) derive from `Statements` and override single `visit_…` methods.
+Control flow stays Python's own here: that of generators, and of class bodies. Where it can become
+part of a graph, `Structured` rewrites it.
 """
 
 from __future__ import annotations

@@ -1,31 +1,30 @@
-"""Reads, writes and calls of source-captured code: what they touch is noted in open journals."""
+"""Items and calls of captured code: guarded where they come from outside, noted in open journals.
+
+A list whose length only the graph knows (`dynamic_list`) answers by itself what it can; where
+Python needs its elements, it is settled first.
+"""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_leaves
-from weft.capture.control.nested import graph_recorder
-from weft.capture.from_source.builtin_calls import BUILTINS
 from weft.capture.from_source.dynamic_list import DynamicList, dynamic_list_of, settle
-from weft.capture.from_source.journal import Globals
-from weft.capture.from_source.merge import Maybe, undefined
-from weft.capture.from_source.run import Flow
-from weft.capture.from_source.split import resolve_all
+from weft.capture.from_source.merge import one_level
 from weft.capture.from_source.tokens import py_call_like
+from weft.capture.watch import attributes, library, operators, stores
 from weft.capture.watch.follow import LIBRARY, module_of, policy
-from weft.capture.watch.hooks import Hooks
 from weft.capture.watch.values import CONTAINERS
 from weft.core.number import Number, plain
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks, SourceWatch
+    from weft.capture.hooks import Hooks
+    from weft.capture.watch.watch import Known
 
 #: Methods of containers that change them.
 WRITING = frozenset(
@@ -40,178 +39,209 @@ WRITING = frozenset(
 _NUMPY_FUNCTION = type(np.sum)
 
 
-class Access(Hooks):
-    """The part of the hooks that is not control flow."""
+# --- lists of the graph --------------------------------------------------------------------------
 
-    watch: SourceWatch
 
-    @property
-    def flow(self) -> Flow:
-        return self.watch.flow
-
-    def asks(self, value: Any) -> bool:
-        """Whether a condition becomes part of the graph: it is a tensor, and a graph is made."""
-        return isinstance(value, Tensor) and self.watch.active and graph_recorder() is not None
-
-    def setcell(self, value: Any, cell: Callable[[], Any]) -> Any:
-        """A variable of a converted function around is about to get a value."""
-        closure = cell.__closure__ or ()
-        for name, held in zip(cell.__code__.co_freevars, closure, strict=True):
-            self.flow.touch_variable(held, name)
-        return value
-
-    def setfree(self, name: str, value: Any) -> Any:
-        self.flow.touch_variable(self._cells[name][0], name, self)
-        return super().setfree(name, value)
-
-    def setglobal(self, name: str, value: Any) -> Any:
-        self.flow.touch_entry(Globals(self.globals, self))
-        return super().setglobal(name, value)
-
-    def delglobal(self, name: str) -> None:
-        self.flow.touch_entry(Globals(self.globals, self))
-        super().delglobal(name)
-
-    # --- reads and writes ---------------------------------------------------------------------
-
-    def use(self, *objects: Any) -> None:
-        """Objects are about to be read or written: are they what they seem?"""
-        if self.flow.poisoned or self.flow.splits:
-            for obj in objects:
-                self.flow.check(obj)
-
-    def test(self, value: Any) -> bool:
-        self.use(value)
-        return super().test(value)
-
-    def compare(self, symbol: str, a: Any, b: Any) -> Any:
-        if symbol not in ("is", "is not"):
-            self.use(a, b)
-        return super().compare(symbol, a, b)
-
-    def mapping(self, value: Any) -> Any:
-        self.use(value)
-        return super().mapping(value)
-
-    def attr(self, obj: Any, name: str) -> Any:
-        self.use(obj)
-        found = super().attr(obj, name)
-        if found.__class__ is Maybe:
-            raise undefined(f"the attribute {name!r}", found.why)
-        return found
-
-    def key(self, value: Any) -> Any:
-        if value.__class__ is Number:
-            return value_of(value)
-        return super().key(value)
-
-    def item(self, obj: Any, key: Any) -> Any:
-        self.use(obj)
-        if key.__class__ is Number and isinstance(obj, dict):
-            key = value_of(key)
-        grown = dynamic_list_of(obj)
-        if grown is not None:
-            if isinstance(key, (int, Tensor)):
-                return self.taken(grown, grown.item(key))
-            self.settled(obj)
-        return super().item(obj, key)
-
-    def settled(self, items: list[Any]) -> None:
-        """Python needs a list itself, whose length the graph decides: it asks for that."""
-        self.flow.touch(items)
+def settle_lists(hooks: Hooks, *values: Any) -> None:
+    """Python needs lists themselves, whose lengths the graph decides: it asks for those."""
+    for items in values:
         grown = dynamic_list_of(items)
-        settle(items)
         if grown is not None:
-            self.taken(grown, items)
+            hooks.flow.touch(items)
+            settle(items)
+            taken_from(hooks, grown, items)
 
-    def taken(self, grown: DynamicList, elements: Any) -> Any:
-        """What was an element of a list of the graph."""
-        for leaf in tree_leaves(elements):
-            if isinstance(leaf, Tensor):
-                self.flow.mixed.element(leaf, grown.held)
-        return elements
 
-    def setitem(self, value: Any, obj: Any, key: Any) -> None:
-        self.use(obj)
-        if dynamic_list_of(obj) is not None:
-            self.settled(obj)
-        if key.__class__ is Number and isinstance(obj, dict):
-            key = value_of(key)
-        if isinstance(obj, (*CONTAINERS, np.ndarray)):
-            self.flow.touch(obj)
-        super().setitem(value, obj, key)
+def settle_all(tree: Any, seen: set[int]) -> None:
+    """Lists of the graph that are returned: Python asks for their lengths."""
+    if id(tree) in seen or isinstance(tree, Tensor):
+        return
+    seen.add(id(tree))
+    if isinstance(tree, list):
+        settle(tree)
+    found = one_level(tree)
+    for part in found[0] if found is not None else ():
+        settle_all(part, seen)
 
-    def delitem(self, obj: Any, key: Any) -> None:
-        self.use(obj)
-        if dynamic_list_of(obj) is not None:
-            self.settled(obj)
+
+def taken_from(hooks: Hooks, grown: DynamicList, elements: Any) -> Any:
+    """What was an element of a list of the graph."""
+    for leaf in tree_leaves(elements):
+        if isinstance(leaf, Tensor):
+            hooks.flow.mixed.element(leaf, grown.held)
+    return elements
+
+
+def value_of(value: Number) -> Any:
+    """A number as Python's own: this asks for its value."""
+    return plain(value).item()
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+
+def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
+    """obj[key]"""
+    hooks.use(obj)
+    watch, cls = hooks.watch, type(obj)
+    if key.__class__ is Number and isinstance(obj, dict):
+        key = value_of(key)
+    grown = dynamic_list_of(obj)
+    if grown is not None:
+        if isinstance(key, (int, Tensor)):
+            return taken_from(hooks, grown, grown.item(key))
+        settle_lists(hooks, obj)
+    if isinstance(obj, Tensor):
+        return obj[index(hooks, key)]
+    if isinstance(obj, type) and operators.special(type(obj), "__getitem__") is None:
+        return obj[key]  # type: ignore[index]  # list[int], Color["RED"]
+    if _has_rule(hooks, cls, "__getitem__"):
+        return hooks.call(operators.special(cls, "__getitem__"), obj, key)
+    known = watch.known(obj)
+    if known is not None:
         if isinstance(obj, CONTAINERS):
-            self.flow.touch(obj)
-        super().delitem(obj, key)
+            return container_item(hooks, obj, known, key)
+        if isinstance(obj, np.ndarray):
+            watch.content(known)
+        elif not isinstance(obj, types.MappingProxyType):
+            hooks.deep(obj, "[]")
+    if isinstance(obj, dict):
+        hooks.key(key)
+        return container_item(hooks, obj, None, key)
+    if isinstance(obj, np.ndarray):
+        key = hooks.operand(key, obj)
+    return obj[key]
 
-    def inplace(self, symbol: str, a: Any, b: Any) -> Any:
-        self.use(a, b)
-        for part in (a, b):
-            if dynamic_list_of(part) is not None:
-                self.settled(part)
-        if isinstance(a, (*CONTAINERS, np.ndarray)):
-            self.flow.touch(a)
-        return super().inplace(symbol, a, b)
 
-    def iter(self, value: Any) -> Any:
-        self.use(value)
-        if dynamic_list_of(value) is not None:
-            self.settled(value)
-        return super().iter(value)
+def _has_rule(hooks: Hooks, cls: type, name: str) -> bool:
+    """Whether a user's class has a special method, which is read then."""
+    method = operators.special(cls, name)
+    if method is not None:
+        attributes.class_attribute(hooks.watch, cls, name, method)
+    return method is not None
 
-    def binary(self, symbol: str, a: Any, b: Any) -> Any:
-        self.use(a, b)
-        for part in (a, b):
-            if dynamic_list_of(part) is not None:
-                self.settled(part)
-        return super().binary(symbol, a, b)
 
-    def call(self, /, function: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.flow.splits and not is_followed(function):
-            resolve_all(self.flow, [args, kwargs], set())
-        handler = BUILTINS.get(function) if function.__hash__ is not None else None
-        if handler is not None:
-            made = handler(cast("SourceHooks", self), args, kwargs)
-            if made is not NotImplemented:
-                return made
-        holder = getattr(function, "__self__", None)
-        if isinstance(holder, (*CONTAINERS, np.ndarray)) and isinstance(
-            function, (types.BuiltinMethodType, types.MethodWrapperType)
-        ):
-            self.use(holder)
-            grown = dynamic_list_of(holder)
-            if grown is not None and isinstance(holder, list):
-                if function.__name__ in ("append", "pop") and len(args) == (
-                    function.__name__ == "append"
-                ):
-                    self.flow.touch(grown)
-                    return grown.push(*args) if args else self.taken(grown, grown.pop())
-                self.settled(holder)
-            if function.__name__ in WRITING:
-                self.flow.touch(holder)
-        for value in args:
-            if dynamic_list_of(value) is not None:
-                self.settled(value)
-        if is_foreign(function) and any(map(self.asks, (*args, *kwargs.values()))):
-            return self.foreign(function, args, kwargs)
-        return super().call(function, *args, **kwargs)
+def index(hooks: Hooks, key: Any) -> Any:
+    """What a tensor is indexed by: lists in it are read, and arrays, unless recorded."""
+    watch = hooks.watch
+    whole = watch.known(key) if type(key) is tuple else None
+    if whole is not None:
+        stores.whole(watch, whole)
+    for part in key if type(key) is tuple else (key,):
+        known = watch.known(part)
+        if known is not None and isinstance(part, np.ndarray):
+            if not library.taken(hooks, known, "index"):
+                watch.content(known)
+        elif not isinstance(part, Tensor):
+            hooks.deep(part, "an index", calls=False)
+    return key
 
-    def foreign(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Other people's code is called on tensors."""
-        if self.flow.fallback == "python":
-            return py_call_like(function, args, kwargs)
-        name = f"{module_of(function).partition('.')[0]}.{getattr(function, '__name__', '?')}"
-        raise CaptureError(
-            f"{name} is called on tensors of the graph, which have no numbers yet",
-            op=name,
-            hint=f"use the function of Weft; or weft.py_call({name}, weft.spec(...), x), or "
-            'weft.compile(..., fallback="python"), which call back into Python',
-        )
+
+def container_item(hooks: Hooks, obj: Any, known: Known | None, key: Any) -> Any:
+    if known is not None:
+        stores.read_item(hooks.watch, known, key)
+    if isinstance(obj, dict) and not dict.__contains__(obj, key):
+        return _missing(hooks, obj, key)
+    return stores.base_of(obj).__getitem__(obj, key)
+
+
+def _missing(hooks: Hooks, obj: Any, key: Any) -> Any:
+    """What a dict does for a key that it lacks."""
+    cls = type(obj)
+    factory = getattr(obj, "default_factory", None)
+    if _has_rule(hooks, cls, "__missing__"):
+        return hooks.call(operators.special(cls, "__missing__"), obj, key)
+    if factory is None or not hasattr(cls, "__missing__"):
+        return dict.__getitem__(obj, key)  # its error, or the `__missing__` of the library
+    value = hooks.call(factory)
+    store_item(hooks, obj, key, value)
+    return value
+
+
+def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
+    """obj[key] = value"""
+    hooks.use(obj)
+    settle_lists(hooks, obj)
+    watch, cls = hooks.watch, type(obj)
+    if key.__class__ is Number and isinstance(obj, dict):
+        key = value_of(key)
+    if isinstance(obj, (*CONTAINERS, np.ndarray)):
+        hooks.flow.touch(obj)
+    if _has_rule(hooks, cls, "__setitem__"):
+        hooks.call(operators.special(cls, "__setitem__"), obj, key, value)
+        return
+    known = watch.known(obj)
+    if isinstance(obj, (dict, set)):
+        hooks.key(key)
+    if known is not None and isinstance(obj, CONTAINERS) and not isinstance(obj, tuple):
+        if isinstance(key, slice):
+            value = list(hooks.iter(value))
+        stores.write_item(watch, known, key, value)
+        return
+    if known is not None and isinstance(obj, np.ndarray):
+        hooks.write_array(known, lambda: obj.__setitem__(key, hooks.operand(value, obj)), "[…] =")
+        return
+    if isinstance(obj, Tensor):
+        key, value = index(hooks, key), hooks.operand(value, obj)
+    elif isinstance(obj, np.ndarray):
+        hooks.write_view(obj)
+        value = hooks.operand(value, obj)
+    elif known is not None:
+        watch.refuse(f"an item of {known.origin.text} ({cls.__name__}) is set")
+    obj[key] = value
+
+
+def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
+    """del obj[key]"""
+    hooks.use(obj)
+    settle_lists(hooks, obj)
+    watch, cls = hooks.watch, type(obj)
+    if isinstance(obj, CONTAINERS):
+        hooks.flow.touch(obj)
+    if _has_rule(hooks, cls, "__delitem__"):
+        hooks.call(operators.special(cls, "__delitem__"), obj, key)
+        return
+    known = watch.known(obj)
+    if known is not None and isinstance(obj, CONTAINERS):
+        stores.delete_item(watch, known, key)
+        return
+    if known is not None:
+        watch.refuse(f"an item of {known.origin.text} is deleted")
+    del obj[key]
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def call_method(hooks: Hooks, function: Any, holder: Any, args: tuple[Any, ...]) -> Any:
+    """A method of a container or array written in C is about to be called, which may change it.
+
+    Returns NotImplemented where the method itself is to do its work.
+    """
+    hooks.use(holder)
+    grown = dynamic_list_of(holder)
+    if grown is not None and isinstance(holder, list):
+        appends = function.__name__ == "append"
+        if (appends or function.__name__ == "pop") and len(args) == appends:
+            hooks.flow.touch(grown)
+            return grown.push(*args) if args else taken_from(hooks, grown, grown.pop())
+        settle_lists(hooks, holder)
+    if function.__name__ in WRITING:
+        hooks.flow.touch(holder)
+    return NotImplemented
+
+
+def call_foreign(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Other people's code is called on tensors of the graph."""
+    if hooks.flow.fallback == "python":
+        return py_call_like(function, args, kwargs)
+    name = f"{module_of(function).partition('.')[0]}.{getattr(function, '__name__', '?')}"
+    raise CaptureError(
+        f"{name} is called on tensors of the graph, which have no numbers yet",
+        op=name,
+        hint=f"use the function of Weft; or weft.py_call({name}, weft.spec(...), x), or "
+        'weft.compile(..., fallback="python"), which call back into Python',
+    )
 
 
 #: Modules of the library whose functions do not look at tensors, or look as Python itself does.
@@ -244,8 +274,3 @@ def is_foreign(function: Any) -> bool:
     if isinstance(function, np.ufunc):
         return True
     return module_of(function).partition(".")[0] not in _HARMLESS
-
-
-def value_of(value: Number) -> Any:
-    """A number as Python's own: this asks for its value."""
-    return plain(value).item()

@@ -11,7 +11,7 @@ from weft.capture.from_source.tokens import tokens
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 #: Variables that generated functions share: name, cell, and the hooks for which it is from outside.
 State = Sequence[tuple[str, Any, Any]]
@@ -23,7 +23,7 @@ class Attempt:
     With `unrolls`, what is tried can be done by unrolling a loop, too.
     """
 
-    def __init__(self, hooks: SourceHooks, state: State, unrolls: bool = False) -> None:
+    def __init__(self, hooks: Hooks, state: State, unrolls: bool = False) -> None:
         self.hooks = hooks
         self.state = state
         here = graph_recorder()

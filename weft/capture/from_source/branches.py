@@ -27,7 +27,7 @@ from weft.ir.types import TOKEN
 from weft.ops.control import IF
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 Function = Callable[[], Any]
 MOST_LISTS = 16  # that one `if` may append to
@@ -39,7 +39,7 @@ class Branch:
 
     def __init__(
         self,
-        hooks: SourceHooks,
+        hooks: Hooks,
         here: GraphRecorder,
         function: Function,
         name: str,
@@ -83,7 +83,7 @@ class Branch:
                     recorder = recorder.parent
         return False
 
-    def fails(self, hooks: SourceHooks, error: Exception) -> None:
+    def fails(self, hooks: Hooks, error: Exception) -> None:
         """This side ends in an error: then the graph raises it where it is taken."""
         if is_own(error):
             raise error
@@ -104,7 +104,7 @@ class Branch:
 
 
 def record_if(
-    hooks: SourceHooks,
+    hooks: Hooks,
     predicate: Tensor,
     functions: Sequence[Function],
     live: Sequence[str],
@@ -134,7 +134,7 @@ def record_if(
 
 
 def _record_if(
-    hooks: SourceHooks,
+    hooks: Hooks,
     predicate: Tensor,
     functions: Sequence[Function],
     live: Sequence[str],
@@ -201,9 +201,7 @@ def _record_if(
     return build(results)
 
 
-def _spend(
-    hooks: SourceHooks, here: GraphRecorder, branches: Sequence[Branch], chosen: Value
-) -> None:
+def _spend(hooks: Hooks, here: GraphRecorder, branches: Sequence[Branch], chosen: Value) -> None:
     """Note which histories from before the `if` are spent after it, on one side or on both."""
     sides = [branch.nested.spent_outside() for branch in branches]
     if isinstance(here, NestedRecorder):
@@ -213,7 +211,7 @@ def _spend(
             hooks.flow.mixed.spent[node] = (chosen, truth)
 
 
-def _give_back(hooks: SourceHooks, branches: Sequence[Branch]) -> None:
+def _give_back(hooks: Hooks, branches: Sequence[Branch]) -> None:
     """Let what a side itself has made hold what it held at the end of that side.
 
     Nothing from before the `if` leads to it: only what the side leaves behind, which is merged.
@@ -240,7 +238,7 @@ def _end(value: Any, failed: bool) -> Any:
 
 
 def _merged_entries(
-    hooks: SourceHooks,
+    hooks: Hooks,
     branches: Sequence[Branch],
     merge: Merge,
     live: Sequence[str],

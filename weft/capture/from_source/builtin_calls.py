@@ -15,6 +15,7 @@ from weft.capture.control import loops
 from weft.capture.control.branches import truth
 from weft.capture.control.nested import known_number
 from weft.capture.from_source import repeat, tokens
+from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.iteration import Rows, Steps, rows_of, unroll, zipped
 from weft.capture.from_source.run import standing_for
@@ -29,13 +30,13 @@ from weft.ops.elementwise import maximum, minimum, round, trunc
 from weft.ops.shape import stack
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 #: Gives NotImplemented where the builtin itself is right.
-Handler = Callable[["SourceHooks", tuple[Any, ...], dict[str, Any]], Any]
+Handler = Callable[["Hooks", tuple[Any, ...], dict[str, Any]], Any]
 
 
-def _range(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _range(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not any(hooks.asks(value) for value in args):
         return NotImplemented
     for value in args:
@@ -47,11 +48,11 @@ def _range(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return Rows([Steps(*given)], 0)
 
 
-def _has_tensor(hooks: SourceHooks, value: Any) -> bool:
+def _has_tensor(hooks: Hooks, value: Any) -> bool:
     return isinstance(value, Rows) or hooks.asks(value)
 
 
-def _zip(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _zip(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or not any(_has_tensor(hooks, value) for value in args):
         return NotImplemented
     rows = [rows_of(hooks, value) for value in args]
@@ -60,7 +61,7 @@ def _zip(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return zipped([part for part in rows if part is not None])
 
 
-def _enumerate(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _enumerate(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not _has_tensor(hooks, args[0]):
         return NotImplemented
     rows = rows_of(hooks, args[0])
@@ -74,14 +75,14 @@ def _enumerate(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]
     return zipped([Rows([numbers], 0), rows])
 
 
-def _reversed(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _reversed(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not _has_tensor(hooks, args[0]):
         return NotImplemented
     rows = rows_of(hooks, args[0])
     return NotImplemented if rows is None else rows.reversed()
 
 
-def _int(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _int(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or args[0].__class__ is not Number or kwargs:
         return NotImplemented
     value = args[0]
@@ -98,19 +99,19 @@ def _whole(value: Tensor) -> Any:
     return known_number(fitting(value.astype(HELD_AS["int"]), value))
 
 
-def _float(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _float(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or args[0].__class__ is not Number or kwargs:
         return NotImplemented
     return known_number(as_held(args[0], HELD_AS["float"]))
 
 
-def _bool(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _bool(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs or not hooks.asks(args[0]):
         return NotImplemented
-    return known_number(hooks.predicate(args[0]))
+    return known_number(predicate(args[0]))
 
 
-def _isinstance(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _isinstance(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or args[0].__class__ is not Number:
         return NotImplemented
     kinds = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -119,7 +120,7 @@ def _isinstance(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _extreme(function: Any, choose: Any) -> Handler:
-    def handle(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs:
             return NotImplemented
         values = list(hooks.iter(args[0])) if len(args) == 1 else list(args)
@@ -145,7 +146,7 @@ def _constant(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
-def _round(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _round(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or args[0].__class__ is not Number or kwargs:
         return NotImplemented
     if args[0].kind == "int":
@@ -153,7 +154,7 @@ def _round(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return _whole(round(as_held(args[0], HELD_AS["float"])))
 
 
-def _print(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _print(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not hooks.watch.active:
         return NotImplemented
     tensors: list[Tensor] = []
@@ -162,14 +163,14 @@ def _print(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return None
 
 
-def _kept(hooks: SourceHooks, value: Any) -> Any:
+def _kept(hooks: Hooks, value: Any) -> Any:
     if shows_tensors(value) or isinstance(value, TextParts):
         return value
     return hooks.call(str, value)
 
 
 def _quantifier(all_of: bool) -> Handler:
-    def handle(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Inside of a branch or body nobody can be asked when to stop: all of a generator counts.
         listed = (list, tuple, GeneratorType) if hooks.flow.depth else (list, tuple)
         if hooks.asks(args[0]) or not isinstance(args[0], listed):
@@ -184,12 +185,12 @@ def _quantifier(all_of: bool) -> Handler:
     return handle
 
 
-def _next(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _next(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _check_advance(hooks, args[0])
     return NotImplemented
 
 
-def _check_advance(hooks: SourceHooks, iterator: Any) -> None:
+def _check_advance(hooks: Hooks, iterator: Any) -> None:
     """An iterator cannot be put back: it must not be advanced by code that is recorded once."""
     known = hooks.flow.iterators.get(id(iterator))
     if hooks.flow.depth and (known is None or known[1] < hooks.flow.depth):
@@ -200,12 +201,12 @@ def _check_advance(hooks: SourceHooks, iterator: Any) -> None:
         )
 
 
-def _len(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _len(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     grown = dynamic_list_of(args[0])
     return NotImplemented if grown is None else grown.length()
 
 
-def _stack(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _stack(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """weft.stack of a list that the graph made."""
     grown = dynamic_list_of(args[0])
     if grown is None or kwargs or len(args) != 1 or len(grown.kinds) != 1 or grown.numbers[0]:
@@ -220,19 +221,19 @@ def _plain(function: Any) -> Handler:
 def _with_functions(function: Any) -> Handler:
     """A function of Weft's own that calls what it is handed."""
 
-    def followed(hooks: SourceHooks, value: Any) -> Any:
+    def followed(hooks: Hooks, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(followed(hooks, part) for part in value)
         return hooks.callback(value)
 
-    def handle(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = {key: followed(hooks, value) for key, value in kwargs.items()}
         return function(*[followed(hooks, value) for value in args], **named)
 
     return handle
 
 
-def _cond(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _cond(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if innermost_level() is not None:  # in vmap, say: elements may go different ways
         return _with_functions(control.cond)(hooks, args, kwargs)
     predicate, yes, no, *operands = args
@@ -243,7 +244,7 @@ def _cond(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     )
 
 
-def _while_loop(hooks: SourceHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _while_loop(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if innermost_level() is not None:
         return _with_functions(loops.while_loop)(hooks, args, kwargs)
     condition, step, init = args

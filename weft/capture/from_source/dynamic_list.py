@@ -23,7 +23,7 @@ from weft.ops.lists import LIST_ALL, LIST_ITEM, LIST_ROWS
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 
 #: What is told of each tensor that is appended to a list.
@@ -174,7 +174,7 @@ def dynamic_list_of(items: Any) -> DynamicList | None:
     return None
 
 
-def grow(hooks: SourceHooks, items: list[Any], sample: Any) -> None:
+def grow(hooks: Hooks, items: list[Any], sample: Any) -> None:
     """Let a list be one of the graph. `sample` is an element that it gets later."""
     known = dynamic_list_of(sample) if isinstance(sample, list) else None
     note = hooks.flow.mixed.listed

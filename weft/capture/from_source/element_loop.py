@@ -28,12 +28,12 @@ from weft.ir.sizes import local_sizes
 from weft.ops.control import SCAN
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 Function = Callable[..., Any]
 
 
-def touches_only_its_own(hooks: SourceHooks, journal: Journal, also: Any) -> bool:
+def touches_only_its_own(hooks: Hooks, journal: Journal, also: Any) -> bool:
     """Whether a function that has ended wrote to nothing that was there before.
 
     also   what it can reach: itself, and its arguments
@@ -56,7 +56,7 @@ def touches_only_its_own(hooks: SourceHooks, journal: Journal, also: Any) -> boo
 class _ElementLoop(RecordedLoop):
     """The loop; what the function gives for each element are its ys."""
 
-    def __init__(self, hooks: SourceHooks, function: Function) -> None:
+    def __init__(self, hooks: Hooks, function: Function) -> None:
         super().__init__(hooks, (), (), (), function, "for")
         self.entered = True
         self.journal: Journal | None = None
@@ -117,9 +117,7 @@ def result_of(x: Any) -> Any:
     return as_held(x, x.dtype) if isinstance(x, Number) else x
 
 
-def one_by_one(
-    hooks: SourceHooks, level: Mapping, function: Function, args: Any, kwargs: Any
-) -> Any:
+def one_by_one(hooks: Hooks, level: Mapping, function: Function, args: Any, kwargs: Any) -> Any:
     """What a function gives for all elements of a `vmap`; on its level."""
     leaves, spec = tree_flatten((args, kwargs))
     tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]

@@ -18,7 +18,7 @@ from weft.ops.elementwise import floor_divide, maximum
 from weft.ops.shape import flip, reshape
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 __all__ = ["unroll"]
 
@@ -175,7 +175,7 @@ def _turned(stream: Stream) -> Stream:
     return Steps(last, stream.start - stream.step, -stream.step)
 
 
-def rows_of(hooks: SourceHooks, value: Any) -> Rows | None:
+def rows_of(hooks: Hooks, value: Any) -> Rows | None:
     """What a loop over a value goes along, if it can be part of a graph."""
     if isinstance(value, Rows):
         return value

@@ -20,7 +20,7 @@ from weft.capture.watch.stores import Store, base_of, instance_dict
 from weft.core.structure import changed
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known, Watch
 
 Parts = dict[Any, Any]

@@ -37,7 +37,7 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body gives"
 
@@ -154,7 +154,7 @@ class LoopState:
 
     def __init__(
         self,
-        hooks: SourceHooks,
+        hooks: Hooks,
         here: GraphRecorder,
         state: Sequence[tuple[str, Any, Any]],
         head: frozenset[str],

@@ -19,7 +19,7 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 #: Writes something that is made of the results of the node.
 Give = Callable[[list[Tensor]], None]
@@ -37,7 +37,7 @@ def _same_key(x: Any, y: Any) -> bool:
 
 
 def merge_entry(
-    hooks: SourceHooks,
+    hooks: Hooks,
     entry: Any,
     sides: list[Parts],
     now: Parts,
@@ -112,7 +112,7 @@ def _has_split(side: Parts) -> bool:
 
 
 def _split(
-    hooks: SourceHooks,
+    hooks: Hooks,
     entry: Any,
     sides: Sequence[Parts],
     now: Parts,
@@ -159,11 +159,11 @@ def _constant(value: Any) -> Build:
     return lambda results: value
 
 
-def _giver(hooks: SourceHooks, entry: Any, key: Any, build: Build) -> Give:
+def _giver(hooks: Hooks, entry: Any, key: Any, build: Build) -> Give:
     return lambda results: entry.give(hooks, key, build(results))
 
 
-def _filler(hooks: SourceHooks, entry: Any, builds: dict[Any, Build]) -> Give:
+def _filler(hooks: Hooks, entry: Any, builds: dict[Any, Build]) -> Give:
     def fill(results: list[Tensor]) -> None:
         hooks.flow.touch(entry.obj)
         entry.put({key: build(results) for key, build in builds.items()})

@@ -18,6 +18,7 @@ from weft.capture.control.nested import (
 )
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.attempt import State
+from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import Regrow, grow
 from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.loop_alias import Aliased, LoopAliases
@@ -33,7 +34,7 @@ from weft.ir.types import TOKEN
 from weft.ops.control import SCAN, WHILE
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 #: How often a body is recorded before its types count as not settling.
 MOST_RECORDINGS = 16
@@ -44,7 +45,7 @@ class RecordedLoop:
 
     def __init__(
         self,
-        hooks: SourceHooks,
+        hooks: Hooks,
         state: State,
         head: Sequence[str],
         after: Sequence[str],
@@ -210,10 +211,10 @@ class RecordedLoop:
                 token = tokens.get(nested)
                 going = test()
                 if self.hooks.asks(going):
-                    predicate = self.hooks.predicate(going)
+                    goes_on = predicate(going)
                 else:
-                    predicate = as_held(self.hooks.test(going), HELD_AS["bool"])
-                nested.graph.outputs = (nested.value_of(predicate),)
+                    goes_on = as_held(self.hooks.test(going), HELD_AS["bool"])
+                nested.graph.outputs = (nested.value_of(goes_on),)
                 held = {state.key for state in self.tensors.states}
                 pure = tokens.get(nested) is token and unchanged(journal, entered)
                 pure &= all(change.key in held for change in nested.changes())

@@ -19,6 +19,7 @@ from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.attempt import Attempt, State
 from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.conditions import predicate, side
 from weft.capture.from_source.iteration import Rows, Unrolled, rows_of
 from weft.capture.from_source.loop_alias import Aliased
 from weft.capture.from_source.loop_state import AlwaysFails, Filled
@@ -32,7 +33,7 @@ from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_and
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 FOR_WORDS = ("where the loop goes on", "where it has ended")
 
@@ -41,7 +42,7 @@ FOR_WORDS = ("where the loop goes on", "where it has ended")
 
 
 def while_(
-    hooks: SourceHooks,
+    hooks: Hooks,
     test: Callable[[], Any],
     body: Callable[[], Any],
     state: State,
@@ -52,7 +53,7 @@ def while_(
     place, rounds = place_now(), 0
     entered = False
     while True:
-        if graph_recorder() is None:
+        if not hooks.records():
             going = test()
             if not hooks.test(going):
                 return
@@ -92,7 +93,7 @@ def while_(
 
 
 def record_while(
-    hooks: SourceHooks,
+    hooks: Hooks,
     test: Callable[[], Any],
     body: Callable[[], Any],
     state: State,
@@ -177,41 +178,41 @@ def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[]
     return run
 
 
-def _is_entered(hooks: SourceHooks, going: Any, trouble: _Trouble) -> bool:
+def _is_entered(hooks: Hooks, going: Any, trouble: _Trouble) -> bool:
     """Whether a loop begins that fills a dict: each answer is a recording of its own."""
     if not hooks.asks(going):
         return bool(hooks.test(going))
     if isinstance(graph_recorder(), NestedRecorder):  # where nobody can be asked
         raise CaptureError(trouble.why, op="loop", hint=trouble.hint)
-    return decide(hooks.predicate(going))
+    return decide(predicate(going))
 
 
 def _once(
-    hooks: SourceHooks, going: Any, body: Callable[[], Any], state: State, live: Sequence[str]
+    hooks: Hooks, going: Any, body: Callable[[], Any], state: State, live: Sequence[str]
 ) -> contextlib.AbstractContextManager[None]:
     """if going: body(). In the context that it gives, it is known that the body was run."""
     if not hooks.asks(going):
         if hooks.test(going):
             body()
         return contextlib.nullcontext()
-    sides = [hooks._side(body, list(state)), hooks._side(lambda: None, list(state))]
+    sides = [side(hooks, body, list(state)), side(hooks, lambda: None, list(state))]
     cells = frozenset(id(cell) for _, cell, _ in state)
-    predicate = hooks.predicate(going)
-    record_if(hooks, predicate, sides, tuple({*live}), cells, FOR_WORDS)
+    entered = predicate(going)
+    record_if(hooks, entered, sides, tuple({*live}), cells, FOR_WORDS)
     here = graph_recorder()
     assert here is not None
-    return hooks.flow.mixed.paths.assuming(here.value_of(predicate), True)
+    return hooks.flow.mixed.paths.assuming(here.value_of(entered), True)
 
 
-def _as_flag(hooks: SourceHooks, value: Any) -> Any:
-    return hooks.predicate(value) if hooks.asks(value) else hooks.test(value)
+def _as_flag(hooks: Hooks, value: Any) -> Any:
+    return predicate(value) if hooks.asks(value) else hooks.test(value)
 
 
 # --- for -----------------------------------------------------------------------------------------
 
 
 def for_(
-    hooks: SourceHooks,
+    hooks: Hooks,
     iterable: Any,
     body: Callable[[Any], Any],
     going: Callable[[], Any] | None,
@@ -219,14 +220,14 @@ def for_(
     head: Sequence[str],
     after: Sequence[str],
 ) -> None:
-    rows = None if graph_recorder() is None else rows_of(hooks, iterable)
+    rows = rows_of(hooks, iterable) if hooks.records() else None
     over = rows if not isinstance(iterable, Unrolled) else rows_of(hooks, iterable.iterable)
     with hooks.flow.mixed.going_over([] if over is None else over.live_tensors()):
         _for(hooks, iterable, rows, body, going, state, head, after)
 
 
 def _for(
-    hooks: SourceHooks,
+    hooks: Hooks,
     iterable: Any,
     rows: Rows | None,
     body: Callable[[Any], Any],
@@ -282,7 +283,7 @@ def _for(
                 break
         body(item)
         rounds += 1
-    if graph_recorder() is not None:
+    if hooks.records():
         hooks.watch.notes.unroll(place, rounds, why)
 
 
@@ -296,7 +297,7 @@ def _why_python(iterable: Any, rows: Rows | None) -> str:
 
 
 def _guarded(
-    hooks: SourceHooks,
+    hooks: Hooks,
     still: Any,
     body: Callable[[Any], Any],
     item: Any,
@@ -308,7 +309,7 @@ def _guarded(
 
 
 def _for_as_scan(
-    hooks: SourceHooks,
+    hooks: Hooks,
     rows: Rows,
     body: Callable[[Any], Any],
     state: State,
@@ -340,7 +341,7 @@ def _for_as_scan(
 
 
 def _for_as_while(
-    hooks: SourceHooks,
+    hooks: Hooks,
     rows: Rows,
     body: Callable[[Any], Any],
     going: Callable[[], Any] | None,
@@ -367,7 +368,7 @@ def _for_as_while(
         still = True if going is None else going()
         if not hooks.asks(still):
             return more if hooks.test(still) else False
-        return logical_and(hooks.predicate(more), hooks.predicate(still))  # type: ignore[arg-type]
+        return logical_and(predicate(more), predicate(still))
 
     recorded.python.peeled = first > 0
     recorded.entered = isinstance(rows.count, int)

@@ -59,6 +59,7 @@ class Flow:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
+        watch.flow = self
         self.journals: list[Journal] = []
         self.births: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
         self.tries = 0  # how many `try` statements are open outside of the innermost branch

@@ -31,7 +31,7 @@ from weft.core.bind import recording
 from weft.core.tensor import StateTensor, Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.hooks import SourceHooks
+    from weft.capture.hooks import Hooks
 
 
 class _AsItIs(Exception):
@@ -54,7 +54,7 @@ WRITES = (
 )
 
 
-def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., Any]:
+def leveled(hooks: Hooks, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function for a transform to run."""
 
     @functools.wraps(function, updated=())  # it is no transform, though that may be one
@@ -87,7 +87,7 @@ def leveled(hooks: SourceHooks, function: Callable[..., Any]) -> Callable[..., A
 
 
 def _by_itself(
-    hooks: SourceHooks, level: Mapping, function: Callable[..., Any], args: Any, kwargs: Any
+    hooks: Hooks, level: Mapping, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """What the function itself gives on the level; MISSING where Python asks there.
 
@@ -122,7 +122,7 @@ def _by_itself(
 
 
 def _by_its_graph(
-    hooks: SourceHooks, level: Level, function: Callable[..., Any], args: Any, kwargs: Any
+    hooks: Hooks, level: Level, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     leaves, spec = tree_flatten((args, kwargs))
     given = [x for x in leaves if isinstance(x, Tensor) and level.has(x)]

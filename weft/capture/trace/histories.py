@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.autodiff.node import Node, count, hooks_of
+from weft.capture.hooks import Hooks
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.calls import callable_for
 from weft.capture.watch.watch import Watch
@@ -45,4 +46,4 @@ class HistoryRecorder(GraphRecorder):
     def followed(self, function: Any) -> Any:
         if not self.watch.active:
             return function
-        return callable_for(self.watch.hooks_class(self.watch, None), function)
+        return callable_for(Hooks(self.watch, None), function)

@@ -6,7 +6,8 @@ where Python asks a tensor for its value are the nodes so far computed, on this 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -22,6 +23,10 @@ from weft.base.dtypes import DType
 from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
+from weft.capture.from_source.access import settle_all
+from weft.capture.from_source.merge import Maybe, undefined
+from weft.capture.from_source.run import Flow
+from weft.capture.from_source.split import resolve_all
 from weft.capture.recorder import Written
 from weft.capture.trace.binding import Binding
 from weft.capture.trace.histories import HistoryRecorder
@@ -41,7 +46,7 @@ from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op
 from weft.ir.signature import NONE, SAME, Constant, Given, Made, Signature, Write
 from weft.ir.types import TensorType
-from weft.ops.effects import apart
+from weft.ops.effects import apart, silently
 from weft.ops.identity import ASSUME_SHAPE
 
 
@@ -64,12 +69,25 @@ class RawSegment:
 
 
 class TraceRecorder(HistoryRecorder):
-    watch_class: type[Watch] = Watch
+    """Records one run of a function.
+
+    records    whether control flow on tensors becomes part of the graph (see `Watch`)
+    fallback   what is done with foreign code that gets tensors of the graph
+    """
+
     doubtful = True
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        records: bool = False,
+        fallback: str = "error",
+    ) -> None:
         super().__init__(Graph("trace"))
-        self.watch = self.watch_class(self)
+        self.watch = Watch(self, records)
+        self.flow = Flow(self.watch)
+        self.flow.fallback = fallback
         self.args = args
         self.kwargs = kwargs
         self.segments: list[RawSegment] = []
@@ -181,7 +199,7 @@ class TraceRecorder(HistoryRecorder):
         """The number of a value in this call: all nodes up to now are computed."""
         numbers = self._numbers
         nodes = self.graph.nodes
-        with no_grad():
+        with no_grad(), self._unwatched():
             while self._computed < len(nodes):
                 node = nodes[self._computed]
                 for missing in [v.node for v in node.inputs if v not in numbers]:
@@ -190,6 +208,26 @@ class TraceRecorder(HistoryRecorder):
                 self._compute_node(node)
                 self._computed += 1
         return numbers[value]
+
+    @contextlib.contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        """Effects that are nodes of the graph are shown when it is replayed, and what a call back
+        into Python reads and writes is its own business."""
+        watch = self.watch
+        if not watch.records:
+            yield
+            return
+        before, watch.active = watch.active, False
+        noted = set(watch._noted)  # what is not guarded now is to be guarded when it is read again
+        try:
+            with silently():
+                yield
+        finally:
+            watch.active, watch._noted = before, noted
+
+    def write(self, target: Tensor) -> None:
+        self.flow.mixed.check(target)
+        super().write(target)
 
     def _compute_node(self, node: Any) -> None:
         try:
@@ -221,6 +259,11 @@ class TraceRecorder(HistoryRecorder):
 
     def finish(self, result: Any) -> Ending:
         """Cut the last segment and note what the run gives."""
+        if isinstance(result, Maybe):
+            raise undefined("the result", result.why)
+        if self.flow.splits:
+            resolve_all(self.flow, [result], set())
+        settle_all(result, set())
         binding = Binding(self.value_of, self._outside)
         made, keep, output = binding.made, binding.kept, binding.output
         keep_alive: list[Tensor] = []

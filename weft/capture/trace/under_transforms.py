@@ -25,10 +25,10 @@ from weft.ir.graph import extract
 from weft.ir.signature import Given, Made
 
 if TYPE_CHECKING:
-    from weft.capture.trace.traced import Traced
+    from weft.capture.trace.captured import Captured
 
 
-def call_for_all(traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_for_all(traced: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call with mapped arguments by one of the function for all elements.
 
     MISSING where that is not possible: other transforms or a recording are under way, an argument
@@ -77,13 +77,13 @@ def _by_position(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return None if bound.kwargs else bound.args
 
 
-def _for_all(traced: Traced, in_axes: Any) -> Traced:
+def _for_all(traced: Captured, in_axes: Any) -> Captured:
     """The function for all elements of a `vmap`, captured alike."""
     key = repr(in_axes)
     with traced._lock:
         found = traced._mapped.get(key)
         if found is None:
-            found = traced._mapped[key] = traced._alike(vmap(traced.function, in_axes))
+            found = traced._mapped[key] = traced.alike(vmap(traced.function, in_axes))
             found.recordings, found.programs = traced.recordings, traced.programs
     return found
 

@@ -21,7 +21,7 @@ from weft.core.counted import CONTAINERS as COUNTED
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known, Watch
 
 #: Attributes of arrays that their type guard covers.

@@ -18,7 +18,7 @@ from weft.capture.watch.values import is_plain
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
 
 Handler = Callable[["Hooks", tuple[Any, ...], dict[str, Any]], Any]
 

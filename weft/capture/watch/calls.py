@@ -30,7 +30,7 @@ from weft.capture.watch.values import is_plain
 from weft.core.bind import quietly
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
 
 #: Functions that functools and contextlib put around a function: told by their shared code.
 _CONTEXT = contextlib.contextmanager(lambda: iter(())).__code__
@@ -146,9 +146,9 @@ def followed(hooks: Hooks, function: Any) -> Any:
     if known is not None and known[0].__code__ is known[2]:
         return known[1]
     try:
-        code = convert(function, hooks.transformer)
+        code = convert(function)
     except (NoSource, Unconvertible) as reason:
-        hooks.watch.refuse(f"{function.__qualname__} cannot be watched: {reason}")
+        hooks.watch.unconvertible(function.__qualname__, reason)
         return function
     made = rebuild(function, code, hooks.of(function))
     hooks.rebuilt[id(function)] = (function, made, function.__code__)

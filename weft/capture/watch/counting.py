@@ -16,7 +16,7 @@ from weft.core.bind import recorder
 from weft.core.counted import CountedDict, CountedList
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
 
 STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,

@@ -19,7 +19,7 @@ from weft.core.counted import Counted
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
 
 

@@ -15,7 +15,7 @@ from weft.capture.watch.values import CONTAINERS
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known, Watch
 
 

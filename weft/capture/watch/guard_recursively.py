@@ -20,7 +20,7 @@ from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
 
 #: Methods that other code calls by itself: where a user's class has one, it would not be watched.

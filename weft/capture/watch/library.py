@@ -32,7 +32,7 @@ from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
 
 BUILTIN_CALLABLES = frozenset(

@@ -14,7 +14,7 @@ from weft.base.source import is_own
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
 
 #: A tensor that another holds.
 _HELD = "grad"

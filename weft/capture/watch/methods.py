@@ -12,7 +12,7 @@ from weft.capture.watch.operators import COMPARING
 from weft.capture.watch.stores import base_of, became, before_write, blind, read_item, whole
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
 
 Method = Callable[..., Any]
@@ -52,7 +52,7 @@ def _length(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> An
 
 
 def _getitem(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
-    return hooks.container_item(known.obj, known, args[0])
+    return hooks.container_item(known, args[0])
 
 
 def _setitem(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:

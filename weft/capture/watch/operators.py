@@ -21,7 +21,7 @@ from weft.capture.watch.values import CONTAINERS
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
 
 #: symbol -> (function, in-place function, method, reflected method, in-place method)
 BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {

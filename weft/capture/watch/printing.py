@@ -16,7 +16,7 @@ from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
-    from weft.capture.watch.hooks import Hooks
+    from weft.capture.hooks import Hooks
 
 
 def settled(value: Any) -> Any:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from weft.autodiff.node import Node, hooks_of
 from weft.base import dtypes
+from weft.base.errors import CaptureError
 from weft.base.recursion import deeper
 from weft.base.source import user_frame
 from weft.capture.notes import CaptureNotes
@@ -24,7 +25,6 @@ from weft.capture.watch import origin as origins
 from weft.capture.watch.deferred_calls import Aside
 from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
-from weft.capture.watch.hooks import Hooks
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.stores import Store, instance_dict
 from weft.capture.watch.values import CONTAINERS, content_of, is_plain, tensor_facts
@@ -34,6 +34,10 @@ from weft.core.grad_mode import mode
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.ops.generator import default_generator
+
+if TYPE_CHECKING:
+    from weft.capture.from_source.run import Flow
+    from weft.capture.hooks import Hooks
 
 #: Objects of which only the identity counts: they are not looked into by the note itself.
 BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, types.CodeType)
@@ -73,12 +77,16 @@ class Known:
 
 
 class Watch:
-    """One run of one function."""
+    """One run of one function.
 
-    hooks_class: type[Hooks] = Hooks
+    records   the policy where a tensor decides which way to go: its control flow becomes part of
+              the graph, or Python asks the tensor
+    """
 
-    def __init__(self, hooks_for_tensors: TensorWatcher | None = None) -> None:
-        self.tensors = hooks_for_tensors
+    def __init__(self, tensors: TensorWatcher | None = None, records: bool = False) -> None:
+        self.tensors = tensors
+        self.records = records
+        self.flow: Flow | None = None  # of the run, as soon as it begins
         self.notes = CaptureNotes()  # what was done on the way, to tell of it
         self.uncacheable: list[str] = []
         self.active = False
@@ -101,8 +109,8 @@ class Watch:
 
     # --- the run ------------------------------------------------------------------------------
 
-    def run(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call `fn`, watched."""
+    def run(self, hooks: Hooks, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call `fn`, watched, by the hooks of this run; see `weft.capture.hooks.run_watched`."""
         self.active = True
         self._finished = False
         self.note(mode.enabled, self.pin(mode, "").attr("enabled", "grad mode"))
@@ -120,7 +128,7 @@ class Watch:
         before = mode.enabled, dtypes.get_default_dtype()
         try:
             with deeper(3):  # hooks stand between the user's frames
-                return self.hooks_class(self, None).call(fn, *args, **kwargs)
+                return hooks.call(fn, *args, **kwargs)
         finally:
             if (mode.enabled, dtypes.get_default_dtype()) != before:
                 self.refuse("the grad mode or the default dtype is left changed")
@@ -406,9 +414,13 @@ class Watch:
 
     def touch(self, obj: Any) -> None:
         """The attributes of an object are about to change."""
+        if self.flow is not None and not isinstance(obj, (Tensor, type, types.ModuleType)):
+            self.flow.touch(obj)
 
     def born(self, obj: Any) -> None:
         """An object was made by the run."""
+        if self.flow is not None:
+            self.flow.born(obj)
 
     def undo(self, action: Callable[[], None]) -> None:
         if self.active:
@@ -419,6 +431,15 @@ class Watch:
     def refuse(self, reason: str) -> None:
         """The run cannot be used again; say why, once for each line."""
         self._refuse(reason, here())
+
+    def unconvertible(self, name: str, reason: Exception) -> None:
+        """A function has no source, or holds what cannot be converted."""
+        if self.records:
+            raise CaptureError(
+                f"{name} cannot be converted: {reason}",
+                hint="define it in a file, in plain Python; or call it through weft.py_call",
+            )
+        self.refuse(f"{name} cannot be watched: {reason}")
 
     def _refuse(self, reason: str, where: str) -> None:
         if not self.active:

@@ -10,8 +10,7 @@ import numpy as np
 
 from weft.base.errors import RangeError, WeftError
 from weft.base.pytree import tree_flatten
-from weft.capture.from_source.compiled import Compiled
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import TRACE, Captured
 from weft.compile import BACKENDS, without_passes
 from weft.core.tensor import Tensor
 from weft.inspect.compare.close import Tolerance, distance
@@ -31,10 +30,10 @@ Function = Callable[..., Any]
 #: How a function is made to run in each mode.
 MODES: dict[str, Callable[[Function], Function]] = {
     "eager": lambda function: function,
-    "trace": lambda function: Traced(function, BACKENDS["interpret"]),
-    "source": lambda function: Compiled(function, without_passes),
-    "interpret": lambda function: Compiled(function, BACKENDS["interpret"]),
-    "native": lambda function: Compiled(function, BACKENDS["native"]),
+    "trace": lambda function: Captured(function, BACKENDS["interpret"], TRACE),
+    "source": lambda function: Captured(function, without_passes),
+    "interpret": lambda function: Captured(function, BACKENDS["interpret"]),
+    "native": lambda function: Captured(function, BACKENDS["native"]),
 }
 
 
@@ -100,7 +99,7 @@ def compare(
         raise RangeError(f"no two modes: {unknown or backends}", op="compare", hint=known)
     if by not in ("mode", "kernel"):
         raise RangeError(f"nothing is compared by {by!r}", op="compare", hint='"mode", "kernel"')
-    plain = function.function if isinstance(function, Traced) else function
+    plain = function.function if isinstance(function, Captured) else function
     comparing = _Comparing(plain, args, kwargs, Tolerance(rtol, atol))
     return comparing.kernels() if by == "kernel" else comparing.run(backends)
 
@@ -233,9 +232,9 @@ class _Comparing:
         """Record once more with names: they say which value is the gradient of which."""
         assert self.stream is not None
         names = Names(caller())
-        made = Compiled(self.function, without_passes)
-        make: Any = made.recorder_class
-        made.recorder_class = lambda *given: names.begin(make(*given))  # type: ignore[assignment]
+        made = Captured(self.function, without_passes)
+        make = made.make_recorder
+        made.make_recorder = lambda *given: names.begin(make(*given))
         self.state.restore()
         with noted_runs() as runs, names.noting():
             made(*self.args, **self.kwargs)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.source import is_own
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.capture.watch.follow import FOLLOW, policy
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
@@ -105,7 +105,7 @@ class _Walk:
             yield from [(f"{path}.__self__", value.__self__), (path, value.__func__)]
         elif isinstance(value, functools.partial):
             yield from [(path, value.func), (path, value.args), (path, value.keywords)]
-        elif isinstance(value, Traced):
+        elif isinstance(value, Captured):
             yield path, value.function
         elif isinstance(value, types.FunctionType):
             yield from self._function(path, value)

@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Any
 
 from weft.base.source import SourceLocation, is_own
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.inspect.explain.facts import (
     Branch,
     Capture,
@@ -34,7 +34,7 @@ from weft.ir.signature import SAME, Signature
 __all__ = ["captured", "guards", "recomputed", "recordings", "state"]
 
 
-def captured(traced: Traced) -> Capture:
+def captured(traced: Captured) -> Capture:
     """Conditions, loops and calls of all recorded paths, each line once."""
     branches: dict[SourceLocation | None, Branch] = {}
     loops: dict[SourceLocation | None, Loop] = {}
@@ -103,7 +103,7 @@ def _nodes(graph: Graph) -> Iterator[Node]:
                 yield node
 
 
-def guards(traced: Traced) -> list[Guard]:
+def guards(traced: Captured) -> list[Guard]:
     """What must hold for a recording to be used again, and which line relied on it."""
     return [
         Guard(guard.description, guard.kind, guard.grouped, _location(guard.location))
@@ -118,7 +118,7 @@ def _location(text: str) -> SourceLine | None:
     return noted(SourceLocation(file, int(line), "")) if file and line.isdecimal() else None
 
 
-def state(traced: Traced) -> State:
+def state(traced: Captured) -> State:
     """What comes from outside, what is written there, and what each call does again."""
     read: dict[str, Read] = {}
     written: dict[str, Write] = {}
@@ -142,7 +142,7 @@ def _writes(signature: Signature) -> Iterator[Write]:
         yield Write(signature.places[write.place].name, kind, what)
 
 
-def recomputed(traced: Traced) -> list[Recomputation]:
+def recomputed(traced: Captured) -> list[Recomputation]:
     """For each path with a backward: what is saved for it, and what is computed again."""
     rows = []
     for split in traced.splits():
@@ -168,7 +168,7 @@ def recomputed(traced: Traced) -> list[Recomputation]:
     return rows
 
 
-def recordings(traced: Traced) -> list[RecordingTime]:
+def recordings(traced: Captured) -> list[RecordingTime]:
     return [
         RecordingTime(r.number, r.reason, r.outcome, r.seconds, max(0.0, r.seconds - r.prepared))
         for r in traced.recordings

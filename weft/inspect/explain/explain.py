@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.errors import CaptureError
 from weft.base.source import SourceLocation
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.compile import compile as compiled_of
 from weft.inspect.explain import captured
 from weft.inspect.explain.facts import Program, SourceLine, noted
@@ -35,11 +35,11 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
 
     The report prints as text, `report.as_dict()` gives plain data, and `report.html()` a page.
     """
-    traced = function if isinstance(function, Traced) else compiled_of(function)
+    traced = function if isinstance(function, Captured) else compiled_of(function)
     return explain_traced(traced, *args, **kwargs)
 
 
-def explain_traced(traced: Traced, *args: Any, **kwargs: Any) -> Report:
+def explain_traced(traced: Captured, *args: Any, **kwargs: Any) -> Report:
     """The same of a function that is compiled or traced already: `compiled.explain(...)`."""
     inputs = Inputs()
     if args or kwargs or not traced.recordings:
@@ -60,7 +60,7 @@ def explain_traced(traced: Traced, *args: Any, **kwargs: Any) -> Report:
     return Report(
         name=traced._name(),
         place=_place(traced.function),
-        capture_by="source" if traced.strict else "trace",
+        capture_by="source" if traced.policy.records else "trace",
         recordings=captured.recordings(traced),
         calls=traced.cache_info(),
         capture=captured.captured(traced),
@@ -94,7 +94,7 @@ def _place(function: Any) -> SourceLine | None:
     return noted(SourceLocation(code.co_filename, code.co_firstlineno, code.co_name))
 
 
-def _stages(traced: Traced, programs: list[Program]) -> dict[str, float]:
+def _stages(traced: Captured, programs: list[Program]) -> dict[str, float]:
     """Seconds by stage, of all recordings and programs so far."""
     stages = {
         "record": sum(max(0.0, r.seconds - r.prepared) for r in traced.recordings),

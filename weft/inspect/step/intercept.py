@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from weft.capture.from_source.compiled import Compiled
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.compile import BACKENDS
 from weft.core.bind import recorder
 from weft.inspect.step.names import Names, caller
@@ -21,9 +20,9 @@ from weft.runtime.executable import Executable
 
 __all__ = ["intercepted", "names_of"]
 
-_plain_call = Traced.__call__
+_plain_call = Captured.__call__
 _lock = threading.Lock()
-_wanted: list[Callable[[Traced], bool]] = []
+_wanted: list[Callable[[Captured], bool]] = []
 _names: WeakKeyDictionary[Executable, Names] = WeakKeyDictionary()
 
 
@@ -33,21 +32,21 @@ def names_of(executable: Executable) -> Names | None:
 
 
 @contextlib.contextmanager
-def intercepted(wanted: Callable[[Traced], bool]) -> Iterator[None]:
+def intercepted(wanted: Callable[[Captured], bool]) -> Iterator[None]:
     """Let calls of those functions that are `wanted` be recorded with names."""
     with _lock:
         _wanted.append(wanted)
-        Traced.__call__ = _call  # type: ignore[method-assign]
+        Captured.__call__ = _call  # type: ignore[method-assign]
     try:
         yield
     finally:
         with _lock:
             _wanted.remove(wanted)
             if not _wanted:
-                Traced.__call__ = _plain_call  # type: ignore[method-assign]
+                Captured.__call__ = _plain_call  # type: ignore[method-assign]
 
 
-def _call(self: Traced, *args: Any, **kwargs: Any) -> Any:
+def _call(self: Captured, *args: Any, **kwargs: Any) -> Any:
     if recorder() is not None or not any(asks(self) for asks in _wanted):
         return _plain_call(self, *args, **kwargs)
     names = Names(caller())
@@ -55,7 +54,7 @@ def _call(self: Traced, *args: Any, **kwargs: Any) -> Any:
         return _plain_call(_beside(self, names), *args, **kwargs)
 
 
-def _beside(function: Traced, names: Names) -> Traced:
+def _beside(function: Captured, names: Names) -> Captured:
     """A function that records anew what another one has recorded."""
 
     def prepare(graph: Any, *delivery: Any) -> Executable:
@@ -63,12 +62,7 @@ def _beside(function: Traced, names: Names) -> Traced:
         _names[made] = names
         return made
 
-    shared = (function.function, prepare, function.limit)
-    made: Traced
-    if isinstance(function, Compiled):
-        made = Compiled(*shared, function.fallback, function._budget)
-    else:
-        made = Traced(*shared, function._budget)
-    make: Any = made.recorder_class
-    made.recorder_class = lambda *given: names.begin(make(*given))  # type: ignore[assignment]
+    made = function.alike(prepare=prepare)
+    make = made.make_recorder
+    made.make_recorder = lambda *given: names.begin(make(*given))
     return made

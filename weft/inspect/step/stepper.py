@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from weft.base.errors import RangeError
 from weft.base.source import warn_user
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor
@@ -366,12 +366,12 @@ def _side(backward: bool | None) -> str:
     return " in backward" if backward else ""
 
 
-def _traced(function: Any) -> Traced | None:
+def _traced(function: Any) -> Captured | None:
     """The compiled function that is meant: itself, or that of a bound method."""
-    if function is None or isinstance(function, Traced):
+    if function is None or isinstance(function, Captured):
         return function
     inner = getattr(function, "func", None)
-    if isinstance(inner, Traced):
+    if isinstance(inner, Captured):
         return inner
     raise RangeError(
         f"{function!r:.60} is no compiled function", op="step", hint="weft.step(weft.compile(f))"

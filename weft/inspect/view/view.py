@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import DTypeError, GraphError
-from weft.capture.trace.traced import Traced
+from weft.capture.trace.captured import Captured
 from weft.core.tensor import Tensor
 from weft.inspect.explain.explain import explain_traced
 from weft.inspect.view.drawing import Drawing
@@ -45,7 +45,7 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
     The page is one file that needs no network. `page.data` is what it shows, as a dict;
     `page.svg()` is the picture alone.
     """
-    named = title or (obj._name() if isinstance(obj, Traced) else "")
+    named = title or (obj._name() if isinstance(obj, Captured) else "")
     page = obj if isinstance(obj, Page) else Page(drawings_of(obj), _panels(obj), title=named)
     if path is not None:
         page.save(path)
@@ -54,7 +54,7 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
 
 def _panels(obj: Any) -> list[Panel]:
     """What else there is to tell of a function: what became of it."""
-    if not isinstance(obj, Traced):
+    if not isinstance(obj, Captured):
         return []
     return [Panel("Explained", explain_traced(obj).html_fragment())]
 
@@ -67,7 +67,7 @@ def drawings_of(obj: Any) -> list[Drawing]:
         return [drawn(obj)]
     if isinstance(obj, (str, os.PathLike)):
         return [drawn(_from_file(Path(obj)))]
-    if isinstance(obj, Traced):
+    if isinstance(obj, Captured):
         return _of_function(obj)
     if isinstance(obj, Executable):
         return _of_executable(obj, "")
@@ -77,7 +77,7 @@ def drawings_of(obj: Any) -> list[Drawing]:
     raise DTypeError(f"a {type(obj).__name__} is no graph", op="view", hint=hint)
 
 
-def _of_function(function: Traced) -> list[Drawing]:
+def _of_function(function: Captured) -> list[Drawing]:
     programs: list[Any] = list(function.programs)
     if not programs:
         raise GraphError(

@@ -1,4 +1,4 @@
-"""Traced functions: recorded on the first call, replayed afterwards.
+"""Captured functions: recorded on the first call, replayed afterwards.
 
 A call goes along the tree of recorded paths as far as guards and answers allow. Where it finds no
 way on, the function is recorded anew, on the same arguments, and the new path put into the tree.
@@ -6,6 +6,7 @@ way on, the function is recorded anew, on the same arguments, and the new path p
 
 from __future__ import annotations
 
+import ast
 import functools
 import threading
 import time
@@ -23,8 +24,9 @@ from weft.base.collection import uncollected
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
+from weft.capture.convert.convert import NoSource, Unconvertible, transformed
 from weft.capture.convert.kept import is_kept, name_of
-from weft.capture.convert.statements import Statements
+from weft.capture.hooks import run_watched
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import is_straight, straight
@@ -84,34 +86,51 @@ class _Miss:
         self.reason = reason
 
 
-class Traced:
-    """A function that is recorded along each path it takes. Made by `weft.trace`."""
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a function is captured.
+
+    records    what happens where a tensor decides which way to go: its control flow becomes part of
+               the graph (`weft.compile`), and what cannot be captured is an error; or Python asks
+               the tensor, and its answer becomes part of the path (`weft.trace`)
+    fallback   "error" or "python": what is done with foreign code that gets tensors of the graph
+    limit      the maximum number of recordings; after that, unmatched calls run eagerly
+    budget     the part of the memory that a backward may keep
+    """
+
+    records: bool = True
+    fallback: str = "error"
+    limit: int = 64
+    budget: float | None = None
+
+
+COMPILE = Policy()
+TRACE = Policy(records=False)
+
+
+class Captured:
+    """A function that is recorded when it is called, and replayed. Made by `weft.compile`."""
 
     captures = True  # inside of another recording, the function itself is followed
-    recorder_class: type[TraceRecorder] = TraceRecorder
-    strict = False  # is it an error if the function cannot be recorded?
-    _rewriter: type[Statements] = Statements  # what rewrites the function to be recorded
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        prepare: Prepare,
-        limit: int = 64,
-        budget: float | None = None,
+        self, function: Callable[..., Any], prepare: Prepare, policy: Policy = COMPILE
     ) -> None:
         # The attributes of a module are its own: see __getattr__.
         plain = isinstance(function, (FunctionType, MethodType))
         functools.update_wrapper(self, function, updated=("__dict__",) if plain else ())
         self.function = function
         self.recordings: list[Recording] = []
-        self.limit = limit
+        self.policy = policy
+        self.make_recorder: Callable[[tuple[Any, ...], dict[str, Any]], TraceRecorder] = (
+            functools.partial(TraceRecorder, records=policy.records, fallback=policy.fallback)
+        )
         self.programs: list[Execute] = []  # what the recordings were made into, as it was needed
         self._make = prepare
-        self._budget = budget
         self._told_of_budget = False
         self._roots: list[Segment] = []
         self._inner: list[Segment] = []  # the same for calls that vmap makes
-        self._mapped: dict[str, Traced] = {}  # for all elements of a vmap, by what is mapped
+        self._mapped: dict[str, Captured] = {}  # for all elements of a vmap, by what is mapped
         self._lock = threading.RLock()
         self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
@@ -138,7 +157,7 @@ class Traced:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if recorder() is not None:  # part of a larger recording, or of what a transform runs
-            found = self._inside(args, kwargs) if self.strict else MISSING
+            found = self._inside(args, kwargs) if self.policy.records else MISSING
             return self.function(*args, **kwargs) if found is MISSING else found
         outer = begin_call()  # in which no effect is done twice
         try:
@@ -179,15 +198,20 @@ class Traced:
                 self._record(args, kwargs, _Miss([], "a call inside of vmap"), inside=True)
         return MISSING
 
-    def _alike(self, function: Callable[..., Any]) -> Traced:
-        """Another function, captured in the same way."""
-        return type(self)(function, self._make, self.limit, budget=self._budget)
+    def alike(
+        self, function: Callable[..., Any] | None = None, prepare: Prepare | None = None
+    ) -> Captured:
+        """Another function, or the same one anew, captured in the same way."""
+        return Captured(function or self.function, prepare or self._make, self.policy)
 
     def __get__(self, obj: Any, kind: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
 
     def __repr__(self) -> str:
-        return f"<traced {self._name()}: {len(self.recordings)} recordings>"
+        kind, name = "traced", self._name()
+        if self.policy.records:
+            kind, name = "compiled", str(getattr(self, "__qualname__", self.function))
+        return f"<{kind} {name}: {len(self.recordings)} recordings>"
 
     # --- replaying ----------------------------------------------------------------------------
 
@@ -257,14 +281,14 @@ class Traced:
     def _may_record(self) -> bool:
         if self._uncacheable >= 2:
             return False
-        if len(self.recordings) < self.limit:
+        if len(self.recordings) < self.policy.limit:
             return True
         if not self._warned:
             self._warned = True
             last = self.recordings[-1].reason
             warn_user(
-                f"{self._name()} was recorded {self.limit} times; from now on, calls that no "
-                f"recording fits run as plain Python. The last was recorded because: {last}. "
+                f"{self._name()} was recorded {self.policy.limit} times; from now on, calls that "
+                f"no recording fits run as plain Python. The last was recorded because: {last}. "
                 "`traced.recordings` lists all; weft.trace(fn, limit=...) sets the limit",
                 CaptureWarning,
             )
@@ -303,7 +327,7 @@ class Traced:
             return miss
         # This call has been made already: what it read from a clock or a file is not read twice.
         done.next = 0
-        path = insert([], [], recorded.segments, ending, self._budget)
+        path = insert([], [], recorded.segments, ending, self.policy.budget)
         numbers: Numbers = {}
         for segment in path:
             for value, origin in segment.inputs:
@@ -316,7 +340,7 @@ class Traced:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
     ) -> tuple[TraceRecorder, Ending | None, list[str]]:
         """One run, recorded, and put into the tree unless there is trouble; and how it ended."""
-        recorded = self.recorder_class(args, kwargs)
+        recorded = self.make_recorder(args, kwargs)
         watch = recorded.watch
         watch.sets_aside = self._sets_aside
         recorded.differentiated = not inside  # there the tape sees each op
@@ -327,12 +351,12 @@ class Traced:
         done.next = 0
         try:
             with capturing(), recording(recorded):
-                result = watch.run(self.function, args, kwargs)
+                result = run_watched(watch, self.function, args, kwargs)
                 ending = recorded.finish(result)
                 if watch.aside is not None:
                     watch.aside.end(recorded)
         except CaptureError as error:
-            if self.strict:
+            if self.policy.records:
                 raise
             trouble.append(str(error))
         finally:
@@ -342,14 +366,14 @@ class Traced:
         clashes = watch.aside is not None and watch.aside.clash
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
-            path = insert(roots, miss.taken, recorded.segments, ending, self._budget)
+            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget)
             if len(path) == 1 and is_straight(path[0]) and not inside:
                 path[0].straight = straight(path[0], self._name(), self._prepare)
             self._warn_of_budget(path)
         return recorded, ending, trouble
 
     def _warn_of_budget(self, path: list[Segment]) -> None:
-        if self._budget is None or self._told_of_budget:
+        if self.policy.budget is None or self._told_of_budget:
             return
         trouble = budget_trouble(path)
         if trouble:
@@ -372,12 +396,12 @@ class Traced:
     def is_kept(self) -> bool:
         """Whether some process has captured the function as it is now, and left that on disk."""
         function = self._plain_function()
-        return function is not None and is_kept(function, self._rewriter)
+        return function is not None and is_kept(function)
 
     def _bundle(self) -> str | None:
         """The name of what recordings of the function find on disk, all in one."""
         function = self._plain_function()
-        name = None if function is None else name_of(function, self._rewriter)
+        name = None if function is None else name_of(function)
         return None if name is None else store.name_of(b"recording 1", name.encode())
 
     def _plain_function(self) -> FunctionType | None:
@@ -396,10 +420,20 @@ class Traced:
 
     # --- to look into -------------------------------------------------------------------------
 
+    def converted_source(self) -> str:
+        """The code that is run to record the function."""
+        function = self._plain_function()
+        if function is None:
+            raise CaptureError(f"{self._name()} cannot be converted: it is not written in Python")
+        try:
+            return ast.unparse(ast.fix_missing_locations(transformed(function)))
+        except (NoSource, Unconvertible) as reason:
+            raise CaptureError(f"{self._name()} cannot be converted: {reason}") from None
+
     def cache_info(self) -> CacheInfo:
         """How often calls were replayed and recorded, and how much of the cache is used."""
         paths = sum(segment.ending is not None for segment in self.segments())
-        return CacheInfo(self._hits, len(self.recordings), paths, self.limit)
+        return CacheInfo(self._hits, len(self.recordings), paths, self.policy.limit)
 
     def tree(self) -> str:
         """The tree of recorded paths, as text."""

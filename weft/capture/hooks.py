@@ -1,29 +1,46 @@
-"""Hooks: what rewritten code calls instead of reading, writing, calling and comparing by itself.
+"""Hooks: what rewritten code calls instead of reading, writing, calling and branching by itself.
 
 One object for each followed function, so that it knows the function's globals and closure; all of
-one run share its `Watch`. After the run they do what plain Python does.
+one run share its `Watch`, which says what comes from outside, and its `Flow`, which knows the
+branches and loops that are being recorded. After the run they do what plain Python does.
+
+Where a tensor decides which way to go, the policy of the capture counts (`Watch.records`): its
+control flow becomes part of the graph, or Python asks the tensor, and the answer becomes a guard.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib.util
 import sys
 import types
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from weft.base.errors import CaptureError
+from weft.base.frames import without_parts
 from weft.base.source import is_own
-from weft.capture.convert.statements import Statements
+from weft.capture.control.nested import graph_recorder, known_number
+from weft.capture.from_source import access, conditions, repeat
+from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.builtin_calls import BUILTINS
+from weft.capture.from_source.endless_recursion import endless_recursion
+from weft.capture.from_source.journal import Globals
+from weft.capture.from_source.merge import Maybe, undefined
+from weft.capture.from_source.run import Flow, Unreachable
+from weft.capture.from_source.run import is_own as is_own_error
+from weft.capture.from_source.split import resolve_all
+from weft.capture.from_source.tokens import effect, token_of
+from weft.capture.from_source.under_transforms import leveled
 from weft.capture.watch import (
     attributes,
     builtin_calls,
     calls,
     counting,
     guard_recursively,
-    library,
     operators,
     printing,
     stores,
@@ -32,21 +49,48 @@ from weft.capture.watch.escaping_values import Handing
 from weft.capture.watch.lost_writes import LostWrites
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
+from weft.capture.watch.watch import Known, Watch
+from weft.core.number import Number
 from weft.core.tensor import Tensor
-
-if TYPE_CHECKING:
-    from weft.capture.watch.watch import Known, Watch
+from weft.ops.effects import CHECK, Raised
+from weft.ops.elementwise import logical_not
 
 _NOTHING: dict[str, Any] = {}
+#: What records branches and loops.
+_RECORDS = (record_if.__code__, repeat.record_while.__code__)
+_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
+
+
+def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `fn`, watched; what its recorded control flow raises is raised by the graph."""
+    hooks = Hooks(watch, None)
+    try:
+        return watch.run(hooks, fn, args, kwargs)
+    except Unreachable:
+        return None  # the graph raises before it comes to the end
+    except CaptureError as error:
+        without_parts(error)
+        raise
+    except RecursionError as error:
+        endless = endless_recursion(error, _RECORDS)
+        if endless is None:
+            raise
+        raise endless from None
+    except Exception as error:
+        here = graph_recorder() if watch.records else None
+        if here is None or token_of(here) is None or is_own_error(error):
+            without_parts(error)
+            raise
+        hooks.flow.fail(error)  # after the effects that come before it
+        return None
 
 
 class Hooks(Handing, LostWrites):
     """The hooks of one function in one run."""
 
-    transformer: type[Statements] = Statements
-
     def __init__(self, watch: Watch, function: types.FunctionType | None) -> None:
         self.watch = watch
+        self.flow = watch.flow or Flow(watch)
         self.function = function
         self.globals: dict[str, Any] = _NOTHING if function is None else function.__globals__
         self.own = function is not None and is_own(function.__code__.co_filename)
@@ -70,6 +114,20 @@ class Hooks(Handing, LostWrites):
                 origin = closure.contents(f"{name} of {place.origin.text}")
             made._cells[name] = (cell, origin)
         return made
+
+    def records(self) -> bool:
+        """Whether control flow on tensors becomes part of a graph that is being made."""
+        return self.watch.records and graph_recorder() is not None
+
+    def asks(self, value: Any) -> bool:
+        """Whether a condition becomes part of the graph."""
+        return isinstance(value, Tensor) and self.watch.active and self.records()
+
+    def use(self, *objects: Any) -> None:
+        """Objects are about to be read or written: are they what they seem?"""
+        if self.flow.poisoned or self.flow.splits:
+            for obj in objects:
+                self.flow.check(obj)
 
     # --- names --------------------------------------------------------------------------------
 
@@ -101,10 +159,12 @@ class Hooks(Handing, LostWrites):
         return value
 
     def setglobal(self, name: str, value: Any) -> Any:
+        self.flow.touch_entry(Globals(self.globals, self))
         stores.write_item(self.watch, self.watch.namespace(self.globals, "global "), name, value)
         return value
 
     def delglobal(self, name: str) -> None:
+        self.flow.touch_entry(Globals(self.globals, self))
         known = self.watch.namespace(self.globals, "global ")
         if name not in self.globals:
             stores.read_item(self.watch, known, name)
@@ -120,7 +180,8 @@ class Hooks(Handing, LostWrites):
 
     def setfree(self, name: str, value: Any) -> Any:
         """A variable of a function around is about to get a value."""
-        cell, _ = self._cells[name]
+        cell, origin = self._cells[name]
+        self.flow.touch_variable(cell, name, self)
         watch = self.watch
         try:
             old = cell.cell_contents
@@ -128,7 +189,6 @@ class Hooks(Handing, LostWrites):
             old = MISSING
         watch.undo(lambda: _fill(cell, old))
         watch.written.add((id(cell), name))
-        origin = self._cells[name][1]
         assert origin.parent is not None
         watch.effect(f"{name} = …", _fill, origin.parent, value)
         return value
@@ -141,10 +201,59 @@ class Hooks(Handing, LostWrites):
             return value
         return attributes.load(self, found, name)
 
+    def setcell(self, value: Any, cell: Callable[[], Any]) -> Any:
+        """A variable of a converted function around is about to get a value."""
+        closure = cell.__closure__ or ()
+        for name, held in zip(cell.__code__.co_freevars, closure, strict=True):
+            self.flow.touch_variable(held, name)
+        return value
+
+    def value(self, value: Any, _name: str = "") -> Any:
+        """A name is read that has a value for certain."""
+        if value.__class__ is Maybe:
+            if value.value is MISSING:
+                raise undefined("a name", value.why)
+            return value.value
+        return value
+
+    def local(self, read: Callable[[], Any], name: str) -> Any:
+        """A variable of the function itself is read, which may not have been given a value."""
+        try:
+            return read()
+        except NameError:
+            message = (
+                f"cannot access local variable {name!r} where it is not associated with a value"
+            )
+            raise UnboundLocalError(message) from None
+
+    def defined(self, value: Any, name: str) -> Any:
+        """A name is read that some ways leave without a value."""
+        if value.__class__ is not Maybe:
+            return value
+        if value.flag is None or not self.asks(value.flag):
+            raise undefined(f"the variable {name!r}", value.why)
+        error = Raised(UnboundLocalError(f"the variable {name!r} has no value {value.why}"))
+        effect(CHECK, [conditions.predicate(value.flag)], {"message": error})
+        return value.value
+
+    def cells(self, cells: Callable[[], Any] | None) -> list[tuple[str, Any, Any]]:
+        """The variables that some generated functions share: name, cell, hooks if from outside."""
+        if cells is None:
+            return []
+        found = []
+        for name, cell in zip(cells.__code__.co_freevars, cells.__closure__ or (), strict=True):
+            known = self._cells.get(name)
+            found.append((name, cell, self if known is not None and known[0] is cell else None))
+        return found
+
     # --- attributes and items -----------------------------------------------------------------
 
     def attr(self, obj: Any, name: str) -> Any:
-        return attributes.load(self, obj, name)
+        self.use(obj)
+        found = attributes.load(self, obj, name)
+        if found.__class__ is Maybe:
+            raise undefined(f"the attribute {name!r}", found.why)
+        return found
 
     def setattr(self, value: Any, obj: Any, name: str) -> None:
         attributes.store(self, obj, name, value)
@@ -155,107 +264,20 @@ class Hooks(Handing, LostWrites):
     def slice(self, lower: Any, upper: Any, step: Any) -> slice:
         return slice(lower, upper, step)
 
+    def key(self, value: Any) -> Any:
+        return access.value_of(value) if value.__class__ is Number else super().key(value)
+
     def item(self, obj: Any, key: Any) -> Any:
-        cls = type(obj)
-        if isinstance(obj, Tensor):
-            return obj[self.index(key)]
-        if isinstance(obj, type) and operators.special(type(obj), "__getitem__") is None:
-            return obj[key]  # type: ignore[index]  # list[int], Color["RED"]
-        method = operators.special(cls, "__getitem__")
-        if method is not None:
-            attributes.class_attribute(self.watch, cls, "__getitem__", method)
-            return self.call(method, obj, key)
-        known = self.watch.known(obj)
-        if known is not None:
-            if isinstance(obj, CONTAINERS):
-                return self.container_item(obj, known, key)
-            if isinstance(obj, np.ndarray):
-                self.watch.content(known)
-            elif not isinstance(obj, types.MappingProxyType):
-                self.deep(obj, "[]")
-        if isinstance(obj, dict):
-            self.key(key)
-            return self.container_item(obj, None, key)
-        if isinstance(obj, np.ndarray):
-            key = self.operand(key, obj)
-        return obj[key]
+        return access.load_item(self, obj, key)
 
-    def index(self, key: Any) -> Any:
-        """What a tensor is indexed by: lists in it are read, and arrays, unless recorded."""
-        whole = self.watch.known(key) if type(key) is tuple else None
-        if whole is not None:
-            stores.whole(self.watch, whole)
-        for part in key if type(key) is tuple else (key,):
-            known = self.watch.known(part)
-            if known is not None and isinstance(part, np.ndarray):
-                if not library.taken(self, known, "index"):
-                    self.watch.content(known)
-            elif not isinstance(part, Tensor):
-                self.deep(part, "an index", calls=False)
-        return key
-
-    def container_item(self, obj: Any, known: Known | None, key: Any) -> Any:
-        if known is not None:
-            stores.read_item(self.watch, known, key)
-        if isinstance(obj, dict) and not dict.__contains__(obj, key):
-            return self._missing(obj, key)
-        return stores.base_of(obj).__getitem__(obj, key)
-
-    def _missing(self, obj: Any, key: Any) -> Any:
-        """What a dict does for a key that it lacks."""
-        cls = type(obj)
-        factory = getattr(obj, "default_factory", None)
-        if operators.special(cls, "__missing__") is not None:
-            method = operators.special(cls, "__missing__")
-            attributes.class_attribute(self.watch, cls, "__missing__", method)
-            return self.call(method, obj, key)
-        if factory is None or not hasattr(cls, "__missing__"):
-            return dict.__getitem__(obj, key)  # its error, or the `__missing__` of the library
-        value = self.call(factory)
-        self.setitem(value, obj, key)
-        return value
+    def container_item(self, known: Known, key: Any) -> Any:
+        return access.container_item(self, known.obj, known, key)
 
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
-        cls = type(obj)
-        method = operators.special(cls, "__setitem__")
-        if method is not None:
-            attributes.class_attribute(self.watch, cls, "__setitem__", method)
-            self.call(method, obj, key, value)
-            return
-        known = self.watch.known(obj)
-        if isinstance(obj, (dict, set)):
-            self.key(key)
-        if known is not None and isinstance(obj, CONTAINERS) and not isinstance(obj, tuple):
-            if isinstance(key, slice):
-                value = list(self.iter(value))
-            stores.write_item(self.watch, known, key, value)
-            return
-        if known is not None and isinstance(obj, np.ndarray):
-            self.write_array(known, lambda: obj.__setitem__(key, self.operand(value, obj)), "[…] =")
-            return
-        if isinstance(obj, Tensor):
-            key, value = self.index(key), self.operand(value, obj)
-        elif isinstance(obj, np.ndarray):
-            self.write_view(obj)
-            value = self.operand(value, obj)
-        elif known is not None:
-            self.watch.refuse(f"an item of {known.origin.text} ({cls.__name__}) is set")
-        obj[key] = value
+        access.store_item(self, obj, key, value)
 
     def delitem(self, obj: Any, key: Any) -> None:
-        cls = type(obj)
-        method = operators.special(cls, "__delitem__")
-        if method is not None:
-            attributes.class_attribute(self.watch, cls, "__delitem__", method)
-            self.call(method, obj, key)
-            return
-        known = self.watch.known(obj)
-        if known is not None and isinstance(obj, CONTAINERS):
-            stores.delete_item(self.watch, known, key)
-            return
-        if known is not None:
-            self.watch.refuse(f"an item of {known.origin.text} is deleted")
-        del obj[key]
+        access.delete_item(self, obj, key)
 
     def old_attr(self, obj: Any, name: str) -> tuple[Any, ...]:
         before = counting.of_attribute(self, obj, name) or self.attr(obj, name)
@@ -284,6 +306,10 @@ class Hooks(Handing, LostWrites):
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         # Followed functions are called from right here: every frame counts in recursions.
+        if self.watch.records:
+            made = self._call_in_graph(function, args, kwargs)
+            if made is not NotImplemented:
+                return made
         target = function
         if target.__class__ is types.MethodType:
             args = (target.__self__, *args)
@@ -295,13 +321,32 @@ class Hooks(Handing, LostWrites):
             args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         return calls.call(self, target, args, kwargs)
 
+    def _call_in_graph(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call means where control flow is recorded; NotImplemented: what it always does."""
+        if self.flow.splits and not access.is_followed(function):
+            resolve_all(self.flow, [args, kwargs], set())
+        handler = BUILTINS.get(function) if function.__hash__ is not None else None
+        if handler is not None:
+            made = handler(self, args, kwargs)
+            if made is not NotImplemented:
+                return made
+        holder = getattr(function, "__self__", None)
+        if isinstance(holder, (*CONTAINERS, np.ndarray)) and isinstance(function, _METHODS):
+            made = access.call_method(self, function, holder, args)
+            if made is not NotImplemented:
+                return made
+        access.settle_lists(self, *args)
+        if access.is_foreign(function) and any(map(self.asks, (*args, *kwargs.values()))):
+            return access.call_foreign(self, function, args, kwargs)
+        return NotImplemented
+
     def callback(self, function: Any) -> Any:
         """A function for the library to call: the followed one in place of the original."""
         return calls.followed(self, function)
 
     def for_transform(self, function: Any) -> Any:
         """A followed function as a transform is to run it."""
-        return function
+        return leveled(self, function) if self.watch.records and callable(function) else function
 
     def decorator(self, function: Any) -> Callable[[Any], Any]:
         return lambda target: self.call(function, target)
@@ -337,52 +382,31 @@ class Hooks(Handing, LostWrites):
             return manager
         return builtin_calls.FollowedContext(self, manager)
 
-    # --- operators, tests and iteration -------------------------------------------------------
+    # --- operators and iteration --------------------------------------------------------------
 
     def binary(self, symbol: str, a: Any, b: Any) -> Any:
+        self.use(a, b)
+        access.settle_lists(self, a, b)
         return operators.binary(self, symbol, a, b)
 
     def inplace(self, symbol: str, a: Any, b: Any) -> Any:
+        self.use(a, b)
+        access.settle_lists(self, a, b)
+        if isinstance(a, (*CONTAINERS, np.ndarray)):
+            self.flow.touch(a)
         return operators.inplace(self, symbol, a, b)
 
     def unary(self, symbol: str, a: Any) -> Any:
         return operators.unary(self, symbol, a)
 
-    def compare(self, symbol: str, a: Any, b: Any) -> Any:
-        return operators.compare(self, symbol, a, b)
-
-    def compare_first(self, symbol: str, a: Any, b: Any) -> bool:
-        """The first part of a < b < c."""
-        result = self.compare(symbol, a, b)
-        answer = self.test(result)
-        self._kept, self._kept_right = result, b
-        return answer
-
-    def test(self, value: Any) -> bool:
-        return operators.truth(self, value)
-
-    def not_(self, value: Any) -> bool:
-        return not self.test(value)
-
-    def keep(self, value: Any) -> bool:
-        """The truth of a value, which `kept` gives back if it turns out to be the result."""
-        answer = self.test(value)
-        self._kept = value
-        return answer
-
-    def kept(self) -> Any:
-        value, self._kept = self._kept, None
-        return value
-
-    def kept_right(self) -> Any:
-        value, self._kept_right = self._kept_right, None
-        return value
-
     def iter(self, value: Any) -> Any:
+        self.use(value)
+        access.settle_lists(self, value)
         return operators.iterate(self, value)
 
     def mapping(self, value: Any) -> Any:
         """What `**` takes."""
+        self.use(value)
         known = self.watch.known(value)
         if isinstance(value, dict):
             if known is not None:
@@ -412,6 +436,91 @@ class Hooks(Handing, LostWrites):
 
     def unpack_each(self, values: Any, pattern: tuple[Any, ...]) -> Any:
         return (self.unpack(value, pattern) for value in values)
+
+    # --- conditions ---------------------------------------------------------------------------
+
+    def test(self, value: Any) -> bool:
+        self.use(value)
+        return operators.truth(self, value)
+
+    def not_(self, value: Any) -> Any:
+        if not self.asks(value):
+            return not self.test(value)
+        return known_number(logical_not(conditions.predicate(value)))
+
+    def compare(self, symbol: str, a: Any, b: Any) -> Any:
+        if symbol in ("in", "not in"):
+            found = conditions.contains(self, a, b)
+            if found is not None:
+                return found if symbol == "in" else self.not_(found)
+        if symbol in ("is", "is not"):
+            return self.flow.mixed.same(a, b) is (symbol == "is")
+        self.use(a, b)
+        return operators.compare(self, symbol, a, b)
+
+    def compare_first(self, symbol: str, a: Any, b: Any) -> bool:
+        """The first part of a < b < c."""
+        result = self.compare(symbol, a, b)
+        answer = self.test(result)
+        self._kept, self._kept_right = result, b
+        return answer
+
+    def keep(self, value: Any) -> bool:
+        """The truth of a value, which `kept` gives back if it turns out to be the result."""
+        answer = self.test(value)
+        self._kept = value
+        return answer
+
+    def kept(self) -> Any:
+        value, self._kept = self._kept, None
+        return value
+
+    def kept_right(self) -> Any:
+        value, self._kept_right = self._kept_right, None
+        return value
+
+    def if_(self, test: Any, *sides: Any) -> None:
+        conditions.if_(self, test, *sides)
+
+    def choose(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+        return conditions.choose(self, test, yes, no)
+
+    def and_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        return conditions.join(self, first, rest, True)
+
+    def or_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        return conditions.join(self, first, rest, False)
+
+    def all_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        """a and b, of which only the truth is asked."""
+        return conditions.truths(self, first, rest, True)
+
+    def any_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
+        return conditions.truths(self, first, rest, False)
+
+    def chain(self, symbols: Sequence[str], left: Any, right: Any, *rest: Any) -> Any:
+        return conditions.chain(self, symbols, left, right, rest)
+
+    def assert_(self, test: Any, message: Callable[[], Any] | None) -> None:
+        conditions.check(self, test, message)
+
+    @contextlib.contextmanager
+    def trying(self) -> Iterator[None]:
+        self.flow.tries += 1
+        try:
+            yield
+        finally:
+            self.flow.tries -= 1
+
+    # --- loops --------------------------------------------------------------------------------
+
+    def while_(self, test: Any, body: Any, cells: Any, *live: Sequence[str]) -> None:
+        repeat.while_(self, test, body, self.cells(cells), *live)
+
+    def for_(self, iterable: Any, body: Any, going: Any, cells: Any, *live: Sequence[str]) -> None:
+        repeat.for_(self, iterable, body, going, self.cells(cells), *live)
+
+    # --- match --------------------------------------------------------------------------------
 
     def first(self, value: Any, *late: Callable[[], Any]) -> Any:
         """The subject of a match statement, with the names that its patterns use."""
