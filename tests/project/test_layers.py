@@ -26,6 +26,8 @@ TOP = "weft"
 #: Modules that, like weft/__init__.py, only export: for `from weft.linalg import solve`.
 FACADES = ("autograd", "errors", "fft", "linalg")
 COMMAND_LINE = ("cli", "__main__")
+#: Earlier layers that a layer has no business with: the schedule takes graphs as they come.
+APART = {"schedule": ("autodiff", "capture", "passes")}
 
 
 def module_name(path: Path) -> str:
@@ -88,6 +90,8 @@ def broken_rules(source: str, module: str, *, package: bool = False) -> list[str
         elif mine == TOP:
             if theirs in COMMAND_LINE:
                 found.append(f"{where}: weft/__init__.py imports {theirs}")
+        elif theirs in APART.get(mine, ()):
+            found.append(f"{where}: layer {mine!r} stands apart from {theirs!r}")
         elif LAYERS.index(theirs) > LAYERS.index(mine):
             found.append(f"{where}: layer {mine!r} imports from the later layer {theirs!r}")
     return found
@@ -154,6 +158,7 @@ def test_a_file_keeps_the_rules(path: Path) -> None:
         ("weft.core.bind", "import weft.extras", "not a layer"),
         ("weft.extras.bag", "", "not a layer"),
         ("weft.optim.adam", "from weft.nn import Linear", "later layer 'nn'"),
+        ("weft.schedule.plan", "from weft.passes.fold import Fold", "stands apart from 'passes'"),
     ],
 )
 def test_the_checker_finds(module: str, source: str, complaint: str) -> None:

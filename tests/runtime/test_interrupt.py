@@ -19,11 +19,11 @@ from weft.codegen.program import CpuEmitter
 from weft.codegen.text import Module
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
+from weft.passes.lowering.lower import lowered
 from weft.passes.pipeline import optimize
 from weft.runtime import native as native_module
 from weft.runtime.native import NativeProgram
 from weft.schedule import in_place
-from weft.schedule.lowering import lowered
 from weft.schedule.planner import plan_program
 
 

@@ -16,10 +16,10 @@ from weft import nn
 from weft.core.bind import bind
 from weft.ir.graph import Graph
 from weft.ir.interpret import interpret
+from weft.passes.lowering.decompose import decompose
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
 from weft.runtime.native import NativeProgram
-from weft.schedule.decompose import decompose
 
 #: Of narrow floats eager rounds scores and weights too: they differ by a few units.
 NEAR = {weft.float32: 1e-5, weft.float64: 1e-12, weft.bfloat16: 2.0**-5, weft.float16: 2.0**-8}

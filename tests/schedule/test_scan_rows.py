@@ -14,9 +14,9 @@ import weft
 from weft.codegen.cpu import CpuTarget
 from weft.codegen.machine import host
 from weft.ir.graph import Node
+from weft.passes.lowering.lower import lowered
 from weft.passes.pipeline import optimize
 from weft.runtime.native import NativeProgram
-from weft.schedule.lowering import lowered
 from weft.schedule.scan_rows import row_scan
 
 T, B, H = 300, 24, 16  # long enough for threads

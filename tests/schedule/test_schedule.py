@@ -15,9 +15,9 @@ from weft.codegen.cpu import CpuTarget
 from weft.codegen.machine import host
 from weft.ir.graph import Graph
 from weft.ir.op import OPS
+from weft.passes.lowering.decompose import decompose
 from weft.passes.pipeline import optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
-from weft.schedule.decompose import decompose
 from weft.schedule.grouping import Grouping
 from weft.schedule.memory import ALIGN, planned
 from weft.schedule.views import View, dense, viewed

@@ -12,7 +12,7 @@ from reference_target import ReferenceEmitter
 import weft
 import weft.nn.functional as F
 from weft.ir.graph import Graph
-from weft.schedule.lowering import lowered
+from weft.passes.lowering.lower import lowered
 from weft.schedule.planner import plan_program
 from weft.schedule.verify import verify_plan
 

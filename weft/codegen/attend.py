@@ -16,7 +16,7 @@ from weft.codegen.scalar.forms import compute_kind, memory_type, rounded, store
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Value
-from weft.schedule.attention.cards import turned_back
+from weft.passes.lowering.attention.cards import turned_back
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.views import View, broadcast_view, dense
 

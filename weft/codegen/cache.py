@@ -25,8 +25,12 @@ __all__ = ["Code", "Loaded", "Request", "cached", "prepare"]
 
 #: A number for the layout of an entry and for the passes that made the code.
 VERSION = 1
-#: Folders of the package whose source decides which code a graph becomes.
-SOURCES = ("base", "ir", "core", "ops", "optim", "passes", "schedule", "codegen", "runtime")
+#: Folders of the package whose source decides which code a graph becomes. Composite cards are taken
+#: apart by recording their rules, which autodiff and capture do.
+SOURCES = (
+    *("base", "ir", "core", "ops", "optim", "autodiff", "capture", "passes"),
+    *("schedule", "codegen", "runtime"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from weft.codegen.machine import host
 from weft.codegen.program import CpuEmitter
 from weft.codegen.text import Module
 from weft.ir.graph import Graph
+from weft.passes.lowering.lower import lowered
 from weft.runtime.entry import add_run
-from weft.schedule.lowering import lowered
 from weft.schedule.plan import ProgramPlan
 from weft.schedule.planner import plan_program
 from weft.schedule.scheduled import scheduled

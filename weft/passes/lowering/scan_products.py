@@ -20,8 +20,8 @@ from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ops.cards import MATMUL, PERMUTE_DIMS, SUM
 from weft.ops.control import SCAN
 from weft.passes.contract import Notes, Pass
-from weft.schedule.scan_parts import ScanParts, is_look, is_product, rank_of, shape_of
-from weft.schedule.scan_sums import Sums
+from weft.passes.lowering.scan_parts import ScanParts, is_look, is_product, rank_of, shape_of
+from weft.passes.lowering.scan_sums import Sums
 
 __all__ = ["ScanProducts"]
 

@@ -32,9 +32,15 @@ from weft.ops.cards import (
     WHERE,
 )
 from weft.passes.facts import made_by
-from weft.schedule.attention.backward import Backward, gradients
-from weft.schedule.attention.cards import ATTENTION, ATTENTION_GRAD, Axes, computed_in, turned_back
-from weft.schedule.attention.parts import (
+from weft.passes.lowering.attention.backward import Backward, gradients
+from weft.passes.lowering.attention.cards import (
+    ATTENTION,
+    ATTENTION_GRAD,
+    Axes,
+    computed_in,
+    turned_back,
+)
+from weft.passes.lowering.attention.parts import (
     Forward,
     Uses,
     is_number,

@@ -11,7 +11,7 @@ from weft.ir.literal import CONSTANT
 from weft.ir.op import Op
 from weft.ops.cards import ASTYPE, FULL, MULTIPLY, PERMUTE_DIMS
 from weft.passes.facts import made_by
-from weft.schedule.attention.cards import Axes
+from weft.passes.lowering.attention.cards import Axes
 
 __all__ = [
     "Forward",

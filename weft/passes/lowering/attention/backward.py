@@ -20,8 +20,8 @@ from weft.ir.graph import Node, Value
 from weft.ir.op import Op
 from weft.ops.cards import ASTYPE, MATMUL, MULTIPLY, PERMUTE_DIMS, SUBTRACT, SUM, WHERE
 from weft.passes.facts import made_by
-from weft.schedule.attention.cards import Axes
-from weft.schedule.attention.parts import (
+from weft.passes.lowering.attention.cards import Axes
+from weft.passes.lowering.attention.parts import (
     Forward,
     Uses,
     is_number,

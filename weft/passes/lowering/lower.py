@@ -1,4 +1,5 @@
-"""A graph as the scheduler takes it: no composite nodes, and loops that do only what waits."""
+"""A graph as the schedule takes it: no composite nodes; loops keep only work that depends on the
+previous iteration."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from weft.ir.graph import Graph
 from weft.passes.common import CommonSubexpressions
 from weft.passes.dead_code import DeadCode
 from weft.passes.hoist import Hoist
-from weft.schedule.decompose import decompose
-from weft.schedule.scan_products import ScanProducts
+from weft.passes.lowering.decompose import decompose
+from weft.passes.lowering.scan_products import ScanProducts
 
 __all__ = ["lowered"]
 
@@ -16,6 +17,7 @@ _STEPS = (CommonSubexpressions(), DeadCode(), Hoist(), ScanProducts())
 
 
 def lowered(graph: Graph) -> Graph:
+    """The graph in the ops that kernels are made of."""
     graph = decompose(graph)
     for step in _STEPS:
         graph = step.run(graph)

@@ -2,7 +2,8 @@
 
     total + a.T @ b   in each iteration is   all a.T side by side @ all b below each other
 
-So the backward of a scan makes the gradients of its weights. See `weft.schedule.scan_products`.
+So the backward of a scan makes the gradients of its weights; see
+`weft.passes.lowering.scan_products`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from weft.base.shapes import size_of
 from weft.ir.graph import Node, Value
 from weft.ops.cards import ADD, MATMUL, MULTIPLY, PERMUTE_DIMS, RESHAPE, SUM
-from weft.schedule.scan_parts import ScanParts, is_look, is_product, rank_of, shape_of
+from weft.passes.lowering.scan_parts import ScanParts, is_look, is_product, rank_of, shape_of
 
 __all__ = ["Sums"]
 

@@ -1,5 +1,5 @@
 """Attention and its gradients, found in a graph: they become one node each."""
 
-from weft.schedule.attention.find import Fusion, Known, attentions
+from weft.passes.lowering.attention.find import Fusion, Known, attentions
 
 __all__ = ["Fusion", "Known", "attentions"]

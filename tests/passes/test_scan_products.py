@@ -15,9 +15,9 @@ import weft.nn.functional as F
 from weft.base.pytree import tree_leaves
 from weft.ir.graph import Graph
 from weft.passes.hoist import Hoist
+from weft.passes.lowering.decompose import decompose
+from weft.passes.lowering.scan_products import ScanProducts
 from weft.runtime.native import NativeProgram
-from weft.schedule.decompose import decompose
-from weft.schedule.scan_products import ScanProducts
 
 T, B, N, H = 10, 3, 4, 6  # longer loops than those that are unrolled
 

@@ -17,9 +17,9 @@ from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node
 from weft.ir.types import TensorType
 from weft.passes.dead_code import DeadCode
+from weft.passes.lowering.attention import Known, attentions
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
-from weft.schedule.attention import Known, attentions
 
 __all__ = ["decompose"]
 

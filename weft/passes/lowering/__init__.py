@@ -1,0 +1,1 @@
+"""Passes that only graphs which become kernels go through, after all others."""
