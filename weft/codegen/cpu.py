@@ -14,7 +14,7 @@ from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
 from weft.ops.cards import ALL, ANY
-from weft.schedule.attention.cards import ATTENTION, ATTENTION_GRAD
+from weft.passes.lowering.attention.cards import ATTENTION, ATTENTION_GRAD
 from weft.schedule.groups import IN_REGISTERS, Group
 from weft.schedule.layouts import Layout
 from weft.schedule.scan_rows import RowScan
