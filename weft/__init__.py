@@ -68,6 +68,7 @@ from weft.ops.sorting import *
 from weft.ops.special import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
+from weft.wiring import CALLS as _CALLS
 
 if _TYPE_CHECKING:
     from weft.inspect.compare.compare import compare as compare

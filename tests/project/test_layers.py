@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import import_first
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +21,7 @@ MOST_LINES = 600
 LAYERS = [
     *("base", "ir", "core", "ops", "autodiff", "capture", "passes", "schedule", "codegen"),
     *("runtime", "compile", "optim", "nn", "data", "interop", "distributed", "inspect"),
-    *("cli", "__main__"),
+    *("wiring", "cli", "__main__"),
 ]
 #: `weft` itself only exports: no layer may import it, and it must not start the command line.
 TOP = "weft"
@@ -223,3 +225,72 @@ def test_tools_ask_programs_and_know_no_class_of_them() -> None:
         if target.startswith(("weft.codegen", "weft.runtime")) and target not in ASKED
     }
     assert not found
+
+
+# --- what is wired, and the order of imports -----------------------------------------------------
+
+#: Functions by which a module enters itself into a table of an earlier layer.
+ENTERS = {"attach", "attach_properties", "looks_on", "register_level", "register_pytree"}
+ENTERS |= {"register_stand_in", "value_class"}
+
+
+def reaches_into(source: str, module: str) -> list[str]:
+    """What a module does to things of other layers as it is imported."""
+    tree = ast.parse(source)
+    theirs = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{TOP}.")
+        for alias in node.names
+        if layer_of(node.module or "") != layer_of(module)
+    }
+    found: list[str] = []
+
+    def name_of(node: ast.AST) -> str:
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        return node.id if isinstance(node, ast.Name) else ""
+
+    def look(body: list[ast.stmt]) -> None:
+        for node in body:
+            look([part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt)])
+            targets: list[ast.expr] = getattr(node, "targets", [])
+            written = [x for x in targets if isinstance(x, (ast.Attribute, ast.Subscript))]
+            call = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(call, ast.Call):
+                called = name_of(call.func)
+                if called == "setattr":
+                    written.append(call.args[0])  # type: ignore[arg-type]
+                elif called not in ENTERS:
+                    written.append(call.func)  # type: ignore[arg-type]
+            if any(name_of(target) in theirs for target in written):
+                found.append(f"{module}:{node.lineno}: {ast.unparse(node).splitlines()[0]}")
+
+    look([node for node in tree.body if not isinstance(node, (ast.FunctionDef, ast.ClassDef))])
+    return found
+
+
+def test_only_one_module_wires_layers() -> None:
+    found = [
+        line
+        for path in FILES
+        for line in reaches_into(path.read_text(), module_name(path))
+        if module_name(path) != f"{TOP}.wiring"
+    ]
+    assert not found, "put it into weft/wiring.py, or pass it as an argument"
+    for line in ("Graph.parse = f", "use(f)", "setattr(Graph, 'f', 1)", "TABLE['f'] = 1"):
+        source = f"from weft.ir.x import Graph, use, TABLE\nfor _ in 'a':\n    {line}\n"
+        assert reaches_into(source, "weft.capture.y"), line
+        assert not reaches_into(source, "weft.ir.y"), line
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each module is imported in a fork")
+def test_any_module_may_be_imported_first() -> None:
+    """A sample, which changes with the number of modules; `import_first.py` takes any others."""
+    modules = [module_name(path) for path in FILES if path.suffix == ".py"]
+    some = [name for name in modules[7::80] if name not in (TOP, f"{TOP}.__main__")]
+    assert len(some) > 6
+    command = [sys.executable, import_first.__file__, str(PACKAGE), *some]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    out = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    assert (out.stdout, out.returncode) == ("", 0), out.stderr[-2000:]

@@ -248,7 +248,7 @@ _choose: Choice = _where
 def use_choice(choose: Choice) -> None:
     """How to have a gradient where a condition holds, and zeros elsewhere.
 
-    Set by the recording of control flow, which lies below this layer: a choice between branches has
+    `weft.wiring` puts that of the recording of control flow here: a choice between branches has
     doubts of its own when it is differentiated again, which `where` has not.
     """
     global _choose

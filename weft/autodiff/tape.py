@@ -8,7 +8,6 @@ from typing import Any
 from weft.autodiff.node import OpNode, count, locate, part_of
 from weft.autodiff.save_plan import ARRAY, ArrayType, SavePlan, make_plan
 from weft.base.errors import GradientError, WeftError
-from weft.core.bind import use_tape
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
@@ -112,6 +111,3 @@ def _keep(data: Any, need: int) -> Any:
 
 def _kept(inputs: tuple[Tensor, ...], plan: SavePlan) -> list[Any]:
     return [_keep(x._data, need) for x, need in zip(inputs, plan.inputs, strict=True)]
-
-
-use_tape(record)

@@ -67,7 +67,7 @@ def recorder_of(graph: Graph) -> DeclaredRecorder:
     return graph.interface
 
 
-def _enter(self: Graph) -> Graph:
+def enter(self: Graph) -> Graph:
     stack = contextlib.ExitStack()
     recorder_of(self).resume()
     stack.enter_context(recording(recorder_of(self)))
@@ -75,7 +75,7 @@ def _enter(self: Graph) -> Graph:
     return self
 
 
-def _exit(self: Graph, *_exc: object) -> None:
+def leave(self: Graph, *_exc: object) -> None:
     _open[id(self)].pop().close()
     if not _open[id(self)]:
         del _open[id(self)]
@@ -84,8 +84,6 @@ def _exit(self: Graph, *_exc: object) -> None:
 
 #: What to close when `with graph:` is left, by id of the graph; the same graph may be re-entered.
 _open: dict[int, list[contextlib.ExitStack]] = {}
-setattr(Graph, "__enter__", _enter)  # noqa: B010 (this layer's gift to the class)
-setattr(Graph, "__exit__", _exit)  # noqa: B010
 
 
 def placeholder(shape: Any, dtype: Any = None, *, name: str = "", device: Any = None) -> Tensor:

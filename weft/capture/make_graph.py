@@ -285,6 +285,3 @@ def _fitting(graph: Graph, index: int, leaf: Any) -> Tensor:
             f"argument {value.name or index} of graph @{graph.name} is {wanted}, not {tensor.type}"
         )
     return tensor
-
-
-setattr(Graph, "__call__", run_graph)  # noqa: B010 (this layer's gift to the class)

@@ -177,8 +177,8 @@ def recorder() -> Recorder | None:
     return None
 
 
-#: What notes an op call for `backward`: (op, inputs, attributes, result) -> result. Autodiff, which
-#: lies below this layer, puts its own here.
+#: What notes an op call for `backward`: (op, inputs, attributes, result) -> result. `weft.wiring`
+#: puts autodiff's here.
 tape: Callable[[Op, tuple[Tensor, ...], dict[str, Any], Any], Any] = _no_tape
 
 

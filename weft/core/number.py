@@ -12,11 +12,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from weft.base import dtypes
-from weft.base.device import as_device
+from weft.base.device import Device, as_device
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind
 from weft.base.promotion import promote_weak
-from weft.core.bind import bind
+from weft.core.bind import bind, new_tensor
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import OPS, Trait
@@ -73,25 +75,23 @@ def as_held(value: Any, dtype: DType, device: Any = None) -> Tensor:
     """A number as an ordinary 0-d tensor of a dtype."""
     if value.__class__ is Number:
         return plain(value).astype(dtype, copy=False)
-    made: Tensor = _constant(value, dtype, as_device(device))
-    return made
+    return number_tensor(value, dtype, as_device(device))
 
 
 def plain(value: Number) -> Tensor:
     return wrap(value._data)
 
 
-def _no_constant(value: Any, dtype: DType, device: Any) -> Tensor:
-    raise NotImplementedError
-
-
-_constant: Callable[[Any, DType, Any], Tensor] = _no_constant
-
-
-def use_constant(make: Callable[[Any, DType, Any], Tensor]) -> None:
-    """How to make a 0-d tensor of a Python number: set by `weft.core.operands`."""
-    global _constant
-    _constant = make
+def number_tensor(value: Any, dtype: DType, device: Device) -> Tensor:
+    """A 0-d tensor of a Python number, which must fit the dtype."""
+    if dtype.kind in ("int", "uint"):
+        info = np.iinfo(dtype.numpy)
+        if not info.min <= value <= info.max:
+            raise OverflowError(
+                f"Python integer {value} is out of bounds for {dtype.name}; "
+                "cast the tensor to a wider dtype first"
+            )
+    return new_tensor(np.array(value, dtype=dtype.numpy), device)
 
 
 #: Operators whose result is an integer where booleans meet.

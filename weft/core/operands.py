@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
-from weft.core.bind import new_tensor, rebind, recorder
+from weft.core.bind import bind, new_tensor, rebind, recorder
 from weft.core.number import Number as UnknownNumber
-from weft.core.number import as_held, joint_kind, use_constant
+from weft.core.number import as_held, joint_kind, number_tensor
 from weft.core.tensor import Tensor
+from weft.ir.op import OPS
 
 Number = builtins.bool | int | float | complex
 Operand = Tensor | Number
@@ -26,20 +27,6 @@ Operand = Tensor | Number
 NUMBERS = frozenset(PYTHON_KINDS)
 #: What an operator takes as its other side; for anything else it returns NotImplemented.
 OPERANDS = (Tensor, builtins.bool, int, float, complex, np.ndarray, np.generic, Dim)
-
-
-def _no_dim_tensor(size: Dim, dtype: DType, device: Device) -> Tensor:
-    raise NotImplementedError
-
-
-#: Makes a 0-d tensor of a size that is not known yet. The card that does it, which lies below this
-#: layer, is put here by `weft.ops.sizes`.
-dim_tensor: Callable[[Dim, DType, Device], Tensor] = _no_dim_tensor
-
-
-def use_dim_tensor(make: Callable[[Dim, DType, Device], Tensor]) -> None:
-    global dim_tensor
-    dim_tensor = make
 
 
 def number_kind(value: Any) -> Kind | None:
@@ -72,17 +59,13 @@ def constant(value: Any, dtype: DType, device: Device) -> Tensor:
         return dim_tensor(value, dtype, device)
     if value.__class__ is UnknownNumber:
         return as_held(value, dtype, device)
-    if dtype.kind in ("int", "uint"):
-        info = np.iinfo(dtype.numpy)
-        if not info.min <= value <= info.max:
-            raise OverflowError(
-                f"Python integer {value} is out of bounds for {dtype.name}; "
-                "cast the tensor to a wider dtype first"
-            )
-    return new_tensor(np.array(value, dtype=dtype.numpy), device)
+    return number_tensor(value, dtype, device)
 
 
-use_constant(constant)
+def dim_tensor(size: Dim, dtype: DType, device: Device) -> Tensor:
+    """A 0-d tensor of a size that is not known yet."""
+    made: Tensor = bind(OPS["dim_size"], size=size, dtype=dtype, device=device)
+    return made
 
 
 def is_strong(value: Any) -> builtins.bool:

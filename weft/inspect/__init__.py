@@ -1,7 +1,6 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from weft.base.lazy import lazily as _lazily
-from weft.inspect import attach as attach
 from weft.inspect.dot import *
 
 if _TYPE_CHECKING:

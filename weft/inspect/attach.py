@@ -15,7 +15,7 @@ from weft.capture.trace.captured import Captured
 __all__ = ["METHODS"]
 
 #: The name of each method, the function in `weft.inspect.methods` that it is, and what it tells.
-METHODS = {
+_METHODS = {
     "explain": (
         "explain",
         "What became of the function: see `weft.explain`. With arguments, it is called once.",
@@ -40,5 +40,6 @@ def _method(name: str, doc: str) -> Callable[..., Any]:
     return method
 
 
-for _name, (_function, _doc) in METHODS.items():
-    setattr(Captured, _name, _method(_function, _doc))
+METHODS: dict[str, Callable[..., Any]] = {
+    name: _method(function, doc) for name, (function, doc) in _METHODS.items()
+}

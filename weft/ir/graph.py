@@ -111,11 +111,11 @@ class Graph:
     ['multiply', 'sum']
     """
 
-    if TYPE_CHECKING:  # given to the class by weft.capture
+    if TYPE_CHECKING:  # given to the class by weft.wiring
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    #: `weft.parse_graph`: the inverse of `text`; weft.ir.parse, which makes graphs, sets it.
+    #: `weft.parse_graph`: the inverse of `text`; given to the class by weft.wiring.
     parse: ClassVar[Callable[..., Graph]]
 
     def __init__(self, name: str = "graph") -> None:

@@ -49,9 +49,6 @@ def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
     return graph
 
 
-Graph.parse = staticmethod(parse_graph)
-
-
 class GraphParser:
     """Reads graphs at the place where the scanner stands."""
 

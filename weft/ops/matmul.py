@@ -12,7 +12,7 @@ from weft.base.shapes import broadcast_shapes, cannot_show, size_of
 from weft.core.bind import bind
 from weft.core.bind import operator as fast_operator
 from weft.core.operands import assign, common, number_kind
-from weft.core.public import public
+from weft.core.public import attach, public
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
@@ -184,7 +184,7 @@ for _name, _method in (
     ("__imatmul__", _in_place),
 ):
     _method.__name__ = _method.__qualname__ = _name
-    setattr(Tensor, _name, _method)
+    attach({_name: _method})
 
 
 # --- products built from it --------------------------------------------------------------------

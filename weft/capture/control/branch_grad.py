@@ -6,7 +6,6 @@ other branches is zeros. Results of one type serve all branches, as only one of 
 
 from __future__ import annotations
 
-from weft.autodiff.conditional_gradients import use_choice
 from weft.capture.control.gradient_flow import needs_box
 from weft.capture.control.gradient_reach import has_gaps
 from weft.capture.control.joint import (
@@ -131,9 +130,6 @@ def only_where(condition: Tensor, part: Tensor) -> Tensor:
     there.outputs = there.inputs
     nothing.outputs = (zero_value(nothing, kind),)
     return emit(here, IF, [condition, part], [there, nothing], {})[0]
-
-
-use_choice(only_where)
 
 
 def _is_open(halves: Halves, i: int) -> bool:

@@ -18,7 +18,6 @@ from weft.capture.control.closed import described
 from weft.capture.control.level_rules import call_control
 from weft.capture.control.loops import while_loop
 from weft.capture.control.node import specialized
-from weft.capture.control.on_level import use_run
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
@@ -106,4 +105,3 @@ class _Run:
 
 
 RUN = _Run()
-use_run(RUN)

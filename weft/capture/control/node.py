@@ -33,9 +33,8 @@ from weft.base.errors import CaptureError, GradientError, WeftError
 from weft.base.source import SourceLocation, user_location
 from weft.capture.control.borders import Border
 from weft.capture.control.gradient_flow import active_results, has_leaves, is_smooth
-from weft.capture.control.nested import (
-    graph_recorder,
-)
+from weft.capture.control.nested import graph_recorder
+from weft.capture.control.on_level import on_level
 from weft.capture.recorder import GraphRecorder, locate_histories
 from weft.core import bind as binding
 from weft.core.grad_mode import enable_grad, no_grad
@@ -52,14 +51,6 @@ Backward = Callable[
 ]
 #: By the name of the op; the modules that define them put them here.
 BACKWARD: dict[Op, Backward] = {}
-
-
-#: Records a construct by itself and runs its graph on the innermost level; see `on_level`.
-_on_level: list[Callable[[Callable[[], Any]], Any]] = []
-
-
-def use_levels(on_level: Callable[[Callable[[], Any]], Any]) -> None:
-    _on_level[:] = [on_level]
 
 
 class ControlNode(HistoryNode):
@@ -112,9 +103,7 @@ class ControlNode(HistoryNode):
             if innermost_level() is None:
                 grads = self._backward(given, asked)
             else:
-                grads, self.doubts = _on_level[0](
-                    lambda: (self._backward(given, asked), self.doubts)
-                )
+                grads, self.doubts = on_level(lambda: (self._backward(given, asked), self.doubts))
         self.arrives = {}
         if not keep:
             self.operands = FREED

@@ -12,17 +12,16 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.graphs import GraphRun
-from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_level, use_graphs
+from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_level
 from weft.autodiff.transforms.lowering import Attempt
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.closed import Run, bottom_recorder, value_type
 from weft.capture.control.nested import NestedRecorder, assign_states, close, recorded_level
-from weft.capture.control.node import use_levels
 from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
 
-#: Runs a graph on the innermost level; `level_run`, which stands behind this, puts its own here.
+#: Runs a graph on the innermost level: `level_run` does, which stands behind this.
 _runs: list[Run] = []
 
 
@@ -82,11 +81,7 @@ def on_level(construct: Callable[[], Any]) -> Any:
     return tree_unflatten(spec, made)
 
 
-def _effects() -> int:
+def python_effects() -> int:
     """How many writes to Python objects were noted by now."""
     here = bottom_recorder()
     return 0 if here is None else here.python_effects()
-
-
-use_levels(on_level)
-use_graphs(on_level, _effects)

@@ -1,0 +1,50 @@
+"""What lower layers call of higher ones: the one place where layers are wired to each other.
+
+A layer imports only from those before it. Four times one must call what lies behind it, and two of
+the classes that users hold do things that only later layers know how to do. All of that is filled
+in here, once, when `weft` is imported; no other module reaches into a layer that is not its own.
+So it does not matter which module is imported first.
+
+(Tables that layers fill as they are loaded are another thing, and need no wiring: cards and the
+methods of tensors that are made of them (`weft.core.public`), families of arrays, levels of
+transforms, trees, rules for calls.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.autodiff.conditional_gradients import use_choice
+from weft.autodiff.tape import record
+from weft.autodiff.transforms.levels import use_graphs
+from weft.capture.control.branch_grad import only_where
+from weft.capture.control.level_run import RUN
+from weft.capture.control.on_level import on_level, python_effects, use_run
+from weft.capture.declared import enter, leave
+from weft.capture.make_graph import run_graph
+from weft.capture.trace.captured import Captured
+from weft.core.bind import use_tape
+from weft.inspect.attach import METHODS
+from weft.ir.graph import Graph
+from weft.ir.parse import parse_graph
+
+#: What a layer calls, and what is called.
+CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+    (use_tape, (record,)),  # core.bind notes op calls for backward
+    (use_choice, (only_where,)),  # autodiff: a gradient under a condition is an `if` in a graph
+    (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
+    (use_run, (RUN,)),  # capture.control: control flow in the graph that control flow is run by
+]
+#: What is given to classes of other layers.
+ATTRIBUTES: list[tuple[type, dict[str, Any]]] = [
+    (Graph, {"parse": staticmethod(parse_graph), "__call__": run_graph}),
+    (Graph, {"__enter__": enter, "__exit__": leave}),  # with weft.Graph() as g
+    (Captured, METHODS),  # tools that look at compiled functions
+]
+
+for _use, _given in CALLS:
+    _use(*_given)
+for _class, _attributes in ATTRIBUTES:
+    for _name, _attribute in _attributes.items():
+        setattr(_class, _name, _attribute)
