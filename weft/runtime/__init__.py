@@ -1,1 +1,1 @@
-"""Executors: what runs graphs."""
+"""Runs graphs: as machine code, or op by op."""

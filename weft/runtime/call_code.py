@@ -1,19 +1,19 @@
-"""The machine code of calls: what is done around a run, for lists of tensors and lists of arrays.
+"""Generates the machine code of calls: the work around a run, on lists of tensors or of arrays.
 
     ptr @weft_call(ptr self, ptr args, i64 count)            a builtin function, see `native_call`
     i32 @weft_entry(ptr plan, ptr inputs, ptr outputs, ptr memory)
-    i32 @weft_nothing(ptr arrays, ptr arena, ptr run)        a run that does nothing, to try calls
+    i32 @weft_nothing(ptr arrays, ptr arena, ptr run)        a run that does nothing, to test calls
 
-The memory of a call begins with the tables that it works with (`Tables`), and the arena of the run
-follows: nothing whose size the program decides lies on the thread's stack. Who uses the memory has
-claimed it. A call goes in this order:
+The memory of a call holds its tables (`Tables`), followed by the arena of the run: nothing whose
+size depends on the program lies on the thread's stack. A call must claim the memory before it uses
+it. The steps of a call:
 
-1. It looks at what it is given, and claims the memory. No Python runs until then.
-2. It takes or makes arrays and tensors for results. From here on Python may run (a collection of
-   garbage), and so may other threads.
-3. The run. Where it fails, all is let go of.
-4. It puts results where they go. What is replaced is noted.
-5. It lets go of what was replaced, which may run any Python, and then of the memory.
+1. Check the inputs and claim the memory. No Python code runs before that.
+2. Reuse or create arrays and tensors for the results. From here on Python code may run (in a
+   garbage collection), and so may other threads.
+3. Run the program. If it fails, release everything.
+4. Deliver the results, and note the objects that they replace.
+5. Release the replaced objects, which may run any Python code, and then the memory.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from weft.runtime.outputs import KEPT
 __all__ = ["EXPORTS", "FIELDS", "PLAN", "RESULT", "SPARES", "call_text", "table_bytes"]
 
 EXPORTS = ["weft_call", "weft_entry", "weft_nothing"]
-#: The words of the table that `weft_call` reads: one for each of these names.
+#: The fields of the table that `weft_call` reads, one word each.
 FIELDS = (
     *("entry", "run", "memory", "tables", "inputs", "outputs", "results", "listed"),
     *("tensor", "array", "none", "failed", "empty", "spares"),
 )
 #: The same for `weft_entry`.
 PLAN = ("entry", "run", "tables", "inputs", "outputs", "array")
-#: What is known of a result: the input in whose array it may be written, or -1; its axes, sizes
-#: and dtype; what becomes of it, and the input that it goes to then; whether it is used again.
+#: The fields of a result: the input whose array it may be written to, or -1; its axes, sizes and
+#: dtype; its role, and the input that it goes to; whether its array is reused.
 RESULT = ("in_place", "ndim", "sizes", "dtype", "role", "to", "again")
-#: Words for the spares of a result that is used again: of each a tensor, or None where it became
-#: the value of an input, and the array.
+#: Words for the spares of a reused result: for each, its tensor (None if it became the value of an
+#: input) and its array.
 SPARES = 2 * KEPT
-_DENSE = 257  # NumPy's flags: in C order, and aligned
+_DENSE = 257  # NumPy's flags: C order and aligned
 _WRITEABLE = 1024
-#: What a result can replace: what stood in its place, and a node and a gradient or a spare and its
-#: array.
+#: The objects that a result can replace: the old value, and either a node and a gradient, or a
+#: spare and its array.
 _REPLACED = 3
 
 _API = (
@@ -66,13 +66,13 @@ _API = (
 
 
 def table_bytes(inputs: int, outputs: int) -> int:
-    """How much of the memory of a call is for its tables; the arena follows, at a line of cache."""
+    """The bytes of a call's tables; the arena follows, aligned to a cache line."""
     words = 2 * inputs + (3 + _REPLACED) * outputs
     return -(-8 * words // 64) * 64
 
 
 def call_text(at: Places) -> str:
-    """The module for objects whose contents lie at these places."""
+    """The module, for objects with this layout."""
     module = Module(host())
     for result, name, params in _API:
         module.declare(result, name, params)
@@ -85,7 +85,7 @@ def call_text(at: Places) -> str:
 
 
 def _add_failed(module: Module) -> None:
-    """@failed(ptr failed, i64 status, ptr given): what Python makes of a status."""
+    """@failed(ptr failed, i64 status, ptr given): call the Python function for a status."""
     params = [("ptr", "failed"), ("i64", "status"), ("ptr", "given")]
     f = module.function("failed", "ptr", params, "nounwind noinline cold")
     number = f("call ptr @PyLong_FromLong(i64 %status)")
@@ -101,14 +101,14 @@ def _add_failed(module: Module) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Where the tables of a call begin, all of 8-byte words.
+    """Offsets of the tables of a call, in 8-byte words.
 
-    arrays    addresses of the data of inputs, then of outputs: what the run is given
-    inputs    the arrays of inputs: held while the run goes, as others may let go of them
-    results   of each output what is held of it: its array where that becomes the value of an
-              input, else its tensor
-    reused    of each output whether its tensor is one that was there before
-    replaced  what results have taken the place of
+    arrays    addresses of the data of inputs, then of outputs: the argument of the run
+    inputs    the arrays of inputs; the call holds references to them during the run
+    results   for each output, the object that the call holds: its array if it becomes the value of
+              an input, else its tensor
+    reused    for each output, whether its tensor is reused
+    replaced  the objects that results have replaced
     """
 
     arrays: str
@@ -126,7 +126,7 @@ class Tables:
 
 
 class _Call:
-    """`weft_call`, written step by step."""
+    """Emits `weft_call`, step by step."""
 
     def __init__(self, module: Module, at: Places) -> None:
         self.at = at
@@ -172,10 +172,10 @@ class _Call:
     # --- what it is given -----------------------------------------------------------------------
 
     def _look_at_inputs(self) -> None:
-        """Check that inputs are tensors with arrays that lie dense, and note and hold those."""
+        """Check that inputs are tensors with dense arrays, and hold references to the arrays."""
         f, at, pointer = self.f, self.at, self.pointer
         bits = f.var("i32", "-1")
-        other = f.var("ptr", pointer["tensor"])  # a class of tensors that was seen last
+        other = f.var("ptr", pointer["tensor"])  # the tensor class that was seen last
         with f.loop("0", self.n_in) as i:
             tensor = f(f"load ptr, ptr {_item(f, self.items, i)}")
             kind = _load(f, "ptr", tensor, at.kind)
@@ -211,7 +211,7 @@ class _Call:
     # --- results --------------------------------------------------------------------------------
 
     def _make_results(self) -> str:
-        """The list to give back; results have arrays and tensors, none of which anybody sees."""
+        """Create the returned list, and arrays and tensors of results that nobody else sees yet."""
         f, at = self.f, self.at
         made = f(f"call ptr @PyList_New(i64 {self.known['listed']})")
         with f.when(f(f"icmp eq ptr {made}, null")):
@@ -232,7 +232,7 @@ class _Call:
                 self._use_input(row["in_place"], array)
             with f.when(f(f"icmp eq ptr {f.get('ptr', array)}, null")):
                 kind, shape = (f(f"inttoptr i64 {row[name]} to ptr") for name in ("dtype", "sizes"))
-                f.do(f"call void @Py_IncRef(ptr {kind})")  # NumPy takes it over
+                f.do(f"call void @Py_IncRef(ptr {kind})")  # NumPy takes ownership
                 axes = f(f"trunc i64 {row['ndim']} to i32")
                 args = f"i32 {axes}, ptr {shape}, ptr {kind}, i32 0"
                 f.set("ptr", array, f(f"call ptr {self.pointer['empty']}({args})"))
@@ -252,10 +252,10 @@ class _Call:
         return made
 
     def _use_again(self, spares: str, array: str, tensor: str) -> None:
-        """An earlier result that nobody has any more; it is held, as a new one would be.
+        """Reuse an earlier result that nobody else holds; the call holds a reference to it.
 
-        Where only the spares have an array, as its tensor was given another or somebody still has
-        that tensor, the array is taken out of them: a new tensor gets it.
+        If only the array is free, because its tensor has another array now or is still in use, the
+        array is taken out of the spares and gets a new tensor.
         """
         f, at, none = self.f, self.at, self.pointer["none"]
         for number in range(0, SPARES, 2):
@@ -266,7 +266,9 @@ class _Call:
             with f.when(f(f"and i1 {missing}, {there}")):
                 spare = f(f"load ptr, ptr {spare_at}")
                 holders = _load(f, "i64", own, at.count)
-                both = f(f"icmp eq i64 {holders}, 2")  # its tensor and the spares
+                both = f(
+                    f"icmp eq i64 {holders}, 2"
+                )  # references from its tensor and from the spares
                 alone = f(f"icmp eq i64 {_load(f, 'i64', spare, at.count)}, 1")  # None never is
                 with f.when(f(f"and i1 {both}, {alone}")):
                     same = f(f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_data)}, {own}")
@@ -281,7 +283,7 @@ class _Call:
                     f.set("ptr", array, own)
 
     def _use_input(self, number: str, array: str) -> None:
-        """The array of an input, where only its tensor and this call have it."""
+        """Use the array of an input, if only its tensor and this call hold it."""
         f, at = self.f, self.at
         old = f(f"load ptr, ptr {_item(f, self.tables.inputs, number)}")
         alone = f(f"icmp eq i64 {_load(f, 'i64', old, at.count)}, 2")
@@ -291,7 +293,7 @@ class _Call:
             f.set("ptr", array, old)
 
     def _new_tensor(self, array: str, tensor: str, made: str, i: str) -> None:
-        """A tensor that takes an array over."""
+        """Create a tensor that takes ownership of an array."""
         f = self.f
         none = self.pointer["none"]
         new = f(f"call ptr @PyType_GenericAlloc(ptr {self.pointer['tensor']}, i64 0)")
@@ -305,7 +307,7 @@ class _Call:
         f.set("ptr", tensor, new)
 
     def _deliver(self, made: str) -> str:
-        """Put results where they go: how many things they took the place of."""
+        """Deliver the results; returns the number of objects that they replaced."""
         f, at, none = self.f, self.at, self.pointer["none"]
         count = f.var("i64", "0")
 
@@ -344,8 +346,8 @@ class _Call:
         return f.get("i64", count)
 
     def _keep(self, i: str, role: str, result: str, replace: Callable[[str, str], None]) -> None:
-        """A new result becomes the first of its spares; the last of them goes, or the first, where
-        that has no array any more."""
+        """Make a new result the first spare. The last spare is dropped, or the first one if it has
+        no array any more."""
         f, none = self.f, self.pointer["none"]
         tensor, array = f.var("ptr", none), f.var("ptr", result)
         with f.when(f(f"icmp ne i64 {role}, {VALUE}")):
@@ -370,7 +372,7 @@ class _Call:
     # --- ways out -------------------------------------------------------------------------------
 
     def _undo(self, made: str, results: str, status: str) -> None:
-        """Let go of all, of so many results, too, and leave with what Python makes of a status."""
+        """Release everything, including this many results, and return what `failed` returns."""
         f = self.f
         self._drop_all(self.tables.results, results)
         self._drop(made)
@@ -395,11 +397,11 @@ class _Call:
             self._drop(f(f"load ptr, ptr {_item(f, things, i)}"))
 
     def _drop(self, thing: str) -> None:
-        self.f.do(f"call void @Py_DecRef(ptr {thing})")  # null, too
+        self.f.do(f"call void @Py_DecRef(ptr {thing})")  # may be null
 
 
 def _add_entry(module: Module, at: Places) -> None:
-    """`weft_entry`: it runs without Python's lock, on lists that are the caller's own."""
+    """Emits `weft_entry`, which runs without the GIL on lists that only the caller has."""
     params = [("ptr", "plan"), ("ptr", "inputs"), ("ptr", "outputs"), ("ptr", "memory")]
     f = module.function("weft_entry", "i32", params, linkage="")
     known: Mapping[str, str] = {

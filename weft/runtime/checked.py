@@ -1,8 +1,9 @@
 """Programs in check mode: see `weft.codegen.checks`.
 
-Results and the arena are poisoned before each run. A kernel that goes beyond its buffers, leaves a
-part of a result unwritten or ends with a status that nobody knows is an internal error that names
-the kernel, its op and the user's line; memory is not damaged. A run takes several times as long.
+Results and the arena are poisoned before each run. A kernel that accesses memory outside of its
+buffers, leaves a part of a result unwritten or returns an unknown status raises an internal error
+with the kernel, its op and the user's line, before any memory is damaged. Runs take several times
+as long.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["CheckedProgram"]
 
 
 class PoisonedOutputs(Outputs):
-    """Arrays that are new in each run, or inputs' own, filled with what is NaN to floats."""
+    """New arrays in each run, filled with bytes that are NaN as floats, or arrays of inputs."""
 
     def __init__(
         self, kinds: Sequence[tuple[tuple[int, ...], Any]], in_place: Mapping[int, int]
@@ -47,7 +48,7 @@ class PoisonedOutputs(Outputs):
 
 
 class CheckedProgram(NativeProgram):
-    """A graph as machine code that looks at what it does."""
+    """Machine code that checks its own memory accesses."""
 
     check = True
     outputs_class = PoisonedOutputs
@@ -59,7 +60,7 @@ class CheckedProgram(NativeProgram):
         start = super()._start()
         bytes_ = self.arena + table_bytes(len(self.captured.inputs), len(self._outputs.kinds))
         one_at_a_time = threading.RLock()
-        self._noted = threading.local()  # what the last run of each thread has noted
+        self._noted = threading.local()  # what the guards noted in the last run of each thread
 
         def checked(arrays: list[Any], made: list[Any], memory: int) -> int:
             with one_at_a_time:
@@ -81,7 +82,7 @@ class CheckedProgram(NativeProgram):
         assert made.checking is not None
         call = made.checking.calls[self._noted.words["check_call"][0]]
         if known:
-            self._interpret(inputs)  # it raises, as the card says
+            self._interpret(inputs)  # raises the error of the op
             raise _error(call, "says that it fails, and its op does not")
         raise _error(call, f"gives a status that nobody knows, {status}")
 
@@ -91,9 +92,9 @@ class CheckedProgram(NativeProgram):
         return list((ctypes.c_int64 * count).from_address(start))
 
     def _fault(self) -> InternalError:
-        """What the guards have noted."""
+        """The error for what the guards have noted."""
         made, _ = self.generate()
-        made.module.text()  # it numbers the places
+        made.module.text()  # numbers the places
         checking: Any = made.checking
         number, *frame = self._noted.words["check_fault"]
         call = checking.calls[number]
@@ -118,7 +119,7 @@ def _writes(instruction: str) -> bool:
 
 
 def _place(buffers: Sequence[tuple[Any, int, int]], entry: int, address: int, size: int) -> str:
-    """Where an access is: in the buffer that it is meant for, or the nearest if nobody knows."""
+    """Where an access is, relative to the buffer that it is meant for, or to the nearest one."""
 
     def away(buffer: tuple[Any, int, int]) -> int:
         _, first, beyond = buffer
@@ -144,7 +145,7 @@ def _named(value: Any) -> str:
 
 
 def _error(call: Any, text: str, location: Any = None) -> InternalError:
-    """An error about a kernel, on the user's line."""
+    """An internal error about a kernel, with the user's line."""
     ops = ", ".join(dict.fromkeys(node.op.name for node in call.group.in_order()))
     name = ", ".join(filter(None, call.kernels)) or call.group.kind
     head = call.group.nodes[0]

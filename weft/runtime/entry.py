@@ -1,4 +1,4 @@
-"""The function that a program is called by.
+"""The entry function of a program.
 
 i32 @run(ptr arrays, ptr arena, ptr run)                       addresses of inputs and outputs
 """
@@ -14,11 +14,11 @@ __all__ = ["add_run"]
 
 
 def add_run(module: Module, kept: int | None = None) -> None:
-    """`run` for a graph. Where stacks leave it, the memory they lie in is kept: its address goes to
-    the output `kept`, counted after all inputs and outputs of the graph."""
+    """Emit `run` for a graph. If stacks leave it, their memory outlives the run: its address is
+    written to the output `kept`, counted after all inputs and outputs of the graph."""
     params = [("ptr", "arrays"), ("ptr", "arena"), ("ptr", "run")]
     f = module.function("run", "i32", params, linkage="")
-    # What `%run` holds for all runs, and room for what this one needs.
+    # The shared part of `%run`, and room for what this run needs.
     own = f.var(f"[{len(RUN)} x ptr]", align=16)
     f.do(f"store [{len(RUN)} x ptr] zeroinitializer, ptr {own}")
     copy(f, own, "%run", 8 * SHARED)

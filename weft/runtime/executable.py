@@ -1,8 +1,8 @@
-"""Graphs made ready to run: what each was on the way, and what runs it now.
+"""Executables: a graph at each of its stages, and the program that runs it.
 
-Tools that look at runs (the stepper, the profiler, the search for NaN) stand between the caller and
-the program while they are asked to, and cost nothing at all other times: a caller always calls
-`executable.call`, and that is what they exchange.
+Tools that observe runs (the stepper, the profiler, the NaN search) wrap the call of a program while
+they are active. They cost nothing at other times: callers always call `executable.call`, and tools
+replace that attribute.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = ["Executable", "Instrument", "Program", "instrumented"]
 
 
 class Program:
-    """What runs a graph, and answers the questions of tools that look at it.
+    """Runs a graph, and answers the questions of tools about it.
 
     call     inputs -> all outputs, in tensors of their own, without gradients
-    reason   why the graph runs op by op; empty where it is machine code
+    reason   why the graph runs op by op; empty for machine code
     """
 
     call: Call
@@ -41,32 +41,32 @@ class Program:
 
     @property
     def graph(self) -> Graph:
-        """The graph that runs: it may be worked out only now."""
+        """The graph that runs. It may be computed now, if the code came from the cache."""
         return self._graph
 
     def routed_call(self, _routing: OutputRouting) -> Call | None:
-        """A call that puts outputs where they go; None where there is no fast one."""
+        """A fast call that also delivers the outputs; None if there is none."""
         return None
 
     def scheduled(self) -> Graph:
-        """The graph kernel by kernel; as it is, where its ops are what runs."""
+        """The graph in the order of its kernels; the same graph if it runs op by op."""
         return self.graph
 
     def latest(self) -> Program:
-        """Of several programs for different sizes, the one that ran last."""
+        """The program itself; of several programs for different sizes, the one that ran last."""
         return self
 
     def for_inputs(self, _inputs: list[Tensor]) -> Program:
-        """Of several programs for different sizes, the one that these inputs run."""
+        """The program itself; of several programs for different sizes, the one for these inputs."""
         return self
 
     def machine_code(self) -> MachineCode | None:
-        """Its machine code, to look into; None where it has none of its own."""
+        """Its machine code, to be inspected; None if it has none of its own."""
         return None
 
 
 class Instrument(Protocol):
-    """Runs an executable in its own way; `proceed(inputs)` is the way it would have run."""
+    """Runs an executable in its own way; `proceed(inputs)` is the call that it wraps."""
 
     def __call__(
         self, executable: Executable, inputs: list[Tensor], proceed: Call
@@ -74,7 +74,7 @@ class Instrument(Protocol):
 
 
 class Executable:
-    """A graph at its stages, with the program made of it."""
+    """A graph at each of its stages, and the program made from it."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Executable:
         build: Callable[[Graph, Mapping[int, int], Callable[[], Graph]], Program],
         routing: OutputRouting | None = None,
     ) -> None:
-        """`build` is given the captured graph, which outputs become values of inputs, and what
-        optimizes the graph when it is asked to: code that is on disk needs no optimized graph.
-        `routing`: what a call puts into its inputs."""
+        """`build` gets the captured graph, the outputs that become values of inputs, and a function
+        that returns the optimized graph: code from the cache does not need it.
+        `routing` says which outputs a call delivers to its inputs."""
         self.captured = captured
         self.routing = routing or OutputRouting()
-        #: How long each stage took; the passes, as soon as they have run.
+        #: The time of each stage; that of the passes is set when they have run.
         self.seconds = {"passes": 0.0, "code": 0.0}
         start = time.perf_counter()
         self.program = build(captured, self.routing.values, _once(captured, optimize, self.seconds))
@@ -108,7 +108,7 @@ class Executable:
         return self.program.graph
 
     def graph(self, stage: str = "optimized") -> Graph:
-        """The graph as it was "captured", "optimized", or "scheduled" into kernels."""
+        """The graph as "captured", "optimized", or "scheduled" into kernels."""
         if stage == "captured":
             return self.captured
         if stage == "optimized":
@@ -120,7 +120,7 @@ class Executable:
         )
 
     def _build_call(self) -> Call:
-        """What a call is while no tool looks at it."""
+        """The call without instruments."""
         if not self.routing:
             return self.program.call
         return self.program.routed_call(self.routing) or self._delivering(self.program.call)
@@ -150,7 +150,7 @@ class Executable:
 def _once(
     graph: Graph, optimize: Callable[[Graph], Graph], seconds: dict[str, float]
 ) -> Callable[[], Graph]:
-    """What optimizes a graph the first time it is asked to."""
+    """A function that optimizes a graph when it is first called, and returns the result."""
 
     @functools.cache
     def optimized() -> Graph:
@@ -179,7 +179,7 @@ _instruments: list[Instrument] = []
 
 @contextlib.contextmanager
 def instrumented(instrument: Instrument) -> Iterator[None]:
-    """Let an instrument run all executables, those of other threads and later ones, too."""
+    """Inside, an instrument runs all executables: also in other threads, and new ones."""
     _change(_instruments.append, instrument)
     try:
         yield

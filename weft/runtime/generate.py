@@ -1,4 +1,4 @@
-"""A graph as the module of a program: the generators, which only those load who compile."""
+"""Generates the LLVM module of a graph. Only processes that compile import this."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def generated(
     *,
     check: bool = False,
 ) -> tuple[CpuEmitter, ProgramPlan]:
-    """The program of a graph, which `keeps` stacks or does not, and its plan."""
+    """The program of a graph, and its plan. `keeps`: whether it returns stacks."""
     whole = lowered(graph)
     emitter = CpuEmitter(module or (CheckedModule if check else Module)(host()), clock=clock)
     plan = plan_program(whole, emitter)

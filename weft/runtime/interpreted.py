@@ -1,4 +1,4 @@
-"""Runs graphs op by op, where machine code is not asked for or cannot be had."""
+"""Runs graphs op by op, if machine code is not wanted or not possible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["InterpretedProgram", "interpreted"]
 
 
 class InterpretedProgram(Program):
-    """A graph run op by op, and why it is not machine code."""
+    """Runs a graph op by op. `reason` says why it is not machine code."""
 
     def __init__(self, graph: Graph, reason: str = "it was asked for") -> None:
         self._graph = graph
@@ -25,14 +25,14 @@ class InterpretedProgram(Program):
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         handed = [inputs]
-        del inputs  # the run lets go of each input after its last use: nobody else may hold them
+        del inputs  # the run frees each input after its last use: hold no reference here
         return interpreted(self._program, handed.pop())
 
 
 def interpreted(program: PreparedGraph, inputs: list[Any]) -> list[Any]:
-    """What the interpreter makes of inputs: tensors of the run's own, that nobody else has."""
+    """The outputs of an interpreted run, as tensors that nobody else holds."""
     handed = [inputs]
-    del inputs  # the run lets go of each input after its last use: nobody else may hold them
+    del inputs  # the run frees each input after its last use: hold no reference here
     with no_grad():
         slots = program.run(handed.pop(), bind)
     found = [slots[i] for i in program.outputs]

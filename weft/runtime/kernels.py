@@ -1,4 +1,4 @@
-"""The kernels of a program, each to be called by itself: `weft.compare(f, by="kernel")` does."""
+"""Calls the kernels of a program one by one, for `weft.compare(f, by="kernel")`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctyp
 
 
 class Kernels:
-    """The code of a program, generated once more so that its kernels can be called.
+    """The code of a program, generated again with kernels that can be called one by one.
 
-    code   what the program does, step by step
+    code   the plan of the program
     """
 
     def __init__(self, program: NativeProgram) -> None:
@@ -51,8 +51,11 @@ class Kernels:
     def call(
         self, step: Step, array_of: Callable[[Value], np.ndarray[Any, Any]]
     ) -> tuple[int, dict[Value, np.ndarray[Any, Any]]]:
-        """Run the kernels of a step on the arrays of its operands: the status of the one that
-        failed, and the arrays of the results, which were filled with 0xFF before."""
+        """Run the kernels of a step on the arrays of its operands.
+
+        Returns the status of the kernel that failed, or 0, and the arrays of the results, which
+        were filled with 0xFF before.
+        """
         read = step.reads()
         held: list[Any] = []
         addresses: list[int] = []
@@ -68,7 +71,7 @@ class Kernels:
                 if value not in results:
                     results[value] = _unwritten(value)
                 array = results[value]
-            elif isinstance(value.type, TensorType) and value in read:  # else nobody asks for it
+            elif isinstance(value.type, TensorType) and value in read:  # other buffers are not read
                 array = np.ascontiguousarray(array_of(value))
             held.append(array)
             addresses.append(0 if array is None else array.ctypes.data)

@@ -1,8 +1,8 @@
-"""What the machine code of a graph depends on, said without making it.
+"""Cache keys of machine code, without generating it.
 
-The graph as it was captured says it, where all that is done to it on the way is Weft's own: then
-code that is found on disk needs no pass, no schedule and no module. Where users have a say in that
-(a pass or an op of their own), it is the graph after the passes.
+The key is the text of the captured graph, if only Weft's own passes and ops process it: a process
+that finds the code in the cache runs no pass and no schedule. If users have registered passes or
+ops of their own, the key is the text of the graph after the passes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from weft.ir.op import Op, Trait
 
 __all__ = ["code_key"]
 
-#: Modules whose functions are the rules of Weft's own cards.
+#: Modules with the rules of Weft's own cards.
 _OWN = ("weft.", "numpy")
 
 
 def code_key(
     graph: Graph, optimized: Callable[[], Graph] | None = None, passes: bytes | None = None
 ) -> bytes | None:
-    """The key of a graph's code, as `weft.codegen.cache` wants it; None where the graph holds
-    Python objects that text cannot tell apart.
+    """The key of a graph's code for `weft.codegen.cache`; None if the graph holds Python objects,
+    which text cannot identify.
 
-    `optimized` gives the graph that the code is made of, where that is not `graph` itself, and
-    `passes` says what makes it, where that is Weft's own.
+    `optimized` returns the graph that is compiled, if that is not `graph` itself. `passes` names
+    the passes that produce it, if all of them are Weft's own.
     """
     if optimized is None:
         return _said(b"as it is", graph)
@@ -48,14 +48,14 @@ def _said(how: bytes, graph: Graph) -> bytes | None:
 
 
 def _users_ops(graph: Graph) -> bool:
-    """Whether users say what some op does: a pass may have run it, and kept what came out."""
+    """Whether some op is defined by users: a pass may have evaluated it to a constant."""
     ops = {node.op for part in graph.walk() for node in part.nodes}
     replaced = {name for name, _ in FAMILIES["cpu", "dense"].registered}
     return any(op.name in replaced or not _is_own(op) for op in ops)
 
 
 def _is_own(op: Op) -> bool:
-    """Whether a card is Weft's: the source of Weft, which is part of the key, says what it does."""
+    """Whether a card is Weft's own: then the digest of Weft's source, in the key, covers it."""
     rules = op.eval.values() if isinstance(op.eval, dict) else [op.eval]
     written = [rule for rule in (op.infer, *rules) if rule and not isinstance(rule, str)]
     return all(str(getattr(rule, "__module__", "")).startswith(_OWN) for rule in written)

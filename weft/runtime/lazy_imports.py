@@ -1,7 +1,7 @@
-"""What makes and runs machine code, loaded when it is first needed.
+"""Modules that generate and run machine code, imported when they are first needed.
 
-Those who only run eagerly need not wait for it when they import Weft, and those who find their code
-on disk not for the generators.
+Programs that only run eagerly do not wait for them at `import weft`, and programs whose code is in
+the cache do not load the generators.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machine code of a program, for tools that look into it: reports, profiles, comparisons."""
+"""The machine code of a program, for tools: reports, profiles, comparisons."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["MachineCode"]
 
 class MachineCode:
     """
-    seconds    how long it took to write the code, to compile it, and to load it
-    in_place   which outputs are written over which inputs
+    seconds    the time to generate the code, to compile it, and to load it
+    in_place   pairs of an output and the input that it is written over
     """
 
     def __init__(self, program: NativeProgram) -> None:
@@ -31,12 +31,12 @@ class MachineCode:
 
     @cached_property
     def plan(self) -> GraphPlan:
-        """What runs, step by step, and where values lie."""
+        """The steps that run, and the places of values in memory."""
         return self._program.generate()[1].root
 
     @cached_property
     def _text(self) -> str:
-        """The module with debug information: generated once more."""
+        """The module, generated again with debug information."""
         return self._program.generate(DebugModule(host()))[0].module.text()
 
     def llvm(self, function: str, *, after_passes: bool = False) -> str:
@@ -48,9 +48,9 @@ class MachineCode:
         return assembly_of(self._text, function, host())
 
     def timed(self) -> TimedProgram:
-        """The same program compiled once more, with a clock around each kernel."""
+        """The same program, compiled again with a clock around each kernel."""
         return TimedProgram(self._program.graph, dict(self.in_place))
 
     def kernels(self) -> Kernels:
-        """The kernels of the program, to be called one by one: compiled once more."""
+        """The kernels of the program, compiled again so that they can be called one by one."""
         return Kernels(self._program)

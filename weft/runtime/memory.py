@@ -1,4 +1,4 @@
-"""The memory of a call, and what is said where there is none."""
+"""The memory of a call, and the error if there is not enough."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["no_room", "no_room_for_stacks", "room"]
 
 
 def room(size: int) -> tuple[int, Any]:
-    """Memory that begins at a line of the cache, and who owns it."""
+    """Memory aligned to a cache line: its address, and the object that owns it."""
     memory = np.empty(size + 64, np.uint8)
     return -(-memory.ctypes.data // 64) * 64, memory
 
 
 def no_room(graph: Graph) -> WeftError:
-    """What is said where memory runs out: of the largest tensor in the graph."""
+    """The error if memory runs out: it names the largest tensor in the graph."""
     made = [v for part in graph.walk() for v in part.values() if isinstance(v.type, TensorType)]
-    # Of several the last: those before may be views, which take none.
+    # The last of several with this size: earlier ones may be views, which take no memory.
     value = max(reversed(made), key=lambda value: value.tensor_type.nbytes)
     kind, node = value.tensor_type, value.node
     error = out_of_memory(node.op.name if node else "", kind.shape, kind.nbytes)

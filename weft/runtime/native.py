@@ -49,7 +49,7 @@ from weft.runtime.threads import (
     raise_interrupt,
 )
 
-if TYPE_CHECKING:  # to run a program takes none of the generators
+if TYPE_CHECKING:  # running a program does not need the generators
     from weft.codegen.program import CpuEmitter
     from weft.runtime.machine_code import MachineCode
     from weft.schedule.plan import ProgramPlan
@@ -67,10 +67,10 @@ def native(
     passes: bytes | None = None,
     check: bool | None = None,
 ) -> NativeProgram | InterpretedProgram | SpecializedProgram:
-    """What runs a graph: machine code, or the interpreter where there is none for it.
+    """The program that runs a graph: machine code, or the interpreter if there is none for it.
 
-    `optimized` and `passes`: see `NativeProgram`. `check`: whether the code checks what it does;
-    None: the environment says it.
+    `optimized` and `passes`: see `NativeProgram`. `check`: whether the code checks its memory
+    accesses; None uses the default (`weft.base.config.check`).
     """
     if check is None:
         check = config.check()
@@ -92,10 +92,10 @@ def native(
 
 
 def make_ready(compiles: bool = False) -> None:
-    """Load what every program needs, as one is going to run; and LLVM, if it must be compiled."""
+    """Load what every program needs before it runs, and LLVM if it must be compiled."""
     if rung() == "interpret":
         return
-    with contextlib.suppress(CannotLoad):  # who needs it says so
+    with contextlib.suppress(CannotLoad):  # a program that needs it will raise
         _load_common()
     if compiles:
         generators()
@@ -103,7 +103,7 @@ def make_ready(compiles: bool = False) -> None:
 
 
 def _load_common() -> None:
-    with contextlib.suppress(CannotLoad):  # calls can do without theirs; who cannot says so next
+    with contextlib.suppress(CannotLoad):  # calls also work without it
         prepare([*pool_request(), *call_request()])
     pool_address()
 
@@ -111,9 +111,9 @@ def _load_common() -> None:
 class NativeProgram(Program):
     """A graph as machine code; call it with tensors."""
 
-    #: The clock by which kernels are noted as they run (`weft.runtime.timed`); None: they are not.
+    #: The clock that times the kernels (`weft.runtime.timed`); None: they are not timed.
     clock: int | None = None
-    #: Whether accesses to memory are checked (`weft.runtime.checked`).
+    #: Whether memory accesses are checked (`weft.runtime.checked`).
     check = False
     outputs_class: type[Outputs] = Outputs
     _program: CpuEmitter | None = None  # only where the code was not found on disk
@@ -125,16 +125,16 @@ class NativeProgram(Program):
         optimized: Callable[[], Graph] | None = None,
         passes: bytes | None = None,
     ) -> None:
-        """`written`: outputs that will take the place of inputs, by their numbers. Where the code
-        allows it and nobody else holds an input's array, they are written there.
+        """`written`: outputs that replace inputs, by number. They are written to the input's array
+        if the code allows it and nobody else holds the array.
 
-        `optimized`: gives the graph to run, where that is not `graph` itself, with the same inputs
-        and outputs; `passes`: what makes it, where that is Weft's own. It is not asked for where
-        the code is on disk."""
+        `optimized`: returns the graph to run, if that is not `graph` itself, with the same inputs
+        and outputs. It is not called if the code is in the cache. `passes`: the names of the passes
+        that produce it, if all are Weft's own."""
         self.captured = graph
         self._optimized = optimized
         self._keeps = any(isinstance(value.type, StackType) for value in graph.outputs)
-        #: How long it took to group the nodes and write the code, to compile, and to load it.
+        #: The time to schedule and generate the code, to compile it, and to load it.
         self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
         key = None if self.clock is not None else code_key(graph, optimized, passes)
         if self.check and key is not None:
@@ -146,7 +146,7 @@ class NativeProgram(Program):
         self.arena, self.lower_bound, self.kernels, calls, digests, in_place = loaded.meta
         wanted = written or {}
         self.in_place = [(i, j) for i, j in in_place if wanted.get(i) == j]
-        # Calls into Python and large constants are of this process: they are found anew.
+        # Calls into Python and large constants exist only in this process, not in the cache.
         literals = _literals(graph)
         if self._program is None and (calls or not all(digest in literals for digest in digests)):
             self._code()
@@ -160,7 +160,7 @@ class NativeProgram(Program):
             kinds.append(((1,), np.uint64))
             self._give_back = _GIVE_BACK(self.library.address("give_back"))
         self._outputs = self.outputs_class(kinds, dict(self.in_place))
-        self._errors: dict[int, BaseException] = {}  # by thread: what a call into Python raised
+        self._errors: dict[int, BaseException] = {}  # what a call into Python raised, by thread
         self._callback = _CALLBACK(self._call)
         self._constants = (ctypes.c_void_p * max(1, len(self._constant_arrays)))(
             *[array.ctypes.data for array in self._constant_arrays]
@@ -183,7 +183,7 @@ class NativeProgram(Program):
         return self.captured if self._optimized is None else self._optimized()
 
     def generate(self, module: Module | None = None) -> tuple[CpuEmitter, ProgramPlan]:
-        """Write the program (once more): its module, and what it does as data."""
+        """Generate the program again: its module and its plan."""
         graph = self.graph
         _check_static(graph)
         made: tuple[CpuEmitter, ProgramPlan] = generators().generated(
@@ -192,7 +192,7 @@ class NativeProgram(Program):
         return made
 
     def _code(self) -> Code:
-        """The module of the graph, and what must be known to call it."""
+        """The module of the graph, and the data that a call needs."""
         start = time.perf_counter()
         made, plan = self.generate()
         self._program = made
@@ -206,7 +206,7 @@ class NativeProgram(Program):
         return Code(text, exports, meta)
 
     def scheduled(self) -> Graph:
-        """The graph in the ops that kernels are made of, kernel by kernel."""
+        """The graph after lowering, in the order of its kernels."""
         found: Graph = generators().scheduled(self.generate()[1].root)
         return found
 
@@ -214,7 +214,7 @@ class NativeProgram(Program):
         return machine_code(self)
 
     def plan(self) -> str:
-        """What runs, kernel by kernel, and where values lie in the memory of a run."""
+        """The kernels as text, and the places of values in the arena."""
         return str(self.generate()[1])
 
     @property
@@ -223,7 +223,7 @@ class NativeProgram(Program):
         return self.generate()[0].module.text()
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        """`call`, which trusts its caller, for those who may be wrong."""
+        """`call` with a check of the inputs."""
         if [x.type for x in inputs] != [value.type for value in self.captured.inputs]:
             raise self._wrong_inputs()
         return self.call(inputs)
@@ -233,13 +233,13 @@ class NativeProgram(Program):
         return GraphError(f"graph @{self.captured.name} takes {', '.join(map(str, wanted))}")
 
     def _caller(self) -> Callable[[list[Tensor]], list[Tensor]]:
-        """What a call does: machine code, too, unless there are stacks to look after."""
+        """The call: machine code too, unless stacks go in or out."""
         if self._keeps or any(isinstance(v.type, StackType) for v in self.captured.inputs):
             return self._with_stacks(self._in_python())
         return self.routed_call(OutputRouting()) or self._in_python()
 
     def routed_call(self, routing: OutputRouting) -> Call | None:
-        """A call in machine code that also puts outputs where they go; None: there is none."""
+        """A call in machine code that also delivers the outputs; None if there is none."""
         if self._keeps:
             return None
         memory: list[Any] = []
@@ -256,7 +256,7 @@ class NativeProgram(Program):
                 memory.append(held)
                 lend(call, address)
                 return call(inputs)
-            # Taken: by another thread, or by who called into Python.
+            # The memory is taken by another thread, or by an outer call of this program.
             other = in_python(inputs) if status == Status.TAKEN else self._failed(status, inputs)
             return deliver(routing, inputs, other)
 
@@ -265,7 +265,7 @@ class NativeProgram(Program):
         return call
 
     def _new_memory(self) -> tuple[int, Any]:
-        """The memory of one call: for its tables, and the arena."""
+        """The memory of one call: its tables and the arena."""
         tables = table_bytes(len(self.captured.inputs), len(self._outputs.kinds))
         try:
             return room(tables + self.arena)
@@ -273,18 +273,18 @@ class NativeProgram(Program):
             raise no_room(self.graph) from None
 
     def _in_python(self) -> Call:
-        """A call, step by step."""
+        """The call written in Python."""
         classes = [class_of(value.type) for value in self.captured.inputs]
         return by_hand(self._start(), classes, self._outputs, self._new_memory, self._failed)
 
     def _start(self) -> Start:
-        """What reaches the machine code."""
+        """The function that starts the machine code."""
         sizes = len(self.captured.inputs), len(self._outputs.kinds)
         run_code = self.library.address("run")
         return listed(run_code, self._run, *sizes) or addressed(run_code, self._run, *sizes)
 
     def _with_stacks(self, call: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
-        """A call that stacks go into or come out of."""
+        """A call with stacks among its inputs or outputs."""
         kinds = [value.type for value in self.captured.outputs]
         stacks = [i for i, v in enumerate(self.captured.inputs) if isinstance(v.type, StackType)]
 
@@ -317,7 +317,7 @@ class NativeProgram(Program):
             raise no_room_for_stacks(self.graph)
         if status == Status.RAISED:
             raise self._errors.pop(threading.get_ident())
-        return self._interpret(inputs)  # it raises, with the user's line
+        return self._interpret(inputs)  # raises the error, with the user's line
 
     def _interpret(self, inputs: list[Any]) -> list[Any]:
         if self._interpreted is None:
@@ -325,7 +325,7 @@ class NativeProgram(Program):
         return interpreted(self._interpreted, inputs)
 
     def _call(self, number: int, args: int) -> int:
-        """A node whose card is called: on arrays that lie where the generated code has them."""
+        """Call the card of a node, on the memory of the generated code."""
         try:
             node = self.calls[number]
             pointers = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
@@ -348,7 +348,7 @@ class NativeProgram(Program):
 
 
 def _dense(x: Any) -> Any:
-    """A tensor whose elements lie one after the other, as generated code wants them."""
+    """A tensor with contiguous elements, as generated code needs it."""
     if isinstance(x, NativeStack):
         return x
     return wrap(np.require(x._data, None, ["C_CONTIGUOUS", "ALIGNED"]).view(np.ndarray))
@@ -393,5 +393,5 @@ def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
 
 
 def _array_kind(kind: Any) -> tuple[tuple[int, ...], Any]:
-    """The array that a result is written to; a stack is the address of its top."""
+    """Shape and dtype of the array of a result; a stack is the address of its top."""
     return (kind.shape, kind.dtype.numpy) if isinstance(kind, TensorType) else ((1,), np.uint64)

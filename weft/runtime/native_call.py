@@ -1,16 +1,15 @@
-"""A program's call as one function of Python's own kind, made of machine code.
+"""The call of a program as a builtin function, made of machine code.
 
-Most of what a small function costs is Python between its kernels: finding addresses of arrays,
-making arrays and tensors for results, calling through ctypes. Here all of that is generated code,
-too (`weft.runtime.call_code`). What Python sees is a builtin function that takes a list of tensors
-and gives one:
+Most of the cost of a small function is Python around its kernels: finding addresses of arrays,
+creating arrays and tensors for results, calling through ctypes. Here all of that is generated code
+(`weft.runtime.call_code`). Python sees a builtin function that takes and returns a list of tensors:
 
     call = native_call(CallPlan(...))
     outputs = call(inputs)
 
-It relies on what CPython and NumPy promise (their C interfaces), and on a few places inside of
-lists, arrays and tensors that `places` finds by looking. Where they are not as expected, as on a
-Python without the global lock, `native_call` gives None, and the same is done in Python.
+It relies on the C interfaces of CPython and NumPy, and on the offsets of a few fields in lists,
+arrays and tensors, which `places` finds by inspection. If they are not as expected, or on a Python
+without the GIL, `native_call` returns None, and the call is done in Python.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from weft.runtime.rungs import rung
 
 __all__ = ["CallPlan", "Result", "entry", "lend", "native_call"]
 
-#: The number of `PyArray_Empty` in NumPy's table of functions.
+#: The index of `PyArray_Empty` in NumPy's C API table.
 _EMPTY = 184
 
 
@@ -63,11 +62,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """What a call needs to know.
+    """The data of a call.
 
     entry     the address of `i32 entry(ptr arrays, ptr arena, ptr run)`
     results   one for each output
-    failed    is called with a status that is not 0 and the inputs: what it gives is the result
+    failed    called with a nonzero status and the inputs; it returns the outputs, or raises
     """
 
     entry: int
@@ -90,17 +89,17 @@ _FASTCALL = 0x80
 _ENTRY = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p
 )
-#: Functions point to theirs for as long as they live: none is ever given back.
+#: The tables of functions, which are never freed: functions refer to them as long as they live.
 _METHODS: list[_MethodDef] = []
 
 
 def native_call(
     plan: CallPlan, reuses: bool | None = None
 ) -> Callable[[list[Any]], list[Any]] | None:
-    """The function that runs a program; None where it cannot be had.
+    """The function that runs a program; None if it is not possible here.
 
-    `reuses`: whether arrays of inputs and of earlier results are used again; None: where that can
-    be relied on."""
+    `reuses`: whether arrays of inputs and earlier results are reused. None: if a test shows that
+    reference counts are reliable."""
     ready = _ready() if rung() == "machine" else None
     if ready is None:
         return None
@@ -118,7 +117,7 @@ def native_call(
         place = (in_place, len(result.shape), ctypes.addressof(sizes), id(kind))
         again = reuses and in_place < 0
         rows[i * len(RESULT) : (i + 1) * len(RESULT)] = [*place, result.role, result.to, again]
-    spares: list[Any] = [None] * (SPARES * len(plan.results) + 1)  # of this length for good
+    spares: list[Any] = [None] * (SPARES * len(plan.results) + 1)  # its length never changes
     kept.append(spares)
     listed = sum(result.role == LISTED for result in plan.results)
     tables = table_bytes(plan.inputs, len(plan.results))
@@ -136,8 +135,8 @@ def native_call(
 
 
 def lend(call: Any, memory: int) -> None:
-    """Give a call the address of memory to work in, for its tables and the arena: before that, and
-    while a run has it, further calls are `TAKEN`."""
+    """Give a call the address of its memory, for its tables and the arena. Without it, and while a
+    run uses it, calls return `TAKEN`."""
     call.__self__[FIELDS.index("memory")] = memory
 
 
@@ -145,7 +144,7 @@ def entry(
     run_code: int, run: int, inputs: int, outputs: int
 ) -> tuple[Callable[..., int], Any] | None:
     """A function `(plan, id(inputs), id(outputs), memory) -> status` that runs a program on two
-    lists of arrays, and the plan, whose address it takes; None where it cannot be had."""
+    lists of arrays, and the plan whose address it takes; None if it is not possible here."""
     ready = _ready() if rung() == "machine" else None
     if ready is None:
         return None
@@ -155,7 +154,7 @@ def entry(
 
 
 def call_request() -> list[Request]:
-    """The code of calls, where it is not there yet."""
+    """The request for the code of calls, if it is not loaded yet."""
     found = None if _ready.cache_info().currsize or rung() != "machine" else _request()
     return [] if found is None else [found]
 
@@ -169,7 +168,7 @@ def _request() -> Request | None:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """The machine code as Python is told of it, and the address of NumPy's `empty`."""
+    """The machine code as a method definition for Python, and the address of NumPy's `empty`."""
 
     method: _MethodDef
     entry: Callable[..., int]
@@ -185,7 +184,7 @@ def _ready() -> _Ready | None:
     try:
         empty = _numpy_function(_EMPTY)
         library = cached(*request).library
-    except (CannotLoad, ImportError, AttributeError, ValueError):  # of NumPy: no such table
+    except (CannotLoad, ImportError, AttributeError, ValueError):  # NumPy has no such table
         return None
     library.keep()
     method = _MethodDef(b"call", library.address("weft_call"), _FASTCALL, b"Run a program.")
@@ -208,14 +207,14 @@ def _numpy_function(number: int) -> int:
 
 @functools.cache
 def _relied_on() -> bool:
-    """Whether calls tell right who holds the array of an input, an earlier result, its array, and
-    its array alone: tried with calls of a program that does nothing."""
+    """Whether calls count references correctly, for arrays of inputs, earlier results and their
+    arrays: tested with a program that does nothing."""
     paths = (_written_in_place, _tensor_used_again, _array_used_again, _array_taken_out)
     return all(map(proven, paths))
 
 
 def _tried(inputs: int, result: Result) -> tuple[Callable[[list[Any]], list[Any]], Any]:
-    """A call, and what it needs to live."""
+    """A call, and the objects that it refers to."""
     ready = _ready()
     assert ready is not None
 

@@ -1,7 +1,7 @@
-"""Where lists, arrays and tensors keep what generated code reads of them.
+"""The memory layout of lists, arrays and tensors, for generated code.
 
-Asking an array for its address from Python costs more than a small kernel. Generated code reads it
-from the object, at a place that is found here by looking at objects whose contents are known.
+Asking an array for its address in Python costs more than a small kernel. Generated code reads the
+address from the object, at an offset that is found here by searching objects with known contents.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Places", "places"]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Distances in bytes from the beginning of an object.
+    """Offsets in bytes from the start of an object.
 
-    items        of a list: the address of its items
-    data, flags  of an array: its address, and NumPy's flags
-    count, kind  of any object: the number of references to it, and its class
-    buffer       of a ctypes array: the address of its elements
-    tensor_*     of a Tensor: its slots
+    items        list: the address of its items
+    data, flags  array: the address of its data, and NumPy's flags
+    count, kind  any object: its reference count, and its class
+    buffer       ctypes array: the address of its elements
+    tensor_*     Tensor: its slots
     """
 
     items: int
@@ -46,7 +46,7 @@ class Places:
 
 @functools.cache
 def places() -> Places | None:
-    """All of them; None where some are not where they can be read, or may change while they are."""
+    """All offsets; None if one is not found, or if fields may change while they are read."""
     if not is_known():
         return None
     tensor = Tensor()
@@ -59,7 +59,7 @@ def places() -> Places | None:
         *_head(),
         _first(buffer, ctypes.addressof(buffer)),
         *[_first(tensor, id(slot)) for slot in slots],
-        Tensor.__weakrefoffset__,  # before the beginning, from Python 3.12 on
+        Tensor.__weakrefoffset__,  # before the start of the object, since Python 3.12
     )
     if None in found or _word(tensor, found[-1] or 0) != id(weak):
         return None
@@ -67,7 +67,7 @@ def places() -> Places | None:
 
 
 def _list_and_array() -> tuple[int | None, int | None, int | None]:
-    """Where a list keeps the address of its items, an array that of its data, and its flags."""
+    """The offsets of a list's items, and of an array's data and flags."""
     items: list[Any] = [np.arange(3), np.arange(12).reshape(3, 4).T]
     size = list.__basicsize__
     at_items = _only(
@@ -89,7 +89,7 @@ def _list_and_array() -> tuple[int | None, int | None, int | None]:
 
 
 def _head() -> tuple[int | None, int | None]:
-    """Where any object has its count and its class."""
+    """The offsets of the reference count and the class of any object."""
     things: list[Any] = [np.empty(1) for _ in range(3)]
     held = [things[i] for i in range(3) for _ in range(i)]
     starts = [id(things[i]) for i in range(3)]
@@ -107,13 +107,13 @@ def _word(thing: Any, at: int) -> int:
 
 
 def _first(thing: Any, word: int) -> int | None:
-    """Where in an object a word stands."""
+    """The first offset of a word in an object."""
     size = type(thing).__basicsize__
     return next((at for at in range(16, size, 8) if _word(thing, at) == word), None)
 
 
 def _only(found: Iterable[int]) -> int | None:
-    """The one place that was found; None where there is none, or where there are several."""
+    """The offset, if exactly one was found; else None."""
     places = [*found]
     return places[0] if len(places) == 1 else None
 

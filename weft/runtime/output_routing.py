@@ -1,4 +1,4 @@
-"""What becomes of the outputs of a run: some go to inputs, the others back to the caller."""
+"""The routing of outputs: some become values or gradients of inputs, others are returned."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from weft.ir.signature import OutputRouting
 
 __all__ = ["GRADIENT", "LISTED", "VALUE", "Call", "deliver", "role"]
 
-#: What becomes of an output: it is in the list that is given back, or it is the new value or the
-#: gradient of an input.
+#: The roles of an output: returned to the caller, or the new value or the gradient of an input.
 LISTED, VALUE, GRADIENT = 0, 1, 2
 #: Inputs -> outputs.
 Call = Callable[[list[Tensor]], list[Tensor]]
 
 
 def role(routing: OutputRouting, output: int) -> tuple[int, int]:
-    """What becomes of an output, and the input it goes to; see `native_call`."""
+    """The role of an output, and the input that it goes to; see `native_call`."""
     if output in routing.values:
         return VALUE, routing.values[output]
     if output in routing.gradients:
@@ -26,7 +25,7 @@ def role(routing: OutputRouting, output: int) -> tuple[int, int]:
 
 
 def deliver(routing: OutputRouting, inputs: list[Tensor], outputs: list[Tensor]) -> list[Tensor]:
-    """Put outputs where they go: the others."""
+    """Deliver outputs to inputs, and return the other outputs."""
     for output, to in routing.values.items():
         inputs[to]._data = outputs[output]._data
     for output, to in routing.gradients.items():

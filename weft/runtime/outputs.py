@@ -1,13 +1,13 @@
-"""Arrays for results: the one rule of who gets which.
+"""Arrays for results.
 
-A result that takes the place of an input is written where the input lies, where only its tensor
-holds that array. Of every other result, of whatever size, a program keeps the last two that it gave
-out, and uses one again when nobody else holds it any more: in training, the gradients of the step
-before last. To make an array and a tensor and to free them costs as much as a small kernel, and
-each page of a large array is cleared when it is first touched.
+A result that replaces an input is written to the input's array, if only its tensor holds that
+array. Of every other result a program keeps the last two that it returned, and reuses one when
+nobody else holds it any more: in training, the gradients of the step before last. Creating and
+freeing an array and a tensor costs as much as a small kernel, and the system clears each page of a
+large array when it is first touched.
 
-Machine code does that, too (`weft.runtime.call_code`). Here it is done in Python, for calls that
-are not machine code.
+Calls in machine code follow the same rule (`weft.runtime.call_code`). This is the rule in Python,
+for other calls.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from weft.core.tensor import wrap
 
 __all__ = ["KEPT", "Outputs"]
 
-#: How many arrays are kept for one result.
+#: The number of arrays that are kept for one result.
 KEPT = 2
 
 
 class Outputs:
-    """Arrays of given shapes and dtypes, made anew or taken from those that are free."""
+    """Arrays of given shapes and dtypes, new or reused."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Outputs:
         keeps: bool = True,
         reuses: bool | None = None,
     ) -> None:
-        """`in_place`: results that may be written where inputs lie, by their numbers. `keeps`:
-        whether results are kept. `reuses`: whether arrays are used again at all; None: where that
-        can be relied on."""
+        """`in_place`: results that may be written to the arrays of inputs, by number. `keeps`:
+        whether results are kept. `reuses`: whether arrays are reused at all; None: if a test shows
+        that reference counts are reliable."""
         self.kinds = list(kinds)
         places = in_place or {}
         if reuses is None:
@@ -54,11 +54,11 @@ class Outputs:
         ]
 
     def take(self, arrays: list[Any]) -> list[Any]:
-        """Arrays for one run, whose inputs have these `arrays`; `give` them back afterwards."""
+        """Arrays for one run with these arrays of inputs; call `give` with them afterwards."""
         made: list[Any] = [None] * len(self.kinds)
         for i, kept in self._kept:
             for _ in range(len(kept)):
-                try:  # taken out of those that are kept, so that no other thread sees it
+                try:  # removed from the kept ones, so that no other thread takes it
                     made[i] = kept.popleft()
                 except IndexError:
                     break
@@ -67,7 +67,7 @@ class Outputs:
                 kept.append(made[i])
                 made[i] = None
         for i, j in self._in_place:
-            # It is in `arrays`, and its tensor has it.
+            # Two references: from `arrays` and from its tensor.
             if alone_in_list(arrays, j, 1) and _is_writeable(arrays[j]):
                 made[i] = arrays[j]
         empty = np.empty
@@ -90,7 +90,7 @@ def _is_writeable(array: Any) -> bool:
 
 @functools.cache
 def _relied_on() -> bool:
-    """Whether both ways to take an array tell right who holds it."""
+    """Whether both ways to reuse an array count references correctly."""
     return proven(_written_in_place) and proven(_taken_again)
 
 

@@ -1,7 +1,7 @@
-"""What the machine can do at most: multiply-adds in registers, and bytes from memory.
+"""The peak performance of the machine: multiply-adds in registers, and memory bandwidth.
 
-Measured by code that does nothing else, on as many threads as are asked for; the best of several
-short tries, as others may use the machine, too.
+Measured with code that does nothing else, on a given number of threads: the best of several short
+tries, because other processes may use the machine.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from weft.codegen.machine import host
 
 __all__ = ["Peak", "machine_peak", "measured"]
 
-CHAINS = 12  # independent sums: enough for the latency of a multiply-add, few enough for registers
+CHAINS = 12  # independent sums: enough to hide latency, few enough for the registers
 ROUNDS = 400_000  # some milliseconds
-BYTES = 96 << 20  # more than caches hold
-IN_CACHE, REPEATED = 512 << 10, 256  # what caches hold, of each thread, and how often it is read
+BYTES = 96 << 20  # larger than the caches
+IN_CACHE, REPEATED = (
+    512 << 10,
+    256,
+)  # per thread: a size that fits the caches, and how often it is read
 TRIES = 40
 BUDGET_S = 0.04  # for each of the four figures
-USUAL_CACHE = 16 << 20  # where the system does not say
+USUAL_CACHE = 16 << 20  # if the system does not tell
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Operations per second in float32 and float64; bytes per second read from memory, and from
-    caches; how many bytes the largest cache holds."""
+    """Operations per second in float32 and float64; bytes per second read from memory and from
+    caches; the size of the largest cache."""
 
     threads: int
     flops32: float
@@ -43,11 +46,11 @@ class Peak:
     cache: int
 
     def flops(self, itemsize: int) -> float:
-        """What arithmetic on elements of a size can reach."""
+        """Peak operations per second on elements of this size."""
         return self.flops64 if itemsize >= 8 else self.flops32
 
     def moved(self, footprint: int) -> float:
-        """How fast bytes come where all that is used again and again has this size."""
+        """Bytes per second for a working set of this size."""
         return self.cached if footprint <= self.cache // 2 else self.bytes
 
     def as_dict(self) -> dict[str, float]:
@@ -56,7 +59,7 @@ class Peak:
 
 @functools.cache
 def machine_peak(threads: int) -> Peak:
-    """Measured once in a process: it takes some tenths of a second."""
+    """The peak, measured once per process in a few tenths of a second."""
     return measured(threads)
 
 
@@ -68,7 +71,7 @@ def measured(
     size: int = BYTES,
     budget_s: float = BUDGET_S,
 ) -> Peak:
-    """Measure it now."""
+    """Measure the peak now."""
     together = functools.partial(_together, threads, tries, budget_s)
     flops = []
     for word, itemsize in (("float", 4), ("double", 8)):
@@ -77,7 +80,7 @@ def measured(
         function = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(library.address("entry"))
         took = together(functools.partial(_call, function, rounds))
         flops.append(threads * 2.0 * CHAINS * lanes * rounds / took)
-    # As many instructions of either kind can be done at a time; others may have disturbed one.
+    # Both dtypes execute equally many instructions per second; one measurement may be disturbed.
     flops[0] = max(flops[0], flops[1] * host().lanes(4) / host().lanes(8))
     library = build(_read(host().lanes(4)), ["entry"])
     kind = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -99,7 +102,7 @@ def measured(
 
 
 def cache_size() -> int:
-    """Bytes of the largest cache, as the system says."""
+    """The size of the largest cache, from the system."""
     for name in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
         try:
             found = os.sysconf(name)
@@ -115,9 +118,9 @@ def _call(function: Callable[[int], object], rounds: int, _at: int) -> None:
 
 
 def _together(threads: int, tries: int, budget_s: float, work: Callable[[int], object]) -> float:
-    """Seconds that each of the threads takes to do it, at best, while all do.
+    """The best time of each thread while all threads do the same work.
 
-    It is the time of the processor, so that it does not count when others have it.
+    It is CPU time, so that time of other processes does not count.
     """
     best, tried, start = float("inf"), 0, time.perf_counter()
     while tried < tries and (tried < 6 or time.perf_counter() - start < budget_s):

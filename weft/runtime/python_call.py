@@ -1,11 +1,11 @@
-"""A program's call, step by step in Python, where it is not all machine code (`native_call`).
+"""The call of a program in Python, for programs whose call is not machine code (`native_call`).
 
-Programs that stacks go in or out of are called so, and a program that is called while it runs. How
-the machine code is reached is one of two ways:
+It is used for programs with stacks among inputs or outputs, and for a program that is called while
+it runs. There are two ways to start the machine code:
 
 listed      generated code reads the addresses of arrays from the objects themselves
-addressed   each array is asked for its address, and ctypes passes them: nothing is relied on but
-            what Python and NumPy document
+addressed   Python asks each array for its address and passes them through ctypes; this relies only
+            on documented behaviour of Python and NumPy
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def by_hand(
     memory: Callable[[], tuple[int, Any]],
     failed: Failed,
 ) -> Call:
-    """A call of a program whose inputs are of these classes, and have arrays.
+    """The call of a program with inputs of these classes.
 
-    `memory` gives the memory of one call: its address, and who owns it; calls at the same time have
-    one each.
+    `memory` returns the memory of one call: its address and its owner. Concurrent calls get
+    different memory.
     """
     free: list[tuple[int, Any]] = []
     count = len(classes)
@@ -56,11 +56,11 @@ def by_hand(
             return failed(Status.INPUTS, inputs)
         try:
             arrays = [x._data for x in inputs]
-        except DTypeError:  # a tensor that was never given an array
+        except DTypeError:  # a tensor without an array
             return failed(Status.INPUTS, inputs)
         try:
             made = outputs.take(arrays)
-        except (MemoryError, ValueError):  # which of them depends on how large it is
+        except (MemoryError, ValueError):  # which of them depends on the size
             return failed(Status.NO_ROOM, inputs)
         try:
             own = free.pop()
@@ -77,7 +77,7 @@ def by_hand(
 
 
 def listed(run_code: int, run: int, inputs: int, outputs: int) -> Start | None:
-    """None where the contents of lists and arrays do not lie where they are expected."""
+    """The first way; None if the layout of lists and arrays is not as expected."""
     found = entry(run_code, run, inputs, outputs)
     if found is None:
         return None

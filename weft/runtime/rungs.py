@@ -1,15 +1,14 @@
-"""The ways to call a program, from fast to safe: a ladder that is climbed down.
+"""The ways to call a program, from the fastest to the safest: the rungs of a ladder.
 
-machine    the call itself is machine code (`weft.runtime.native_call`). It relies on where CPython
-           and NumPy keep the data of lists, arrays and tensors: found and tried in each process.
-ctypes     Python asks arrays for their addresses, and calls machine code through ctypes. It relies
-           on what Python and NumPy document.
-interpret  no machine code at all: op by op.
+machine    the call itself is machine code (`weft.runtime.native_call`). It relies on the memory
+           layout of lists, arrays and tensors, which is found and tested in each process.
+ctypes     Python asks arrays for their addresses and calls machine code through ctypes. It relies
+           on documented behaviour of Python and NumPy.
+interpret  no machine code: op by op.
 
-A program goes one rung down where something is not as expected: from the first where objects have
-another layout (`weft.runtime.object_layout`), on a Python without its global lock, and on a Python
-newer than we know; from the second where the system forbids code that is made at run time.
-WEFT_CALL forces one.
+A program falls back to the next rung if one does not work: from the first if objects have another
+layout (`weft.runtime.object_layout`), on a Python without the GIL, and on a Python newer than those
+we know; from the second if the system forbids code generated at run time. WEFT_CALL selects one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["RungWarning", "no_machine_code", "rung", "warn_no_machine_code"]
 
 
 class RungWarning(UserWarning):
-    """Compiled functions run in a slower way than they could."""
+    """Compiled functions run in a slower way than usual."""
 
 
 def rung() -> str:
@@ -51,12 +50,12 @@ _reasons: list[str] = []
 
 
 def no_machine_code() -> str:
-    """Why this process cannot run machine code; empty where it can, as far as is known."""
+    """Why this process cannot run machine code; empty if no problem is known."""
     return _reasons[0] if _reasons else ""
 
 
 def warn_no_machine_code(reason: str) -> None:
-    """From now on, graphs are interpreted."""
+    """Warn, and interpret graphs from now on."""
     if not _reasons:
         _reasons.append(reason)
         warn_user(

@@ -1,4 +1,4 @@
-"""`Session`: runs a declared graph. What the fetches need is found, optimised and kept ready."""
+"""`Session`: runs a declared graph. The part that the fetches need is optimized and cached."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Session"]
 
 
 class Session:
-    """Runs a declared graph: only what the fetches need."""
+    """Runs the part of a declared graph that the fetches need."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -44,7 +44,7 @@ class Session:
     def run(self, fetches: Any, feed: Mapping[Any, Any] | None = None) -> Any:
         """The values of `fetches` (a tensor of the graph, or a tree of them) for these feeds.
 
-        `feed` maps placeholders, or their names, to what stands for them in this run.
+        `feed` maps placeholders, or their names, to their values in this run.
         """
         leaves, structure = tree_flatten(fetches)
         wanted = tuple([self._value(leaf) for leaf in leaves])
@@ -83,14 +83,14 @@ class Session:
         return feeds[name]
 
     def _program(self, wanted: tuple[Value, ...]) -> tuple[_Part, list[Value], list[Tensor]]:
-        """The part of the graph that these values need, made ready once."""
-        if self._size != len(self.graph.nodes):  # the graph has grown since
+        """The program for the part of the graph that these values need; built once."""
+        if self._size != len(self.graph.nodes):  # the graph has grown
             self._programs.clear()
             self._size = len(self.graph.nodes)
         found = self._programs.get(wanted)
         if found is None:
             part, inputs = needed(self.graph, wanted)
-            # What draws random numbers also leaves the state advanced, for the next run.
+            # Random numbers also advance the state of their generator, for the next run.
             drawn = [entry for entry in self._recorder.states() if entry[1] in inputs]
             if drawn:
                 part, inputs = needed(self.graph, (*wanted, *[after for *_, after in drawn]))
@@ -136,8 +136,8 @@ class Session:
 
 
 class _Part:
-    """What some fetches need. It is machine code, unless what comes out shall have gradients:
-    then its ops are called one by one, and each is remembered."""
+    """The part of a graph that some fetches need. It is machine code, unless the results need
+    gradients: then its ops are called one by one and recorded on the tape."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -157,7 +157,7 @@ class _Part:
 
 
 def _fed(value: Value, given: Any) -> Tensor:
-    """What was fed as a tensor of the placeholder's type."""
+    """The fed value as a tensor of the placeholder's type."""
     kind = value.tensor_type
     tensor = given if isinstance(given, Tensor) else asarray(given, device=kind.device)
     order = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
@@ -174,7 +174,7 @@ def _fed(value: Value, given: Any) -> Tensor:
 
 
 def needed(graph: Graph, wanted: tuple[Value, ...]) -> tuple[Graph, list[Value]]:
-    """The part of a graph that some of its values need, and which inputs that part has."""
+    """The part of a graph that some of its values need, and the inputs of that part."""
     live: set[Value] = set(wanted)
     kept = []
     for node in reversed(graph.nodes):

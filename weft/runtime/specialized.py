@@ -1,4 +1,4 @@
-"""Graphs whose sizes the inputs say: machine code for each set of sizes, made when it is needed.
+"""Graphs with symbolic sizes: machine code for each set of sizes, generated when it is needed.
 
 >>> graph = weft.make_graph(lambda x: x * 2, weft.spec(("B", 4)))
 >>> program = weft.runtime.native.native(graph)
@@ -27,18 +27,18 @@ from weft.runtime.output_routing import Call
 
 __all__ = ["SpecializedProgram", "may_specialize"]
 
-#: How many sets of sizes have a program at a time; then the one that was not used for longest goes.
+#: The number of programs that are kept; the least recently used one goes first.
 MOST = 16
 
 
 def may_specialize(graph: Graph) -> bool:
-    """Whether a graph has symbolic sizes, and its inputs say all of them."""
+    """Whether a graph has symbolic sizes, and its inputs determine all of them."""
     given = names_of_inputs(graph)
     return bool(given) and names_in(graph) <= given
 
 
 class SpecializedProgram(Program):
-    """A graph with symbolic sizes; a call runs the program of the sizes of its inputs."""
+    """A graph with symbolic sizes; a call runs the program for the sizes of its inputs."""
 
     def __init__(self, graph: Graph, build: Callable[[Graph], Program]) -> None:
         self._graph = graph
@@ -54,18 +54,18 @@ class SpecializedProgram(Program):
 
     @property
     def sizes(self) -> list[Mapping[str, int]]:
-        """For which sizes there are programs, the last used last."""
+        """The sizes that have programs, the most recently used last."""
         with self._lock:
             return [sizes for sizes, _ in self._programs.values()]
 
     @property
     def programs(self) -> list[Program]:
-        """They themselves, in the same order."""
+        """The programs, in the same order."""
         with self._lock:
             return [program for _, program in self._programs.values()]
 
     def latest(self) -> Program:
-        """The one of the sizes that were used last; before there are any, itself."""
+        """The most recently used program; itself, if there is none yet."""
         programs = self.programs
         return programs[-1].latest() if programs else self
 
@@ -74,7 +74,7 @@ class SpecializedProgram(Program):
         return self.graph if latest is self else latest.scheduled()
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        """`call`, which trusts its caller, for those who may be wrong."""
+        """`call` with a check of the inputs."""
         wanted = [value.type for value in self.graph.inputs]
         fits = len(inputs) == len(wanted) and all(
             not isinstance(kind, TensorType)
@@ -88,11 +88,11 @@ class SpecializedProgram(Program):
     def _call(self, inputs: list[Tensor]) -> list[Tensor]:
         program = self.for_inputs(inputs)
         handed = [inputs]
-        del inputs  # who runs them may write where nobody else looks
+        del inputs  # a program may write to arrays that nobody else holds
         return program.call(handed.pop())
 
     def for_inputs(self, inputs: list[Tensor]) -> Program:
-        """The program of the sizes of these inputs; it is made where there is none."""
+        """The program for the sizes of these inputs; built if there is none yet."""
         key = tuple([inputs[i]._data.shape for i in self._symbolic])
         with self._lock:
             found = self._programs.get(key)

@@ -1,7 +1,7 @@
-"""Stacks that leave a run: what a loop put aside for a backward that is run later.
+"""Stacks that outlive a run: values that a loop saved for a later backward.
 
-The cells stay where the run made them (`weft.codegen.control.stacks`), in memory that an owner
-gives back when nobody needs it any more. The interpreter can pop them, too.
+The cells stay where the run created them (`weft.codegen.control.stacks`). An owner frees their
+memory when nobody needs it any more. The interpreter can pop them, too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["NativeStack", "Owner", "any_interpreted", "class_of"]
 
 
 class Owner:
-    """Memory of a run; it is given back with the last stack in it.
+    """The memory of a run; it is freed with the last stack in it.
 
-    others   owners of stacks that the run was given: its own may stand on them
+    others   owners of the run's input stacks, because its own stacks may be pushed on top of those
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Owner:
 
 
 class NativeStack:
-    """A stack of a native run: `_data` holds the address of its top cell."""
+    """A stack of a native run; `_data` holds the address of its top cell."""
 
     __slots__ = ("_data", "owner", "type")
 
@@ -55,7 +55,7 @@ class NativeStack:
 
     @property
     def summands(self) -> Sum | None:
-        """The two stacks that this is the sum of."""
+        """The two stacks whose sum this is."""
         cell = int(self._data[0])
         kind, a, b = _words(cell) if cell else (ELEMENT, 0, 0)
         return Sum(self._stack(a), self._stack(b)) if kind == SUM else None
@@ -98,7 +98,7 @@ def _words(cell: int) -> tuple[int, int, int]:
 
 
 class _ZerosOf:
-    """A stack that pops zeros forever."""
+    """A stack whose elements are all zeros."""
 
     def __init__(self, kind: StackType) -> None:
         self.type = kind
@@ -108,7 +108,7 @@ class _ZerosOf:
 
 
 class _Only:
-    """One element among zeros, `place` of which are left above it."""
+    """A stack of zeros with one other element, `place` cells below the top."""
 
     def __init__(self, stack: NativeStack, place: int, address: int) -> None:
         self.stack = stack
@@ -136,7 +136,7 @@ def class_of(kind: Type) -> type:
 
 
 def any_interpreted(inputs: Any, places: Sequence[int]) -> bool:
-    """Whether one of the inputs at these places is a stack that the interpreter made."""
+    """Whether one of the inputs with these numbers is a stack of the interpreter."""
     return inputs.__class__ is list and any(
         is_stack(x) and not isinstance(x, NativeStack)
         for x in [inputs[i] for i in places if i < len(inputs)]

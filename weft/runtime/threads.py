@@ -1,12 +1,12 @@
-"""How many threads kernels run on, and the pool of them.
+"""The number of threads that kernels run on, and the thread pool.
 
 >>> weft.set_num_threads(2)
 >>> weft.get_num_threads()
 2
 
-The pool's code is in `weft/runtime/pool/`. It is built when a kernel first asks for it, and its
-workers start with the first parallel call. It is never taken down: sleeping workers cost nothing,
-and what they look at must not go away under them, at the end of the process neither.
+The pool's code is in `weft/runtime/pool/`. It is loaded when a program first needs it, and its
+workers start with the first parallel call. It is never shut down: sleeping workers cost nothing,
+and the memory that they read must stay valid even while the process exits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POOL: Request = b"pool", lambda: Code(pool_text(host()), EXPORTS, brief=True)
 
 
 class _Pool:
-    """The pool of this process: `threads` is 0 until somebody asks."""
+    """The pool of this process; `threads` is 0 until it is first needed."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -53,14 +53,14 @@ class _Pool:
         return self.library
 
     def tell(self, library: Library) -> None:
-        """Write down what the pool's code reads."""
+        """Write the settings that the pool's code reads."""
         at = library.address("weft_pool")
         ctypes.c_int32.from_address(at + FIELDS["wanted"]).value = get_num_threads()
         main = threading.main_thread().ident
         ctypes.c_uint64.from_address(at + FIELDS["main_thread"]).value = main or 0
 
     def forked(self) -> None:
-        """In the child of a fork: its workers did not come along, nor did who had a lock."""
+        """Reset the pool in a forked child, which has no workers and no holders of locks."""
         self.lock = threading.Lock()
         if self.library is not None:
             ctypes.memset(self.library.address("weft_pool"), 0, POOL_BYTES)
@@ -76,7 +76,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def get_num_threads() -> int:
-    """On how many threads kernels run: what was set, else WEFT_NUM_THREADS, else all usable cores.
+    """The number of threads that kernels run on.
+
+    It is what was set, else WEFT_NUM_THREADS, else the number of usable cores.
 
     >>> weft.get_num_threads() >= 1
     True
@@ -87,7 +89,7 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(n: int) -> None:
-    """Run kernels on `n` threads, the calling one included. Results do not depend on it.
+    """Run kernels on `n` threads, including the calling one. Results do not depend on it.
 
     >>> weft.set_num_threads(1)
     >>> weft.get_num_threads()
@@ -117,7 +119,7 @@ def _checked(n: object, op: str) -> int:
 
 
 def _from_environment() -> int:
-    """What the environment asks for; 0 where it does not."""
+    """The value of WEFT_NUM_THREADS; 0 if it is not set."""
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return 0
@@ -131,7 +133,7 @@ def _from_environment() -> int:
 
 
 def _usable_cores() -> int:
-    """Cores that the system lets this process use: containers often get fewer than there are."""
+    """The number of cores that this process may use, which a container may limit."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -140,14 +142,14 @@ def _usable_cores() -> int:
 
 
 def _container_cores(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """The container's share of time, in cores, rounded up; very many where it is not limited."""
+    """The CPU limit of the container in cores, rounded up; a very large number if unlimited."""
     try:
         if (root / "cpu.max").exists():
             quota, period = (root / "cpu.max").read_text().split()
         else:
             quota = (root / "cpu" / "cpu.cfs_quota_us").read_text()
             period = (root / "cpu" / "cpu.cfs_period_us").read_text()
-        if float(quota) > 0:  # "max" is no number
+        if float(quota) > 0:  # "max" is not a number
             return math.ceil(float(quota) / float(period))
     except (OSError, ValueError, ZeroDivisionError):
         pass
@@ -158,12 +160,12 @@ def _container_cores(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def pool_request() -> list[Request]:
-    """The pool's code, where it is not there yet."""
+    """The request for the pool's code, if it is not loaded yet."""
     return [] if _pool.library is not None else [POOL]
 
 
 def pool_address() -> int:
-    """What to give `weft_parallel` and `weft_poll` as their pool: the same in all forks."""
+    """The pool argument of `weft_parallel` and `weft_poll`; it is the same after a fork."""
     return _pool.ready().address("weft_pool")
 
 
@@ -173,12 +175,12 @@ def parallel_address() -> int:
 
 
 def poll_address() -> int:
-    """`i32 weft_poll(ptr pool)`: not 0 where the run shall end with INTERRUPTED."""
+    """`i32 weft_poll(ptr pool)`: nonzero if the run must end with INTERRUPTED."""
     return _pool.ready().address("weft_poll")
 
 
 def raise_interrupt() -> None:
-    """After a run that ended with INTERRUPTED: raise what the signal's handler raised."""
+    """After a run that ended with INTERRUPTED, raise what the signal handler raised."""
     at = pool_address() + FIELDS["raised"]
     slots = (ctypes.c_void_p * 3).from_address(at)
     kind, value, trace = slots
@@ -188,7 +190,7 @@ def raise_interrupt() -> None:
     raise KeyboardInterrupt
 
 
-#: A function of Python's own: what it leaves set is raised when it comes back.
+#: A function of the Python C API: the exception that it sets is raised when it returns.
 _restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
     ("PyErr_Restore", ctypes.pythonapi)
 )

@@ -1,4 +1,4 @@
-"""Programs that say when each of their kernels ran: what a profile runs."""
+"""Programs that record when each of their kernels ran, for profiles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Ran", "Site", "TimedProgram", "noted", "totals"]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One time that a site ran, or a part of it on one thread; times in ns."""
+    """One run of a site, or the part of a run on one thread; times are in ns."""
 
     site: int
     thread: int
@@ -28,7 +28,7 @@ class Ran:
 
 
 class TimedProgram(NativeProgram):
-    """A program whose kernels are noted as they run, by a clock of the system (`time.CLOCK_…`)."""
+    """A program that records the runs of its kernels, by a system clock (`time.CLOCK_…`)."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class TimedProgram(NativeProgram):
         self.sites: list[Site] = made.timing.sites
 
     def profiled(self, inputs: list[Tensor]) -> tuple[list[Tensor], bytes, bytes]:
-        """The outputs, what `noted` reads, and, where not all had room, what `totals` reads."""
+        """The outputs, the recorded runs for `noted`, and what `totals` needs for further runs."""
         with self._one_at_a_time:
             self._count.value = 0
             outputs = self.call(inputs)
@@ -63,12 +63,12 @@ class TimedProgram(NativeProgram):
 
 
 def noted(raw: bytes) -> list[Ran]:
-    """What ran, at most `ROOM` of them."""
+    """The recorded runs, at most `ROOM` of them."""
     return [Ran(*row) for row in struct.iter_unpack("4q", raw)]
 
 
 def totals(sites: int, beyond: bytes, ran: Iterable[Ran] = ()) -> list[tuple[int, int]]:
-    """How often each site ran, and how long: of those that had no room, and of some that had."""
+    """For each site, the number of runs and their total time: those beyond `ROOM`, and `ran`."""
     sums = [list(pair) for pair in struct.iter_unpack("2q", beyond or bytes(16 * sites))]
     for one in ran:
         sums[one.site][0] += 1

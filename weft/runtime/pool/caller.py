@@ -1,4 +1,4 @@
-"""The caller's side: deal the work out, take part, and wait for who is still at it."""
+"""The caller's side: distribute the work, take part in it, and wait for the workers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from weft.runtime.pool.work import end_where_asked
 
 __all__ = ["define_finish", "define_parallel"]
 
-#: How long a caller looks at the state before it sleeps, and from when on it lets others run.
+#: How long a caller spins before it sleeps, and after what time it yields between checks.
 WAIT_NS, WAIT_ALONE_NS = 200_000, 5_000
 
 
 def define_finish(module: Module, host: Host) -> None:
-    """@finish(pool): close the job, and wait until all workers are out of it. Who waits long polls:
-    a worker may be at an item that takes long, and looks at `stop` meanwhile."""
+    """@finish(pool): close the job and wait until all workers have left it. A long wait polls for
+    signals: a worker may be busy with a long item, which checks `stop` itself."""
     f = module.function("finish", "void", [("ptr", "pool")])
     word = field(f, "state")
     before = f(f"atomicrmw and ptr {word}, i32 {~OPEN} acq_rel")
@@ -59,7 +59,7 @@ def _nobody(f: Function) -> str:
 
 
 def define_parallel(module: Module, *, threads: bool) -> None:
-    """weft_parallel; where there are no threads it has the same face, and works alone."""
+    """weft_parallel. Without threads it has the same signature and does all work itself."""
     f = module.function("weft_parallel", "i32", PARALLEL, linkage="")
     with f.when(f("icmp slt i64 %items, 1")):
         f.do("ret i32 0")
@@ -79,7 +79,7 @@ def define_parallel(module: Module, *, threads: bool) -> None:
 
 
 def _together(f: Function, chunks: str, grain: str) -> None:
-    """Take the pool, or go to the block "alone"."""
+    """Take the pool, or branch to the block "alone"."""
     wanted = fetch(f, "i32", "wanted")
     several = f(f"icmp sgt i32 {wanted}, 1")
     enough = f(f"icmp sgt i64 {chunks}, 1")

@@ -1,30 +1,31 @@
-"""The thread pool's code, as LLVM IR: one function that runs a kernel's items on several threads.
+"""The code of the thread pool, as LLVM IR: a function that runs a kernel's items on threads.
 
     i32 weft_parallel(ptr pool, ptr fn, ptr args, i64 items, i64 grain, ptr stop)
 
 calls `i32 fn(ptr args, i64 begin, i64 end)` on ranges of (mostly) `grain` items that cover
-0 … items, and gives 0, or the first status that was not. How it goes:
+0 … items, and returns 0 or the first nonzero status:
 
-- Who calls takes the pool (`busy`) or, where somebody has it (another Python thread; a region
-  around this one), does the work alone. So there is nothing to wait for, and no deadlock.
-- The chunks are dealt out evenly, one run of them per thread (`slots`), so that the thread which
-  wrote rows in one kernel mostly reads them in the next; who is through with its own helps others.
+- The caller takes the pool (`busy`). If it is taken (by another Python thread, or by an enclosing
+  parallel region), the caller does the work alone. So nothing waits, and there is no deadlock.
+- The chunks are distributed evenly, consecutive ones per thread (`slots`), so that the thread that
+  wrote rows in one kernel mostly reads them in the next. A thread that has finished its own chunks
+  takes chunks of others.
 - The job is opened (`state`), the bell is rung (`bell`), and the caller works too. Workers enter
   while the job is open and count themselves: nobody waits for a worker that has not woken up, and
   the caller leaves when the job is closed and the count is 0.
-- A worker that has nothing to do looks at the bell for some microseconds, then lets others run,
-  then sleeps on the bell; it starts when the bell changes.
-- Between chunks the caller polls (below), and also while it waits for the others. Where the run
-  shall end, no more chunks are begun, and `stop`, an i32 of the run's, says so to those that take
-  long. A null for it says that the job must not be ended: it writes where inputs lie.
-- Another number of threads is a new generation of workers: the old ones end when they wake.
+- An idle worker watches the bell for some microseconds, then yields between checks, then sleeps
+  until the bell changes.
+- The caller polls for signals (below) between chunks, and while it waits for workers. If the run
+  must end, no new chunks are started, and `stop`, an i32 of the run, tells long-running kernels. A
+  null `stop` means that the job must not be interrupted, because it writes to inputs.
+- A new number of threads starts a new generation of workers; the old ones end when they wake up.
 
     i32 weft_poll(ptr pool)
 
-gives INTERRUPTED where the run shall end because a signal's handler raised (Ctrl-C), else 0: it
-asks Python at most every 50 ms, and costs some nanoseconds otherwise.
+returns INTERRUPTED if the run must end because a signal handler raised (Ctrl-C), else 0. It asks
+Python at most every 50 ms, and costs some nanoseconds otherwise.
 
-All state lies in one block of zeros (`weft_pool`): a process that was forked writes zeros again.
+All state is one block of memory, initially zero (`weft_pool`). A forked child clears it again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ EXPORTS = ["weft_parallel", "weft_poll", "weft_pool"]
 
 
 def pool_text(machine: Machine, *, futex: bool = True) -> str:
-    """The module's text for a machine; `futex=False` sleeps on a pthread condition."""
+    """The text of the module for a machine; `futex=False` sleeps on a pthread condition."""
     module = Module(machine)
     module.variable("weft_pool", f"[{POOL_BYTES} x i8]", "zeroinitializer, align 128", "")
     host = host_of(machine.triple)

@@ -1,4 +1,4 @@
-"""The pool's memory: where each field lies, and how generated code reaches it."""
+"""The pool's memory: the offset of each field, and access from generated code."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ __all__ += ["fetch", "field", "put", "slot"]
 
 MOST_THREADS = 256
 
-#: Where each field lies; what different threads write stands on lines of the cache of its own.
+#: The offset of each field. Fields that different threads write are on different cache lines.
 FIELDS = {
     "busy": 0,  # i32: 1 while a caller has the pool
-    "wanted": 4,  # i32: the number of threads that was set, with the caller's
-    "current": 8,  # i32: the number for which the workers were started
-    "generation": 12,  # i32: workers of another one end
-    "workers": 16,  # i32: how many there are in this generation
+    "wanted": 4,  # i32: the number of threads that was set, including the caller
+    "current": 8,  # i32: the number of threads when the workers were started
+    "generation": 12,  # i32: the generation; workers of another one end
+    "workers": 16,  # i32: the number of workers in this generation
     "bell": 128,  # i32: changes with every job
-    "sleepers": 132,  # i32: how many workers sleep on the bell, or are about to
-    "state": 256,  # i32: OPEN | WAITING | how many workers are inside
+    "sleepers": 132,  # i32: the number of workers that sleep on the bell, or are about to
+    "state": 256,  # i32: OPEN | WAITING | the number of workers inside
     "fn": 384,  # the job
     "args": 392,
     "items": 400,
     "grain": 408,
-    "parts": 416,  # i64: how many slots are filled
-    "stop": 424,  # where to say that the run shall end; null where it must not
-    "status": 512,  # i32: the first that was not 0
-    "next_look": 640,  # i64: the counter's value from which on a poll looks at the clock
-    "next_ask": 648,  # i64: the time from which on it asks Python
-    "main_thread": 656,  # i64: Python's main thread, the only one that handles signals
-    "raised": 664,  # 3 pointers: what the handler raised
-    "mutex": 768,  # only where there is no futex
+    "parts": 416,  # i64: the number of slots in use
+    "stop": 424,  # address of the stop flag; null if the run must not be interrupted
+    "status": 512,  # i32: the first nonzero status
+    "next_look": 640,  # i64: the counter value after which a poll reads the clock
+    "next_ask": 648,  # i64: the time after which it asks Python
+    "main_thread": 656,  # i64: the main thread of Python, which alone handles signals
+    "raised": 664,  # 3 pointers: the exception of the handler
+    "mutex": 768,  # only without futexes
     "condition": 896,
     "slots": 1024,  # {i64 next chunk, i64 end} for each thread, 128 bytes apart
 }
 POOL_BYTES = FIELDS["slots"] + 128 * MOST_THREADS
 
-#: What `state` holds beside the number of workers that are inside.
+#: Bits of `state` besides the number of workers inside.
 OPEN, WAITING, COUNT = 1 << 16, 1 << 17, (1 << 16) - 1
 
 PARALLEL = [("ptr", "pool"), ("ptr", "fn"), ("ptr", "args"), ("i64", "items"), ("i64", "grain")]

@@ -1,4 +1,4 @@
-"""`weft_poll`: Ctrl-C, and whatever else Python's signal handlers raise, ends a run."""
+"""`weft_poll`: ends a run when a Python signal handler raises, as for Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.runtime.pool.system import Host
 
 __all__ = ["define_no_poll", "define_poll"]
 
-#: How often Python is asked. Where its other threads are busy, each answer takes some 5 ms.
+#: How often Python is asked. If other Python threads are busy, each answer takes about 5 ms.
 POLL_NS = 50_000_000
 
 
@@ -31,7 +31,7 @@ def define_poll(module: Module, host: Host) -> None:
                     value, trace = (f(f"getelementptr ptr, ptr {kind}, i64 {i}") for i in (1, 2))
                     f.do(f"call void @PyErr_Fetch(ptr {kind}, ptr {value}, ptr {trace})")
                 f.do(f"call void @PyGILState_Release(i32 {held})")
-                # Others may have had the GIL for long: the time to the next look begins now.
+                # Waiting for the GIL may have taken long: the next interval begins now.
                 again = f(f"add i64 {f('call i64 @now()')}, {POLL_NS}")
                 put(f, "i64", "next_ask", again)
                 end = f(f"icmp ne i32 {raised}, 0")
@@ -41,6 +41,6 @@ def define_poll(module: Module, host: Host) -> None:
 
 
 def define_no_poll(module: Module) -> None:
-    """Where no counter is known: a run is never ended."""
+    """A poll that does nothing, for machines without a known counter."""
     f = module.function("weft_poll", "i32", [("ptr", "pool")], linkage="")
     f.do("ret i32 0")

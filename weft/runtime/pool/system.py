@@ -1,4 +1,4 @@
-"""What differs between systems: instructions, clocks, and how a thread sleeps."""
+"""Differences between systems: instructions, clocks, and how a thread sleeps."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SLEEP = [("ptr", "pool"), ("ptr", "word"), ("i32", "value"), ("i64", "most")]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What differs between systems.
+    """The properties of a system.
 
-    pause    the intrinsic (and its parameter) that says "I am waiting"
-    ticks    the intrinsic that reads a counter without asking the system
-    look     how many ticks may pass until a poll looks at the clock: 1 to 40 ms
-    futex    the number of the system call, or 0: then sleep is a condition of pthread
-    clock    the number of the clock that never jumps
-    setmask  the number that says "set the mask" to pthread_sigmask
+    pause    the intrinsic (and its parameter) for spin loops
+    ticks    the intrinsic that reads a counter without a system call
+    look     the number of ticks between two reads of the clock by a poll: 1 to 40 ms
+    futex    the number of the system call; 0 to sleep on a pthread condition
+    clock    the number of the monotonic clock
+    setmask  the value of SIG_SETMASK
     """
 
     pause: str
@@ -39,7 +39,7 @@ _ARM = ("llvm.aarch64.isb", "i32 15", "llvm.readsteadycounter", 1 << 20)
 
 
 def host_of(triple: str) -> Host | None:
-    """The table's row for a machine; None where threads are not known to work."""
+    """The properties of a machine; None if threads are not known to work there."""
     arm = triple.startswith(("aarch64", "arm64"))
     if not (arm or triple.startswith("x86_64")):
         return None
@@ -80,7 +80,7 @@ def pause(f: Function, host: Host) -> None:
 
 
 def define_now(module: Module, host: Host) -> None:
-    """i64 @now(): nanoseconds of the clock that never jumps."""
+    """i64 @now(): nanoseconds of the monotonic clock."""
     f = module.function("now", "i64", [])
     time = f.var("i64", count=2)
     f.do(f"call i32 @clock_gettime(i32 {host.clock}, ptr {time})")
@@ -91,8 +91,8 @@ def define_now(module: Module, host: Host) -> None:
 
 
 def define_sleep(module: Module, host: Host) -> None:
-    """@sleep(pool, word, value, most): until the word is another or, where `most` is not 0, so many
-    nanoseconds (below a second) have passed; @wake(pool, word, count)."""
+    """@sleep(pool, word, value, most): sleep until the word changes or, if `most` is not 0, at most
+    that many nanoseconds (below a second). @wake(pool, word, count): wake sleepers."""
     (_sleep_by_futex if host.futex else _sleep_by_condition)(module, host)
 
 
@@ -111,7 +111,7 @@ def _sleep_by_futex(module: Module, host: Host) -> None:
 
 
 def _sleep_by_condition(module: Module, _host: Host) -> None:
-    """One mutex and one condition for all words: slower, and everywhere."""
+    """Sleep on one mutex and one condition for all words: slower, but portable."""
     for name, params in (
         ("pthread_mutex_init", "ptr, ptr"),
         ("pthread_cond_init", "ptr, ptr"),
@@ -132,7 +132,7 @@ def _sleep_by_condition(module: Module, _host: Host) -> None:
         with f.when(for_long):
             f.do(f"call i32 @pthread_cond_wait(ptr {condition}, ptr {mutex})")
         with f.when(f(f"xor i1 {for_long}, true")):
-            f.do(f"call i32 @clock_gettime(i32 0, ptr {time})")  # conditions go by the day's time
+            f.do(f"call i32 @clock_gettime(i32 0, ptr {time})")  # conditions use the wall clock
             rest_at = f(f"getelementptr i64, ptr {time}, i64 1")
             rest = f(f"add i64 {f.get('i64', rest_at)}, %most")
             whole = f(f"udiv i64 {rest}, 1000000000")

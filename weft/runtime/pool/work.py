@@ -1,4 +1,4 @@
-"""What a thread does with a job: chunk after chunk, its own first."""
+"""The work of a thread on a job: chunk by chunk, its own chunks first."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from weft.runtime.pool.layout import PARALLEL, fetch, field, put, slot
 
 __all__ = ["define_alone", "define_work", "end_where_asked"]
 
-#: A range that one thread does alone is cut into so many parts, to poll between them; where that
-#: makes long parts, into parts of so many chunks.
+#: A range that one thread does alone is split into this many parts, with a poll after each; if the
+#: parts would be long, into parts of this many chunks.
 POLLS_ALONE, CHUNKS_ALONE = 64, 4096
 
 
 def _fail(f: Function, status: str) -> None:
-    """The first status that is not 0 is the job's."""
+    """Set the job's status, unless it is set already."""
     f.do(f"cmpxchg ptr {field(f, 'status')}, i32 0, i32 {status} monotonic monotonic")
 
 
 def end_where_asked(f: Function) -> None:
-    """Poll; where the run shall end, that is the job's status, and those inside of it are told."""
+    """Poll. If the run must end, set the job's status and its stop flag."""
     asked = f("call i32 @weft_poll(ptr %pool)")
     with f.when(f(f"icmp ne i32 {asked}, 0")):
-        put(f, "i32", "status", asked)  # whatever else has failed: an exception waits
+        put(f, "i32", "status", asked)  # overrides other failures: an exception is pending
         stop = f(f"load ptr, ptr {field(f, 'stop')}")
         f.do(f"store atomic i32 {asked}, ptr {stop} monotonic, align 4")
 
 
 def define_work(module: Module) -> None:
-    """@work(pool, home, polls): chunks of the slot `home`, then of the others, until none is left.
+    """@work(pool, home, polls): do chunks of the slot `home`, then of others, until none is left.
 
-    Only a caller polls: a worker is no thread of Python's.
+    Only the caller polls: workers are not Python threads.
     """
     f = module.function(
         "work", "void", [("ptr", "pool"), ("i64", "home"), ("i1", "polls")], "nounwind noinline"
@@ -47,7 +47,7 @@ def define_work(module: Module) -> None:
         f.block(more)
         failed = f(f"icmp ne i32 {fetch(f, 'i32', 'status')}, 0")
         f.branch(failed, done, look)
-        f.block(look)  # to look first keeps the counter from running on and on
+        f.block(look)  # a check first keeps the counter from overflowing
         seen = f(f"load atomic i64, ptr {following} monotonic, align 8")
         f.branch(f(f"icmp sge i64 {seen}, {end}"), done, take)
         f.block(take)
@@ -55,7 +55,7 @@ def define_work(module: Module) -> None:
         f.branch(f(f"icmp sge i64 {chunk}, {end}"), done, run)
         f.block(run)
         begin = f(f"mul i64 {chunk}, {grain}")
-        # The last chunk may be short; counted from the end, nothing runs over.
+        # The last chunk may be short.
         left = f(f"sub i64 {items}, {begin}")
         size = f(f"call i64 @llvm.smin.i64(i64 {left}, i64 {grain})")
         status = f(f"call i32 {fn}(ptr {args}, i64 {begin}, i64 {f(f'add i64 {begin}, {size}')})")
@@ -70,10 +70,10 @@ def define_work(module: Module) -> None:
 
 
 def define_alone(module: Module) -> None:
-    """i32 @alone(pool, fn, args, items, grain, stop): all of it on this thread."""
+    """i32 @alone(pool, fn, args, items, grain, stop): do all the work on this thread."""
     f = module.function("alone", "i32", PARALLEL)
     polls = f("icmp ne ptr %stop, null")
-    others = f(f"udiv i64 {f('add i64 %items, -1')}, %grain")  # chunks but for the first
+    others = f(f"udiv i64 {f('add i64 %items, -1')}, %grain")  # chunks after the first
     part = f(f"add i64 {f(f'udiv i64 {others}, {POLLS_ALONE}')}, 1")
     at_once = f(f"call i64 @llvm.smin.i64(i64 {part}, i64 {CHUNKS_ALONE})")
     step = f(f"mul i64 {at_once}, %grain")

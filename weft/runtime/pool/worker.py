@@ -1,4 +1,4 @@
-"""Workers: how they are started, wait, work and end."""
+"""Workers: how they start, wait, work and end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from weft.runtime.pool.system import Host, pause
 
 __all__ = ["define_start", "define_worker"]
 
-#: How long a worker looks at the bell, and from when on it lets others run between two looks.
+#: How long a worker watches the bell, and after what time it yields between checks.
 SPIN_NS, SPIN_ALONE_NS = 100_000, 20_000
 STACK_BYTES = 4 << 20
 
 
 def define_worker(module: Module, host: Host) -> None:
-    """ptr @worker(ptr born): the life of a worker. `born`: {ptr pool, i32 generation, i32 number,
-    i32 bell}; the bell as it was before the worker's first job."""
+    """ptr @worker(ptr born): the main function of a worker. `born`: {ptr pool, i32 generation, i32
+    number, i32 bell}; `bell` is its value before the worker's first job."""
     f = module.function("worker", "ptr", [("ptr", "born")])
     f.do("%pool = load ptr, ptr %born")
     generation, number, bell = (
@@ -43,7 +43,7 @@ def define_worker(module: Module, host: Host) -> None:
         f.do("call i32 @sched_yield()")
     f.jump("spin")
 
-    f.block("tired")  # first counted, then looked once more: the caller does it the other way
+    f.block("tired")  # count first, then check again: the caller does it in the opposite order
     f.do(f"atomicrmw add ptr {field(f, 'sleepers')}, i32 1 seq_cst")
     f.jump("bed")
     f.block("bed")
@@ -82,9 +82,9 @@ def _rung(f: Function, seen: str) -> str:
 
 
 def define_start(module: Module, host: Host) -> None:
-    """@start(pool, threads): a new generation of workers; the one before ends.
+    """@start(pool, threads): start a new generation of workers; the previous one ends.
 
-    Only who has the pool calls it.
+    Only the thread that has taken the pool calls it.
     """
     f = module.function("start", "void", [("ptr", "pool"), ("i32", "threads")], "nounwind cold")
     if not host.futex:
@@ -96,7 +96,7 @@ def define_start(module: Module, host: Host) -> None:
     bell = f(f"atomicrmw add ptr {field(f, 'bell')}, i32 1 seq_cst")
     with f.when(f(f"icmp ne i32 {fetch(f, 'i32', 'sleepers', 'seq_cst')}, 0")):
         f.do(f"call void @wake(ptr %pool, ptr {field(f, 'bell')}, i32 {MOST_THREADS})")
-    # Signals are for threads of Python's: workers begin with all of them blocked.
+    # Signals are handled by Python threads: workers start with all signals blocked.
     attributes = f.var("i64", count=32, align=16)
     masked, before = f.var("i64", count=32, align=16), f.var("i64", count=32, align=16)
     f.do(f"call i32 @sigfillset(ptr {masked})")
@@ -123,7 +123,7 @@ def define_start(module: Module, host: Host) -> None:
             )
             good, bad, on = (f.fresh(w) for w in ("good", "bad", "on"))
             f.branch(f(f"icmp eq i32 {made}, 0"), good, bad)
-            f.block(bad)  # the system gives no more threads: those that there are will do
+            f.block(bad)  # no more threads available: continue with those that started
             f.do(f"call void @free(ptr {born})")
             f.jump(on)
             f.block(good)
