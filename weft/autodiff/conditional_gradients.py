@@ -64,6 +64,7 @@ class Conditions:
         self._unmasked: set[Node] = set()
         self._is_unmasked = False  # of the node that runs now
         self._masked = -1  # the number of its gradient that needs no mask
+        self._computes = False  # whether it multiplies by what may be infinite
 
     def __bool__(self) -> bool:
         return bool(self.of)
@@ -103,6 +104,7 @@ class Conditions:
         So its large gradient, as that of a matrix times a vector, needs no mask of its own.
         """
         self._masked = -1
+        self._computes = _keeps_floats(node)  # asked now: running it may free what it keeps
         large = _large_factor(node) if self._may_stand_in else -1
         if large < 0 or not isinstance(node, OpNode):
             return node, g
@@ -124,7 +126,7 @@ class Conditions:
         """Note the conditions of what a node gives to those before it; `own` are those it adds."""
         unmasked = False
         if doubt is not None and _can_wait(node):
-            unmasked = self._is_unmasked or _keeps_floats(node)
+            unmasked = self._is_unmasked or self._computes
         elif doubt is not None:
             grads = [self._mask(part, doubt) for part in grads]
         parts = list(grads)
