@@ -17,6 +17,7 @@ from weft.base.dtypes import DType
 from weft.codegen.math import arcs, error, exponential, hyperbolic, logarithm, power, trigonometric
 from weft.codegen.scalar.vec import Vec, vector_type
 from weft.codegen.text import Function, Module
+from weft.ir.op import OPS
 
 __all__ = ["FUNCTIONS", "call"]
 
@@ -53,10 +54,10 @@ FUNCTIONS: dict[str, tuple[int, Rule | None, Rule]] = {
 }
 
 
-#: Of vectors, these are put in place of a call, the first few of each kernel: it makes a kernel of
-#: four functions 1.2 to 1.8 times as fast (constants stay in registers), and takes 1 to 2 ms more
-#: to build for each place. Of scalars, which are tails of rows, none is.
-INLINED = frozenset({"exp", "expm1", "log", "log1p", "softplus", "tanh", "sigmoid", "erf"})
+#: Short functions of vectors are inlined, at the first few calls of each kernel: a kernel of four
+#: functions is then 1.2 to 1.8 times as fast (constants stay in registers), and each call takes 1
+#: to 2 ms more to build. Functions of scalars, which are tails of rows, are not inlined.
+INLINED_CYCLES = 16.0
 PLACES = 4
 _places: WeakKeyDictionary[Function, int] = WeakKeyDictionary()
 
@@ -76,7 +77,7 @@ def call(f: Function, name: str, dtype: DType, lanes: int, *values: str) -> str:
 def _inlining(f: Function, name: str, lanes: int) -> str:
     """What a call says of itself: to be replaced by the function's body, or nothing."""
     used = _places.get(f, 0)
-    if lanes == 1 or name not in INLINED or used >= PLACES:
+    if lanes == 1 or OPS[name].cycles > INLINED_CYCLES or used >= PLACES:
         return ""
     _places[f] = used + 1
     return " alwaysinline"

@@ -164,13 +164,9 @@ _EXACT: dict[str, Rule] = {  # the results of these are values of the operands' 
     "logical_not": lambda x: x.equals(0.0),
 }
 UNROUNDED = frozenset(_EXACT)
-_FUNCTIONS = (
-    "exp expm1 log log1p log2 log10 logaddexp sin cos tan asin acos atan atan2 sinh cosh tanh "
-    "asinh acosh atanh hypot softplus erf erfc sigmoid"
-)
 FLOATS: dict[str, Rule] = {
     **_EXACT,
-    **{name: _function(name) for name in _FUNCTIONS.split()},
+    **{name: _function(name) for name in math.FUNCTIONS},
     "add": lambda x, y: x + y,
     "subtract": lambda x, y: x - y,
     "multiply": lambda x, y: x * y,
