@@ -77,15 +77,15 @@ if _TYPE_CHECKING:
     from weft.inspect.step.stepper import step as step
     from weft.inspect.view.view import view as view
     from weft.inspect.watch.nan import detect_nan as detect_nan
-    from weft.runtime.session import Session as Session
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
+    from weft.session import Session as Session
 
 #: Not all programs need these: each is loaded when it is first asked for.
 __getattr__, __dir__ = _lazily(
     __name__,
     {
-        "Session": "weft.runtime.session",
+        "Session": "weft.session",
         "compare": "weft.inspect.compare.compare",
         "detect_nan": "weft.inspect.watch.nan",
         "explain": "weft.inspect.explain.explain",

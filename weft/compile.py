@@ -175,6 +175,11 @@ def _native(
     return Executable(graph, lambda found: optimize(found, todo), build, routing)
 
 
+def executable(graph: Graph, backend: str | None = None) -> Executable:
+    """What runs a graph that was not captured from a function: a declared one."""
+    return BACKENDS[_checked(None, backend, "Session")](graph)
+
+
 def without_passes(
     graph: Graph, routing: OutputRouting | None = None, native: bool = False
 ) -> Executable:

@@ -20,7 +20,7 @@ MOST_LINES = 600
 #: A layer imports only from itself and from the layers before it.
 LAYERS = [
     *("base", "ir", "core", "ops", "autodiff", "capture", "passes", "schedule", "codegen"),
-    *("runtime", "compile", "optim", "nn", "data", "interop", "distributed", "inspect"),
+    *("runtime", "compile", "session", "optim", "nn", "data", "interop", "distributed", "inspect"),
     *("wiring", "cli", "__main__"),
 ]
 #: `weft` itself only exports: no layer may import it, and it must not start the command line.

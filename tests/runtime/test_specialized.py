@@ -153,7 +153,7 @@ def test_a_session_runs_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in (1, 3):
         assert session.run(y, {"x": np.ones((rows, 2))}).tolist() == [5.0] * rows
     ((part, *_),) = session._programs.values()
-    assert isinstance(part._code, SpecializedProgram)
+    assert isinstance(part._executables["native"].program, SpecializedProgram)
     assert part._ops is None
     w.requires_grad_()
     session.run(y, {"x": np.ones((2, 2))}).sum().backward()

@@ -1,4 +1,4 @@
-"""`Session`: runs a declared graph. The part that the fetches need is optimized and cached."""
+"""`Session`: runs a declared graph. The part that the fetches need is compiled and cached."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weft.base.dims import bind_dims
 from weft.base.errors import DTypeError, GraphError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.declared import recorder_of
+from weft.compile import executable
 from weft.core.bind import bind
 from weft.core.bind import written as announce_write
 from weft.core.grad_mode import is_grad_enabled
@@ -20,8 +21,7 @@ from weft.ir.graph import Graph, Value, extract
 from weft.ir.interpret import PreparedGraph
 from weft.ops.creation import asarray
 from weft.passes.pipeline import optimize
-from weft.runtime.executable import Program
-from weft.runtime.lazy_imports import code_maker
+from weft.runtime.executable import Executable
 
 __all__ = ["Session"]
 
@@ -95,7 +95,7 @@ class Session:
             if drawn:
                 part, inputs = needed(self.graph, (*wanted, *[after for *_, after in drawn]))
             states = [state for state, *_ in drawn]
-            found = self._programs[wanted] = (_Part(optimize(part)), inputs, states)
+            found = self._programs[wanted] = (_Part(part), inputs, states)
         return found
 
     def _captured(self) -> dict[Value, Tensor]:
@@ -136,24 +136,27 @@ class Session:
 
 
 class _Part:
-    """The part of a graph that some fetches need. It is machine code, unless the results need
+    """The part of a graph that some fetches need. It is compiled, unless the results need
     gradients: then its ops are called one by one and recorded on the tape."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._ops: PreparedGraph | None = None
-        self._code: Program | None = None
+        self._executables: dict[str, Executable] = {}  # by their backends
 
     def run(self, inputs: list[Tensor]) -> list[Tensor]:
-        learns = is_grad_enabled() and any(x.requires_grad for x in inputs)
-        if not learns and config.backend() == "native":
-            if self._code is None:
-                self._code = code_maker()(self.graph)
-            return self._code.call(inputs)
+        if not (is_grad_enabled() and any(x.requires_grad for x in inputs)):
+            return self._executable().call(inputs)
         if self._ops is None:
-            self._ops = PreparedGraph(self.graph)
+            self._ops = PreparedGraph(optimize(self.graph))
         slots = self._ops.run(inputs, bind)
         return [slots[i] for i in self._ops.outputs]
+
+    def _executable(self) -> Executable:
+        backend = config.backend()
+        if backend not in self._executables:
+            self._executables[backend] = executable(self.graph, backend)
+        return self._executables[backend]
 
 
 def _fed(value: Value, given: Any) -> Tensor:

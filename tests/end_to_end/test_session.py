@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.runtime.executable import Executable, instrumented
 
 
 def declared() -> tuple[weft.Graph, Any, Any, Any]:
@@ -167,3 +168,20 @@ def test_random_numbers_go_on_from_run_to_run() -> None:
     assert [[x.tolist() for x in pair] for pair in got] == [
         [x.tolist() for x in pair] for pair in want
     ]
+
+
+@pytest.mark.parametrize("backend", ["native", "interpret"])
+def test_tools_see_the_runs_of_a_session(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_BACKEND", backend)
+    g, a, w, y = declared()
+    session = weft.Session(g)
+    seen: list[str] = []
+
+    def note(executable: Executable, inputs: list[Any], proceed: Any) -> Any:
+        seen.append(executable.name)
+        return proceed(inputs)
+
+    with instrumented(note):
+        session.run(y, {a: np.ones((1, 4)), w: np.ones((4, 2))})
+    session.run(y, {a: np.ones((1, 4)), w: np.ones((4, 2))})
+    assert seen == ["f"]
