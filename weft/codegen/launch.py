@@ -8,6 +8,7 @@ from weft.codegen.contract import RUN
 from weft.codegen.kernel import Kernel
 from weft.codegen.text import Function
 from weft.schedule.groups import Group
+from weft.schedule.target import Costs
 
 if TYPE_CHECKING:
     from weft.codegen.checks.calls import Checking
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Launcher", "slot"]
 
-#: Threads take pieces of work that are at least this long, in ns.
-PIECE = 4_000.0
 #: Kernels outside of the pool that take longer than this together are polled between, in ns.
 POLL = 1_000_000.0
 
@@ -29,8 +28,11 @@ def slot(f: Function, table: str, place: int) -> str:
 class Launcher:
     """Starts the kernels of one function, which has the run as `%run`."""
 
-    def __init__(self, f: Function, timing: Timing | None, checking: Checking | None) -> None:
+    def __init__(
+        self, f: Function, costs: Costs, timing: Timing | None, checking: Checking | None
+    ) -> None:
         self.f = f
+        self._piece = costs.piece
         self._timing = timing
         self._checking = checking
         self._unpolled = 0.0  # ns since the last poll, about
@@ -44,14 +46,14 @@ class Launcher:
         `may_end`: whether the run may be ended here."""
         f = self.f
         name = kernel.name if self._checking is None else self._checking.thunk(kernel.name)
-        if not kernel.parallel:
+        if not kernel.shared:
             self._unpolled += kernel.nanoseconds
             if self._unpolled > POLL and may_end:
                 self.poll()
             return f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")
         if self._timing is not None:
             name = self._timing.part(group, name)
-        grain = max(1, round(PIECE / max(kernel.cost, 0.01)))
+        grain = max(1, round(self._piece / max(kernel.cost, 0.01)))
         pool, parallel = self.of_run("pool"), self.of_run("parallel")
         stop = "null"
         if may_end:

@@ -10,6 +10,7 @@ kernel; what comes back is 0, or what the kernel that failed gave.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from weft.base.errors import InternalError
 from weft.codegen.arguments import OF_GROUPS, arguments, places
@@ -60,6 +61,15 @@ class CpuEmitter(Emitter):
         self.calls: list[Node] = []
 
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
+        share = self.target.costs.share
+        found = self._written(step, name)
+        return found and [
+            replace(kernel, shared=kernel.items > 1 and kernel.nanoseconds >= share)
+            for kernel in found
+        ]
+
+    def _written(self, step: Step, name: str) -> list[Kernel] | None:
+        """Write the kernels of a step to the module."""
         group, node = step.group, step.nodes[0]
         self.module.at(node.location)
         if group.kind == "loop":
@@ -98,7 +108,7 @@ class _GraphWriter:
         params = [("ptr", "table"), ("ptr", "arena"), ("ptr", "run")]
         self.module.at(None)
         self.f = self.module.function(plan.name, "i32", params)
-        self.launcher = Launcher(self.f, program.timing, program.checking)
+        self.launcher = Launcher(self.f, program.target.costs, program.timing, program.checking)
         self.arguments = {step: arguments(step.group, step.kernels) for step in plan.steps}
         self.read = {value for step in plan.steps for value in step.group.reads()}
         self.args = ""

@@ -23,9 +23,6 @@ from weft.schedule.scan_rows import RowScan
 __all__ = ["Arena", "Constant", "GraphPlan", "Input", "Kernel", "Output", "Place", "ProgramPlan"]
 __all__ += ["Step", "Work", "bytes_of", "control_work", "described", "work_of"]
 
-#: A kernel that takes one thread longer than this, in ns, is worth sharing among threads.
-WORTH_THREADS = 12_000.0
-
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -36,6 +33,7 @@ class Kernel:
     cost     about how many nanoseconds one item takes one thread
     scratch  bytes of memory shared by all threads of the call
     stops    whether an item may take long, and so looks whether the run shall end
+    shared   whether threads share its items
     """
 
     name: str
@@ -43,16 +41,12 @@ class Kernel:
     cost: float
     scratch: int = 0
     stops: bool = False
+    shared: bool = False
 
     @property
     def nanoseconds(self) -> float:
         """About how long all items take one thread."""
         return self.items * self.cost
-
-    @property
-    def parallel(self) -> bool:
-        """Whether threads share its work."""
-        return self.items > 1 and self.nanoseconds >= WORTH_THREADS
 
 
 # --- where a value lies ---------------------------------------------------------------------------
@@ -157,7 +151,7 @@ class Step:
     @property
     def parallel(self) -> bool:
         """Whether threads share the work."""
-        return any(kernel.parallel for kernel in self.kernels)
+        return any(kernel.shared for kernel in self.kernels)
 
     def reasons(self, number: str, before: Set[Node]) -> list[tuple[Node, str, bool]]:
         """Why each of its nodes is here, and whether it joined others and was wanted nowhere else.

@@ -19,7 +19,7 @@ from weft.schedule.plan import Kernel, ProgramPlan, Step
 from weft.schedule.scan_rows import RowScan
 from weft.schedule.views import View
 
-__all__ = ["Emitter", "Limits", "Target"]
+__all__ = ["Costs", "Emitter", "Limits", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,23 @@ class Limits:
     total: int = 1 << 14
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What it takes to launch kernels, in ns.
+
+    share   a kernel that takes one thread longer than this is worth sharing among threads
+    piece   what a thread takes at a time is at least this long
+    """
+
+    share: float = 12_000.0
+    piece: float = 4_000.0
+
+
 class Target(ABC):
     """Facts about what code is made for."""
 
     limits = Limits()
+    costs = Costs()
     #: Places in the arena are multiples of this many bytes.
     alignment = 64
     #: Bytes left free behind each value in the arena.
