@@ -159,12 +159,12 @@ class Hooks(Handing, LostWrites):
         return value
 
     def setglobal(self, name: str, value: Any) -> Any:
-        self.flow.touch_entry(Globals(self.globals, self))
+        self.flow.save_entry(Globals(self.globals, self))
         stores.write_item(self.watch, self.watch.namespace(self.globals, "global "), name, value)
         return value
 
     def delglobal(self, name: str) -> None:
-        self.flow.touch_entry(Globals(self.globals, self))
+        self.flow.save_entry(Globals(self.globals, self))
         known = self.watch.namespace(self.globals, "global ")
         if name not in self.globals:
             stores.read_item(self.watch, known, name)
@@ -181,7 +181,7 @@ class Hooks(Handing, LostWrites):
     def setfree(self, name: str, value: Any) -> Any:
         """A variable of a function around is about to get a value."""
         cell, origin = self._cells[name]
-        self.flow.touch_variable(cell, name, self)
+        self.flow.save_variable(cell, name, self)
         watch = self.watch
         try:
             old = cell.cell_contents
@@ -205,7 +205,7 @@ class Hooks(Handing, LostWrites):
         """A variable of a converted function around is about to get a value."""
         closure = cell.__closure__ or ()
         for name, held in zip(cell.__code__.co_freevars, closure, strict=True):
-            self.flow.touch_variable(held, name)
+            self.flow.save_variable(held, name)
         return value
 
     def value(self, value: Any, _name: str = "") -> Any:
@@ -393,7 +393,7 @@ class Hooks(Handing, LostWrites):
         self.use(a, b)
         access.settle_lists(self, a, b)
         if isinstance(a, (*CONTAINERS, np.ndarray)):
-            self.flow.touch(a)
+            self.flow.save(a)
         return operators.inplace(self, symbol, a, b)
 
     def unary(self, symbol: str, a: Any) -> Any:
@@ -454,7 +454,7 @@ class Hooks(Handing, LostWrites):
             if found is not None:
                 return found if symbol == "in" else self.not_(found)
         if symbol in ("is", "is not"):
-            return self.flow.mixed.same(a, b) is (symbol == "is")
+            return self.flow.aliases.same(a, b) is (symbol == "is")
         self.use(a, b)
         return operators.compare(self, symbol, a, b)
 

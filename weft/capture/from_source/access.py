@@ -45,11 +45,11 @@ _NUMPY_FUNCTION = type(np.sum)
 def settle_lists(hooks: Hooks, *values: Any) -> None:
     """Python needs lists themselves, whose lengths the graph decides: it asks for those."""
     for items in values:
-        grown = dynamic_list_of(items)
-        if grown is not None:
-            hooks.flow.touch(items)
+        dynamic = dynamic_list_of(items)
+        if dynamic is not None:
+            hooks.flow.save(items)
             settle(items)
-            taken_from(hooks, grown, items)
+            taken_from(hooks, dynamic, items)
 
 
 def settle_all(tree: Any, seen: set[int]) -> None:
@@ -64,11 +64,11 @@ def settle_all(tree: Any, seen: set[int]) -> None:
         settle_all(part, seen)
 
 
-def taken_from(hooks: Hooks, grown: DynamicList, elements: Any) -> Any:
+def taken_from(hooks: Hooks, dynamic: DynamicList, elements: Any) -> Any:
     """What was an element of a list of the graph."""
     for leaf in tree_leaves(elements):
         if isinstance(leaf, Tensor):
-            hooks.flow.mixed.element(leaf, grown.held)
+            hooks.flow.aliases.element(leaf, dynamic.held)
     return elements
 
 
@@ -86,10 +86,10 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
     watch, cls = hooks.watch, type(obj)
     if key.__class__ is Number and isinstance(obj, dict):
         key = value_of(key)
-    grown = dynamic_list_of(obj)
-    if grown is not None:
+    dynamic = dynamic_list_of(obj)
+    if dynamic is not None:
         if isinstance(key, (int, Tensor)):
-            return taken_from(hooks, grown, grown.item(key))
+            return taken_from(hooks, dynamic, dynamic.item(key))
         settle_lists(hooks, obj)
     if isinstance(obj, Tensor):
         return obj[index(hooks, key)]
@@ -166,7 +166,7 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
     if key.__class__ is Number and isinstance(obj, dict):
         key = value_of(key)
     if isinstance(obj, (*CONTAINERS, np.ndarray)):
-        hooks.flow.touch(obj)
+        hooks.flow.save(obj)
     if _has_rule(hooks, cls, "__setitem__"):
         hooks.call(operators.special(cls, "__setitem__"), obj, key, value)
         return
@@ -197,7 +197,7 @@ def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
     settle_lists(hooks, obj)
     watch, cls = hooks.watch, type(obj)
     if isinstance(obj, CONTAINERS):
-        hooks.flow.touch(obj)
+        hooks.flow.save(obj)
     if _has_rule(hooks, cls, "__delitem__"):
         hooks.call(operators.special(cls, "__delitem__"), obj, key)
         return
@@ -219,15 +219,15 @@ def call_method(hooks: Hooks, function: Any, holder: Any, args: tuple[Any, ...])
     Returns NotImplemented where the method itself is to do its work.
     """
     hooks.use(holder)
-    grown = dynamic_list_of(holder)
-    if grown is not None and isinstance(holder, list):
+    dynamic = dynamic_list_of(holder)
+    if dynamic is not None and isinstance(holder, list):
         appends = function.__name__ == "append"
         if (appends or function.__name__ == "pop") and len(args) == appends:
-            hooks.flow.touch(grown)
-            return grown.push(*args) if args else taken_from(hooks, grown, grown.pop())
+            hooks.flow.save(dynamic)
+            return dynamic.push(*args) if args else taken_from(hooks, dynamic, dynamic.pop())
         settle_lists(hooks, holder)
     if function.__name__ in WRITING:
-        hooks.flow.touch(holder)
+        hooks.flow.save(holder)
     return NotImplemented
 
 

@@ -37,12 +37,12 @@ class Attempt:
         self.freed: list[tuple[Any, dict[str, Any]]] = []  # nodes, and what they held before
         self._write = here.write
         self.unrolls = here.unrolls or unrolls, here.unrolls
-        self.log = len(hooks.flow.mixed.log)
+        self.log = len(hooks.flow.aliases.log)
 
     def __enter__(self) -> Attempt:
         self.hooks.flow.open(self.journal)
         for name, cell, outside in self.state:
-            self.hooks.flow.touch_variable(cell, name, outside)
+            self.hooks.flow.save_variable(cell, name, outside)
         write = self._write
 
         def noted(target: Tensor) -> None:
@@ -71,7 +71,7 @@ class Attempt:
 
     def undo(self) -> None:
         self.journal.undo()
-        del self.hooks.flow.mixed.log[self.log :]
+        del self.hooks.flow.aliases.log[self.log :]
         for tensor, data, node, grad in self.tensors.values():
             tensor._data, tensor._node = data, node
             if getattr(tensor, "_grad", None) is not grad:

@@ -10,7 +10,7 @@ from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten
 from weft.capture.control.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.control.node import emit, unfollowed
-from weft.capture.from_source.dynamic_list import Regrow, grow
+from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
 from weft.capture.from_source.journal import Journal, Parts, Variable
 from weft.capture.from_source.merge import Build, Maybe, Merge, typed_as
 from weft.capture.from_source.merge_entries import Give, merge_entry, same_parts
@@ -53,7 +53,7 @@ class Branch:
         self.journal = Journal(hooks.watch)
         flow.open(self.journal)
         try:
-            with self.nested.opened(), flow.mixed.paths.assuming(predicate, name == "then"):
+            with self.nested.opened(), flow.aliases.paths.assuming(predicate, name == "then"):
                 try:
                     self.value = function()
                 except CaptureError:
@@ -120,9 +120,9 @@ def record_if(
     for _ in range(MOST_LISTS):
         try:
             return _record_if(hooks, predicate, functions, live, cells, words, split)
-        except Regrow as found:
+        except UnknownLength as found:
             try:
-                grow(hooks, found.items, found.sample)
+                make_dynamic(hooks, found.items, found.sample)
             except CaptureError:
                 split.add(id(found.items))
         except OneSided:
@@ -184,9 +184,9 @@ def _record_if(
         captured = close([branch.nested for branch in branches])
         graphs = [branch.nested.graph for branch in branches]
         results = emit(here, IF, [predicate, *captured], graphs, {}, opaque=opaque)
-    mixed = hooks.flow.mixed
+    aliases = hooks.flow.aliases
     pairs = merge.pairs[:names_end]
-    mixed.decided(chosen, [(r, *p.values) for r, p in zip(results, pairs, strict=False)])
+    aliases.decided(chosen, [(r, *p.values) for r, p in zip(results, pairs, strict=False)])
     if effects:
         tokens[here] = token_build(results)
     for give in gives:
@@ -194,7 +194,7 @@ def _record_if(
     keeps = [_keeps_node(state, branches) for state in states]
     values = [build_state(results) for build_state in state_builds]
     known = [v.value if isinstance(v, Maybe) else v for v in values]
-    with mixed.checked():
+    with aliases.checked():
         assign_states(states, known, keeps)
     if all(failed):
         raise Unreachable
@@ -208,7 +208,7 @@ def _spend(hooks: Hooks, here: GraphRecorder, branches: Sequence[Branch], chosen
         here.spent |= sides[0] & sides[1]
     for side, truth in zip(sides, (True, False), strict=True):
         for node in side - (sides[0] & sides[1]):
-            hooks.flow.mixed.spent[node] = (chosen, truth)
+            hooks.flow.aliases.spent[node] = (chosen, truth)
 
 
 def _give_back(hooks: Hooks, branches: Sequence[Branch]) -> None:

@@ -202,16 +202,16 @@ def _check_advance(hooks: Hooks, iterator: Any) -> None:
 
 
 def _len(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    grown = dynamic_list_of(args[0])
-    return NotImplemented if grown is None else grown.length()
+    dynamic = dynamic_list_of(args[0])
+    return NotImplemented if dynamic is None else dynamic.length()
 
 
 def _stack(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """weft.stack of a list that the graph made."""
-    grown = dynamic_list_of(args[0])
-    if grown is None or kwargs or len(args) != 1 or len(grown.kinds) != 1 or grown.numbers[0]:
+    dynamic = dynamic_list_of(args[0])
+    if dynamic is None or kwargs or len(args) != 1 or len(dynamic.kinds) != 1 or dynamic.numbers[0]:
         return NotImplemented
-    return grown.tensors()[0]
+    return dynamic.tensors()[0]
 
 
 def _plain(function: Any) -> Handler:
@@ -249,7 +249,7 @@ def _while_loop(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return _with_functions(loops.while_loop)(hooks, args, kwargs)
     condition, step, init = args
     carry = CellType(init)
-    hooks.flow.born(carry)  # branches and loops around this one know nothing of it
+    hooks.flow.created(carry)  # branches and loops around this one know nothing of it
 
     def body() -> None:
         carry.cell_contents = hooks.call(step, carry.cell_contents)

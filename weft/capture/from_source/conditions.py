@@ -62,7 +62,7 @@ def side(hooks: Hooks, function: Part, state: State) -> Any:
 
     def run() -> Any:
         for name, cell, outside in state:
-            hooks.flow.touch_variable(cell, name, outside)
+            hooks.flow.save_variable(cell, name, outside)
         return function()
 
     return standing_for(run, function)

@@ -1,7 +1,7 @@
 """Lists whose length a graph decides: those that recorded loops and branches append to.
 
-The list of the user's then holds a single mark. What it stands for is a stack of the graph (one for
-each leaf of the elements) and a count. Where Python needs the list itself, outside of all loops and
+The list of the user's then holds a single `DynamicList`: a stack of the graph for each leaf of the
+elements, and a count. Where Python needs the list itself, outside of all loops and
 branches of the graph, its length is asked for and becomes a guard.
 """
 
@@ -30,22 +30,13 @@ if TYPE_CHECKING:
 Note = Callable[[Tensor], None]
 
 
-class Regrow(CaptureError):
+class UnknownLength(CaptureError):
     """A list turns out to be of unknown length: what was recorded is to be recorded anew."""
 
     def __init__(self, items: list[Any], sample: Any) -> None:
         super().__init__("the length of a list depends on tensors")
         self.items = items
         self.sample = sample
-
-
-class Mark:
-    """What a list holds that stands for a stack of the graph."""
-
-    __slots__ = ("grown",)
-
-    def __init__(self, grown: DynamicList) -> None:
-        self.grown = grown
 
 
 class DynamicList:
@@ -168,27 +159,27 @@ def _fitting(leaf: Any, kind: TensorType, is_number: bool) -> Tensor:
 
 def dynamic_list_of(items: Any) -> DynamicList | None:
     """What stands behind a list, if it is one of the graph."""
-    if items.__class__ is list and len(items) == 1 and items[0].__class__ is Mark:
-        grown: DynamicList = items[0].grown
-        return grown
+    if items.__class__ is list and len(items) == 1 and items[0].__class__ is DynamicList:
+        found: DynamicList = items[0]
+        return found
     return None
 
 
-def grow(hooks: Hooks, items: list[Any], sample: Any) -> None:
+def make_dynamic(hooks: Hooks, items: list[Any], sample: Any) -> None:
     """Let a list be one of the graph. `sample` is an element that it gets later."""
     known = dynamic_list_of(sample) if isinstance(sample, list) else None
-    note = hooks.flow.mixed.listed
+    note = hooks.flow.aliases.appended
     if known is not None:
-        grown = DynamicList(known.structure, known.kinds, known.numbers, note)
+        dynamic = DynamicList(known.structure, known.kinds, known.numbers, note)
     else:
         leaves, structure = _flat(sample)
         kinds = [_leaf_kind(leaf) for leaf in leaves]
         numbers = [kind_of(leaf) is not None for leaf in leaves]
-        grown = DynamicList(structure, kinds, numbers, note)
+        dynamic = DynamicList(structure, kinds, numbers, note)
     for element in items:
-        grown.push(element)
-    hooks.flow.touch(items)
-    items[:] = [Mark(grown)]
+        dynamic.push(element)
+    hooks.flow.save(items)
+    items[:] = [dynamic]
 
 
 def _leaf_kind(leaf: Any) -> TensorType:
@@ -208,6 +199,6 @@ def _leaf_kind(leaf: Any) -> TensorType:
 
 def settle(items: list[Any]) -> None:
     """Let a list of the graph be a list of Python's again."""
-    grown = dynamic_list_of(items)
-    if grown is not None:
-        items[:] = grown.elements()
+    dynamic = dynamic_list_of(items)
+    if dynamic is not None:
+        items[:] = dynamic.elements()

@@ -179,9 +179,9 @@ def rows_of(hooks: Hooks, value: Any) -> Rows | None:
     """What a loop over a value goes along, if it can be part of a graph."""
     if isinstance(value, Rows):
         return value
-    grown = dynamic_list_of(value)
-    if grown is not None and len(grown.kinds) == 1 and not grown.numbers[0]:
-        return rows_of(hooks, grown.tensors()[0])
+    dynamic = dynamic_list_of(value)
+    if dynamic is not None and len(dynamic.kinds) == 1 and not dynamic.numbers[0]:
+        return rows_of(hooks, dynamic.tensors()[0])
     if isinstance(value, range):
         return Rows([Steps(value.start, value.stop, value.step)], 0)
     if isinstance(value, Tensor) and value.ndim and isinstance(value.shape[0], int):

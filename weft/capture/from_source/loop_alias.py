@@ -17,7 +17,7 @@ from weft.base.errors import CaptureError
 from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.may_alias import (
     HINT,
-    Mixed,
+    Aliases,
     Pair,
     Related,
     is_leaf,
@@ -50,7 +50,7 @@ class LoopAliases:
 
     def __init__(
         self,
-        mixed: Mixed,
+        aliases: Aliases,
         nested: NestedRecorder,
         carried: Sequence[Carried],
         goes_on: Facts = (),
@@ -61,18 +61,18 @@ class LoopAliases:
         goes_on   holds after the body where another iteration follows
         rows      the tensors that the loop goes over
         """
-        self.mixed = mixed
+        self.aliases = aliases
         self.nested = nested
         self.carried = carried
         self.flags = goes_on
-        self.goes_on = (*mixed.paths.facts, *goes_on)
+        self.goes_on = (*aliases.paths.facts, *goes_on)
         self.rows = rows
         self.at_first: set[Pair] = set()  # ids of what is entered, as all pairs here
         self.later: set[Pair] = set()
         for one, two in itertools.combinations(carried, 2):
             if one.initial is None or two.initial is None:
                 continue
-            if mixed.may_be_one(one.initial, two.initial):
+            if aliases.may_be_one(one.initial, two.initial):
                 self.at_first.add(pair_of(one.entered, two.entered))
         size = -1
         while len(self.pairs) != size:
@@ -84,7 +84,7 @@ class LoopAliases:
         return {
             pair_of(one.entered, two.entered)
             for one, two in itertools.combinations(self.carried, 2)
-            if self.mixed.may_be_one(one.out, two.out, facts, self.pairs)
+            if self.aliases.may_be_one(one.out, two.out, facts, self.pairs)
         }
 
     @property
@@ -101,7 +101,7 @@ class LoopAliases:
         written = self._written(log)
         if not written:
             return
-        reach = Reach(self.mixed.watch)
+        reach = Reach(self.aliases.watch)
         problem = ""
         for target, facts in written:
             late = self._seen_later(target, facts, reach)
@@ -116,7 +116,7 @@ class LoopAliases:
         """What is written that an iteration begins with: carried tensors, those from outside."""
         found: list[tuple[Any, Facts]] = []
         for target, facts in log:
-            hit = [c for c in self.carried if self.mixed.may_be_one(c.entered, target, facts)]
+            hit = [c for c in self.carried if self.aliases.may_be_one(c.entered, target, facts)]
             found += [(one, facts) for one in hit]
             if not hit and not is_made_in(target, self.nested):
                 found.append((target, facts))
@@ -124,10 +124,10 @@ class LoopAliases:
 
     def _seen_at_first(self, target: Any, facts: Facts, reach: Reach) -> str:
         """Who else holds what is written in the first iteration."""
-        mixed = self.mixed
+        aliases = self.aliases
         if isinstance(target, Tensor):
             for other in self._read(target):
-                if other.initial is not None and mixed.may_be_one(other.initial, target):
+                if other.initial is not None and aliases.may_be_one(other.initial, target):
                     return other.title
             return ""
         for other in self._read(target):
@@ -135,14 +135,18 @@ class LoopAliases:
                 return f"{target.title}, as {other.title},"
         inner = {id(c.entered) for c in self.carried}
         everyone = [x for x in reach.tensors if id(x) not in inner]
-        everyone += [*reach.listed, *self.rows]
+        everyone += [*reach.appended, *self.rows]
         for one in self._before(target):
             first = one.initial
             if first is None:
                 continue
-            if mixed.watch.known(first) is not None or is_leaf(first) or mixed.is_outside(first):
+            if (
+                aliases.watch.known(first) is not None
+                or is_leaf(first)
+                or aliases.is_outside(first)
+            ):
                 return one.title
-            if any(mixed.may_be_one(first, x) for x in everyone):
+            if any(aliases.may_be_one(first, x) for x in everyone):
                 return one.title
         return ""
 
@@ -150,7 +154,7 @@ class LoopAliases:
         """What a carried tensor may have been, iterations before."""
         found, waiting = [target], [target]
         while waiting:
-            roots = self.mixed.roots(waiting.pop().out)
+            roots = self.aliases.roots(waiting.pop().out)
             more = [c for c in self.carried if id(c.entered) in roots and c not in found]
             found += more
             waiting += more
@@ -158,23 +162,23 @@ class LoopAliases:
 
     def _seen_later(self, target: Any, facts: Facts, reach: Reach) -> str:
         """Who else holds what is written in an iteration after the first."""
-        mixed = self.mixed
+        aliases = self.aliases
         if isinstance(target, Tensor):
             for other in self._read(target):
-                if mixed.may_be_one(other.out, target, self.goes_on, self.pairs):
+                if aliases.may_be_one(other.out, target, self.goes_on, self.pairs):
                     return other.title
-            if any(mixed.may_be_one(target, x) for x in reach.listed):
+            if any(aliases.may_be_one(target, x) for x in reach.appended):
                 return "a list of the graph"
             return ""
         for other in self._read(target):
             if pair_of(target.entered, other.entered) in self.later:
                 return f"{target.title}, as {other.title},"
         entered = {id(c.entered) for c in self.carried}
-        for root in mixed.root_tensors(target.out):
+        for root in aliases.root_tensors(target.out):
             made = id(root) in entered or is_made_in(root, self.nested)
-            if not made and mixed.may_be_one(target.out, root, self.goes_on):
+            if not made and aliases.may_be_one(target.out, root, self.goes_on):
                 return str(target.title)
-        if any(mixed.may_be_one(target.out, x, self.goes_on, self.pairs) for x in reach.listed):
+        if any(aliases.may_be_one(target.out, x, self.goes_on, self.pairs) for x in reach.appended):
             return f"{target.title}, as a list of the graph,"
         return ""
 
@@ -192,21 +196,21 @@ class LoopAliases:
         ids = {id(c.entered): id(r) for c, r in zip(self.carried, results, strict=True)}
 
         def pairs(facts: Facts) -> frozenset[Pair]:
-            possible = self.at_first | self._pairs_after((*self.mixed.paths.facts, *facts))
+            possible = self.at_first | self._pairs_after((*self.aliases.paths.facts, *facts))
             return frozenset(frozenset(ids[i] for i in pair) for pair in possible)
 
         unless = [(v, pairs((fact,))) for v, fact in zip(flags, self.flags, strict=True)]
         related = Related(pairs(()), unless)
         key = object()
-        everything = self._options(self.mixed.paths.facts, going)
+        everything = self._options(self.aliases.paths.facts, going)
         limited = [
-            (value, self._options((*self.mixed.paths.facts, fact), going))
+            (value, self._options((*self.aliases.paths.facts, fact), going))
             for value, fact in zip(flags, self.flags, strict=True)
         ]
         for i, result in enumerate(results):
             excluded = [(value, frozenset(options[i])) for value, options in limited]
             ways = [tuple(everything[i].values())]
-            self.mixed.add(result, ways, key, related, excluded)
+            self.aliases.add(result, ways, key, related, excluded)
 
     def _options(
         self, facts: Facts, before: Sequence[dict[int, Tensor]] | None
@@ -223,8 +227,8 @@ class LoopAliases:
         while sum(map(len, found)) != size:
             size = sum(map(len, found))
             for options, c in zip(found, self.carried, strict=True):
-                for root in self.mixed.root_tensors(c.out):
-                    if self.mixed.may_be_one(c.out, root, facts):
+                for root in self.aliases.root_tensors(c.out):
+                    if self.aliases.may_be_one(c.out, root, facts):
                         at = by_entered.get(id(root))
                         earlier = found if before is None else before
                         options.update({id(root): root} if at is None else earlier[at])

@@ -14,7 +14,7 @@ from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, stand_in
 from weft.capture.convert.lower import is_flag
-from weft.capture.from_source.dynamic_list import DynamicList, Mark, Regrow
+from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
 from weft.capture.from_source.loop_alias import Carried, LoopAliases
 from weft.capture.from_source.loop_histories import CarriedHistories
@@ -197,15 +197,15 @@ class LoopState:
         """Let all places hold what they are inside of the body. The journal is open."""
         flow = self.hooks.flow
         for variable in self.variables:
-            flow.touch_entry(variable)
+            flow.save_entry(variable)
         for place in self.places.values():
             if place.carried or place.why:
-                flow.touch_entry(place.entry)
+                flow.save_entry(place.entry)
                 if place.structure is not None:
                     place.entry.give(self.hooks, place.key, place.enter(nested))
                     for leaf in place.leaves:
                         if leaf.kind is not None:
-                            flow.mixed.entered(leaf.entered, nested)
+                            flow.aliases.entered(leaf.entered, nested)
         self.histories.enter(nested)
 
     def leave(self, journal: Journal, nested: NestedRecorder) -> bool:
@@ -239,7 +239,7 @@ class LoopState:
             found.append(Carried(title, first, leaf.entered, leaf.out, is_read))
         ends = [typed_as(leaf.out, leaf.kind) for leaf in self._flags() if leaf.kind is not None]
         goes_on = tuple([(nested.value_of(end), False) for end in ends])
-        return LoopAliases(self.hooks.flow.mixed, nested, found, goes_on, self.rows)
+        return LoopAliases(self.hooks.flow.aliases, nested, found, goes_on, self.rows)
 
     def flags_inside(self, nested: NestedRecorder) -> list[Value]:
         """What says that the loop has ended: false where an iteration begins."""
@@ -279,7 +279,7 @@ class LoopState:
     def _compare(self, entry: Entry, before: Parts, now: Parts) -> bool:
         if entry.whole and not same_content(entry.obj, before, now):
             if entry.obj.__class__ is list and entry.known(self.hooks.watch) is None:
-                raise Regrow(entry.obj, sample_of(before, now))
+                raise UnknownLength(entry.obj, sample_of(before, now))
             if isinstance(entry.obj, dict) and before.keys() < now.keys():
                 raise self._filled(entry.obj, len(now) - len(before))
             raise CaptureError(
@@ -300,8 +300,8 @@ class LoopState:
                     entry, key, first, out
                 ):
                     continue
-                if out.__class__ is Mark:
-                    raise Regrow(entry.obj, [out])
+                if out.__class__ is DynamicList:
+                    raise UnknownLength(entry.obj, [out])
                 place = self.places[at] = Place(entry, key, first)
                 if not place.missing:
                     entry.note(self.hooks, key)
@@ -378,7 +378,7 @@ class LoopState:
 def sample_of(before: Parts, now: Parts) -> Any:
     """An element of a list that grew or shrank."""
     for value in (*before.values(), *now.values()):
-        if value.__class__ is Mark:
+        if value.__class__ is DynamicList:
             return [value]
     longer = now if len(now) > len(before) else before
     return list(longer.values())[-1]

@@ -83,7 +83,7 @@ class Related:
 Unless = Sequence[tuple[Value, frozenset[int]]]
 
 
-class Mixed:
+class Aliases:
     """All such tensors of one run."""
 
     def __init__(self, watch: Watch) -> None:
@@ -128,7 +128,7 @@ class Mixed:
         """What a loop carries, inside of its body: what that may be is known at its end."""
         self._entered[id(tensor)] = (tensor, body)
 
-    def listed(self, tensor: Tensor) -> None:
+    def appended(self, tensor: Tensor) -> None:
         """A tensor was appended to a list of the graph."""
         self._tensors[id(tensor)] = tensor
 
@@ -218,7 +218,7 @@ class Mixed:
         for other in reach.tensors:
             if other is not target and self.may_be_one(target, other):
                 raise refused(target, _holder(other))
-        if any(self.may_be_one(target, other) for other in reach.listed):
+        if any(self.may_be_one(target, other) for other in reach.appended):
             raise refused(target, "a list of the graph may hold it, too")
         if id(target) in self._known and self.is_outside(target):
             raise refused(target, "it may be one from outside")
@@ -235,8 +235,10 @@ class Mixed:
 class _Search:
     """Looks for a way on which two tensors are one."""
 
-    def __init__(self, mixed: Mixed, facts: Facts, assumed: frozenset[Pair] | set[Pair]) -> None:
-        self.mixed = mixed
+    def __init__(
+        self, aliases: Aliases, facts: Facts, assumed: frozenset[Pair] | set[Pair]
+    ) -> None:
+        self.aliases = aliases
         self.facts = facts
         self.assumed = assumed
         self.steps = 0
@@ -246,8 +248,8 @@ class _Search:
         if self.steps > MOST_STEPS:
             return True
         if a is b or pair_of(a, b) in self.assumed:
-            return self.mixed.paths.possible(taken, self.facts)
-        one, two = self.mixed._known.get(id(a)), self.mixed._known.get(id(b))
+            return self.aliases.paths.possible(taken, self.facts)
+        one, two = self.aliases._known.get(id(a)), self.aliases._known.get(id(b))
         if one is not None and two is not None and one.key is two.key and one.related is not None:
             return self._related(pair_of(a, b), one.related, taken)
         if one is None or (two is not None and two.number > one.number):
@@ -266,14 +268,14 @@ class _Search:
         self, what: Any, unless: Sequence[tuple[Value, frozenset[Any]]], taken: dict[Any, int]
     ) -> bool:
         """Whether all flags that exclude something may hold."""
-        paths = self.mixed.paths
+        paths = self.aliases.paths
         return all(
             what in allowed or paths.possible({**taken, paths.key(flag)[0]: 0}, self.facts)
             for flag, allowed in unless
         )
 
     def _related(self, pair: Pair, related: Related, taken: dict[Any, int]) -> bool:
-        if pair not in related.pairs or not self.mixed.paths.possible(taken, self.facts):
+        if pair not in related.pairs or not self.aliases.paths.possible(taken, self.facts):
             return False
         return self._allowed(pair, related.unless, taken)
 
@@ -310,17 +312,17 @@ def _holder(other: Tensor) -> str:
 class SourceNested(NestedRecorder):
     """A branch or body whose writes are looked at before they are done."""
 
-    def __init__(self, parent: Any, name: str, mixed: Mixed) -> None:
+    def __init__(self, parent: Any, name: str, aliases: Aliases) -> None:
         super().__init__(parent, name)
-        self.mixed = mixed
+        self.aliases = aliases
 
     def write(self, target: Tensor) -> None:
-        self.mixed.check(target)
+        self.aliases.check(target)
         super().write(target)
 
     def spend(self, node: Any, keep: bool) -> bool:
-        condition, truth = self.mixed.spent.get(node, (None, False))
-        if condition is not None and self.mixed.paths.known(condition) is truth:
+        condition, truth = self.aliases.spent.get(node, (None, False))
+        if condition is not None and self.aliases.paths.known(condition) is truth:
             return True
         return super().spend(node, keep)
 
@@ -329,5 +331,5 @@ class SourceNested(NestedRecorder):
         value = super().value_of(tensor)
         if len(self.captured) > known:
             (outer, _), (_, inner) = next(reversed(self.captured.items()))
-            self.mixed.paths.captured(inner, outer)
+            self.aliases.paths.captured(inner, outer)
         return value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
-from weft.capture.from_source.dynamic_list import Mark, Regrow
+from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.journal import Parts
 from weft.capture.from_source.journal import Sequence as Sequenced
 from weft.capture.from_source.loop_state import sample_of
@@ -57,7 +57,7 @@ def merge_entry(
         message = _sizes(entry, taken, merge.words)
         return _split(hooks, entry, taken, now, merge, splits[0], message)
     if is_list and len(taken) == 2 and _lengths_differ(*taken):
-        raise Regrow(entry.obj, sample_of(*taken))
+        raise UnknownLength(entry.obj, sample_of(*taken))
     if entry.whole and len(taken) == 2 and not same_content(entry.obj, *taken):
         message = _sizes(entry, taken, merge.words)
         if entry.known(hooks.watch) is not None:
@@ -128,7 +128,7 @@ def _split(
     ]
 
     def give(results: list[Tensor]) -> None:
-        hooks.flow.touch(entry.obj)
+        hooks.flow.save(entry.obj)
         hooks.flow.splits = True
         contents = [{key: build(results) for key, build in side.items()} for side in builds]
         Split(condition, contents, message).put_into(entry)
@@ -149,7 +149,7 @@ def _kept(value: Any, side: int, merge: Merge, before: set[int]) -> Build:
 
 
 def _lengths_differ(a: Parts, b: Parts) -> bool:
-    marks = [any(v.__class__ is Mark for v in side.values()) for side in (a, b)]
+    marks = [any(v.__class__ is DynamicList for v in side.values()) for side in (a, b)]
     if all(marks):
         return a[0] is not b[0]
     return any(marks) or len(a) != len(b)
@@ -165,7 +165,7 @@ def _giver(hooks: Hooks, entry: Any, key: Any, build: Build) -> Give:
 
 def _filler(hooks: Hooks, entry: Any, builds: dict[Any, Build]) -> Give:
     def fill(results: list[Tensor]) -> None:
-        hooks.flow.touch(entry.obj)
+        hooks.flow.save(entry.obj)
         entry.put({key: build(results) for key, build in builds.items()})
 
     return fill

@@ -19,7 +19,7 @@ from typing import Any
 
 from weft.base.source import PACKAGE
 from weft.capture.convert.lower import is_internal
-from weft.capture.from_source.dynamic_list import Mark
+from weft.capture.from_source.dynamic_list import DynamicList
 from weft.capture.from_source.merge import Maybe
 from weft.capture.watch.stores import instance_dict
 from weft.capture.watch.values import CONTAINERS
@@ -41,7 +41,7 @@ class Reach:
 
     def __init__(self, watch: Watch, also: Iterable[Any] = ()) -> None:
         self.tensors: list[Tensor] = []
-        self.listed: list[Tensor] = []
+        self.appended: list[Tensor] = []
         self._seen: set[int] = set()
         self._kept: list[Any] = []
         waiting = [*_variables(), *also]
@@ -62,9 +62,9 @@ class Reach:
         if isinstance(value, Tensor):
             self.tensors.append(value)
             return [getattr(value, "_grad", None)]
-        if isinstance(value, Mark):
-            self.listed += value.grown.held
-            return [value.grown]
+        if isinstance(value, DynamicList):
+            self.appended += value.held
+            return ()
         if isinstance(value, Maybe):
             return [value.value]
         if isinstance(value, FunctionType):

@@ -19,7 +19,7 @@ from weft.capture.control.nested import (
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.attempt import State
 from weft.capture.from_source.conditions import predicate
-from weft.capture.from_source.dynamic_list import Regrow, grow
+from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
 from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.loop_alias import Aliased, LoopAliases
 from weft.capture.from_source.loop_histories import Again, reached_by
@@ -82,18 +82,18 @@ class RecordedLoop:
     def settle(self, step: Callable[[NestedRecorder], None]) -> None:
         """Record the body until it gives what it is given."""
         flow = self.hooks.flow
-        mark = len(flow.mixed.log)
+        mark = len(flow.aliases.log)
         for _ in range(MOST_RECORDINGS):
-            del flow.mixed.log[mark:]
+            del flow.aliases.log[mark:]
             nested = flow.nested(self.here, "body")
             journal = self.open(nested)
             flow.loops.append(self.python)
-            regrow: Regrow | None = None
+            unknown: UnknownLength | None = None
             try:
                 with nested.opened(), contextlib.ExitStack() as going:
                     self.enter(nested)
                     for flag in self.python.flags_inside(nested):
-                        going.enter_context(flow.mixed.paths.assuming(flag, False))
+                        going.enter_context(flow.aliases.paths.assuming(flag, False))
                     failed = self._fails(step, nested)
                     steady = self._left(journal, nested, failed)
                     steady &= self.tensors.leave(nested, ())
@@ -106,12 +106,12 @@ class RecordedLoop:
                         raise self._always_fails()
                     if steady:
                         self._check_spent(nested)
-                        self._check_writes(nested, flow.mixed.log[mark:])
+                        self._check_writes(nested, flow.aliases.log[mark:])
                         self._set_outputs(nested)
             except Unreachable:
                 raise self._always_fails() from None
-            except Regrow as found:
-                steady, regrow = False, found
+            except UnknownLength as found:
+                steady, unknown = False, found
             except Again:
                 steady = False
             finally:
@@ -121,8 +121,8 @@ class RecordedLoop:
             if steady:
                 self.nested = nested
                 return
-            if regrow is not None:
-                grow(self.hooks, regrow.items, regrow.sample)
+            if unknown is not None:
+                make_dynamic(self.hooks, unknown.items, unknown.sample)
                 self.python.again()
         raise CaptureError(
             f"what a loop carries does not settle{line_of(None, self.body)}",
@@ -258,7 +258,7 @@ class RecordedLoop:
         if self.has_effects:
             tokens[self.here] = results[count]
             count += 1
-        with self.hooks.flow.mixed.checked():
+        with self.hooks.flow.aliases.checked():
             self.tensors.finish(results[count:])
 
 

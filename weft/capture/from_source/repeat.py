@@ -201,7 +201,7 @@ def _once(
     record_if(hooks, entered, sides, tuple({*live}), cells, FOR_WORDS)
     here = graph_recorder()
     assert here is not None
-    return hooks.flow.mixed.paths.assuming(here.value_of(entered), True)
+    return hooks.flow.aliases.paths.assuming(here.value_of(entered), True)
 
 
 def _as_flag(hooks: Hooks, value: Any) -> Any:
@@ -222,7 +222,7 @@ def for_(
 ) -> None:
     rows = rows_of(hooks, iterable) if hooks.records() else None
     over = rows if not isinstance(iterable, Unrolled) else rows_of(hooks, iterable.iterable)
-    with hooks.flow.mixed.going_over([] if over is None else over.live_tensors()):
+    with hooks.flow.aliases.going_over([] if over is None else over.live_tensors()):
         _for(hooks, iterable, rows, body, going, state, head, after)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE
 from weft.capture.from_source.journal import Entry, Journal, Variable, entry_for
-from weft.capture.from_source.may_alias import Mixed, SourceNested
+from weft.capture.from_source.may_alias import Aliases, SourceNested
 from weft.capture.from_source.split import HINT, resolve
 from weft.capture.from_source.tokens import effect
 from weft.capture.recorder import GraphRecorder
@@ -61,12 +61,12 @@ class Flow:
         self.watch = watch
         watch.flow = self
         self.journals: list[Journal] = []
-        self.births: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
+        self.created_in: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
         self.tries = 0  # how many `try` statements are open outside of the innermost branch
         self.splits = False  # are there containers that were not merged?
         self.poisoned: dict[int, tuple[Any, str]] = {}
         self.iterators: dict[int, tuple[Any, int]] = {}
-        self.mixed = Mixed(watch)
+        self.aliases = Aliases(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
         self.leveled = 0  # functions that transforms ran by their graphs
         self.drawn = 0  # loops over the elements of a vmap in which random numbers are drawn
@@ -86,36 +86,36 @@ class Flow:
 
     def nested(self, here: GraphRecorder, name: str) -> SourceNested:
         """A recorder for a branch or body."""
-        return SourceNested(here, name, self.mixed)
+        return SourceNested(here, name, self.aliases)
 
     @property
     def depth(self) -> int:
         return len(self.journals)
 
-    def touch(self, obj: Any) -> None:
+    def save(self, obj: Any) -> None:
         """An object is about to be written: let all open journals know what it holds."""
         if self.journals and id(obj) not in self.journals[-1].entries:
             self.note(entry_for(obj))
 
-    def born(self, obj: Any) -> None:
+    def created(self, obj: Any) -> None:
         """An object was made: journals that were opened before know nothing of it."""
         if self.journals:
-            self.births[id(obj)] = (obj, len(self.journals))
+            self.created_in[id(obj)] = (obj, len(self.journals))
 
-    def touch_entry(self, entry: Entry) -> None:
+    def save_entry(self, entry: Entry) -> None:
         if self.journals and id(entry.obj) not in self.journals[-1].entries:
             self.note(entry)
 
     def note(self, entry: Entry) -> None:
-        first = self.births.get(id(entry.obj), (entry.obj, 0))[1]
+        first = self.created_in.get(id(entry.obj), (entry.obj, 0))[1]
         before = entry.parts()
         for journal in reversed(self.journals[first:]):
             if id(entry.obj) in journal.entries:
                 break
             journal.add(entry, before)
 
-    def touch_variable(self, cell: Any, name: str, outside: Any = None) -> None:
-        self.touch_entry(Variable(cell, name, outside))
+    def save_variable(self, cell: Any, name: str, outside: Any = None) -> None:
+        self.save_entry(Variable(cell, name, outside))
 
     def unmergeable(self, entry: Entry, message: str) -> None:
         """An object is not the same on two ways. It matters if it is used once more."""

@@ -61,12 +61,12 @@ def resolve(flow: Flow, obj: Any) -> None:
     """A container is used: let it hold what it held on the way that led here."""
     taken: dict[Any, int] = {}
     while (split := split_of(obj)) is not None:
-        side = split.side(flow.mixed.paths, taken)
+        side = split.side(flow.aliases.paths, taken)
         if side is None:
-            ask(flow.mixed.paths, split)
-            side = split.side(flow.mixed.paths, taken)
+            ask(flow.aliases.paths, split)
+            side = split.side(flow.aliases.paths, taken)
         assert side is not None
-        flow.touch(obj)
+        flow.save(obj)
         entry_for(obj).put(split.contents[side])
 
 

@@ -127,7 +127,7 @@ def _by_its_graph(
     leaves, spec = tree_flatten((args, kwargs))
     given = [x for x in leaves if isinstance(x, Tensor) and level.has(x)]
     flow = hooks.flow
-    before, logged = (flow.leveled, flow.asked), len(flow.mixed.log)
+    before, logged = (flow.leveled, flow.asked), len(flow.aliases.log)
     with left(level):
         here = graph_recorder()
         if here is None:
@@ -151,7 +151,7 @@ def _by_its_graph(
         finally:
             flow.close()
             journal.undo()
-            del flow.mixed.log[logged:]
+            del flow.aliases.log[logged:]
         nested.graph.outputs = tuple(made)
         captured = close([nested])
     graph = nested.graph

@@ -226,7 +226,7 @@ class TraceRecorder(HistoryRecorder):
             watch.active, watch._noted = before, noted
 
     def write(self, target: Tensor) -> None:
-        self.flow.mixed.check(target)
+        self.flow.aliases.check(target)
         super().write(target)
 
     def _compute_node(self, node: Any) -> None:

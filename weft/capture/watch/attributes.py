@@ -346,7 +346,7 @@ def _natural(obj: Any, name: str, value: Any) -> None:
 
 
 def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
-    watch.touch(obj)
+    watch.save(obj)
     known = watch.known(obj)
     if known is None and watch.is_outside_object(obj):
         known = watch.know_again(obj)

@@ -256,7 +256,7 @@ def construct_as_type(
         hooks.deep_all(args, kwargs, cls.__name__, calls=False)
         obj = cls.__new__(cls, *args, **kwargs)
     if isinstance(obj, cls):
-        hooks.watch.born(obj)
+        hooks.watch.created(obj)
         start(hooks, obj, args, kwargs)
     return obj
 

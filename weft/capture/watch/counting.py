@@ -81,7 +81,7 @@ def count_attribute(hooks: Hooks, symbol: str, obj: Any, name: str, by: Any) -> 
     assert known is not None
     own = watch.attributes(known)
     assert own is not None
-    watch.touch(obj)
+    watch.save(obj)
     before = stores.held(own)[name]
     watch.guard("class", stores.element_origin(own, name), type(before), holder=own)
     stores.before_write(watch, own)

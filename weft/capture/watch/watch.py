@@ -412,15 +412,15 @@ class Watch:
             self._effects.append(effect)
         return effect
 
-    def touch(self, obj: Any) -> None:
+    def save(self, obj: Any) -> None:
         """The attributes of an object are about to change."""
         if self.flow is not None and not isinstance(obj, (Tensor, type, types.ModuleType)):
-            self.flow.touch(obj)
+            self.flow.save(obj)
 
-    def born(self, obj: Any) -> None:
+    def created(self, obj: Any) -> None:
         """An object was made by the run."""
         if self.flow is not None:
-            self.flow.born(obj)
+            self.flow.created(obj)
 
     def undo(self, action: Callable[[], None]) -> None:
         if self.active:
