@@ -5,6 +5,7 @@ What is made of them has the dtype and the value that it has eagerly.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,15 @@ def from_a_float(n: Any) -> Any:
     return whole
 
 
+def from_the_edge(n: Any) -> Any:
+    a, least, k = sys.maxsize, sys.maxsize, 0
+    while k < n:
+        a = a + 1
+        least = min(least, k)
+        k += 1
+    return a, least
+
+
 def in_one_branch(n: Any) -> Any:
     """The side that is not taken does not count."""
     a, b, k = 2**40, 0, 0
@@ -146,6 +156,7 @@ def in_one_branch(n: Any) -> Any:
         (with_remainders, (1, 100), ()),
         (from_a_float, (1, 18), (19, 40)),
         (in_one_branch, (1, 2, 3), (4,)),
+        (from_the_edge, (0,), (1, 3)),
     ],
 )
 def test_an_integer_that_does_not_fit_is_an_error(

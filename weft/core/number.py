@@ -35,12 +35,14 @@ HELD_AS: dict[Kind, DType] = {
 class Number(Tensor):
     """A 0-d value that stands for a Python number.
 
-    bound   an integer is not larger than this, as far as that is known; None: it may be anything
+    bound    an integer is not larger than this, as far as that is known; None: it may be anything
+    counts   a loop carries it that began with a number far from int64's limits
     """
 
-    __slots__ = ("bound",)
+    __slots__ = ("bound", "counts")
 
     bound: int | None
+    counts: bool
 
     @property
     def kind(self) -> Kind:
@@ -50,12 +52,13 @@ class Number(Tensor):
         return self
 
 
-def number(tensor: Tensor, bound: int | None = None) -> Number:
+def number(tensor: Tensor, bound: int | None = None, counts: bool = False) -> Number:
     """A 0-d tensor, of the dtype that holds its kind, as a number."""
     made = Number()
     made._data = tensor._data
     made._node = None
     made.bound = bound
+    made.counts = counts
     return made
 
 
@@ -179,15 +182,18 @@ def _is_step(name: str, left: Any, right: Any) -> bool:
         return False
     sizes = _largest(left), _largest(right)
     counter, step = (left, sizes[1]) if sizes[0] is None else (right, sizes[0])
-    if step is None or step > _STEP or counter.__class__ is not Number:
-        return False
-    data = counter._data
-    if data.__class__ is not SymbolicArray:
-        return False
-    node = data.value.node
-    if node is None:
-        return bool(data.recorder.keeps_histories)
-    return node.op.nested or Trait.COUNTS in node.op.traits
+    return step is not None and step <= _STEP and may_count(counter)
+
+
+def may_count(value: Any) -> bool:
+    """Whether an integer is so far from int64's limits that counting from it needs no checks."""
+    largest = _largest(value)
+    if largest is not None:
+        return largest <= _SMALL
+    if value.counts or value._data.__class__ is not SymbolicArray:
+        return bool(value.counts)
+    node = value._data.value.node
+    return node is not None and (node.op.nested or Trait.COUNTS in node.op.traits)
 
 
 def _estimate(name: str, left: Any, right: Any) -> Tensor:

@@ -10,7 +10,7 @@ from weft.base.promotion import promote_weak
 from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.merge import kind_of_tensor, same_python
 from weft.capture.watch.origin import MISSING
-from weft.core.number import HELD_AS, joint_kind, kind_of, number
+from weft.core.number import HELD_AS, joint_kind, kind_of, may_count, number
 from weft.core.tensor import Tensor
 from weft.ir.types import TensorType, Type
 
@@ -36,7 +36,10 @@ class Leaf:
             return self.fixed
         made = nested.carried(self.kind, self.historic)
         self.border = made._node
-        self.entered = number(made) if self.is_number else made
+        self.entered = made
+        if self.is_number:
+            counts = kind_of(self.initial) in ("bool", "int") and may_count(self.initial)
+            self.entered = number(made, counts=counts)
         return self.entered
 
     def result(self, tensor: Tensor) -> Any:
