@@ -1,7 +1,7 @@
-"""Methods for compiled and traced functions that tell of themselves.
+"""Attaches `explain`, `kernels` and `diff` to compiled and traced functions as methods.
 
-As `weft.ops` gives methods to tensors: the capture, which makes these functions, knows nothing of
-tools that look at them. The tools are loaded when one is first used.
+The capture layer, which defines these functions, does not know the tools. A tool is imported when
+its method is first called.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from weft.capture.trace.captured import Captured
 
 __all__ = ["METHODS"]
 
-#: The name of each method, the function in `weft.inspect.methods` that it is, and what it tells.
+#: For each method: its function in `weft.inspect.methods`, and its docstring.
 _METHODS = {
     "explain": (
         "explain",
-        "What became of the function: see `weft.explain`. With arguments, it is called once.",
+        "A report about the function: see `weft.explain`. With arguments, it is called once.",
     ),
     "kernels": (
         "kernels",
@@ -26,7 +26,7 @@ _METHODS = {
     ),
     "diff": (
         "diff_stages",
-        "What is different between two stages of one of its graphs: see `weft.inspect.diff`.",
+        "The differences between two stages of one of its graphs: see `weft.inspect.diff`.",
     ),
 }
 

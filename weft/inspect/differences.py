@@ -1,10 +1,10 @@
-"""What is different between two graphs: calls removed, added and changed, whatever their numbers.
+"""The differences between two graphs: calls that were removed, added or changed.
 
     d = weft.inspect.diff(compiled.graph("captured"), compiled.graph("optimized"))
     print(d)
 
-Calls are matched by what they compute: the same op with the same attributes on matched operands.
-What is left is matched by op, type and source line, and counts as changed.
+Calls match if they compute the same: the same op with the same attributes on matched operands. The
+other calls are matched by op, type and source line, and count as changed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Change:
     """One call.
 
     kind     "same", "removed", "added" or "changed"
-    was      what a changed one was
-    became   by which values those of a removed one were replaced, if by any
-    nested   what changed in its graphs
+    was      for a changed call, the call in the first graph
+    became   for a removed call, the values that replace its results, if any
+    nested   the changes in its nested graphs
     """
 
     kind: str
@@ -53,14 +53,14 @@ class Change:
 
 @dataclass
 class Diff:
-    """The calls of two graphs beside each other, in the order of the second."""
+    """The calls of two graphs, in the order of the second."""
 
     name: str
     sizes: tuple[int, int]
     changes: list[Change]
 
     def counts(self) -> dict[str, int]:
-        """How many calls are of each kind, nested graphs included."""
+        """The number of calls of each kind, including nested graphs."""
         found = Counter(change.kind for change in self.changes)
         for change in self.changes:
             for inner in change.nested:
@@ -69,7 +69,7 @@ class Diff:
 
     @property
     def same(self) -> bool:
-        """Whether nothing is different."""
+        """Whether there are no differences."""
         return all(n == 0 for kind, n in self.counts().items() if kind != "same")
 
     def text(self, *, colour: bool = False) -> str:
@@ -82,7 +82,7 @@ class Diff:
         return f"<difference of graphs @{self.name}: {_said(self)}>"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, which JSON can hold."""
+        """The differences as plain data for JSON."""
         return {
             "name": self.name,
             "before": self.sizes[0],
@@ -103,7 +103,7 @@ class Diff:
 
 
 def diff(first: Graph, second: Graph) -> Diff:
-    """What is different in the second of two graphs."""
+    """The differences of the second graph from the first."""
     return _Matching(first, second, _Keys()).diff()
 
 
@@ -111,11 +111,11 @@ def diff(first: Graph, second: Graph) -> Diff:
 
 
 class _Keys:
-    """A number for each computation: equal ones have one, in whatever graph they are."""
+    """Numbers computations: equal computations get the same number, in both graphs."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._outputs: tuple[int, ...] = ()  # of the graph that was last looked at
+        self._outputs: tuple[int, ...] = ()  # of the graph that was visited last
 
     def number(self, what: Hashable) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
@@ -131,7 +131,7 @@ class _Keys:
             key = self.number((call_key(node), given, inner))
             found[node] = key
             for i, value in enumerate(node.outputs):
-                same = is_alias(node)  # what uses it is matched as if it used the input itself
+                same = is_alias(node)  # its users are matched as if they used its input
                 values[value] = given[0] if same else self.number((key, i))
         self._outputs = tuple([values.get(value, -1) for value in graph.outputs])
         return found
@@ -142,7 +142,7 @@ class _Keys:
 
 
 def is_alias(node: Node) -> bool:
-    """Whether the result of a call is its operand."""
+    """Whether the result of a call is an alias of its operand."""
     return (
         node.op.alias
         and len(node.inputs) == len(node.outputs) == 1
@@ -151,26 +151,26 @@ def is_alias(node: Node) -> bool:
 
 
 def in_order(node: Node, keys: Sequence[int]) -> tuple[int, ...]:
-    """The operands, in one order where any will do."""
+    """The operands; those of a commutative op in a canonical order."""
     return tuple(sorted(keys) if node.op.commutative else keys)
 
 
 def call_key(node: Node) -> Hashable:
-    """What a call is but for its operands."""
+    """The key of a call without its operands."""
     return (node.op.name, attrs_key(node.attrs), tuple([value.type for value in node.outputs]))
 
 
 class _Matching:
     def __init__(self, first: Graph, second: Graph, keys: _Keys) -> None:
         self.first, self.second, self.keys = first, second, keys
-        self.pairs: Pairs = {}  # of the first graph -> of the second
+        self.pairs: Pairs = {}  # first graph -> second graph
         ours, theirs = keys.of(first), keys.of(second)
         self._match(lambda node: ours.get(node, theirs.get(node)))
         for same in (_alike, _roughly):
             self._match(same)
         self.back = {after: before for before, after in self.pairs.items()}
-        #: What has become of the values of the first graph: of a call that was merged with an equal
-        #: one, those of that; of an alias that was left out, its operand.
+        #: The new values for values of the first graph: for a call that was merged with an equal
+        #: one, the results of that; for an alias that was removed, its operand.
         self.values: dict[Value, Value] = dict(zip(first.inputs, second.inputs, strict=False))
         equal = {key: node for node, key in theirs.items()}
         for node in first.nodes:
@@ -213,7 +213,7 @@ class _Matching:
         return Change("removed", node, None, text, became=", ".join(became))
 
     def _order(self) -> Iterator[tuple[str, Node]]:
-        """The calls of the second graph, and before each those of the first that are gone."""
+        """The calls of the second graph, with removed calls of the first in between."""
         gone: dict[Node | None, list[Node]] = defaultdict(list)
         waiting: list[Node] = []
         for node in self.first.nodes:
@@ -229,7 +229,7 @@ class _Matching:
         yield from (("removed", before) for before in gone[None])
 
     def _now(self, value: Value) -> Value:
-        """What a value of the first graph is in the second: itself, where it is nothing there."""
+        """The value of the second graph for a value of the first; itself, if there is none."""
         return self.values.get(value, value)
 
     def _change(
@@ -244,7 +244,7 @@ class _Matching:
             for one, two in zip(before.graphs, node.graphs, strict=False)
         ]
         nested = [inner for inner in nested if not inner.same]
-        # By the places of values, as they have no order of their own.
+        # By position: values have no order of their own.
         place = self._place
         then = in_order(node, [place.get(self._now(value), -1) for value in before.inputs])
         now = in_order(node, [place[value] for value in node.inputs])
@@ -255,13 +255,13 @@ class _Matching:
 
 
 def _alike(node: Node) -> Hashable:
-    """The same op of the same types from the same line; a constant is only ever itself."""
+    """A key of op, types and line. Constants never match others."""
     kinds = tuple([value.type for value in node.outputs])
     return (node.op.name, kinds, _line(node), attrs_key(node.attrs) if not node.inputs else None)
 
 
 def _roughly(node: Node) -> Hashable:
-    """The same op from the same line."""
+    """A key of op and line."""
     own = attrs_key(node.attrs) if not node.inputs else None
     return (node.op.name, len(node.graphs), _line(node), own)
 

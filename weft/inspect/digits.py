@@ -1,7 +1,7 @@
-"""The last stop of `weft demo`: a network learns to read digits, while you watch.
+"""The last step of `weft demo`: training a network on handwritten digits.
 
-The digits are those of scikit-learn: 1,797 images of 8 by 8 pixels. `train` is shown as it stands
-here, and then run.
+The digits are those of scikit-learn: 1,797 images of 8 by 8 pixels. The source of `train` is shown,
+and then run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Report = Callable[[int, float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Images, as rows of 64 numbers from 0 to 1, and what they show, to learn from and to test."""
+    """Images as rows of 64 numbers from 0 to 1, and their labels, for training and for testing."""
 
     images: Tensor
     labels: Tensor
@@ -37,7 +37,7 @@ class Digits:
 
 
 def load(test_part: float = 0.2, seed: int = 0) -> Digits | None:
-    """The digits in two parts; None where scikit-learn is not installed."""
+    """The digits, split for training and testing; None if scikit-learn is not installed."""
     try:
         source: Any = importlib.import_module("sklearn.datasets")
     except ImportError:
@@ -52,7 +52,7 @@ def load(test_part: float = 0.2, seed: int = 0) -> Digits | None:
 
 
 def train(digits: Digits, epochs: int, report: Report) -> nn.Module:
-    """Train a network of two layers; reports after each epoch how far it is."""
+    """Train a network of two layers; calls `report` after each epoch."""
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     pairs = data.TensorDataset(digits.images, digits.labels)
     loader = data.DataLoader(pairs, batch_size=32, shuffle=True)
@@ -72,14 +72,14 @@ def train(digits: Digits, epochs: int, report: Report) -> nn.Module:
 
 
 def accuracy(model: nn.Module, digits: Digits) -> float:
-    """The part of the test images that the model reads right."""
+    """The fraction of the test images that the model classifies correctly."""
     with no_grad():
         found = model(digits.test_images).argmax(axis=1)
     return float((found == digits.test_labels).astype("float64").mean())
 
 
 class Progress:
-    """One line that is written over on a terminal; elsewhere a line for each report."""
+    """A progress line that is updated on a terminal; elsewhere one line per report."""
 
     def __init__(self, epochs: int, stream: TextIO) -> None:
         self.epochs = epochs
@@ -102,7 +102,7 @@ class Progress:
 
 
 def show(number: int, stream: TextIO | None = None) -> None:
-    """Show `train` and run it, as stop `number` of the tour."""
+    """Show `train` and run it, as step `number` of the tour."""
     out = stream or sys.stdout
     out.write(f"{number}. A network learns to read handwritten digits.\n\n")
     digits = load()

@@ -1,7 +1,7 @@
-"""`weft doctor`: what a bug report needs to know about a machine.
+"""`weft doctor`: facts about a machine for bug reports.
 
-A doctor must not fall ill itself: each part that can fail (LLVM, the GPU driver) reports the
-failure in its place and the others go on.
+It must work on broken installations: a part that fails (LLVM, the GPU driver) reports the failure,
+and the other parts go on.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Section = dict[str, Any]
 
 
 def report() -> dict[str, Section]:
-    """Everything, by section; only strings, numbers, lists and dicts, so that it is valid JSON."""
+    """All facts by section, as strings, numbers, lists and dicts for JSON."""
     return {name: _guarded(section) for name, section in SECTIONS.items()}
 
 
 def as_text(found: dict[str, Section]) -> str:
-    """The report for people: one line per fact."""
+    """The report as text, with one line per fact."""
     lines: list[str] = []
     for name, section in found.items():
         lines.append(name)
@@ -57,7 +57,7 @@ def _shown(value: Any) -> str:
 def _guarded(section: Callable[[], Section]) -> Section:
     try:
         return section()
-    except Exception as error:  # a broken install is what the report is for
+    except Exception as error:  # broken installations must be reported, too
         return {"error": f"{type(error).__name__}: {error}"}
 
 
@@ -154,7 +154,7 @@ def _blas() -> str:
 
 
 def _cpu_name() -> str:
-    """The name on the box: platform.processor() is empty or "x86_64" on most Linux machines."""
+    """The model name of the CPU; platform.processor() does not give it on most Linux machines."""
     if sys.platform == "linux":
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -169,7 +169,7 @@ def _cpu_name() -> str:
 
 
 def _usable_cores() -> int:
-    """Cores that this process may run on: containers often get fewer than there are."""
+    """The number of cores that this process may use, which a container may limit."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 0

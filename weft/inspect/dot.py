@@ -1,4 +1,4 @@
-"""Graphs as text for Graphviz."""
+"""Graphs in the DOT language of Graphviz."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BREAK = "\\n"  # a line break in a label
 
 
 def to_dot(tensor: Tensor) -> str:
-    """The dynamic graph that made a tensor, in Graphviz's language: `dot -Tsvg`.
+    """The dynamic graph that computed a tensor, in the DOT language: `dot -Tsvg`.
 
     >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
     >>> print(weft.inspect.to_dot((x * x).sum()))
@@ -53,7 +53,7 @@ def to_dot(tensor: Tensor) -> str:
 
 
 def _whole(node: Node | None) -> Node | None:
-    """The node itself where `node` is one of its several results."""
+    """The whole node, if `node` stands for one of its results."""
     return node.parent if isinstance(node, PartNode) else node
 
 

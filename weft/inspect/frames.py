@@ -1,4 +1,4 @@
-"""Where a run of a graph stands: the graphs that are open, and the iterations of its loops."""
+"""The state of an interpreted run: the nested graphs that are running, and loop iterations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Frame", "Frames", "line_of", "loops_text"]
 
 @dataclass(slots=True)
 class Frame:
-    """One graph that is being run.
+    """One graph that is running.
 
-    node        what is run now, or was run last
-    count       how many nodes of it were run
-    loop        the node of the loop whose body or condition it is
-    iteration   of that loop, from 0; -1 where it is in none
+    node        the node that runs now, or ran last
+    count       the number of its nodes that have run
+    loop        the loop whose body or condition this graph is
+    iteration   the iteration of that loop, from 0; -1 outside of loops
     """
 
     program: PreparedGraph
@@ -28,14 +28,16 @@ class Frame:
     count: int = 0
     loop: Node | None = None
     iteration: int = -1
-    begun: dict[int, int] = field(default_factory=dict)  # runs of the nested graphs of `node`
+    begun: dict[int, int] = field(
+        default_factory=dict
+    )  # the number of runs of nested graphs of `node`
 
     def given(self, node: Node) -> list[Any]:
-        """The numbers that a node is given."""
+        """The operands of a node."""
         return [self.slots[self.program.place[value]] for value in node.inputs]
 
     def number(self, value: Value) -> Any:
-        """What a value of this graph is now; None where it is not computed yet."""
+        """The current content of a value of this graph; None if it is not computed yet."""
         place = self.program.place.get(value)
         return None if place is None or place >= len(self.slots) else self.slots[place]
 
@@ -71,7 +73,7 @@ class Frames(Watch):
         self.frames.pop()
 
     def loops(self) -> list[tuple[Node, int]]:
-        """The loops around the place, outermost first, each with the iteration it is in."""
+        """The enclosing loops, outermost first, each with its current iteration."""
         found: list[tuple[Node, int]] = []
         for frame in self.frames:
             if frame.loop is not None and (not found or found[-1][0] is not frame.loop):
@@ -80,14 +82,14 @@ class Frames(Watch):
 
 
 def _iteration(node: Node, number: int) -> int:
-    """A scan in reverse goes from its last iteration to the first."""
+    """The iteration of a loop; a reverse scan counts down."""
     if node.attrs.get("reverse") and isinstance(node.attrs["length"], int):
         return int(node.attrs["length"]) - 1 - number
     return number
 
 
 def line_of(location: SourceLocation | None) -> SourceLocation | None:
-    """The line that a node is about: of a backward step that of the forward call."""
+    """The line of a node; for a backward step, the line of the forward call."""
     if location is None:
         return None
     return location.forward or location

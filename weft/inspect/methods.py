@@ -1,4 +1,4 @@
-"""What compiled and traced functions can tell of themselves; `attach` makes methods of it."""
+"""Methods of compiled and traced functions; `attach` attaches them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["diff_stages", "explain", "kernels"]
 
 
 def explain(self: Captured, *args: Any, **kwargs: Any) -> Any:
-    """What became of the function: see `weft.explain`. With arguments, it is called once."""
+    """A report about the function: see `weft.explain`. With arguments, it is called once."""
     return explain_traced(self, *args, **kwargs)
 
 
 def kernels(self: Captured, program: int = -1) -> list[KernelView]:
     """The kernels of one of its programs (the latest), with their LLVM IR and assembly."""
-    self.graph("captured", program)  # says what is wrong where there is none
+    self.graph("captured", program)  # raises an error if there is none
     found = cast("Executable", self.programs[program]).program.latest()
     code = found.machine_code()
     if code is not None:
@@ -36,5 +36,5 @@ def kernels(self: Captured, program: int = -1) -> list[KernelView]:
 def diff_stages(
     self: Captured, first: str = "captured", second: str = "optimized", program: int = -1
 ) -> Diff:
-    """What is different between two stages of one of its graphs: see `weft.inspect.diff`."""
+    """The differences between two stages of one of its graphs: see `weft.inspect.diff`."""
     return diff(self.graph(first, program), self.graph(second, program))

@@ -1,9 +1,9 @@
-"""`weft demo`: a tour of short programs, each shown with what it really printed.
+"""`weft demo`: a tour of short programs, each shown with its real output.
 
-A step is source text. It is run line by line as at Python's prompt, and its output captured, so
-what is shown is what ran. `checks` are not shown: they hold the step to its words, here and in
-the tests. The tour grows with the project: a new feature adds a step. Its last stop, where a
-network is trained while you watch, is `weft.inspect.digits`.
+A step is source text. It runs line by line as at Python's prompt, and its output is captured, so
+the tour shows what really ran. `checks` are not shown: they verify the result of the step, here and
+in the tests. A new feature adds a step. The last step, which trains a network, is
+`weft.inspect.digits`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One stop of the tour.
+    """One step of the tour.
 
     title    a few words
-    code     what is run and shown
-    checks   expressions that are true afterwards
-    raises   the class name of the error with which the last statement is to end
+    code     the source that is run and shown
+    checks   expressions that must be true afterwards
+    raises   the class name of the error that the last statement must raise
     """
 
     title: str
@@ -209,11 +209,11 @@ sorted({event.kind for event in p.events if event.kind != "compile"})
 
 
 class TourError(AssertionError):
-    """A step of the tour did not do what it says."""
+    """A step of the tour did not behave as described."""
 
 
 def shown() -> Iterator[str]:
-    """Run the tour; yields the text of each step as it has run."""
+    """Run the tour, and yield the text of each step after it has run."""
     namespace: dict[str, Any] = {"__name__": "tour"}
     for number, step in enumerate(STEPS, 1):
         session = run(step, namespace, f"<step {number}>")
@@ -221,9 +221,9 @@ def shown() -> Iterator[str]:
 
 
 def run(step: Step, namespace: dict[str, Any], file: str = "<step>") -> str:
-    """Run one step and check it; returns the session as at Python's prompt, indented."""
+    """Run one step and check it; returns the indented text of the session."""
     lines = step.code.splitlines()
-    # Error messages show the user's line, and this is where they look for its text.
+    # Error messages show the user's line: make its source available.
     linecache.cache[file] = (len(step.code), None, step.code.splitlines(keepends=True), file)
     out: list[str] = []
     raised = ""
@@ -250,7 +250,7 @@ def run(step: Step, namespace: dict[str, Any], file: str = "<step>") -> str:
 def _execute(
     statement: ast.stmt, file: str, namespace: dict[str, Any]
 ) -> tuple[str, Exception | None]:
-    """Run one statement; returns what it printed, the value of an expression included."""
+    """Run one statement; returns its output, including the value of an expression."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):

@@ -1,1 +1,1 @@
-"""Running a function in all modes, and finding where they part."""
+"""Runs a function in all modes, and finds the first op whose results differ."""

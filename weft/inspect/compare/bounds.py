@@ -1,17 +1,18 @@
-"""How far rounding can take the results of a kernel from those of its ops, one by one.
+"""Bounds on how much rounding can change the results of a kernel, compared with its ops one by one.
 
-The operands are exact: both compute from the same numbers. From node to node goes a bound of the
-absolute error of each element, by the card of the op:
+Both start from the same operands. A bound on the absolute error of each element is propagated from
+node to node, according to the op:
 
-elementwise   what a change of each operand by its own error, and by one rounding, changes; and
-              a few roundings of the result
-linear        sums of products: n · eps · Σ|a||b|, where the card itself computes the sums, on
-              absolute values; with errors of operands in place of one factor. Of long sums it is
-              8√n · eps: roundings go both ways
-selections    max, sort and the like give elements as they are: exact, or as far off as these are
-others        how much small random changes of the operands change, times the length of sums
+elementwise   the change of the result if each operand changes by its error and by one rounding,
+              plus a few roundings of the result
+linear        sums of products: n · eps · Σ|a||b|. The card itself computes the sums, on absolute
+              values; error bounds of operands replace one factor. For long sums it is 8√n · eps,
+              because roundings partly cancel
+selections    max, sort and so on return elements unchanged: the error is that of the elements
+others        the change of the result for small random changes of the operands, times the number
+              of terms of sums
 
-What a program may be off by is twice that: the interpreter rounds as well.
+Two correct computations may differ by twice the bound: the interpreter rounds as well.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from weft.schedule.nodes import is_view
 __all__ = ["SAMPLES", "Bounds", "epsilon", "jittered"]
 
 Array = np.ndarray[Any, Any]
-#: Roundings of one op: functions such as exp are right to 2 units in the last place (4 of float64).
+#: Roundings of one op: functions such as exp are accurate to 2 ulp (4 ulp in float64).
 ROUNDINGS = 8.0
-#: A jump is no rounding: what one rounding of an operand changes, at most, in roundings.
+#: The largest change by one rounding of an operand, in roundings; a larger change is a jump.
 STEEP = 1e3
 SAMPLES = 4
 SINGLE = float(np.finfo(np.float32).eps)
 
 
 class Bounds:
-    """Bounds of the errors of what the nodes of a group compute."""
+    """Error bounds of the values of a group of nodes."""
 
     def __init__(self, group: Group, array_of: Callable[[Value], Array]) -> None:
-        """`array_of` gives the interpreter's array of a value."""
+        """`array_of` returns the interpreter's array of a value."""
         self._array_of = array_of
-        self._errors: dict[Value, Array | None] = {}  # None: it is exact
+        self._errors: dict[Value, Array | None] = {}  # None: exact
         for node in group.in_order():
             with no_grad(), np.errstate(all="ignore"):
                 made = self._node(node)
@@ -58,14 +59,14 @@ class Bounds:
                 self._errors[value] = error
 
     def of(self, value: Value) -> Array:
-        """How far two computations of a value may be apart, at each element."""
+        """How much two correct computations of a value may differ, per element."""
         error = self._errors.get(value)
         found = np.zeros(()) if error is None else 2 * error
         known = np.where(np.isnan(found), np.inf, found)
         return np.broadcast_to(known, value.tensor_type.shape)
 
     def _error(self, value: Value) -> Array | None:
-        """The error of an operand: of a view, that of what it looks at."""
+        """The error bound of an operand; for a view, that of its base."""
         if value in self._errors or value.node is None or not is_view(value.node):
             return self._errors.get(value)
         errors = [self._error(other) for other in value.node.inputs]
@@ -132,8 +133,8 @@ def _linear(
 
 
 def _selects(node: Node, given: Sequence[Array], results: Sequence[Array]) -> bool:
-    """Whether all elements of results are elements of operands: of these, and of others near by, as
-    an average of equal numbers is one of them as well."""
+    """Whether all elements of the results are elements of the operands. Tested with these operands
+    and with nearby ones, because an average of equal numbers is an element by chance."""
     if not all(_are_among(result, given) for result in results):
         return False
     rng = np.random.default_rng(0)
@@ -150,7 +151,7 @@ def _are_among(result: Array, given: Sequence[Array]) -> bool:
 def _selected(
     node: Node, given: Sequence[Array], errors: Sequence[Array | None], results: Sequence[Array]
 ) -> list[Array | None]:
-    """Larger operands give larger results: all go up by their errors, then all go down."""
+    """The bound of a monotonic selection: all operands plus their errors, then minus."""
     if all(error is None for error in errors):
         return [None] * len(results)
     most = [np.zeros(x.shape) for x in results]
@@ -167,10 +168,10 @@ def _selected(
 def _sampled(
     node: Node, given: Sequence[Array], errors: Sequence[Array | None], results: Sequence[Array]
 ) -> list[Array | None]:
-    """Changes of operands by one rounding and by their errors, up or down by chance."""
+    """The bound by sampling: operands changed at random by one rounding and by their errors."""
     rng = np.random.default_rng(0)
     finest = min((x for x in results if _is_floating(x)), key=_epsilon, default=None)
-    if finest is not None:  # narrow operands of a wide result: what is computed is rounded less
+    if finest is not None:  # narrow operands, wide result: intermediate values are rounded less
         given = [
             x.astype(finest.dtype) if x.dtype.kind in "fV" and _epsilon(x) > _epsilon(finest) else x
             for x in given
@@ -188,7 +189,7 @@ def _sampled(
             continue
         size = np.abs(_wide(result))
         if not node.graphs and all(error is None for error in errors):
-            # A jump, as where the largest is another one now: exact operands do not take it.
+            # A jump, for example a different maximum: it does not occur for exact operands.
             largest = max(_largest(x) for x in (result, *given))
             change = np.where(change > STEEP * _epsilon(result) * largest, 0.0, change)
         known = change[np.isfinite(change)]
@@ -200,7 +201,7 @@ def _sampled(
 
 
 def jittered(rng: np.random.Generator, x: Array, error: Array | None = None) -> Array:
-    """A number or its neighbour, or within its error, by chance."""
+    """A random number near each element: one rounding away, or within its error."""
     if not _is_floating(x):
         if error is None or x.dtype.kind != "b":
             return x
@@ -226,7 +227,7 @@ def _changed(x: Array, wide: Array, change: Array) -> list[Array]:
 
 
 def _terms(node: Node) -> float:
-    """About how many terms a sum of the node has."""
+    """About how many terms a sum in the node has."""
     if node.graphs:
         inner = [_terms(part) for graph in node.graphs for part in graph.nodes]
         return float(node.attrs.get("length", 1) or 1) * max(inner, default=1.0)
@@ -241,12 +242,12 @@ def _growth(terms: float) -> float:
 
 
 def _roundings(node: Node, result: Array, total: Array) -> Array:
-    """The roundings of a result made of terms whose absolute values add up to a total."""
+    """The rounding error of a sum, from the sum of the absolute values of its terms."""
     if not _is_floating(result):
         return np.zeros(result.shape)
     size = np.abs(_wide(result))
     own, times, inside = _epsilon(result), ROUNDINGS, _epsilon(result)
-    if own > SINGLE and Trait.WIDEN in node.op.traits:  # rounded once, at the end
+    if own > SINGLE and Trait.WIDEN in node.op.traits:  # rounded once at the end
         times, inside = 2.0, SINGLE
     error = times * (own * size + _smallest(result))
     terms = _terms(node)
@@ -286,7 +287,7 @@ def _wide(x: Array) -> Array:
 
 
 def _evaluated(node: Node, given: Sequence[Array]) -> list[Array]:
-    """What the card gives for some arrays, as float64 or complex128."""
+    """The result of the card for these arrays, as float64 or complex128."""
     tensors = [wrap(np.asarray(x)) for x in given]
     made = run_node(node, tensors, bind)
     return [_signed(np.asarray(x._data)) for x in made if isinstance(x, Tensor)]

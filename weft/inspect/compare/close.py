@@ -1,4 +1,4 @@
-"""When two results are the same, up to rounding."""
+"""Whether two results are equal up to rounding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["Difference", "Tolerance", "distance"]
 
-#: Of each dtype: how far apart two roundings of one computation may be, relatively.
+#: For each dtype, the default relative tolerance.
 RELATIVE = {
     "float16": 1e-2,
     "bfloat16": 5e-2,
@@ -22,10 +22,10 @@ RELATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two arrays differ.
+    """The difference of two arrays.
 
-    text    in words
-    size    the largest absolute difference; inf where shapes or kinds differ
+    text    a description
+    size    the largest absolute difference; inf if shapes or kinds differ
     """
 
     text: str
@@ -34,14 +34,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """|a - b| <= atol + rtol · |a|; where None, by the dtype. `atol` is in terms of the largest |a|
-    where it is not given."""
+    """|a - b| <= atol + rtol · |a|. By default `rtol` depends on the dtype, and `atol` is relative
+    to the largest |a|."""
 
     rtol: float | None = None
     atol: float | None = None
 
     def difference(self, a: Any, b: Any) -> Difference | None:
-        """How b differs from a; None where they are the same."""
+        """The difference of b from a; None if they are equal."""
         one, two = np.asarray(a), np.asarray(b)
         if one.shape != two.shape or one.dtype != two.dtype:
             text = f"{one.dtype}{list(one.shape)} and {two.dtype}{list(two.shape)}"
@@ -71,7 +71,7 @@ class Tolerance:
 
 
 def distance(a: Any, b: Any) -> float:
-    """The largest absolute difference of two arrays of one shape, infinite ones aside."""
+    """The largest finite absolute difference of two arrays of the same shape."""
     x, y = np.asarray(a), np.asarray(b)
     if x.shape != y.shape or x.dtype.kind not in "biufcV":
         return 0.0

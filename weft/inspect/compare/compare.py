@@ -1,4 +1,5 @@
-"""`weft.compare`: a function in every mode, on the same state, and the first op that differs."""
+"""`weft.compare`: runs a function in every mode from the same state, and finds the first op that
+differs."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ __all__ = ["compare"]
 Function = Callable[..., Any]
 
 
-#: How a function is made to run in each mode.
+#: For each mode, how to make a function run in it.
 MODES: dict[str, Callable[[Function], Function]] = {
     "eager": lambda function: function,
     "trace": lambda function: Captured(function, BACKENDS["interpret"], TRACE),
@@ -64,16 +65,17 @@ def compare(
     atol: float | None = None,
     **kwargs: Any,
 ) -> Comparison | KernelComparison:
-    """Run a function in several modes, and name the first op where they differ, with its line.
+    """Run a function in several modes, and name the first op whose results differ, with its line.
 
-    Each mode starts from the same state: arguments, parameters, optimizers, random numbers and all
-    else that the function reaches is put back after each. Compared are the results and that state.
+    Each mode starts from the same state: arguments, parameters, optimizers, random generators and
+    everything else that the function can reach is restored. The results and the state afterwards
+    are compared.
 
     eager       as plain Python
-    trace       `weft.trace`, run by the interpreter
-    source      `weft.compile`: the graph as it was captured, by the interpreter
-    interpret   the same after all passes
-    native      the same as machine code
+    trace       `weft.trace`, interpreted
+    source      `weft.compile`: the captured graph, interpreted
+    interpret   the graph after all passes, interpreted
+    native      the same graph as machine code
 
     >>> def f(x):
     ...     while x.sum() < 10:
@@ -85,13 +87,12 @@ def compare(
     >>> [row.mode for row in report.rows]
     ['eager', 'trace', 'source', 'interpret', 'native']
 
-    by          "mode", or "kernel": then each kernel of the native program is run by itself on what
-                the interpreter computed before it, and the first is named that is off by more than
-                rounding explains
-    backends    the modes; the first is what the others are held against
-    rtol, atol  how far apart numbers may be; by default as far as roundings of their dtype are
+    by          "mode"; or "kernel": each kernel of the native program runs alone, on operands from
+                the interpreter, and the first one with a difference beyond rounding is named
+    backends    the modes; the first one is the reference
+    rtol, atol  tolerances; by default they allow for rounding in the dtype
 
-    `print` shows a table. The result is true where all agree: `assert weft.compare(f, x)`.
+    `print` shows a table. The result is true if all modes agree: `assert weft.compare(f, x)`.
     """
     unknown = [name for name in backends if name not in MODES]
     if unknown or len(backends) < 2:
@@ -105,7 +106,7 @@ def compare(
 
 
 class _Outcome:
-    """What a run left behind."""
+    """The results of a run, and the state after it."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -141,7 +142,7 @@ class _Comparing:
         return report
 
     def kernels(self) -> KernelComparison:
-        """Each kernel of the native programs by itself."""
+        """Compare each kernel of the native programs."""
         found = self._outcome("native")
         if found.error is not None and not found.runs:
             raise found.error
@@ -152,7 +153,7 @@ class _Comparing:
         return report
 
     def _outcome(self, mode: str) -> _Outcome:
-        """Run in a mode; the state is as before when it begins."""
+        """Restore the state and run in a mode."""
         self.state.restore()
         made = MODES[mode](self.function)
         outcome = _Outcome()
@@ -203,7 +204,7 @@ class _Comparing:
     # --- where --------------------------------------------------------------------------------
 
     def _located(self, mode: str, found: _Outcome, with_eager: bool) -> Finding | None:
-        """The first op, by layers from the last to the first: what differs there needs no more."""
+        """The first op that differs, searched in the last layer first."""
         for run in found.runs:
             if mode == "native":
                 inside = in_code(run, self.close)
@@ -229,7 +230,7 @@ class _Comparing:
         return forward_finding(self.stream, events, self.close) or self._in_gradients()
 
     def _in_gradients(self) -> Finding | None:
-        """Record once more with names: they say which value is the gradient of which."""
+        """Record again with variable names, which connect values with their gradients."""
         assert self.stream is not None
         names = Names(caller())
         made = Captured(self.function, without_passes)
@@ -257,7 +258,7 @@ def _of_error(error: BaseException | None) -> Finding | None:
 
 
 def _values(result: Any) -> dict[str, Any]:
-    """The parts of a result by their path: numbers as arrays."""
+    """The leaves of a result by path; tensors as arrays."""
     leaves, structure = tree_flatten(result)
     paths = structure.paths()
     return {

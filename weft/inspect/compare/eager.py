@@ -1,4 +1,4 @@
-"""What each op call of a function that runs eagerly gives, to be held against its graph."""
+"""The results of each eager op call, to be compared with the captured graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _key(where: SourceLocation, op: str) -> Key:
 
 
 class Stream(Recorder):
-    """Notes the results of op calls, and the gradients that arrive at them, by line and op."""
+    """Records the results of op calls, and their gradients, by line and op."""
 
     observes = True
 
@@ -62,7 +62,7 @@ class Stream(Recorder):
 
 
 def forward_finding(eager: Stream, events: list[Event], tolerance: Tolerance) -> Finding | None:
-    """The first op of a captured graph that gives something else than it gave eagerly."""
+    """The first op of a captured graph whose result differs from the eager one."""
     seen: dict[Key, int] = {}
     for event in events:
         where = event.node.location
@@ -86,9 +86,9 @@ def forward_finding(eager: Stream, events: list[Event], tolerance: Tolerance) ->
 def gradient_finding(
     eager: Stream, names: Names, values: dict[str, Any], tolerance: Tolerance
 ) -> Finding | None:
-    """The first op at which another gradient arrives than eagerly.
+    """The first op whose gradient differs from the eager one.
 
-    values      of the captured graphs, by the names that were given to them
+    values      the values of the captured graphs, by name
     """
     found: dict[Key, list[tuple[SourceLocation, str]]] = {}
     for where, op, ref in names.all_gradients():

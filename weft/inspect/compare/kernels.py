@@ -1,9 +1,9 @@
-"""`weft.compare(f, by="kernel")`: every kernel of a program on the interpreter's numbers.
+"""`weft.compare(f, by="kernel")`: compares each kernel of a program with the interpreter.
 
-A native program is right to rounding, and programs may amplify roundings. So each kernel is run by
-itself, on what the interpreter computed before it, and held against what the interpreter computes
-there: it may differ by as much as rounding can explain (`bounds.py`), and no more. What one kernel
-does wrong does not reach the next.
+Native code and the interpreter differ by rounding, and a program may amplify that. So each kernel
+runs alone, on operands from the interpreter, and its results are compared with the interpreter's:
+they may differ by rounding (`bounds.py`), and no more. An error in one kernel does not reach the
+next.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from weft.schedule.plan import GraphPlan, Step
 __all__ = ["KernelComparison", "KernelRow", "compare_kernels"]
 
 Array = np.ndarray[Any, Any]
-#: How often the graph of a branch or body is gone through, at most, in one run of its node.
+#: The number of runs of a branch or body that are checked per run of its node.
 MOST_ROUNDS = 64
-#: Results of a whole program may be off by so many times what roundings of its inputs change.
+#: Results of a whole program may differ by this multiple of what rounding of its inputs changes.
 FAR = 64
 
 
@@ -43,9 +43,9 @@ class KernelRow:
     """One kernel.
 
     number   as in the scheduled graph: 0, or 1.0.2 in a nested graph
-    ops      what it computes
-    runs     how often it was run
-    ratio    the largest difference that was seen, in terms of the bound: above 1 is wrong
+    ops      the ops that it computes
+    runs     the number of runs that were checked
+    ratio    the largest difference, divided by the bound; above 1 is wrong
     """
 
     number: str
@@ -64,9 +64,9 @@ class KernelRow:
 
 @dataclass
 class KernelComparison:
-    """What `weft.compare(f, by="kernel")` gives; true where no kernel is wrong.
+    """The result of `weft.compare(f, by="kernel")`; true if no kernel is wrong.
 
-    notes   what was not looked at, and why
+    notes   what was not checked, and why
     """
 
     name: str
@@ -80,7 +80,7 @@ class KernelComparison:
 
     @property
     def first(self) -> Finding | None:
-        """The first kernel that is wrong, in the order in which they run."""
+        """The first wrong kernel, in execution order."""
         return next((row.finding for row in self.rows if row.finding is not None), self.whole)
 
     def __bool__(self) -> bool:
@@ -107,7 +107,7 @@ class KernelComparison:
 
 
 def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
-    """The kernels of all programs that a call ran."""
+    """Compare the kernels of all programs that a call ran."""
     report = KernelComparison(name)
     known: dict[int, _Checking] = {}
     for run in runs:
@@ -124,7 +124,7 @@ def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
 
 
 class _Checking:
-    """The kernels of one program."""
+    """Checks the kernels of one program."""
 
     def __init__(self, code: MachineCode, report: KernelComparison, prefix: str) -> None:
         self.kernels = code.kernels()
@@ -193,7 +193,7 @@ class _Checking:
                 return
 
     def _differs(self, row: KernelRow, wanted: Array, got: Array, bound: Array) -> str:
-        """How a result is wrong; nothing where rounding explains it."""
+        """How a result is wrong; empty if rounding explains the difference."""
         floating = wanted.dtype.kind in "fcV"
         wide: Any = np.complex128 if wanted.dtype.kind == "c" else np.float64
         x, y = (wanted.astype(wide), got.astype(wide)) if floating else (wanted, got)
@@ -217,8 +217,8 @@ class _Checking:
 def _explained(
     graph: Graph, inputs: Sequence[Any], wanted: Sequence[Any], got: Sequence[Any]
 ) -> bool:
-    """Whether roundings of the inputs change the results of a graph as much as they differ: such as
-    the narrowest dtype in the graph has."""
+    """Whether rounding of the inputs, to the narrowest dtype in the graph, changes the results as
+    much as they differ."""
     rng = np.random.default_rng(0)
     rounding = max((_epsilon(value) for part in graph.walk() for value in part.values()), default=0)
 
@@ -263,7 +263,7 @@ def _finding(step: Step, node: Node, numbers: _Numbers, text: str, note: str) ->
 
 
 class _Numbers:
-    """What the interpreter gives for the values of a graph; copies of the schedule's own, too."""
+    """The interpreter's results for the values of a graph, and for copies made by the schedule."""
 
     def __init__(self, code: GraphPlan, inputs: Sequence[Any], events: Sequence[Event]) -> None:
         self.events = {event.node: event for event in events}

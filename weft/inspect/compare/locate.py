@@ -1,9 +1,8 @@
-"""The first op at which a mode leaves the reference, layer by layer.
+"""Finds the first op whose result differs from the reference, layer by layer.
 
-A compiled call goes through three layers: capture makes a graph, passes make another one of it, and
-code is made of that. A graph is run by the interpreter as it was before and after each layer, on
-what the call was given: the layer is found after which the results are others, and in it the first
-op.
+A compiled call has three layers: capture records a graph, passes optimize it, and code generation
+compiles it. The interpreter runs the graph before and after each layer, on the inputs of the call.
+That shows the layer after which the results differ, and the first op in it.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from weft.passes.pipeline import optimize
 
 __all__ = ["Finding", "in_code", "in_passes"]
 
-#: How many programs are made at most to find one op.
+#: The most programs that are compiled to find one op.
 MOST_PROGRAMS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Where a mode begins to differ.
+    """The first difference of a mode.
 
     layer       "capture", "passes" or "code"
-    op          the op whose result is another one first
+    op          the first op whose result differs
     location    its line
-    operands    what it was given
-    text        how the results differ
-    note        the pass, the iteration, and the like
+    operands    its operands, as text
+    text        the difference
+    note        details: the pass, the iteration
     """
 
     layer: str
@@ -62,7 +61,7 @@ class Finding:
 
 
 def finding(layer: str, event: Event, difference: Difference, note: str = "") -> Finding:
-    """A node as a finding."""
+    """The finding for a node."""
     notes = [part for part in (note, loops_text(event.loops)) if part]
     operands = tuple(summary(x) for x in event.inputs if isinstance(x, Tensor))
     where = event.node.location
@@ -72,7 +71,7 @@ def finding(layer: str, event: Event, difference: Difference, note: str = "") ->
 def first_difference(
     wanted: Sequence[Any], found: Sequence[Any], tolerance: Tolerance
 ) -> Difference | None:
-    """Of lists of tensors; what is no tensor is not compared."""
+    """The first difference between two lists; only tensors are compared."""
     for a, b in zip(wanted, found, strict=True):
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             difference = tolerance.difference(a.numpy(), b.numpy())
@@ -85,7 +84,7 @@ def first_difference(
 
 
 def in_passes(run: GraphRun, tolerance: Tolerance) -> Finding | None:
-    """Where a graph gives other results after the passes than as it was captured."""
+    """The first op whose result the passes changed."""
     captured = run.executable.captured
     wanted, before = replayed(captured, run.inputs)
     stages: list[Graph] = []
@@ -114,7 +113,7 @@ def _changed(
     note: str,
     tolerance: Tolerance,
 ) -> Finding:
-    """The first node that gives something else than the one of its place gave before the pass."""
+    """The first node whose result differs from that of the same line before the pass."""
     known: dict[tuple[int, int], Event] = {}
     for event in before:
         known.setdefault((id(event.node.location), len(event.loops)), event)
@@ -137,7 +136,7 @@ def _changed(
 
 
 def in_code(run: GraphRun, tolerance: Tolerance) -> Finding | None:
-    """Where machine code gives something else than the ops of its graph, one by one."""
+    """The first op whose result differs between machine code and the interpreter."""
     graph = run.executable.optimized
     wanted, events = replayed(graph, run.inputs)
     difference = first_difference(wanted, run.outputs, tolerance)
@@ -157,7 +156,7 @@ def in_code(run: GraphRun, tolerance: Tolerance) -> Finding | None:
 def _in_graph(
     graph: Graph, inputs: list[Any], events: list[Event], tolerance: Tolerance
 ) -> Finding | None:
-    """The first node whose result is another one in code: all nodes at once, then one by one."""
+    """The first node whose result differs in machine code: all nodes at once, then one by one."""
     own = [event for event in events if event.node in set(graph.nodes)]
     shown = [event for event in own if _tensors(event.node)]
     found = _compared(graph, inputs, shown, tolerance)
@@ -173,7 +172,7 @@ def _in_graph(
 
 
 def _inside(event: Event, tolerance: Tolerance) -> Finding | None:
-    """The same, in the branches and bodies that a node has run."""
+    """The same for the branches and bodies that a node ran."""
     often: dict[Graph, int] = {}
     for nested, given in event.inner:
         number = often[nested] = often.get(nested, -1) + 1
@@ -191,7 +190,7 @@ def _inside(event: Event, tolerance: Tolerance) -> Finding | None:
 def _compared(
     graph: Graph, inputs: list[Any], events: list[Event], tolerance: Tolerance
 ) -> tuple[Event, Difference] | None:
-    """Run code that gives the results of some nodes; the first that is another one."""
+    """Compile a program that returns the results of some nodes; the first one that differs."""
     values = [value for event in events for value in _tensors(event.node)]
     if not values:
         return None

@@ -1,4 +1,4 @@
-"""What a comparison found, as an object that prints as a table."""
+"""The result of a comparison, which prints as a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Row:
     """One mode.
 
     status      "reference", "same", "differs" or "error"
-    place       which result differs first: a part of what was returned, or of the state
-    difference  the largest that was seen, and in words
-    finding     the first op
+    place       the first result that differs: a part of the returned value, or of the state
+    difference  the largest difference, with a description
+    finding     the first op that differs
     """
 
     mode: str
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass
 class Comparison:
-    """What `weft.compare` gives; true where all modes agree."""
+    """The result of `weft.compare`; true if all modes agree."""
 
     name: str
     rows: list[Row] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def first(self) -> Finding | None:
-        """The first op where a mode leaves the reference, of the first mode that does."""
+        """The first op that differs, of the first mode that differs."""
         return next((row.finding for row in self.rows if row.finding is not None), None)
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""Graphs that were run in a mode, with what they were given and gave; and run once more."""
+"""Records runs of graphs with their inputs and outputs, and replays them in the interpreter."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Event", "GraphRun", "copied", "noted_runs", "replayed", "silently"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One node that was run: in a body, once for each iteration.
+    """One run of a node; in a loop body, one for each iteration.
 
-    inner   the nested graphs that it ran, in order: each with what it was given
+    inner   the nested graphs that it ran, in order, each with its inputs
     """
 
     node: Node
@@ -46,7 +46,7 @@ class GraphRun:
 
 
 def copied(value: Any) -> Any:
-    """A tensor of its own; what is no tensor (a stack) is kept as it is."""
+    """A copy of a tensor; other values, such as stacks, are returned as they are."""
     if isinstance(value, Tensor) and isinstance(value._data, np.ndarray):
         return wrap(value._data.copy())
     return value
@@ -54,7 +54,7 @@ def copied(value: Any) -> Any:
 
 @contextlib.contextmanager
 def noted_runs() -> Iterator[list[GraphRun]]:
-    """Note each call of an executable, with copies of what goes in and comes out."""
+    """Record each call of an executable, with copies of its inputs and outputs."""
     runs: list[GraphRun] = []
 
     def note(executable: Executable, inputs: list[Tensor], proceed: Any) -> list[Tensor]:
@@ -68,7 +68,7 @@ def noted_runs() -> Iterator[list[GraphRun]]:
 
 
 class _Events(Frames):
-    """Notes what each node gives."""
+    """Records the results of each node."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Events(Frames):
 
 
 def replayed(graph: Graph, inputs: list[Any]) -> tuple[list[Any], list[Event]]:
-    """The outputs of a graph by the interpreter, and what each node gave; nothing is printed."""
+    """Interpret a graph without printing; returns its outputs and the results of each node."""
     program = PreparedGraph(graph)
     watch = _Events()
     with silently(), no_grad():

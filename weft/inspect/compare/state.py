@@ -1,8 +1,8 @@
-"""What a function can reach and change: tensors, containers, attributes, random numbers.
+"""The state that a function can reach: tensors, containers, attributes, random generators.
 
-Each mode is to start from the same state. So what the function reaches (arguments, closures, the
-globals that it names, attributes of objects) is noted before the first run, and put back after
-each.
+Each mode starts from the same state. So everything that the function can reach (arguments,
+closures, the globals that it names, attributes of objects) is saved before the first run, and
+restored before each of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.ops.generator import default_generator
 
 __all__ = ["State", "arrays_of"]
 
-#: Objects that hold nothing of the user's.
+#: Types whose instances hold no state of the user.
 _OPAQUE = (
     type,
     types.ModuleType,
@@ -51,7 +51,7 @@ class _Slots:
         ]
 
     def copy(self) -> dict[types.MemberDescriptorType, Any]:
-        """Those that are set; they are read and written past what a class has for that."""
+        """Those that are set, read and written without the class's own `__getattribute__`."""
         return {m: m.__get__(self.owner) for m in self.members if self._has(m)}
 
     def _has(self, member: types.MemberDescriptorType) -> bool:
@@ -72,7 +72,7 @@ class _Slots:
 
 
 class _Walk:
-    """Goes through all that can be reached, and tells of what it finds, each thing once."""
+    """Visits everything that can be reached, each object once."""
 
     def __init__(
         self, tensor: Callable[[str, Tensor], None], holder: Callable[[Any], None]
@@ -126,7 +126,7 @@ class _Walk:
             self.holder(cell)
             try:
                 yield name, cell.cell_contents
-            except ValueError:  # it has no value yet
+            except ValueError:  # an empty cell
                 continue
         yield f"{path}.__defaults__", function.__defaults__
         names = {name for each in _codes(code) for name in each.co_names}
@@ -136,7 +136,7 @@ class _Walk:
 
 
 def _word(key: Any, number: int) -> str:
-    """A key in a path: tensors, which are no names, by their number."""
+    """The text of a key in a path; tensors are numbered."""
     return f"{key!r}" if isinstance(key, (str, int, float, bool, tuple)) else f"#{number}"
 
 
@@ -148,7 +148,7 @@ def _codes(code: types.CodeType) -> Any:
 
 
 class State:
-    """What can be reached from some roots, as it is now."""
+    """A snapshot of everything that can be reached from some roots."""
 
     def __init__(self, roots: dict[str, Any]) -> None:
         self._roots = roots
@@ -175,7 +175,7 @@ class State:
         self._holders.append((holder, kept))
 
     def restore(self) -> None:
-        """Make everything be what it was."""
+        """Restore the snapshot."""
         for holder, kept in self._holders:
             _put_back(holder, kept)
         for x, data, node, grad, slope in self._tensors:
@@ -233,7 +233,7 @@ def _copied(data: Any) -> Any:
 
 
 def arrays_of(roots: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of all tensors that can be reached, and of their gradients, by their path."""
+    """The arrays of all reachable tensors and of their gradients, by path."""
     found: dict[str, Any] = {}
 
     def note(path: str, x: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What a report is made of: sections of tables, which `text.py` and `html.py` show."""
+"""The layout of a report: sections of lines and tables, which `text.py` and `html.py` render."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Place:
-    """A line of the user's code: shown as model.py:12."""
+    """A line of the user's code, shown as model.py:12."""
 
     def __init__(self, where: SourceLocation | None) -> None:
         self.where = where
@@ -31,7 +31,7 @@ class Place:
 
 
 class Styled:
-    """Text that is shown in a way of its own."""
+    """Text in a style of its own."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,15 +42,15 @@ class Code(Styled):
 
 
 class Name(Styled):
-    """A path to a value: where it is too long, its middle is left out."""
+    """A path to a value; if it is too long, its middle is omitted."""
 
 
 class Dim(Styled):
-    """What may be overlooked."""
+    """Less important text."""
 
 
 class Bar:
-    """A share of 1, drawn."""
+    """A bar that shows a fraction between 0 and 1."""
 
     def __init__(self, share: float, width: int = 20) -> None:
         self.share = share
@@ -71,9 +71,9 @@ class Line:
 @dataclass
 class Table:
     """
-    head      names of the columns, or nothing
-    rows      text shows the first `most`; a page all of them
-    yielding  the columns that become narrower first where a line is full; else the widest
+    head      names of the columns, or empty
+    rows      text shows the first `most`, a page shows all of them
+    yielding  the columns that are narrowed first if a line is too long; then the widest one is
     """
 
     rows: list[Row]
@@ -87,7 +87,7 @@ Block = Line | Table
 
 @dataclass
 class Section:
-    """A title, what there is to say in short, and the blocks."""
+    """A title, a short summary, and the content."""
 
     title: str
     brief: str = ""

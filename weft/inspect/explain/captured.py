@@ -1,4 +1,4 @@
-"""How a function became a graph: its control flow, what is guarded, and what is state."""
+"""Facts about the capture of a function: its control flow, its guards and its state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["captured", "guards", "recomputed", "recordings", "state"]
 
 
 def captured(traced: Captured) -> Capture:
-    """Conditions, loops and calls of all recorded paths, each line once."""
+    """Conditions, loops and calls of all recorded paths, one entry per line."""
     branches: dict[SourceLocation | None, Branch] = {}
     loops: dict[SourceLocation | None, Loop] = {}
     python: dict[tuple[str, SourceLocation | None], PythonCall] = {}
@@ -96,7 +96,7 @@ def captured(traced: Captured) -> Capture:
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
-    """What the function itself does, nested graphs too: not what a backward of it does."""
+    """The forward nodes of a graph, including nested graphs."""
     for part in graph.walk():
         for node in part.nodes:
             if node.location is None or not node.location.role:
@@ -104,7 +104,7 @@ def _nodes(graph: Graph) -> Iterator[Node]:
 
 
 def guards(traced: Captured) -> list[Guard]:
-    """What must hold for a recording to be used again, and which line relied on it."""
+    """The guards of all recordings, and the lines that rely on them."""
     return [
         Guard(guard.description, guard.kind, guard.grouped, _location(guard.location))
         for segment in traced.segments()
@@ -113,13 +113,13 @@ def guards(traced: Captured) -> list[Guard]:
 
 
 def _location(text: str) -> SourceLine | None:
-    """Of file:line, as guards and effects keep it."""
+    """The location for the text file:line, as guards and effects store it."""
     file, _, line = text.rpartition(":")
     return noted(SourceLocation(file, int(line), "")) if file and line.isdecimal() else None
 
 
 def state(traced: Captured) -> State:
-    """What comes from outside, what is written there, and what each call does again."""
+    """The tensors that are read and written, and the effects that each call repeats."""
     read: dict[str, Read] = {}
     written: dict[str, Write] = {}
     effects: dict[tuple[str, str], Effect] = {}
@@ -143,7 +143,7 @@ def _writes(signature: Signature) -> Iterator[Write]:
 
 
 def recomputed(traced: Captured) -> list[Recomputation]:
-    """For each path with a backward: what is saved for it, and what is computed again."""
+    """For each path with a backward: what is saved for it, and what is recomputed."""
     rows = []
     for split in traced.splits():
         lines: dict[SourceLocation | None, Line] = {}

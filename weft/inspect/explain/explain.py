@@ -1,4 +1,4 @@
-"""`weft.explain`: what became of a function, in one report."""
+"""`weft.explain`: a report about a compiled function."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from weft.runtime.threads import get_num_threads
 
 __all__ = ["explain", "explain_traced"]
 
-#: Programs that LLVM worked on for longer have their kernels not measured one by one.
+#: If LLVM took longer, the program is not compiled again to measure its kernels.
 MOST_LLVM_S = 2.0
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
-    """What became of a function: how it was captured, what it is guarded by, what the passes did,
-    which kernels there are and why, where values lie, what it costs, and how long all that took.
+    """A report about a function: how it was captured, its guards, what each pass changed, its
+    kernels and the reasons for them, its memory, its cost, and the time of each stage.
 
-    A plain function or a module is compiled first. It is called once with the arguments, as any
-    call would be, so that what it writes is written once; without arguments, a function that has
-    been called before is only looked at. Programs are then run some more times on the same inputs,
-    to measure them, where they do nothing but compute.
+    A plain function or a module is compiled first. It is called once with the arguments, like any
+    call, so it writes its state once. Without arguments, a function that was called before is not
+    called again. Programs without side effects are then run a few more times on the same inputs to
+    measure them.
 
-    The report prints as text, `report.as_dict()` gives plain data, and `report.html()` a page.
+    The report prints as text; `report.as_dict()` is plain data, and `report.html()` a page.
     """
     traced = function if isinstance(function, Captured) else compiled_of(function)
     return explain_traced(traced, *args, **kwargs)
 
 
 def explain_traced(traced: Captured, *args: Any, **kwargs: Any) -> Report:
-    """The same of a function that is compiled or traced already: `compiled.explain(...)`."""
+    """The report about a compiled or traced function: `compiled.explain(...)`."""
     inputs = Inputs()
     if args or kwargs or not traced.recordings:
         with instrumented(inputs):
@@ -80,13 +80,13 @@ def _program(executable: Executable, inputs: Inputs, peak: Peak) -> Program:
     times: dict[str, float] = {}
     quick = code is not None and code.seconds["llvm"] < MOST_LLVM_S
     if given is not None and measured is not None and code is not None and quick:
-        times = kernel_seconds(code, given)  # it is compiled once more, to be timed
+        times = kernel_seconds(code, given)  # compiles it again, with timers
     return described(executable, peak, measured, times, ran=given is not None)
 
 
 def _place(function: Any) -> SourceLine | None:
     code = getattr(function, "__code__", None)
-    if code is None:  # a module: its forward; or any object that can be called
+    if code is None:  # the `forward` of a module, or the `__call__` of another object
         method = getattr(type(function), "forward", None) or type(function).__call__
         code = getattr(method, "__code__", None)
     if code is None:
@@ -95,7 +95,7 @@ def _place(function: Any) -> SourceLine | None:
 
 
 def _stages(traced: Captured, programs: list[Program]) -> dict[str, float]:
-    """Seconds by stage, of all recordings and programs so far."""
+    """Seconds by stage, for all recordings and programs so far."""
     stages = {
         "record": sum(max(0.0, r.seconds - r.prepared) for r in traced.recordings),
         "passes": 0.0,

@@ -1,4 +1,4 @@
-"""What a report holds. `plain` makes data of it for JSON; `sections.py` puts it in words."""
+"""The content of a report. `plain` converts it to data for JSON, `sections.py` to text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.runtime.peak import Peak
 
 @dataclass(frozen=True, slots=True)
 class SourceLine(SourceLocation):
-    """A place with its text as it was when the report was made."""
+    """A location with the text of its line at the time of the report."""
 
     text: str = ""
 
@@ -21,7 +21,7 @@ Location = SourceLine | None
 
 
 def noted(place: SourceLocation | None) -> Location:
-    """A place with its text."""
+    """A location with the text of its line."""
     if place is None:
         return None
     forward = noted(place.forward)
@@ -34,7 +34,7 @@ def noted(place: SourceLocation | None) -> Location:
 
 @dataclass(frozen=True)
 class Branch:
-    """A condition in the graph. `sides`: the number of ops of each of its graphs, by name."""
+    """A condition in the graph. `sides`: the number of ops of each branch, by name."""
 
     op: str
     sides: dict[str, int]
@@ -43,7 +43,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop in the graph. `rounds` is None where tensors decide how often it runs."""
+    """A loop in the graph. `rounds` is None if the number of iterations depends on tensors."""
 
     op: str
     rounds: int | None
@@ -54,7 +54,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Unrolled:
-    """A loop whose iterations are in the graph one by one."""
+    """A loop that was unrolled."""
 
     rounds: int
     why: str
@@ -63,7 +63,7 @@ class Unrolled:
 
 @dataclass(frozen=True)
 class Decision:
-    """A condition that Python decided while recording."""
+    """A condition on Python values, decided during recording."""
 
     answers: list[bool]
     place: Location
@@ -71,7 +71,7 @@ class Decision:
 
 @dataclass
 class Followed:
-    """A function that was converted, too. `weft`: it is Weft's own; `itself`: the one explained."""
+    """A function that was captured. `weft`: it is Weft's own; `itself`: it is the one explained."""
 
     function: str
     times: int
@@ -82,7 +82,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class PythonCall:
-    """A call back into Python in the midst of a run."""
+    """A call into Python during a run."""
 
     op: str
     what: str
@@ -91,7 +91,7 @@ class PythonCall:
 
 @dataclass(frozen=True)
 class Question:
-    """Where a trace asked a tensor for its value."""
+    """A place where a trace asked a tensor for its value."""
 
     what: str
     type: str
@@ -115,7 +115,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Guard:
-    """What must hold for a recording to be used again. `once`: it is checked only after a module or
+    """A condition under which a recording is reused. `once`: it is checked only after a module or
     an optimizer has changed."""
 
     holds: str
@@ -133,7 +133,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """`written` says what of it: its value, its gradient, or both."""
+    """A tensor that is written. `written`: "value", "gradient", or both."""
 
     what: str
     type: str
@@ -142,7 +142,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Effect:
-    """What each call does again in Python."""
+    """A Python side effect that each call repeats."""
 
     what: str
     place: Location
@@ -150,7 +150,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class State:
-    """Tensors that come from outside, those that are written there, and effects."""
+    """Tensors from outside that are read, those that are written, and side effects."""
 
     read: list[Read]
     written: list[Write]
@@ -159,7 +159,7 @@ class State:
 
 @dataclass
 class Line:
-    """Ops of one line that the backward computes again."""
+    """Ops of one line that the backward recomputes."""
 
     ops: list[str]
     place: Location
@@ -167,9 +167,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """Of a path with a backward: what is saved for it, and how much is computed again.
+    """For a path with a backward: what is saved for it, and how much is recomputed.
 
-    bytes_used, peak_used   what they would be if everything that the backward uses were saved
+    bytes_used, peak_used   the figures if everything that the backward uses were saved
     """
 
     saved: int
@@ -213,10 +213,10 @@ class Pass:
 class Figures:
     """
     flops, bytes   of arithmetic and of memory traffic
-    open           these are of one iteration of a loop: tensors decide how many there are
-    roofline       the least time that this machine needs
-    bound          what that time is bound by: arithmetic, memory, cache
-    share          of the roofline in the measured time
+    open           they are for one iteration of a loop whose length depends on tensors
+    roofline       the shortest possible time on this machine
+    bound          what limits that time: arithmetic, memory, cache
+    share          roofline / measured time
     """
 
     flops: int
@@ -229,7 +229,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why an op is in its kernel; `joined`: it came to others, and was wanted nowhere else."""
+    """Why an op is in its kernel. `joined`: it was fused into it and is computed nowhere else."""
 
     op: str
     why: str
@@ -260,7 +260,7 @@ class Kernel(Figures):
 
 @dataclass(frozen=True)
 class MemoryValue:
-    """A value in the arena, which is needed from step `first` to step `last`, both included."""
+    """A value in the arena, alive from step `first` to step `last`, inclusive."""
 
     what: str
     bytes: int
@@ -272,7 +272,7 @@ class MemoryValue:
 
 @dataclass
 class Alive:
-    """What one line of the user's has in memory at the peak."""
+    """The values of one line that are alive at the peak."""
 
     bytes: int
     values: list[str]
@@ -282,8 +282,8 @@ class Alive:
 @dataclass(frozen=True)
 class Memory:
     """
-    timeline   how many bytes are in use at each step
-    at         the step at which most are; `alive` is what lies there then
+    timeline   the bytes in use at each step
+    at         the step of the peak; `alive` lists the values alive there
     """
 
     peak: int
@@ -336,7 +336,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that is known of a function. `capture_by`: "source" or "trace"; `compile`: seconds."""
+    """The whole report. `capture_by`: "source" or "trace"; `compile`: seconds by stage."""
 
     name: str
     place: Location

@@ -1,4 +1,4 @@
-"""A report as a page of its own, or as a part of one: no network, no script."""
+"""Renders a report as an HTML page, or as a part of one, without network access or scripts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.inspect.explain.sections import sections_of
 
 __all__ = ["fragment_of", "page_of", "sections_html"]
 
-#: Texts of at most so many letters are not broken: numbers with their units.
+#: Texts up to this length are not wrapped: numbers with their units.
 SHORT = 12
-#: Everything stands below one class, so that a page around it is left alone.
+#: All rules are below one class, so that they do not affect the surrounding page.
 _STYLE = """
 .weft-explain{font:14px/1.45 system-ui,sans-serif;color:#1d2330;max-width:1100px}
 .weft-explain h1{font-size:22px;margin:8px 0 4px}
@@ -52,7 +52,7 @@ def fragment_of(facts: Facts) -> str:
 
 
 def sections_html(sections: Sequence[Section], more: str = "") -> str:
-    """Sections in one element with its style, and what else shall stand in it."""
+    """One element with sections, their style, and `more` content."""
     shown = [section for section in sections if section]
     parts = [_section(section, first=i == 0, open_=i < 2) for i, section in enumerate(shown)]
     return f'<div class="weft-explain"><style>{_STYLE}</style>\n{"".join(parts)}{more}</div>'

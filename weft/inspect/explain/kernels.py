@@ -1,4 +1,4 @@
-"""The kernels of a program: what each computes and why, and its code with the user's lines."""
+"""The kernels of a program: their ops, the reasons for them, and their code."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["KernelView", "kernels_of"]
 
 
 class KernelView:
-    """One step of a native program. Made by `compiled.kernels()`.
+    """One step of a native program, from `compiled.kernels()`.
 
-    number   which one it is: "3"; in control flow, "3.1.0" is the first of graph 1 of step 3
-    name     the name of its function; of its first, where it has several
+    number   "3"; in control flow, "3.1.0" is step 0 of graph 1 of step 3
+    name     the name of its function; if it has several, of the first
     kind     loop, product, attention, kernel, control, call: see docs/native.md
     """
 
@@ -29,7 +29,7 @@ class KernelView:
         self.functions = [kernel.name for kernel in step.kernels if kernel.name]
         self.name = self.functions[0] if self.functions else f"{self.kind}.{step.nodes[0].op.name}"
         self._code = code
-        self._before = before  # what kernels before it compute, too
+        self._before = before  # nodes that earlier kernels compute, too
 
     @property
     def nodes(self) -> list[Node]:
@@ -42,13 +42,13 @@ class KernelView:
 
     @property
     def locations(self) -> list[SourceLocation]:
-        """The user's lines that it computes, each once."""
+        """The user's lines that it computes."""
         found = dict.fromkeys(node.location for node in self.step.nodes)
         return [location for location in found if location is not None]
 
     @property
     def lines(self) -> list[str]:
-        """Those lines as text: model.py:12  y = x @ w"""
+        """The same lines as text: model.py:12  y = x @ w"""
         return list(dict.fromkeys(f"{at.short}  {at.text}".rstrip() for at in self.locations))
 
     @cached_property
@@ -57,17 +57,17 @@ class KernelView:
 
     @property
     def flops(self) -> int:
-        """Estimated from the cards of its ops."""
+        """The number of operations, estimated from the cards of its ops."""
         return int(self.work.flops)
 
     @property
     def bytes(self) -> int:
-        """Of the buffers that it reads and writes."""
+        """The size of the buffers that it reads and writes."""
         return int(self.work.bytes)
 
     @property
     def itemsize(self) -> int:
-        """Of the elements that most of its arithmetic is on."""
+        """The most common element size of its floating-point values."""
         kinds = [value.type for node in self.step.nodes for value in (*node.outputs, *node.inputs)]
         sizes = [
             k.dtype.itemsize for k in kinds if isinstance(k, TensorType) and k.dtype.kind == "float"
@@ -76,12 +76,12 @@ class KernelView:
 
     @property
     def parallel(self) -> bool:
-        """Whether the pool of threads is asked to share the work."""
+        """Whether it runs on the thread pool."""
         return self.step.parallel
 
     @cached_property
     def reasons(self) -> list[tuple[Node, str, bool]]:
-        """Why each of its ops is here, and whether it joined others and is used nowhere else."""
+        """For each of its ops, why it is here, and whether it was fused into this kernel only."""
         return self.step.reasons(self.number, self._before)
 
     @property
@@ -97,7 +97,7 @@ class KernelView:
 
     @property
     def llvm(self) -> str:
-        """The LLVM IR as it was written, each part below the line of yours that it is for."""
+        """The generated LLVM IR, each part below the source line that it implements."""
         return self._listed(";", self._code.llvm)
 
     @property
@@ -107,7 +107,7 @@ class KernelView:
 
     @property
     def assembly(self) -> str:
-        """The machine code, each part below the line of yours that it is for."""
+        """The assembly, each part below the source line that it implements."""
         return self._listed("#", self._code.assembly)
 
     def _listed(self, sign: str, listing: Callable[[str], str]) -> str:
@@ -122,7 +122,7 @@ class KernelView:
 
 
 def kernels_of(code: MachineCode) -> list[KernelView]:
-    """The kernels of a program in the order in which they run, those of nested graphs too."""
+    """The kernels of a program in execution order, including those of nested graphs."""
     found: list[KernelView] = []
     seen: frozenset[Node] = frozenset()
     for number, step in code.plan.numbered():

@@ -1,4 +1,4 @@
-"""How long programs take: run once more on the inputs of a call, where that does nothing else."""
+"""Measures programs without side effects, by running them again on the inputs of a call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_S, MOST_RUNS = 0.05, 200
 
 
 class Inputs:
-    """Keeps what each program was called with last; an instrument (`weft.runtime.executable`)."""
+    """An instrument (`weft.runtime.executable`) that keeps the last inputs of each program."""
 
     def __init__(self) -> None:
         self.of: dict[Executable, list[Tensor]] = {}
@@ -28,13 +28,13 @@ class Inputs:
 
     def __call__(self, executable: Executable, inputs: list[Tensor], proceed: Call) -> list[Tensor]:
         self.of[executable] = list(inputs)
-        # While somebody else holds the arrays, nothing is written where they lie.
+        # A second reference to the arrays keeps programs from writing to them.
         self._arrays[executable] = [getattr(x, "_data", None) for x in inputs]
         return proceed(inputs)
 
 
 def seconds_of(executable: Executable, inputs: list[Tensor]) -> float | None:
-    """The best of some runs; None where a run may do more than compute."""
+    """The best time of several runs; None if a run may have side effects."""
     if not _only_computes(executable.optimized):
         return None
     held = [x._data for x in inputs]
@@ -53,7 +53,7 @@ def seconds_of(executable: Executable, inputs: list[Tensor]) -> float | None:
 
 
 def kernel_seconds(code: MachineCode, inputs: list[Tensor]) -> dict[str, float]:
-    """The same of each kernel by its number, in a program that notes when its kernels run."""
+    """The best time of each kernel by number, measured in a copy of the program with timers."""
     timed = code.timed()
     numbers = {step.group: number for number, step in timed.code.numbered()}
     held = [x._data for x in inputs]

@@ -1,4 +1,4 @@
-"""The memory of a run: where each value lies, for how long, and what is at the peak."""
+"""The memory of a run: the place and lifetime of each value, and the values at the peak."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def planned_memory(code: GraphPlan) -> Memory:
 
 
 def interpreted_memory(graph: Graph) -> Memory:
-    """What the interpreter holds at once: it lets go of each value after its last use."""
+    """The memory of an interpreted run, which frees each value after its last use."""
     plan = graph.memory()
     timeline = [moment.during for moment in plan.timeline]
     alive = _by_line(plan.at_peak)
@@ -62,7 +62,7 @@ def _location(key: Any) -> SourceLocation | None:
 
 
 def _by_line(alive: Sequence[tuple[Any, int]]) -> list[Alive]:
-    """What is alive, one entry for each line of the user's, the largest first."""
+    """Values that are alive, grouped by source line, the largest first."""
     found: dict[Any, Alive] = {}
     for key, size in alive:
         place = _location(key)

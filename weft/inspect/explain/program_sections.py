@@ -1,4 +1,4 @@
-"""The sections of one program: its passes, its kernels with the reasons, its memory."""
+"""The sections about one program: its passes, its kernels and their reasons, its memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["program_sections"]
 
 
 def program_sections(program: Program, number: int | None) -> list[Section]:
-    """`number`: which one it is, where there are several."""
+    """`number`: the number of the program, if there are several."""
     of = "" if number is None else f" of program {number}, {program.name}"
     return [
         _passes(program, of),
@@ -30,7 +30,7 @@ def _passes(program: Program, of: str) -> Section:
         rows.append([row.name, change, shown_seconds(took), Bar(took / total, 10), row.note])
     brief = f"{program.captured} → {program.optimized} ops"
     if program.scheduled != program.optimized:
-        brief += f", {program.scheduled} when taken apart for kernels"
+        brief += f", {program.scheduled} after lowering"
     head = ("pass", "ops", "took", "", "what it changed")
     return Section(f"Passes{of}", brief, [Table(rows, head)] if rows else [])
 
@@ -89,7 +89,7 @@ def _ops(names: list[str]) -> str:
 
 
 def _reasons(program: Program, of: str) -> Section:
-    """For each kernel why it begins, and what came to it; ops that could not go elsewhere."""
+    """Why each kernel begins where it does, and why ops are in it."""
     rows: list[Row] = []
     for kernel in program.kernels:
         first, *others = kernel.why
@@ -135,7 +135,7 @@ def _memory(program: Program, of: str) -> Section:
 
 
 def _line(where: SourceLocation | None) -> tuple[Place, Dim]:
-    """The line of an op, of a backward step that of the forward; and its role and module."""
+    """The line of an op (for a backward step, the forward line), and its role and module."""
     if where is None:
         return Place(None), Dim("")
     parts = (where.role, where.origin.module)

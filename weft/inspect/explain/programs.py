@@ -1,4 +1,4 @@
-"""What became of each graph: passes, kernels, the work they do, and where values lie."""
+"""Facts about each program: passes, kernels, work and memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def described(
     *,
     ran: bool,
 ) -> Program:
-    """All that is known of one program; `times` are of its kernels, by their numbers."""
+    """The facts about one program. `times`: the measured times of its kernels, by number."""
     program = executable.program.latest()
     code = program.machine_code()
-    seconds = dict(executable.seconds)  # before the passes are run for us, where code was on disk
+    seconds = dict(executable.seconds)  # before the report itself runs the passes
     optimized = executable.optimized
     kernels: list[Kernel] = []
     scheduled = optimized.node_count()
@@ -72,7 +72,7 @@ def described(
 def passes(executable: Executable) -> list[Pass]:
     """Each pass that changed something.
 
-    The passes are run once more, for the graphs between them; the times are those of the first run.
+    The passes run again to get the graphs between them; the times are those of the first run.
     """
     graphs: list[Graph] = []
     optimize(executable.captured, run_passes(), told=graphs.append)
@@ -119,7 +119,7 @@ def _in_place(graph: Graph, output: int, given: int) -> InPlace:
 
 
 class Roof:
-    """The least time that work can take on this machine, for a program of a size in memory."""
+    """The roofline model of this machine, for a program with this memory footprint."""
 
     def __init__(self, peak: Peak, footprint: int) -> None:
         self.peak = peak
@@ -139,7 +139,7 @@ def _figures(work: Work, roofline: float, bound: str, measured: float | None) ->
 
 
 def _work(work: Work, kernels: list[Kernel], measured: float | None) -> Figures:
-    """Of the whole program: no kernel can be faster than its own roofline, nor can all of them."""
+    """The figures of the whole program; its roofline is the sum over its kernels."""
     seconds: dict[str, float] = {}
     for kernel in kernels:
         if "." not in kernel.number:
@@ -149,7 +149,7 @@ def _work(work: Work, kernels: list[Kernel], measured: float | None) -> Figures:
 
 
 def _node_work(node: Node) -> Work:
-    """What a node does that is run by its card, with all that is in it."""
+    """The work of an interpreted node, including its nested graphs."""
     if not node.graphs:
         return work_of(node)
     inner = [sum((_node_work(n) for n in graph.nodes), Work()) for graph in node.graphs]

@@ -1,4 +1,4 @@
-"""The report that `weft.explain` gives: facts that print, and show as a page."""
+"""The report of `weft.explain`: facts that print as text and show as a page."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from weft.inspect.explain.text import text_of
 
 __all__ = ["Report"]
 
-WIDTH = 110  # of text that is not for a terminal
+WIDTH = 110  # of text that does not go to a terminal
 
 
 @dataclass(frozen=True, repr=False)
 class Report(Facts):
-    """What became of a function. Made by `weft.explain`.
+    """A report about a function, from `weft.explain`.
 
     print(report)      text; in colour on a terminal, unless NO_COLOR is set
     report.capture     one part of it, with attributes: report.capture.loops[0].place
-    report.as_dict()   plain data, which JSON can hold; report["capture"] is one part of that
-    report.html()      a page of its own; notebooks show it by themselves
+    report.as_dict()   plain data for JSON; report["capture"] is one part of it
+    report.html()      a page; notebooks show it automatically
     """
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,11 +40,11 @@ class Report(Facts):
         return text_of(self, style_for(colour), width)
 
     def html(self) -> str:
-        """One page that needs nothing else."""
+        """A page without external resources."""
         return page_of(self)
 
     def html_fragment(self) -> str:
-        """The same as a part of a page: one `<div class="weft-explain">` with its own style."""
+        """A part of a page: one `<div class="weft-explain">` with its own style."""
         return fragment_of(self)
 
     def __str__(self) -> str:

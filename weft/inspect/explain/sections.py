@@ -1,4 +1,4 @@
-"""The sections of a report, from its data: a short summary first, then how it came about."""
+"""The sections of a report: a short summary first, then the details."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["sections_of"]
 
 
 def sections_of(facts: Facts, *, all_programs: bool = True) -> list[Section]:
-    """`all_programs`: also those that the call did not run, if it ran any."""
+    """`all_programs`: show also the programs that the call did not run."""
     found = [make(facts) for make in SECTIONS]
     at = SECTIONS.index(_recomputation)
     programs = facts.programs
@@ -146,7 +146,7 @@ def _capture(facts: Facts) -> Section:
         sides = [f"{name} {plural(size, 'op')}" for name, size in branch.sides.items()]
         add("branch", branch.place, f"in the graph: {', '.join(sides)}")
     for loop in found.loops:
-        rounds = "as long as it holds" if loop.rounds is None else f"{loop.rounds} rounds"
+        rounds = "while its condition holds" if loop.rounds is None else f"{loop.rounds} rounds"
         add("loop", loop.place, f"in the graph: {rounds}, {plural(loop.ops, 'op')} each")
     for unrolled in found.unrolled:
         said = f"unrolled, {plural(unrolled.rounds, 'round')}: {unrolled.why}"
@@ -182,7 +182,7 @@ def _table(rows: list[Row], head: tuple[str, ...] = (), most: int = 40) -> list[
 
 
 def _guards(facts: Facts) -> Section:
-    """Each fact once, whichever recordings rely on it."""
+    """Guards; one that several recordings share is listed once."""
     known = {row.holds: row for row in reversed(facts.guards)}
     rows: list[Row] = [
         [row.holds, Place(row.place)] for row in reversed(known.values()) if not row.once
@@ -205,7 +205,7 @@ def _state(facts: Facts) -> Section:
     for row in state.written:
         kind = row.type or kinds.get(row.what, "")
         rows.append(["written", Name(row.what), kind, " and ".join(row.written)])
-    rows += [["done again", row.what, "", Place(row.place)] for row in state.effects]
+    rows += [["repeated", row.what, "", Place(row.place)] for row in state.effects]
     arguments = len(state.read) - len(outside)
     brief = f"{plural(arguments, 'argument')}, {len(outside)} read, {len(written)} written"
     if place:
@@ -223,14 +223,14 @@ def _recomputation(facts: Facts) -> Section:
         text = (
             f"{plural(split.saved, 'value')} saved for the backward, "
             f"{shown_bytes(split.bytes_saved)} instead of {shown_bytes(split.bytes_used)}; "
-            f"{plural(split.again, 'op')} run once more ({shown_flops(split.flops)}); "
+            f"{plural(split.again, 'op')} recomputed ({shown_flops(split.flops)}); "
             f"peak {shown_bytes(split.peak)} instead of {shown_bytes(split.peak_used)}"
         )
         if split.budget is not None:
             text += f"; budget {split.budget:g} {'' if split.reached else 'not '}reached"
         blocks.append(Line([text]))
         rows += [[" ".join(row.ops), Place(row.place), code_at(row.place)] for row in split.lines]
-    return Section("Computed once more", "", [*blocks, *_table(rows, most=16)])
+    return Section("Recomputed", "", [*blocks, *_table(rows, most=16)])
 
 
 def _compile(facts: Facts) -> Section:
@@ -254,7 +254,7 @@ def _recordings(facts: Facts) -> Section:
         for row in facts.recordings
     ]
     again = len(rows) - 1
-    brief = f"{plural(again, 'time')} anew" if again else "once"
+    brief = f"{plural(again, 'time')} again" if again else "once"
     return Section("Recorded", brief, _table(rows, ("", "took", "gave", "because")))
 
 

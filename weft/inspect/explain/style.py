@@ -1,4 +1,4 @@
-"""How text looks: numbers with units, bars, and colour where somebody looks at a terminal."""
+"""The style of text: numbers with units, bars, and colour on terminals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Escape sequences around words; nothing where there is no colour."""
+    """Adds escape sequences to text, if colour is on."""
 
     colour: bool
 
@@ -42,14 +42,14 @@ class Style:
 
 
 def style_for(colour: bool | None) -> Style:
-    """With colour or without; None: where the output is a terminal that may have it."""
+    """A style with colour or without; None: with colour if the output is a terminal."""
     if colour is None:
         colour = "NO_COLOR" not in os.environ and sys.stdout is not None and sys.stdout.isatty()
     return Style(colour)
 
 
 def bar(share: float, width: int = 20) -> str:
-    """A bar of so much of the width, to an eighth of a letter; what is above 0 can be seen."""
+    """A bar that fills this share of the width, in eighths of a character."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)
@@ -58,7 +58,7 @@ def bar(share: float, width: int = 20) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Values as a row of blocks; where there are more than fit, the largest of each stretch."""
+    """Values as a row of blocks; if there are too many, the maximum of each interval."""
     if not values:
         return ""
     size = max(1, -(-len(values) // width))

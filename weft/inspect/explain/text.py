@@ -1,4 +1,4 @@
-"""A report as text, for a terminal."""
+"""Renders a report as text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _table(table: Table, style: Style, width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int, yielding: Sequence[int]) -> list[int]:
-    """How wide columns are: as they need, as long as the line is not full."""
+    """The widths of columns: what they need, narrowed until the line fits."""
     columns = max((len(row) for row in rows), default=0)
     wide = [max((_size(row[i]) for row in rows if i < len(row)), default=0) for i in range(columns)]
     room = width - len(_GAP) * (columns - 1)

@@ -1,1 +1,1 @@
-"""Profiles: where time and memory go, eagerly and in compiled functions."""
+"""Profiles of time and memory, in eager code and in compiled functions."""

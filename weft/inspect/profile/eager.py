@@ -1,4 +1,4 @@
-"""Op calls that run at once, and the steps of their backward passes, as events."""
+"""Profiles eager op calls and their backward steps."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["Eager", "now"]
 
 
 def now() -> int:
-    """The clock that generated code reads, in ns."""
+    """The time in ns, by the clock that generated code uses."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-#: What is kept of an op call until the profile ends, all that costs more being done then: the op
-#: or the name of a backward step, start, stop, attributes, (shape, dtype) of inputs and of outputs,
-#: the user's code and line, the modules around.
+#: What is stored for an op call; everything else is computed when the profile ends. The op or the
+#: name of a backward step, start, stop, attributes, (shape, dtype) of inputs and of outputs, the
+#: user's code and line, the enclosing modules.
 _Noted = tuple[Any, int, int, Any, Any, Any, CodeType | None, int, tuple[Any, ...]]
 
 _clock, _MONOTONIC = time.clock_gettime_ns, time.CLOCK_MONOTONIC
-#: What the frames of a code object are: the user's, calls of modules, or other code of Weft's.
+#: The kinds of frames: the user's code, calls of modules, other code of Weft.
 _USERS, _MODULE, _OTHER = range(3)
 
 
 class _Kinds:
-    """By the id of a code object, which is kept: its hash would be that of all that is in it."""
+    """The kind of a code object, by its id: hashing a code object is slow. The object is kept."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, int] = {}
@@ -55,13 +55,13 @@ class _Kinds:
 
 
 class Eager(Recorder):
-    """Looks on at the op calls of a thread."""
+    """Records the op calls of a thread."""
 
     observes = True
 
     def __init__(self) -> None:
         self.noted: list[_Noted] = []
-        self.changes: list[tuple[int, int]] = []  # of memory: when, how many bytes
+        self.changes: list[tuple[int, int]] = []  # memory changes: time and bytes
         self._kinds = _Kinds()
         self.thread = threading.get_ident()
         self._alive: dict[int, Any] = {}
@@ -69,7 +69,7 @@ class Eager(Recorder):
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Inside, op calls are noted by somebody else."""
+        """Inside, op calls are not recorded here."""
         before, self._rests = self._rests, True
         try:
             yield
@@ -82,7 +82,7 @@ class Eager(Recorder):
         start = _clock(_MONOTONIC)
         out = bind(op, *inputs, **attrs)
         stop = _clock(_MONOTONIC)
-        if not self._rests and recorder() is None:  # else a function is being captured
+        if not self._rests and recorder() is None:  # otherwise a function is being captured
             outputs = out if out.__class__ is tuple else (out,)
             given = [(x._data.shape, x._data.dtype) for x in inputs]
             made = [(y._data.shape, y._data.dtype) for y in outputs]
@@ -92,7 +92,7 @@ class Eager(Recorder):
         return out
 
     def apply(self, node: Any, g: Any, create: bool, keep: bool, wanted: Any) -> Any:
-        """A step of a backward pass."""
+        """Record a step of a backward pass."""
         start = _clock(_MONOTONIC)
         grads = node.apply(g, create, keep, wanted)
         stop = _clock(_MONOTONIC)
@@ -104,7 +104,7 @@ class Eager(Recorder):
         return grads
 
     def _around(self, depth: int) -> tuple[CodeType | None, int, tuple[Any, ...]]:
-        """The innermost line of the user's, and the modules that are being called."""
+        """The innermost line of the user's code, and the modules that are running."""
         found: CodeType | None = None
         line = 0
         modules: tuple[Any, ...] = ()
@@ -175,4 +175,4 @@ def _type(shape: tuple[int, ...], dtype: Any) -> Any:
         made._data = np.broadcast_to(np.zeros((), dtype), shape)
         return type_of(made)
     except (TypeError, ValueError):
-        return None  # of a layout or device of the user's own
+        return None  # it has a layout or device of the user's own

@@ -1,4 +1,4 @@
-"""What a profile is made of: things that took time, and memory that came and went."""
+"""The events of a profile: work that took time, and changes of memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Event", "MemoryChange"]
 
 @dataclass(slots=True)
 class Event:
-    """Something that took from `start` to `stop`, in ns.
+    """Work from `start` to `stop`, in ns.
 
     kind      "op", "backward" (of an op, eagerly), "kernel", "call" (into Python), "control",
-              "run" (of a compiled function, all around its kernels), "compile"
-    count     how often it ran: more than once where a profile keeps only the sum
+              "run" (a call of a compiled function, including its kernels), "compile"
+    count     how often it ran; more than 1 if the profile keeps only the sum
     program   the name of the compiled function that it is part of
-    places    the user's lines that it came from, each once
-    flops, bytes   estimated from shapes and dtypes; of the whole kernel, not of a thread's part
-    threads   how many threads' parts it is the sum of
+    places    the user's lines that it computes
+    flops, bytes   estimated from shapes and dtypes, for the whole kernel
+    threads   the number of threads whose parts it sums up
     """
 
     name: str
@@ -42,12 +42,12 @@ class Event:
 
     @property
     def holds_others(self) -> bool:
-        """Whether its time is that of other events, too."""
+        """Whether its time includes that of other events."""
         return self.kind in ("run", "control")
 
 
 class MemoryChange(NamedTuple):
-    """Bytes that came (or went) at a time, in ns."""
+    """Bytes that were allocated, or freed if negative, at a time in ns."""
 
     time: int
     bytes: int

@@ -1,4 +1,4 @@
-"""Events as pictures for a page: where time goes from modules to lines to kernels, and memory."""
+"""Pictures of a profile: time by module, line and kernel, and memory over time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weft.inspect.profile.summary import line_of, line_text, module_of
 __all__ = ["flame_svg", "memory_svg"]
 
 WIDTH, ROW = 1060, 21
-#: As in the page of a graph: forward blue, backward orange, updates green.
+#: The colours of the graph page: forward blue, backward orange, updates green.
 _HUES = {"": 212, "backward": 28, "update": 150}
 
 
 @dataclass(slots=True)
 class _Box:
-    """Time that was spent under one name, and the boxes in it."""
+    """The time spent under one name, and the boxes inside."""
 
     name: str
     role: str = ""
@@ -34,7 +34,7 @@ class _Box:
 
 
 def flame_svg(events: Iterable[Event]) -> str:
-    """Boxes as wide as the time: below each module its parts, then lines, then kernels and ops."""
+    """A flame graph: modules, below them lines, below them kernels and ops; width is time."""
     root = _Box("all")
     for event in events:
         if event.holds_others or event.kind == "compile":
@@ -116,7 +116,7 @@ def memory_svg(changes: Sequence[MemoryChange], height: int = 120) -> str:
 
 
 def _thinned(points: list[tuple[float, int]], most: int = 4000) -> list[tuple[float, int]]:
-    """At most so many points; of each stretch the highest."""
+    """At most this many points: the maximum of each interval."""
     size = -(-len(points) // most)
     stretches = [points[i : i + size] for i in range(0, len(points), size)]
     return [max(stretch, key=lambda point: point[1]) for stretch in stretches]

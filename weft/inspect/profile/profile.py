@@ -1,4 +1,4 @@
-"""`weft.profile`: where time and memory go."""
+"""`weft.profile`: measures where time and memory go."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from weft.runtime.threads import get_num_threads
 __all__ = ["profile"]
 
 WIDTH = 110
-FEW = 100_000  # objects between two collections of garbage
+FEW = 100_000  # allocations between two garbage collections
 TITLES = {"op": "Ops and kernels", "line": "Lines", "module": "Modules"}
 
 
 class profile:
-    """Note how long everything takes that runs inside of `with`.
+    """Measure everything that runs inside of `with`.
 
     >>> @weft.compile
     ... def f(x):
@@ -54,17 +54,17 @@ class profile:
 
     print(p)            tables: by op and kernel, by source line, by module
     p.rows("line")      the same as data
-    p.events            all that was noted, one by one
+    p.events            all events, one by one
     p.save_trace(file)  for Perfetto or chrome://tracing, with a row for each thread
     p.view(file)        a page with a flame view and the memory over time
 
-    Op calls and their backward passes are noted in the thread that opened it; runs of compiled
-    functions in all threads. These are compiled once more for it, with a clock around each kernel:
-    that time is not counted. While no profile is open, nothing is any different.
+    Eager op calls and their backward passes are recorded in the thread that opened the profile,
+    runs of compiled functions in all threads. Compiled functions are compiled again with a timer
+    around each kernel; that time is not counted. Without an open profile there is no overhead.
     """
 
     def __init__(self, *, roofline: bool = True) -> None:
-        """`roofline`: measure what the machine can do (it takes some tenths of a second, once)."""
+        """`roofline`: measure the peak of the machine (a few tenths of a second, once)."""
         self.events: list[Event] = []
         self.memory: list[MemoryChange] = []
         self.seconds = 0.0
@@ -78,7 +78,7 @@ class profile:
         self._programs = Programs(self._eager)
         self._main = threading.get_ident()
         self._open.callback(gc.set_threshold, *gc.get_threshold())
-        # What is noted is kept to the end: to look through it for garbage would be what takes long.
+        # Recorded events stay alive until the end: garbage collections would scan them for nothing.
         gc.set_threshold(max(FEW, gc.get_threshold()[0]), *gc.get_threshold()[1:])
         before = observer.apply
         self._open.callback(setattr, observer, "apply", before)
@@ -106,14 +106,14 @@ class profile:
     # --- what was found -----------------------------------------------------------------------
 
     def rows(self, by: str = "op") -> list[Row]:
-        """What was noted, added up by "op" (and kernel), "line" or "module"; the longest first."""
+        """Sums of the events by "op" (and kernel), "line" or "module"; the longest first."""
         if by not in KEYS:
             raise RangeError(f"there is no key {by!r}", op="profile.rows", hint=", ".join(KEYS))
         return rows_by(self.events, by, self.peak)
 
     @property
     def peak_memory(self) -> int:
-        """The most bytes that were in use of those that were asked for inside."""
+        """The peak of the memory that was allocated inside, in bytes."""
         used = most = 0
         for change in self.memory:
             used += change.bytes
@@ -169,7 +169,7 @@ class profile:
     # --- to look at ---------------------------------------------------------------------------
 
     def trace(self) -> dict[str, Any]:
-        """What `save_trace` writes."""
+        """The content of the trace file."""
         return trace_of(self.events, self.memory, self._main)
 
     def save_trace(self, path: str | os.PathLike[str]) -> Path:
@@ -179,7 +179,7 @@ class profile:
         return target
 
     def html_fragment(self) -> str:
-        """A part of a page: the flame view, memory over time, the tables."""
+        """A part of a page: the flame graph, memory over time, the tables."""
         flame = f"<h2>Where time goes</h2>{flame_svg(self.events)}"
         memory = memory_svg(self.memory)
         return sections_html(
@@ -187,7 +187,7 @@ class profile:
         )
 
     def view(self, path: str | os.PathLike[str] | None = None) -> Page:
-        """One page that needs nothing else; written to a file where one is named."""
+        """A page without external resources; written to a file if `path` is given."""
         page = Page([], [Panel("Profile", self.html_fragment())], title="profile")
         if path is not None:
             page.save(path)

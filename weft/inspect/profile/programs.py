@@ -1,4 +1,4 @@
-"""Runs of compiled functions as events: kernel by kernel, or op by op where there are none."""
+"""Profiles compiled functions: kernel by kernel, or op by op if they are interpreted."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from weft.schedule.plan import GraphPlan, Step, work_of
 
 __all__ = ["Programs"]
 
-#: Events of a loop's body beyond so many per run are summed up, one for each kernel.
+#: Beyond this number of events per run, only a sum per kernel is kept.
 MOST = 20_000
 
 
 _clock, _MONOTONIC, _thread = time.clock_gettime_ns, time.CLOCK_MONOTONIC, threading.get_ident
-#: What has been compiled to be profiled, for all profiles.
+#: Copies of programs with timers, shared by all profiles.
 _timed: WeakKeyDictionary[Program, TimedProgram] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 class Programs:
-    """An instrument (`weft.runtime.executable`) that notes what runs."""
+    """An instrument (`weft.runtime.executable`) that records runs."""
 
     def __init__(self, eager: Eager) -> None:
         self.found: list[Event] = []
         self.memory: list[MemoryChange] = []
         self._eager = eager
         self._kept: list[Any] = []
-        self._known: dict[int, TimedProgram] = {}  # by the id of a program, which is held:
+        self._known: dict[int, TimedProgram] = {}  # by id of a program, which is kept in:
         self._programs: list[Program] = []
 
     def __call__(self, executable: Executable, inputs: list[Tensor], proceed: Call) -> list[Tensor]:
@@ -76,7 +76,7 @@ class Programs:
         return timed
 
     def finish(self) -> None:
-        """Work out what the runs kept: while they run there is no time for it."""
+        """Compute the events from the raw records of the runs."""
         for timed, name, start, stop, thread, events, beyond in self._kept:
             self.found.append(Event(name, "run", start, stop, thread, name))
             ran = noted(events)
@@ -92,7 +92,7 @@ class Programs:
         start = now()
         watch = _Nodes(executable.name)
         program = PreparedGraph(running.graph)
-        with self._eager.resting():  # its op calls are those of the nodes
+        with self._eager.resting():  # its op calls are recorded as nodes
             slots = program.run(inputs, bind, watch=watch)
         thread = threading.get_ident()
         self.found.append(Event(executable.name, "run", start, now(), thread, executable.name))
@@ -101,7 +101,7 @@ class Programs:
 
 
 class _Nodes(Watch):
-    """Notes each node of an interpreted run."""
+    """Records each node of an interpreted run."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -132,7 +132,7 @@ class _Nodes(Watch):
 
 
 def _kernel_events(timed: TimedProgram, name: str, ran: list[Ran], beyond: bytes) -> list[Event]:
-    """An event for each time that a kernel ran, with the parts of its threads."""
+    """An event for each run of a kernel, with the parts of its threads."""
     steps = {id(step.group): step for _, code in timed.code.walk() for step in code.steps}
     sites = timed.sites
     found: list[Event] = []
@@ -152,7 +152,7 @@ def _kernel_events(timed: TimedProgram, name: str, ran: list[Ran], beyond: bytes
         if site.part and at >= 0 and one.stop <= events[at].stop:
             events[at].parts.append((one.thread, one.start, one.stop))
     for site, (count, took) in zip(sites, totals(len(sites), beyond, whole[MOST:]), strict=True):
-        if not site.part and count:  # of these only the sum is kept
+        if not site.part and count:  # only their sum is kept
             end = ran[-1].stop
             rest = _event(site, steps.get(id(site.group)), name, end - took, end, 0)
             rest.count = count
@@ -191,7 +191,7 @@ def _itemsize(nodes: list[Node]) -> int:
 
 
 def _memory(code: GraphPlan, sites: list[Site], ran: list[Ran]) -> list[MemoryChange]:
-    """What is in use of the arena at each step of the outermost graph."""
+    """The changes of arena memory at each step of the outermost graph."""
     number = {id(step.group): i for i, step in enumerate(code.steps)}
     timeline = code.memory.timeline(len(code.steps))
     changes: list[MemoryChange] = []

@@ -1,4 +1,4 @@
-"""Events added up: by op and kernel, by source line, by module."""
+"""Sums of events by op and kernel, by source line, or by module."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["KEYS", "Row", "rows_by"]
 
 @dataclass(slots=True)
 class Row:
-    """What belongs together: how often, how long, how much work.
+    """The sum of a group of events.
 
-    least     the time that the machine needs at best for this work (its roofline)
-    place     the user's line, where all of it comes from one
+    least     the shortest possible time for this work on this machine (its roofline)
+    place     the user's line, if all events have the same one
     """
 
     name: str
@@ -31,7 +31,7 @@ class Row:
 
     @property
     def share(self) -> float | None:
-        """The least time as a part of the time taken; None where no work is known."""
+        """least / seconds; None if the work is not known."""
         return self.least / self.seconds if self.seconds and self.least else None
 
 
@@ -49,14 +49,14 @@ def _by_module(event: Event) -> dict[str, float]:
 
 
 def _evenly(names: list[str]) -> dict[str, float]:
-    """A kernel of several lines is divided evenly among them."""
+    """Divide a kernel with several lines evenly among them."""
     shares: dict[str, float] = {}
     for name in names:
         shares[name] = shares.get(name, 0.0) + 1 / len(names)
     return shares
 
 
-#: What events can be added up by: an event -> the names of its rows, with its share of each.
+#: The keys of sums: a function from an event to the names of its rows, with its share of each.
 KEYS: dict[str, Callable[[Event], dict[str, float]]] = {
     "op": _by_op,
     "line": _by_line,
@@ -65,7 +65,7 @@ KEYS: dict[str, Callable[[Event], dict[str, float]]] = {
 
 
 def line_of(place: SourceLocation) -> SourceLocation:
-    """The user's line; of a backward step that of the forward call, if it is known."""
+    """The user's line; for a backward step, that of the forward call if it is known."""
     return place.forward or place
 
 
@@ -79,7 +79,7 @@ def module_of(place: SourceLocation) -> str:
 
 
 def rows_by(events: Iterable[Event], key: str, peak: Peak | None) -> list[Row]:
-    """Rows, the longest first. Time that other events explain is not counted."""
+    """Rows, the longest first. Events that include others are not counted."""
     rows: dict[str, Row] = {}
     for event in events:
         if event.holds_others or event.kind == "compile":

@@ -1,4 +1,4 @@
-"""Events as a file for Perfetto (ui.perfetto.dev) and chrome://tracing."""
+"""Writes events as a trace file for Perfetto (ui.perfetto.dev) and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["trace_of"]
 
 
 def trace_of(events: Iterable[Event], memory: Iterable[MemoryChange], main: int) -> dict[str, Any]:
-    """The file's content, ready for JSON: threads as rows, memory as a curve. Times in µs."""
+    """The content of the file for JSON: threads as rows, memory as a curve, times in µs."""
     process = os.getpid()
     number = itertools.count(1)
     threads = {main: 0}

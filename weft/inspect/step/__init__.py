@@ -1,1 +1,1 @@
-"""Running a compiled function op by op or line by line."""
+"""Steps through a compiled function, op by op or line by line."""

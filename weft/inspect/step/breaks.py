@@ -18,19 +18,19 @@ from weft.ir.graph import Node
 
 __all__ = ["Break", "Condition", "parse_place", "value_condition"]
 
-#: value, node -> whether to stop.
+#: (value, node) -> whether to stop.
 Condition = Callable[[Any, Node], bool]
 
 
 @dataclass(eq=False)
 class Break:
-    """Where to stop; all that is said must hold.
+    """A breakpoint; all given conditions must hold.
 
     file, line  the user's line; `file` may be the end of its path
-    op          the name of the op, with * and ?
-    iteration   of the innermost loop, from 0
+    op          the name of the op, with wildcards * and ?
+    iteration   the iteration of the innermost loop, from 0
     backward    False: forward steps only; True: backward steps only; None: both
-    condition   on each value that is made there: then the stop is right after it is made
+    condition   tested on each result there; the run stops right after the op
     do          called with the stepper instead of stopping
     """
 
@@ -43,10 +43,10 @@ class Break:
     do: Callable[[Any], Any] | None = None
     text: str = ""
     hits: int = 0
-    passed: bool = False  # did the run come by its line?
+    passed: bool = False  # whether the run reached its line
 
     def is_here(self, node: Node, frame: Frame, arrives: bool) -> bool:
-        """Whether the place is this node; `arrives`: the line of the node before was another."""
+        """Whether it is at this node. `arrives`: the node before belonged to another line."""
         where = node.location
         if self.line:
             about = line_of(where)
@@ -63,7 +63,7 @@ class Break:
         return self.backward is None or self.backward == role
 
     def finds(self, node: Node, outputs: Sequence[Any]) -> bool:
-        """Whether the condition holds for something that the node made."""
+        """Whether the condition holds for a result of the node."""
         assert self.condition is not None
         return any(isinstance(v, Tensor) and self.condition(v, node) for v in outputs)
 
@@ -76,7 +76,7 @@ def _same_file(path: str, wanted: str) -> bool:
 
 
 def parse_place(place: str | int, default: Callable[[], str]) -> tuple[str, int]:
-    """ "model.py:12", or 12 in the file of the function."""
+    """The file and line of "model.py:12", or of 12 in the file of the function."""
     if isinstance(place, int) or place.isdigit():
         return default(), int(place)
     file, colon, line = place.rpartition(":")
@@ -92,7 +92,7 @@ def value_condition(
     shape: tuple[int, ...] | None,
     when: Condition | None,
 ) -> tuple[Condition, str]:
-    """One condition of those that are named; any of them is enough."""
+    """A condition that holds if any of the given ones does."""
     tests: list[Condition] = []
     words: list[str] = []
     if nan:
@@ -122,7 +122,7 @@ def value_condition(
 
 
 def norm(value: Tensor) -> float:
-    """The square root of the sum of squares; of what is no number, 0."""
+    """The Euclidean norm; 0 for values that are not numeric."""
     if value.dtype.kind not in ("float", "int", "uint", "complex"):
         return 0.0
     array = value.numpy()

@@ -1,4 +1,4 @@
-"""`weft debug script.py`: a script, whose compiled functions are run step by step."""
+"""`weft debug script.py`: runs a script, and steps through its compiled functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["debug"]
 
 
 def debug(script: str, arguments: Sequence[str], stage: str, breaks: Sequence[str]) -> int:
-    """Run a script; its first compiled call opens the prompt, or the first breakpoint does."""
+    """Run a script. The prompt opens at the first compiled call, or at the first breakpoint."""
     before, sys.argv = sys.argv, [script, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     stepper = step(stage=stage)
@@ -45,7 +45,7 @@ def debug(script: str, arguments: Sequence[str], stage: str, breaks: Sequence[st
 
 
 def _without_own(shown: traceback.TracebackException) -> None:
-    """Leave the debugger's own frames out of a traceback."""
+    """Remove the debugger's own frames from a traceback."""
     own = (PACKAGE, "<frozen runpy>")
     kept = [frame for frame in shown.stack if not frame.filename.startswith(own)]
     shown.stack = traceback.StackSummary.from_list(kept)

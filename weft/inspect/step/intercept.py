@@ -1,7 +1,7 @@
-"""Calls of compiled functions, taken over by a debugger while it is on.
+"""Intercepts calls of compiled functions for the debugger.
 
-A call is recorded anew, with the names of the user's variables, by a function of its own beside the
-compiled one: that one is left as it is.
+A call is recorded again, with the names of the user's variables, by a separate traced function. The
+compiled function itself is not changed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _names: WeakKeyDictionary[Executable, Names] = WeakKeyDictionary()
 
 
 def names_of(executable: Executable) -> Names | None:
-    """What was noted when the graph of an executable was recorded; None: nobody wanted to know."""
+    """The variable names recorded with the graph of an executable; None if they were not."""
     return _names.get(executable)
 
 
 @contextlib.contextmanager
 def intercepted(wanted: Callable[[Captured], bool]) -> Iterator[None]:
-    """Let calls of those functions that are `wanted` be recorded with names."""
+    """Record calls of `wanted` functions with variable names."""
     with _lock:
         _wanted.append(wanted)
         Captured.__call__ = _call  # type: ignore[method-assign]
@@ -55,7 +55,7 @@ def _call(self: Captured, *args: Any, **kwargs: Any) -> Any:
 
 
 def _beside(function: Captured, names: Names) -> Captured:
-    """A function that records anew what another one has recorded."""
+    """A traced function that records the same function again."""
 
     def prepare(graph: Any, *delivery: Any) -> Executable:
         made = BACKENDS["interpret"](graph, *delivery)

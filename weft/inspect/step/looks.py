@@ -1,4 +1,4 @@
-"""What a stepper tells of the place where its run stands."""
+"""The queries of a stepper about the current place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Looks"]
 
 
 class Looks:
-    """`s["x"]`, `s.names()`, `s.where()` and so on, of `place`."""
+    """`s["x"]`, `s.names()`, `s.where()` and so on, for the current place."""
 
     place: Place | None
 
@@ -28,20 +28,20 @@ class Looks:
         self._here().assign(name, value)
 
     def names(self) -> list[str]:
-        """The variables that can be seen where the run stands."""
+        """The variables that are visible at the current place."""
         return list(self._here().variables())
 
     def gradient(self, name: str) -> Any:
-        """The gradient of a variable, once the backward has come to what made it."""
+        """The gradient of a variable, once the backward has computed it."""
         return self._here().gradient(name)
 
     def eval(self, expression: str) -> Any:
-        """A Python expression of the variables, as they are where the run stands."""
+        """The value of a Python expression of the current variables."""
         return self._here().evaluate(expression)
 
     @property
     def node(self) -> Node | None:
-        """The node before (or after) which the run stands; None at the end."""
+        """The node that runs next, or that just ran; None at the end."""
         return self._here().node
 
     @property
@@ -52,7 +52,7 @@ class Looks:
 
     @property
     def location(self) -> Any:
-        """The user's line of it."""
+        """The user's line of the node."""
         return self._here().location
 
     @property
@@ -62,24 +62,24 @@ class Looks:
 
     @property
     def inputs(self) -> list[Any]:
-        """What the node is given."""
+        """The operands of the node."""
         return self._here().inputs()
 
     @property
     def outputs(self) -> list[Any]:
-        """What the node made, where the run stands right after it."""
+        """The results of the node, if it just ran."""
         return self._here().outputs()
 
     def graph(self) -> Graph:
-        """The graph that is being run, the innermost one."""
+        """The innermost graph that is running."""
         return self._here().frames[-1].program.graph
 
     def where(self) -> str:
-        """The calls of the user's functions, the loops, and the op, as text."""
+        """The stack of the user's functions, the loops and the op, as text."""
         return self._here().where()
 
     def listing(self, around: int = 5) -> str:
-        """The nodes around, with an arrow at the one the run stands at."""
+        """The surrounding nodes, with an arrow at the current one."""
         return self._here().graph_text(around)
 
     def __repr__(self) -> str:

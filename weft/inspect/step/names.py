@@ -1,10 +1,9 @@
-"""The user's variables while a function is recorded, as values of its graph.
+"""Records which values of a graph the user's variables hold.
 
-A node knows its line. While a debugger wants to know more, the recorder's question for that line
-(`user_location`) is heard here, too, with the frame in which it is asked: the variables of the
-functions that run are read off the frames, as any Python debugger does. Where a variable holds a
-value of the graph, the value is given a name of its own. Graphs are copied, cut up and optimised
-afterwards: where a value survives, its name comes along.
+For each node, the recorder asks for the user's line (`user_location`). While a debugger is active,
+this module gets the frame, too, and reads the variables of the running functions, as any Python
+debugger does. A value of the graph that a variable holds gets a unique name. Graphs are copied,
+split and optimized afterwards; a value that survives keeps its name.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from weft.ir.graph import Graph, Value
 
 __all__ = ["Held", "Names", "Note", "Ref", "Scope"]
 
-#: How deep containers are looked into, and how many entries a container may have.
+#: The depth to which containers are read, and the most entries of a container.
 DEPTH, MOST_ENTRIES = 4, 200
-#: Of how many functions that called each other the variables are noted, the innermost first.
+#: The number of stack frames whose variables are recorded, from the innermost.
 MOST_SCOPES = 12
-#: The folder of Python's own library.
+#: The folder of the standard library.
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ref:
-    """A value of the recorded graph, by the name that copies of the graph keep.
+    """A reference to a value of the recorded graph, by its name.
 
-    location    of the node that made it; None for inputs
-    index       which of the node's results it is
+    location    the location of its node; None for inputs
+    index       the number of the result of that node
     """
 
     name: str
@@ -54,13 +53,13 @@ class Ref:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A tensor with numbers that a variable held: perhaps it is an input of the graph."""
+    """A concrete tensor in a variable; it may be an input of the graph."""
 
     tensor: Tensor
     recorder: TraceRecorder | None
 
     def ref(self, names: Names) -> Ref | None:
-        """The input that the recording made of it."""
+        """The input of the graph for this tensor."""
         if self.recorder is None:
             return None
         found = self.recorder._lifted.get(id(self.tensor))
@@ -69,21 +68,21 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The variables of one function that was running: plain objects, `Ref`s and `Held`s."""
+    """The variables of one running function: plain objects, `Ref`s and `Held`s."""
 
     function: str
     file: str
     line: int
     globals: dict[str, Any]
     variables: dict[str, Any]
-    frame: int = 0  # the id of its frame, which is kept as long as ids are compared
+    frame: int = 0  # id of its frame, which is kept alive while ids are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The functions that were running, innermost first, and what was written outside so far.
+    """The functions that were running, innermost first, and the writes so far.
 
-    written     tensors from outside that hold a value of the graph now, and their gradients
+    written     tensors from outside whose value or gradient is now a value of the graph
     """
 
     scopes: tuple[Scope, ...]
@@ -91,7 +90,7 @@ class Note:
 
 
 class Names:
-    """What was noted while one function was recorded."""
+    """The variable names of one recording."""
 
     def __init__(self, outside: FrameType | None) -> None:
         self._outside = outside  # who called the recorded function
@@ -99,22 +98,22 @@ class Names:
         self._notes: dict[int, tuple[SourceLocation, Note]] = {}
         self._refs: dict[Value, Ref] = {}
         self._taken: dict[str, int] = {}
-        self._frames: dict[int, FrameType] = {}  # all that were seen, by their id
-        self._final: dict[int, Scope] = {}  # what they held in the end
+        self._frames: dict[int, FrameType] = {}  # all frames, by id
+        self._final: dict[int, Scope] = {}  # their variables at the end
         self._first: FrameType | None = None
         self._recorder: TraceRecorder | None = None
-        self.variables: dict[int, str] = {}  # by id of the location of what they hold
+        self.variables: dict[int, str] = {}  # by id of the location of their value
         self._arrivals: list[tuple[SourceLocation, str, Ref]] = []
         self._gradients: dict[tuple[int, int], list[Ref]] = {}
         self._latest: SourceLocation | None = None
-        self.last: Note | None = None  # how it was at the end
-        self.finished: list[Frame] = []  # graphs of this call that have been run
+        self.last: Note | None = None  # the state at the end
+        self.finished: list[Frame] = []  # graphs of this call that have finished
 
     # --- while recording ----------------------------------------------------------------------
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Note names in this thread."""
+        """Record variable names in this thread."""
         before = work.noting, work.gradient
         work.noting, work.gradient = self._note, self._note_gradient
         try:
@@ -123,7 +122,7 @@ class Names:
             work.noting, work.gradient = before
 
     def begin(self, recorder: TraceRecorder) -> TraceRecorder:
-        """A recording begins; its inputs are given names that tell them apart."""
+        """Start of a recording: give its inputs unique names."""
         self._recorder = recorder
         plain = recorder._input
 
@@ -136,7 +135,7 @@ class Names:
         restore = recorder.restore
 
         def ended() -> None:
-            self._end()  # while tensors from outside hold what the run gave them
+            self._end()  # before tensors from outside get their old values back
             restore()
 
         recorder._input = named  # type: ignore[method-assign]
@@ -144,7 +143,7 @@ class Names:
         return recorder
 
     def _end(self) -> None:
-        """The recording is over: how the variables were in the end is read off the frames."""
+        """End of a recording: read the final variables from the frames."""
         for key, frame in self._frames.items():
             self._final[key] = self._scope(frame)
         if self._first is not None:
@@ -183,7 +182,7 @@ class Names:
 
     @staticmethod
     def _is_user(frame: FrameType) -> bool:
-        """Some frames of the capture stand for the user's in errors: their module tells them."""
+        """Whether a frame is the user's; frames made for tracebacks are known by their module."""
         if frame.f_code.co_filename.startswith(PACKAGE):
             return False
         return not str(frame.f_globals.get("__name__", "")).startswith("weft.")
@@ -201,7 +200,7 @@ class Names:
         return Scope(code.co_name, code.co_filename, line, frame.f_globals, found, id(frame))
 
     def _read(self, value: Any, name: str, depth: int) -> Any:
-        """A variable's value as it is now: containers are changed later."""
+        """A snapshot of the value of a variable: containers may change later."""
         if isinstance(value, Maybe):
             return value.value if value.value is MISSING else self._read(value.value, name, depth)
         if isinstance(value, Tensor):
@@ -231,12 +230,12 @@ class Names:
     # --- afterwards ---------------------------------------------------------------------------
 
     def ref(self, value: Value, name: str, is_number: bool = False) -> Ref:
-        """What finds a value again. It is given a name that no other value has."""
+        """A reference to a value, which gets a unique name."""
         known = self._refs.get(value)
         if known is not None:
             return known
         made = value.node
-        if not value.name:  # inputs from outside have one
+        if not value.name:  # inputs from outside have a name
             word = "".join(c if c.isalnum() or c in "_." else "_" for c in name) or "value"
             number = self._taken[f"{word}."] = self._taken.get(f"{word}.", -1) + 1
             value.name = f"{word}.{number}"
@@ -247,34 +246,34 @@ class Names:
         return found
 
     def at(self, location: SourceLocation | None) -> Note | None:
-        """What was noted when a node was recorded."""
+        """The notes made when a node was recorded."""
         found = self._notes.get(id(location))
         return None if found is None else found[1]
 
     def ends_with(self, graph: Graph) -> bool:
-        """Whether a graph holds the last of what was recorded: there the function ends."""
+        """Whether a graph contains the last recorded node, with which the function ends."""
         found = {id(node.location) for part in graph.walk() for node in part.nodes}
         return id(self._latest) in found or found.isdisjoint(self._notes)
 
     def in_the_end(self, scope: Scope) -> Scope:
-        """The variables of a function when it had run."""
+        """The variables of a function at its end."""
         return self._final.get(scope.frame, scope)
 
     def gradients_of(self, ref: Ref) -> list[Ref]:
-        """The gradients of a value: one for each backward that was recorded."""
+        """The gradients of a value, one for each recorded backward."""
         return self.gradients_at(ref.location, ref.index)
 
     def all_gradients(self) -> list[tuple[SourceLocation, str, Ref]]:
-        """All that arrived, in order: the forward line, the op, and the gradient."""
+        """All gradients in order, each as (forward line, op, gradient)."""
         return self._arrivals
 
     def gradients_at(self, forward: SourceLocation | None, index: int = 0) -> list[Ref]:
-        """The same, of what the node of a location made."""
+        """The gradients of the results of the node at a location."""
         return self._gradients.get((id(forward), index), [])
 
 
 def _callers(frame: FrameType | None) -> list[SourceLocation]:
-    """The user's lines that led to a call, outermost first."""
+    """The user's lines of the call stack, outermost first."""
     found: list[SourceLocation] = []
     while frame is not None:
         code = frame.f_code
@@ -285,7 +284,7 @@ def _callers(frame: FrameType | None) -> list[SourceLocation]:
 
 
 def caller() -> FrameType | None:
-    """The innermost frame that is not Weft's own."""
+    """The innermost frame outside of Weft."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Looking at a run that stands still: values by the user's names, and where it is."""
+"""The place where a run has stopped: its variables, and its position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _tables: WeakKeyDictionary[Graph, dict[Any, Value | None]] = WeakKeyDictionary()
 
 
 def _table(graph: Graph) -> dict[Any, Value | None]:
-    """The values of a graph by their names, and by their node's location. None: several."""
+    """The values of a graph by name, and by location of their node; None if ambiguous."""
     found = _tables.get(graph)
     if found is None:
         found = _tables[graph] = {}
@@ -36,7 +36,7 @@ def _table(graph: Graph) -> dict[Any, Value | None]:
 
 
 class Place:
-    """Where a run stands: before `node`, or right after it."""
+    """The position of a stopped run: before `node`, or right after it."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Place:
         is_captured: bool = True,
     ) -> None:
         self.names_noted = names
-        self.is_captured = is_captured  # no pass has put other nodes in the place of any
+        self.is_captured = is_captured  # no pass has replaced nodes
         self.frames = frames
         self.loops = loops
         self.node = node
@@ -60,16 +60,16 @@ class Place:
 
     @property
     def iteration(self) -> int | None:
-        """Of the innermost loop, from 0; None outside of loops."""
+        """The iteration of the innermost loop, from 0; None outside of loops."""
         found = self.frames[-1].iteration
         return None if found < 0 else found
 
     def inputs(self) -> list[Any]:
-        """What the node is given."""
+        """The operands of the node."""
         return [] if self.node is None else self.frames[-1].given(self.node)
 
     def outputs(self) -> list[Any]:
-        """What the node made; nothing before it has run."""
+        """The results of the node; empty before it has run."""
         if self.node is None or not self.is_after:
             return []
         return [self.frames[-1].number(value) for value in self.node.outputs]
@@ -77,7 +77,7 @@ class Place:
     # --- names --------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:
-        """What is known of variables here: at a backward step those of the forward line first."""
+        """The recorded variables here; for a backward step, those of the forward line first."""
         names, where = self.names_noted, self.location
         if self.node is None:
             found = [names.last]
@@ -88,17 +88,17 @@ class Place:
         return [note for note in found if note is not None]
 
     def scopes(self) -> Iterator[Scope]:
-        """The functions whose variables can be seen, the nearest first."""
+        """The functions whose variables are visible, the innermost first."""
         where = self.location
         for note in self.notes():
             yield from note.scopes
         if where is not None and where.forward is not None:
             forward = self.names_noted.at(where.forward)
             for scope in forward.scopes if forward is not None else ():
-                yield self.names_noted.in_the_end(scope)  # the forward has run
+                yield self.names_noted.in_the_end(scope)  # the forward has finished
 
     def variables(self) -> dict[str, Any]:
-        """Each name that can be seen here, as it was noted."""
+        """The visible variables, as they were recorded."""
         found: dict[str, Any] = {}
         for scope in self.scopes():
             for name, noted in scope.variables.items():
@@ -106,7 +106,7 @@ class Place:
         return found
 
     def value(self, noted: Any) -> Any:
-        """A noted variable as it is in this run; MISSING where that is not known (any more)."""
+        """The value of a recorded variable in this run; MISSING if it is not available."""
         if isinstance(noted, Held):
             ref = noted.ref(self.names_noted)
             at = None if ref is None else self.find(ref)
@@ -126,7 +126,7 @@ class Place:
         return noted
 
     def find(self, ref: Ref, live: bool = False) -> tuple[Frame, int] | None:
-        """The frame and the slot of a value that is computed by now; `live`: and may be used."""
+        """The frame and slot of a value that is computed. `live`: only if it is still used."""
         over = [] if live else self.names_noted.finished
         for frame in reversed([*over, *self.frames]):
             table = _table(frame.program.graph)
@@ -140,7 +140,7 @@ class Place:
         return None
 
     def named(self, name: str) -> Any:
-        """What the variable of that name is."""
+        """The value of a variable."""
         variables = self.variables()
         if name not in variables:
             known = ", ".join(sorted(variables)) or "none"
@@ -157,12 +157,12 @@ class Place:
         return found
 
     def assign(self, name: str, new: Any) -> None:
-        """Give the value that a variable stands for another one, from here on."""
+        """Replace the value of a variable from here on."""
         noted = self.variables().get(name, MISSING)
         ref = noted.ref(self.names_noted) if isinstance(noted, Held) else noted
         found = self.find(ref, live=True) if isinstance(ref, Ref) else None
         if found is None:
-            self.named(name)  # it says what is wrong with the name
+            self.named(name)  # raises an error for a wrong name
             raise RangeError(
                 f"{name!r} is no value of the graph that runs here",
                 op="step",
@@ -172,19 +172,21 @@ class Place:
         frame.slots[place] = like(new, frame.slots[place], name)
 
     def gradient(self, name: str) -> Any:
-        """The gradient of the value that a variable stands for, once backward has come to it."""
+        """The gradient of a variable, once the backward has computed it."""
         names, where = self.names_noted, self.location
         bound = [scope.variables[name] for scope in self.scopes() if name in scope.variables]
         values = [noted for noted in bound if isinstance(noted, Ref)]
         refs = [ref for value in values for ref in names.gradients_of(value)]
         if where is not None and names.variables.get(id(where.forward)) == name:
-            refs = names.gradients_at(where.forward) + refs  # what is differentiated right here
+            refs = (
+                names.gradients_at(where.forward) + refs
+            )  # the value that is being differentiated
         for ref in refs:
             found = self.find(ref)
             if found is not None:
                 return found[0].slots[found[1]]
         if not bound:
-            self.named(name)  # it says which names there are
+            self.named(name)  # raises an error that lists the names
         raise RangeError(
             f"there is no gradient of {name!r} here",
             op="step",
@@ -192,7 +194,7 @@ class Place:
         )
 
     def evaluate(self, expression: str) -> Any:
-        """A Python expression of the variables."""
+        """The value of a Python expression of the variables."""
         names = {key: self.value(noted) for key, noted in self.variables().items()}
         known = {key: value for key, value in names.items() if value is not MISSING}
         scope = next(iter(self.scopes()), None)
@@ -202,7 +204,7 @@ class Place:
 
     @contextlib.contextmanager
     def _placed(self) -> Iterator[None]:
-        """Let tensors that the function has written to hold what they hold at this point."""
+        """Inside, tensors that the function writes to have their values at this place."""
         undo: list[tuple[Tensor, Any, Any]] = []
         for note in self.notes()[:1]:
             for tensor, now, grad in note.written:
@@ -221,7 +223,7 @@ class Place:
     # --- as text ------------------------------------------------------------------------------
 
     def title(self) -> str:
-        """The node in one line: its op with its types."""
+        """The node in one line: its op and its types."""
         if self.node is None:
             return f"at the end of {self.frames[-1].program.graph.name}"
         given = ", ".join(str(value.type) for value in self.node.inputs)
@@ -246,7 +248,7 @@ class Place:
         return "\n".join(lines)
 
     def where(self) -> str:
-        """The user's functions that were called, outermost first, then the loops and graphs."""
+        """The stack of the user's functions, outermost first, then the loops and graphs."""
         lines = [f"  {caller}" for caller in self.names_noted.callers]
         seen: set[tuple[str, int]] = set()
         for note in reversed(self.notes()):
@@ -260,7 +262,7 @@ class Place:
         return "\n".join([*lines, str(self)])
 
     def graph_text(self, around: int = 5) -> str:
-        """The lines of the graph around the node, which an arrow points at."""
+        """The text of the graph around the node, with an arrow at it."""
         graph = self.frames[-1].program.graph
         names = value_names(graph.values())
         nodes = graph.nodes
@@ -283,7 +285,7 @@ def _line(node: Node, names: dict[Value, str], here: bool) -> str:
 
 
 def like(new: Any, old: Tensor, name: str) -> Tensor:
-    """A new value of the type of an old one."""
+    """A value converted to the type of the old one."""
     if isinstance(new, Tensor):
         made = new
     else:

@@ -1,4 +1,4 @@
-"""The debugger's prompt on the terminal."""
+"""The prompt of the debugger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NORM = re.compile(r"norm\s*>\s*([-+.\deE]+)")
 
 
 class Prompt(cmd.Cmd):
-    """Reads commands while a run stands still."""
+    """Reads commands while a run is stopped."""
 
     prompt = "(weft) "
     use_rawinput = True
@@ -29,7 +29,7 @@ class Prompt(cmd.Cmd):
     def __init__(self, stepper: Stepper) -> None:
         super().__init__()
         self.stepper = stepper
-        if not sys.stdin.isatty():  # what is read is not seen: it is echoed
+        if not sys.stdin.isatty():  # input is not visible, so echo it
             self.use_rawinput = False
 
     def preloop(self) -> None:
@@ -51,27 +51,27 @@ class Prompt(cmd.Cmd):
     # --- moving -------------------------------------------------------------------------------
 
     def do_next(self, _line: str) -> bool:
-        """n(ext): on to the next op, into branches and bodies"""
+        """n(ext): go to the next op, into branches and bodies"""
         self.stepper.next()
         return True
 
     def do_over(self, _line: str) -> bool:
-        """o(ver): on to the next op of this graph, branches and bodies in one go"""
+        """o(ver): go to the next op of this graph, over branches and bodies"""
         self.stepper.over()
         return True
 
     def do_line(self, _line: str) -> bool:
-        """l(ine): on to the next line of the program"""
+        """l(ine): go to the next line of the program"""
         self.stepper.line()
         return True
 
     def do_out(self, _line: str) -> bool:
-        """out: on to the end of this branch or body"""
+        """out: go to the end of this branch or body"""
         self.stepper.out()
         return True
 
     def do_continue(self, _line: str) -> bool:
-        """c(ontinue): on to the next breakpoint"""
+        """c(ontinue): go to the next breakpoint"""
         self.stepper.run()
         return True
 
@@ -90,7 +90,7 @@ class Prompt(cmd.Cmd):
             self._say(f"{number}  {found}  (met {found.hits} times)")
 
     def do_clear(self, line: str) -> None:
-        """clear [NUMBER]: take away a breakpoint, or all"""
+        """clear [NUMBER]: remove a breakpoint, or all"""
         breaks = self.stepper.breaks
         if line.strip().isdigit() and int(line) < len(breaks):
             del breaks[int(line)]
@@ -100,11 +100,11 @@ class Prompt(cmd.Cmd):
     # --- looking ------------------------------------------------------------------------------
 
     def do_print(self, line: str) -> None:
-        """p(rint) EXPRESSION: of the variables, as they are here"""
+        """p(rint) EXPRESSION: evaluate a Python expression of the variables"""
         self._say(repr(self.stepper.eval(line)))
 
     def do_names(self, _line: str) -> None:
-        """names: the variables that can be seen here"""
+        """names: the visible variables"""
         self._say(", ".join(self.stepper.names()))
 
     def do_gradient(self, line: str) -> None:
@@ -112,25 +112,25 @@ class Prompt(cmd.Cmd):
         self._say(repr(self.stepper.gradient(line.strip())))
 
     def do_inputs(self, _line: str) -> None:
-        """inputs: what the op is given"""
+        """inputs: the operands of the op"""
         for value in self.stepper.inputs:
             self._say(repr(value))
 
     def do_outputs(self, _line: str) -> None:
-        """outputs: what the op made, where the run stands after it"""
+        """outputs: the results of the op, after it has run"""
         for value in self.stepper.outputs:
             self._say(repr(value))
 
     def do_where(self, _line: str) -> None:
-        """w(here): the calls of functions, the loops, and the op"""
+        """w(here): the call stack, the loops and the op"""
         self._say(self.stepper.where())
 
     def do_graph(self, line: str) -> None:
-        """g(raph) [N]: N nodes before and after, with an arrow at the one it stands at"""
+        """g(raph) [N]: N nodes before and after, with an arrow at the current one"""
         self._say(self.stepper.listing(int(line) if line.strip().isdigit() else 5))
 
     def do_set(self, line: str) -> None:
-        """set NAME EXPRESSION: give a variable another value, from here on"""
+        """set NAME EXPRESSION: change the value of a variable from here on"""
         name, _, expression = line.strip().partition(" ")
         self.stepper[name] = self.stepper.eval(expression)
 
@@ -143,11 +143,11 @@ class Prompt(cmd.Cmd):
         return False
 
     def onecmd(self, line: str) -> bool:
-        """A mistake in a command is shown, and the next one read."""
+        """Run a command; show its error, if any, and go on."""
         word, space, rest = line.partition(" ")
         try:
             return bool(super().onecmd(SHORT.get(word, word) + space + rest))
-        except WeftError as error:  # the line that it names is one of the prompt's
+        except WeftError as error:  # its line is a line of the prompt
             self._say(f"{error.message}; {error.hint}" if error.hint else error.message)
         except Exception as error:
             self._say(f"{type(error).__name__}: {error}")
@@ -169,7 +169,7 @@ SHORT = {
 
 
 def add_break(stepper: Stepper, text: str) -> Break:
-    """A breakpoint as it is written at the prompt, and behind `weft debug -b`."""
+    """Add a breakpoint from the text of the command `break`, or of `weft debug -b`."""
     word, _, rest = text.partition(" ")
     norm = _NORM.fullmatch(text)
     if word in ("nan", "inf"):
@@ -185,5 +185,5 @@ def add_break(stepper: Stepper, text: str) -> Break:
 
 
 def open_prompt(stepper: Stepper) -> None:
-    """Read commands until one of them moves the run on."""
+    """Read commands until one of them resumes the run."""
     Prompt(stepper).cmdloop()

@@ -1,4 +1,4 @@
-"""One graph run step by step: asks a stepper before and after each node whether to stop."""
+"""Runs one graph for a stepper, which decides before and after each node whether to stop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "line_key"]
 
-#: Nodes that compute nothing: a run goes by them.
+#: Nodes that compute nothing: the run does not stop at them.
 SILENT = (CONSTANT, FIRST_TOKEN, STOP_GRADIENT, FENCE)
 
 
 def line_key(location: SourceLocation | None) -> tuple[str, int, str] | None:
-    """The user's line that a node is of; backward steps are of the forward line."""
+    """A key for the user's line of a node; for backward steps, the forward line."""
     about = line_of(location)
     if location is None or about is None:
         return None
@@ -35,11 +35,11 @@ class Run(Frames):
 
     def __init__(self, stepper: Stepper, names: Names, is_last: bool) -> None:
         super().__init__()
-        self.is_last = is_last  # does the function end with this graph?
+        self.is_last = is_last  # whether the function ends with this graph
         self.stepper = stepper
         self.names = names
-        self.line: tuple[str, int, str] | None = None  # of the node before
-        self.entered = True  # has a graph begun since?
+        self.line: tuple[str, int, str] | None = None  # of the previous node
+        self.entered = True  # whether a graph has started since
 
     def place(self, node: Node | None, is_after: bool = False) -> Place:
         captured = self.stepper.stage == "captured"

@@ -1,4 +1,4 @@
-"""`weft.step`: a compiled function run op by op, or line by line of the user's."""
+"""`weft.step`: runs a compiled function op by op, or line by line."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["Stepper", "step"]
 
 
 class Stepper(Looks):
-    """What `weft.step` gives: moves a run on, and looks at it where it stands.
+    """The result of `weft.step`: advances a run, and inspects it where it stops.
 
-    A run that `start` or `begin` started waits before its first op; `next`, `line`, `over`, `out`,
-    `run` and `finish` move it on. They give the place where it stands now, or None at the end. A
-    compiled function that is simply called inside of `with` runs to the end and calls `on_stop`
-    where a breakpoint is met; by default that opens a prompt on the terminal.
+    `start` or `begin` start a run and stop before its first op. `next`, `line`, `over`, `out`,
+    `run` and `finish` resume it; they return the place where it stops next, or None at the end. A
+    compiled function that is called normally inside of `with` runs to the end, and calls `on_stop`
+    at breakpoints; by default that opens a prompt on the terminal.
     """
 
     def __init__(self, function: Any = None, stage: str = "captured") -> None:
@@ -48,11 +48,11 @@ class Stepper(Looks):
         self.breaks: list[Break] = []
         self.on_stop: Callable[[Stepper], Any] | None = None
         self.place = None
-        self.reason: Break | None = None  # why it stands where it does
-        self.error: Exception | None = None  # that the op at the place raised
-        self._handling = False  # does `on_stop` run?
+        self.reason: Break | None = None  # why it stopped
+        self.error: Exception | None = None  # raised by the current op
+        self._handling = False  # whether `on_stop` is running
         self._mode = "run"
-        #: Where the move began: how many graphs were open, the line, and the innermost graph.
+        #: Where the last command began: the number of running graphs, the line, the inner graph.
         self._from: tuple[int, Any, Frame] | None = None
         self._programs: WeakKeyDictionary[Executable, PreparedGraph] = WeakKeyDictionary()
         self._worker: Worker | None = None
@@ -90,10 +90,10 @@ class Stepper(Looks):
     ) -> Break:
         """Stop at a line, "model.py:12" or 12 in the function's own file, before its first op.
 
-        iteration   only in that one of the innermost loop, from 0
-        backward    True: where the backward of the line is computed; None: there, too
-        when        only after an op of the line whose result fulfils it: when(value, node)
-        do          call this with the stepper, and go on
+        iteration   only in this iteration of the innermost loop, from 0
+        backward    True: only in the backward of the line; None: in both
+        when        only after an op of the line whose result satisfies when(value, node)
+        do          call this with the stepper instead of stopping
         """
         file, line = parse_place(place, self._file)
         text = f"{os.path.basename(file)}:{line}"
@@ -126,7 +126,7 @@ class Stepper(Looks):
         backward: bool | None = None,
         do: Callable[[Stepper], Any] | None = None,
     ) -> Break:
-        """Stop right after a value is made for which a condition holds: condition(value, node)."""
+        """Stop right after an op whose result satisfies condition(value, node)."""
         made, text = value_condition(nan, inf, norm_above, shape, condition)
         text += f" from {op}" if op else ""
         return self._add(
@@ -148,14 +148,14 @@ class Stepper(Looks):
     # --- moving -------------------------------------------------------------------------------
 
     def start(self, *args: Any, **kwargs: Any) -> Place | None:
-        """Call the function; it stands before its first op."""
+        """Call the function and stop before its first op."""
         function = self.function
         if function is None:
             raise RangeError("which function?", op="start", hint="weft.step(f), or begin(...)")
         return self.begin(lambda: function(*args, **kwargs))
 
     def begin(self, work: Callable[[], Any]) -> Place | None:
-        """Call `work`, which calls the compiled function; stand before its first op."""
+        """Call `work`, which calls the compiled function, and stop before its first op."""
         if self._worker is not None and not self._worker.done:
             self._worker.abandon()
         self._mode = "op"
@@ -164,52 +164,52 @@ class Stepper(Looks):
         return self._moved()
 
     def next(self) -> Place | None:
-        """On to the next op: into branches and bodies."""
+        """Go to the next op, into branches and bodies."""
         return self._move("op")
 
     def over(self) -> Place | None:
-        """On to the next op of this graph: branches and bodies in one go."""
+        """Go to the next op of this graph, over branches and bodies."""
         return self._move("over")
 
     def line(self) -> Place | None:
-        """On to the next line of the user's."""
+        """Go to the next line of the user's code."""
         return self._move("line")
 
     def out(self) -> Place | None:
-        """On to the end of this branch or body."""
+        """Go to the end of this branch or body."""
         return self._move("out")
 
     def run(self) -> Place | None:
-        """On to the next breakpoint."""
+        """Go to the next breakpoint."""
         return self._move("run")
 
     def until(self, condition: Callable[[Stepper], Any]) -> Place | None:
-        """On, op by op, until a condition holds of the place, or a breakpoint is met."""
+        """Go on until a condition holds at a place, or to the next breakpoint."""
         while (found := self._move("op")) is not None and self.reason is None:
             if condition(self):
                 break
         return found
 
     def finish(self) -> Any:
-        """On to the end, without regard to breakpoints; gives the function's result."""
+        """Run to the end, ignoring breakpoints; returns the result of the function."""
         while self._worker is not None and not self._worker.done:
             self._move("free")
         return self.result
 
     @property
     def result(self) -> Any:
-        """What the function gave."""
+        """The result of the function."""
         if self._worker is None or not self._worker.done:
             raise RangeError("the function has not ended", op="step", hint="s.finish()")
         return self._worker.result()
 
     @property
     def done(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run has ended."""
         return self._worker is None or self._worker.done
 
     def _move(self, mode: str) -> Place | None:
-        if self._handling:  # it goes on when the handler returns
+        if self._handling:  # it resumes when the handler returns
             self.set_mode(mode)
             return None
         if self._worker is None:
@@ -224,12 +224,12 @@ class Stepper(Looks):
         assert self._worker is not None
         self._worker.wait()
         if self._worker.done:
-            self._worker.result()  # an error of the function is raised here: the place stays
+            self._worker.result()  # raises an error of the function; the place is kept
             self.place = None
         return self.place
 
     def set_mode(self, mode: str) -> None:
-        """How far to go on from here."""
+        """Set how far to go from here."""
         self._mode = mode
         place = self.place
         if place is not None:
@@ -264,7 +264,7 @@ class Stepper(Looks):
         return self._hit(hit, run, node, False) or self._has_come(run, node, arrives)
 
     def _has_come(self, run: Run, node: Node, arrives: bool) -> bool:
-        """Whether the move ends here."""
+        """Whether the current command ends here."""
         if self._mode in ("run", "free"):
             return False
         if self._mode == "op" or self._from is None:
@@ -274,14 +274,14 @@ class Stepper(Looks):
             return len(run.frames) <= depth
         if self._mode == "out":
             return len(run.frames) < depth
-        # The next line; or the same once more, in the next iteration.
+        # Another line, or the same line in the next iteration.
         return arrives and (line_key(node.location) != line or self._is_new(run.frames[-1]))
 
     def _is_new(self, frame: Frame) -> bool:
         return self._from is None or frame is not self._from[2]
 
     def stops_after(self, run: Run, node: Node, outputs: list[Any]) -> bool:
-        """Whether to stop because of what a node made."""
+        """Whether to stop because of the results of a node."""
         self.reason = None
         if self._mode == "free":
             return False
@@ -294,12 +294,12 @@ class Stepper(Looks):
         return self._hit(hit, run, node, True)
 
     def stops_at_end(self) -> bool:
-        """Whether to stop where the function ends."""
+        """Whether to stop at the end of the function."""
         self.reason = None
         return self._mode in ("op", "line", "over", "out")
 
     def _hit(self, hit: list[Break], run: Run, node: Node, is_after: bool) -> bool:
-        """Count breakpoints that are met, and do what they say; whether one of them stops."""
+        """Count breakpoints that were hit and call their `do`; whether one of them stops."""
         for found in hit:
             found.hits += 1
             if found.do is not None:
@@ -313,7 +313,7 @@ class Stepper(Looks):
         return bool(stopping)
 
     def stop(self, place: Place) -> None:
-        """Stand still at a place: called by the run."""
+        """Stop at a place; called by the run."""
         self.place = place
         if self._worker is not None and self._worker.is_current():
             self._worker.pause()
@@ -327,7 +327,7 @@ class Stepper(Looks):
                 self._handling = False
 
     def failed(self, place: Place, error: Exception) -> None:
-        """The run ends here, in an error."""
+        """The run ended with an error at this place."""
         self.place, self.error = place, error
         if self._worker is None or not self._worker.is_current():
             self.stop(place)
@@ -351,11 +351,11 @@ def step(function: Any = None, *, stage: str = "captured") -> Stepper:
     tensor([1., 1.])
 
     function    the compiled function; None: all of them
-    stage       which of its graphs: as it was "captured", or "optimized"
+    stage       the graph to run: "captured" or "optimized"
 
-    The call is recorded anew for it, with the names of the user's variables; the compiled function
-    itself is not touched. A function that is called inside of `with` in the ordinary way opens a
-    prompt where a breakpoint is met, or calls `s.on_stop`.
+    The call is recorded again with the names of the user's variables; the compiled function itself
+    is not changed. A function that is called normally inside of `with` opens a prompt at a
+    breakpoint, or calls `s.on_stop`.
     """
     made = Stepper(function, stage)
     made.on_stop = open_prompt
@@ -367,7 +367,7 @@ def _side(backward: bool | None) -> str:
 
 
 def _traced(function: Any) -> Captured | None:
-    """The compiled function that is meant: itself, or that of a bound method."""
+    """The compiled function itself, or that of a bound method."""
     if function is None or isinstance(function, Captured):
         return function
     inner = getattr(function, "func", None)

@@ -1,4 +1,4 @@
-"""A call that runs in a thread of its own, and stands still where it is told to."""
+"""Runs a call in its own thread, which can be paused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Quit", "Worker"]
 
 
 class Quit(BaseException):
-    """Ends a run that nobody wants any more."""
+    """Raised in a run to end it."""
 
 
 class Worker:
-    """Runs `work`; the thread that made it waits while it runs, and the other way round."""
+    """Runs `work` in a thread. Either that thread runs, or the one that created it."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.done = False
@@ -32,7 +32,7 @@ class Worker:
         self._thread = threading.Thread(target=context.run, args=(self._main,), daemon=True)
 
     def start(self) -> None:
-        """Begin; not before the stepper knows of it, which is asked where to stop."""
+        """Start the thread, after the stepper knows the worker."""
         self._thread.start()
 
     def _main(self) -> None:
@@ -49,11 +49,11 @@ class Worker:
     # --- from the run -------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Whether this is asked by the run itself."""
+        """Whether the calling thread is that of the run."""
         return threading.current_thread() is self._thread
 
     def pause(self) -> None:
-        """Stand still until somebody says to go on."""
+        """Pause the run until it is resumed."""
         self._stands.release()
         self._go.acquire()
         if self._quits:
@@ -62,21 +62,21 @@ class Worker:
     # --- from outside -------------------------------------------------------------------------
 
     def wait(self) -> None:
-        """Wait until the run stands still, or is over."""
+        """Wait until the run pauses or ends."""
         self._stands.acquire()
 
     def go_on(self) -> None:
         self._go.release()
 
     def abandon(self) -> None:
-        """End the run where it stands."""
+        """End the run where it is paused."""
         if not self.done:
             self._quits = True
             self._go.release()
             self._thread.join()
 
     def result(self) -> Any:
-        """What the work gave; an error that it raised is raised."""
+        """The result of the work; raises its error, if any."""
         if self._error is not None:
             raise self._error
         return self._result

@@ -1,4 +1,4 @@
-"""The boxes of a folded drawing: what is written on them, and where they stand in their fold."""
+"""The boxes of a folded drawing: their text, and their position in their fold."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from weft.inspect.view.pieces import ROOT, Key, Pieces
 
 __all__ = ["CHARACTER", "Boxes", "layouts_json", "short"]
 
-CHARACTER = 7.1  # the mean width of a letter
-GRID = 6  # on the page, boxes nearly below each other stand exactly below each other
+CHARACTER = 7.1  # the average width of a character
+GRID = 6  # positions on the page are multiples of this, so that columns line up
 
 
 class Boxes(Pieces):
-    """Pieces of edges, and the boxes that they join."""
+    """The boxes of a folded drawing, and the pieces of edges between them."""
 
     def layout(self, fold: int, size: Callable[[Key], Size]) -> Layout:
-        """Where everything in a fold stands, given the sizes of what is in it."""
+        """The layout of a fold, given the sizes of its children."""
         edges = list(self.inside[fold])
         ports = dict.fromkeys(end for edge in edges for end in edge if end[0] in ("in", "out"))
         sizes = {key: size(key) for key in self.children[fold]} | dict.fromkeys(ports, (0.0, 0.0))
         return layered(sizes, edges)
 
     def closed_size(self, key: Key) -> Size:
-        """The size of a box of which only the text is seen; a hidden constant has none."""
+        """The size of a closed box, from its text; 0 for a hidden constant."""
         kind, number = key
         assert isinstance(number, int)
         if kind == "item" and self.drawing.items[number].hidden:
@@ -37,7 +37,7 @@ class Boxes(Pieces):
         return max(width, 56.0), 38.0 if note else 26.0
 
     def text(self, key: Key) -> tuple[str, str]:
-        """The title of a box, and what stands below it."""
+        """The title of a box, and the line below it."""
         kind, number = key
         assert isinstance(number, int)
         if kind == "item":
@@ -52,10 +52,10 @@ class Boxes(Pieces):
 
 
 def layouts_json(drawing: Drawing, folding: Folding) -> dict[str, Any]:
-    """For the page, where boxes stand in each fold while those in it are closed.
+    """The layouts for the page, each with all inner folds closed.
 
     layouts   for the graph itself and each fold: boxes as (key, x, layer), and pieces of edges as
-              (number of the box where it begins, and ends, x in each layer between)
+              (number of the start box, number of the end box, x in each layer between)
     paths     the pieces of each edge: fold, number of the piece, fold, number, …
     """
     boxes = Boxes(drawing, folding)
@@ -79,7 +79,7 @@ def _snapped(x: float) -> int:
 
 
 def _name(key: Key) -> str:
-    """The name of a box on the page: i7, f2, or, of a port, "in f2"."""
+    """The key of a box on the page: i7, f2, or for a port "in f2"."""
     return " ".join(_parts(key))
 
 
@@ -93,7 +93,7 @@ def _parts(key: Key) -> Iterator[str]:
 
 
 def _title(item: Item) -> str:
-    """Of long names of inputs the end says more: opt_param_groups_0_params_8."""
+    """The title of an item. Long names of inputs keep their end: opt_param_groups_0_params_8."""
     tail = item.kind == "input" and len(item.title) > 20
     return f"…{item.title[-17:]}" if tail else short(item.title)
 

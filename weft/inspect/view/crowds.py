@@ -1,7 +1,7 @@
-"""Folds, and what is done where too many things lie side by side in one.
+"""Folds, and how folds with too many children are split.
 
-They are put together by source line, the updates of an optimizer by parameter, and what is still
-too much by its order.
+Children are grouped by source line, updates of an optimizer by parameter, and what is still too
+much by order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.inspect.view.drawing import Drawing
 __all__ = ["Fold", "split_crowds"]
 
 MOST_CHILDREN = 48  # of one fold
-PART = 24  # what lies side by side beyond that is put together in parts of so many
+PART = 24  # the size of parts, if there are more children
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class Fold:
 
 
 def split_crowds(fold: Fold, drawing: Drawing) -> None:
-    """Put together what lies side by side in too large a number: by line, then by order."""
+    """Group the children of folds that have too many: by line, then by order."""
     if fold.kind == "update":
         _by_chain(fold, drawing)
     for inner in fold.folds:
@@ -75,7 +75,7 @@ def _by_line(fold: Fold, drawing: Drawing) -> None:
 
 
 def _by_chain(fold: Fold, drawing: Drawing) -> None:
-    """The updates of an optimizer: what is joined by edges is the update of one parameter."""
+    """Group the updates of an optimizer: connected ops are the update of one parameter."""
     joined = {i: i for i in fold.items if drawing.items[i].kind in ("op", "constant")}
 
     def find(i: int) -> int:
@@ -89,7 +89,7 @@ def _by_chain(fold: Fold, drawing: Drawing) -> None:
     chains: dict[int, list[int]] = defaultdict(list)
     for i in joined:
         chains[find(i)].append(i)
-    # What only one of them uses stands with it: the moments of that parameter.
+    # Items with a single user join it: the moments of that parameter.
     used: dict[int, set[int]] = defaultdict(set)
     for start, end, _ in drawing.edges:
         if end in joined and start not in joined:
@@ -109,7 +109,7 @@ def _by_chain(fold: Fold, drawing: Drawing) -> None:
 
 
 def _by_order(fold: Fold, drawing: Drawing) -> None:
-    """Parts of neighbours. Items are in an order in which they can run, so parts have no cycles."""
+    """Group neighbours. Items are in topological order, so there are no cycles between parts."""
     entries: list[tuple[int, int | Fold]] = [(i, i) for i in fold.items]
     entries += [(inner.first(), inner) for inner in fold.folds]
     entries.sort(key=lambda entry: entry[0])

@@ -1,4 +1,4 @@
-"""What is drawn of a graph, whatever kind of graph it was: items, edges, and what encloses them.
+"""The drawing of a graph of any kind: items, edges and scopes.
 
 An item is one box or pill: an op, an input, a result, a constant. Scopes are the nested graphs of
 control flow: each op of control flow is a scope, with one scope in it for each of its graphs.
@@ -21,11 +21,11 @@ ROLES = ("forward", "backward", "update")
 class Item:
     """
     kind      "op", "control" (the head of a scope), "input", "result", "constant" or "leaf"
-    note      what stands below the title: attributes, operands that are numbers
-    outputs   of each result: its name, type, and bytes where they are known
-    path      the names of what it belongs to, outermost first: modules, or a function
-    hidden    not drawn: a number that is said in the note of its users (the page draws it if asked
-              to), or the head of control flow that nothing leads to
+    note      the text below the title: attributes, operands that are numbers
+    outputs   for each result: its name, its type, and its bytes if they are known
+    path      the modules that contain it, outermost first
+    hidden    not drawn: a constant number, which the note of its users shows (the page can draw
+              it), or the head of control flow without edges
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Item:
 
     @property
     def module(self) -> str:
-        """The module that it belongs to; a backward step belongs to that of its forward call."""
+        """The module that it belongs to; for a backward step, that of the forward call."""
         where = self.location
         if where is None:
             return ""
@@ -65,8 +65,8 @@ class Scope:
 @dataclass(eq=False)
 class Drawing:
     """
-    stage       "captured", "optimized", "scheduled", or "" where there is only one
-    recording   which of several recordings of a function it is, in words
+    stage       "captured", "optimized", "scheduled", or "" if there is only one
+    recording   the name of the recording, if a function has several
     scopes      the first is the graph itself
     edges       (from, to, number of the result), by the numbers of the items
     """
@@ -81,38 +81,38 @@ class Drawing:
     edges: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, item: Item) -> int:
-        """One more item; gives its number."""
+        """Add an item; returns its number."""
         self.items.append(item)
         return len(self.items) - 1
 
     def scope(self, label: str, parent: int, head: int | None = None) -> int:
-        """One more scope; gives its number."""
+        """Add a scope; returns its number."""
         self.scopes.append(Scope(label, parent, head))
         return len(self.scopes) - 1
 
     def users(self) -> list[list[int]]:
-        """Who uses each item."""
+        """The users of each item."""
         found: list[list[int]] = [[] for _ in self.items]
         for start, end, _ in self.edges:
             found[start].append(end)
         return found
 
     def operands(self) -> list[list[int]]:
-        """What each item uses."""
+        """The operands of each item."""
         found: list[list[int]] = [[] for _ in self.items]
         for start, end, _ in self.edges:
             found[end].append(start)
         return found
 
     def enclosing(self, scope: int) -> Iterator[int]:
-        """A scope and those around it, up to the graph itself."""
+        """A scope and the enclosing ones, up to the graph itself."""
         while scope >= 0:
             yield scope
             scope = self.scopes[scope].parent
 
 
 def as_json(item: Item, locations: dict[SourceLocation, int]) -> dict[str, Any]:
-    """An item for the page: what is empty is left out."""
+    """An item as data for the page, without empty fields."""
     where = item.location
     found: dict[str, Any] = {
         "kind": item.kind,

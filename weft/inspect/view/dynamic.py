@@ -1,4 +1,4 @@
-"""The dynamic graph behind a tensor as a drawing."""
+"""Draws the dynamic graph of a tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["drawn_tensor"]
 
 
 def drawn_tensor(tensor: Tensor) -> Drawing:
-    """What made a tensor, from the leaves down: the calls that its backward will go through."""
+    """The drawing of the calls that computed a tensor, through which its backward will go."""
     drawing = Drawing("tensor", "dynamic graph")
     drawing.notes = ["recorded while the program ran; backward goes through it from the end"]
     drawing.scope("dynamic graph", -1)
@@ -36,12 +36,12 @@ def drawn_tensor(tensor: Tensor) -> Drawing:
 
 
 def _whole(node: Node) -> Node:
-    """The node itself where `node` is one of its several results."""
+    """The whole node, if `node` stands for one of its results."""
     return node.parent if isinstance(node, PartNode) else node
 
 
 def _in_order(root: Node | None) -> list[Node]:
-    """All nodes behind one, each after those that it depends on: their numbers say it."""
+    """All nodes that a node depends on, and itself, in topological order."""
     seen: set[Node] = set()
     waiting = [] if root is None else [_whole(root)]
     while waiting:

@@ -1,9 +1,8 @@
-"""What can be folded together: nested graphs, modules, functions, lines, kernels.
+"""Folds items into boxes: by nested graph, module, line or kernel.
 
-A folding is a forest over the items of a drawing. Items of one module are one fold for each role,
-so that a folded model is three boxes: forward, backward and update. Where many things lie side by
-side, they are put together by source line, then by their order, so that no fold has more children
-than can be looked at: 5,000 ops open as some dozen boxes.
+A folding is a forest over the items of a drawing. The items of a module form one fold per role, so
+a folded model is three boxes: forward, backward and update. If a fold has many children, they are
+grouped by source line, then by order, so that 5,000 ops open as a few dozen boxes.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from weft.inspect.view.drawing import Drawing, Item, Scope
 
 __all__ = ["Folding", "folded_by"]
 
-MOST_RESULTS = 8  # of a graph that are drawn one by one; more are folded, but for the first
-FIRST_VIEW = 30  # boxes that are drawn at first
+MOST_RESULTS = 8  # results of a graph that are drawn one by one; more are folded, except the first
+FIRST_VIEW = 30  # boxes that are drawn initially
 
 
 @dataclass(eq=False)
@@ -26,7 +25,7 @@ class Folding:
     """
     folds   (kind, label, role, parent, head); the parent of the outermost is -1
     of      the fold of each item, or -1
-    open    the folds that are open at first
+    open    the folds that are open initially
     """
 
     name: str
@@ -38,11 +37,11 @@ class Folding:
         return {"name": self.name, "folds": self.folds, "of": self.of, "open": self.open}
 
 
-#: One step of a path to a fold: its kind, label and role, and what those in it have in common.
+#: One step of a path to a fold: its kind, label and role, and the key that its items share.
 Step = tuple[str, str, str, Any]
-#: Kinds of folds that are not worth having around one or two items.
+#: Kinds of folds that are removed if they contain only one or two items.
 LOOSE = frozenset({"module", "update", "kernel", "derivative", "chain"})
-#: Kinds that are opened only by hand.
+#: Kinds of folds that only the user opens.
 CLOSED = frozenset({"derivative", "chain", "results", "kernel"})
 
 
@@ -55,7 +54,7 @@ def folded_by(drawing: Drawing, name: str) -> Folding:
 
 
 class _Forest:
-    """Puts items and scopes into folds, by the paths that a rule gives them."""
+    """Puts items and scopes into folds, by the paths from a rule."""
 
     def __init__(self, drawing: Drawing, name: str) -> None:
         self.drawing = drawing
@@ -80,7 +79,7 @@ class _Forest:
             fold.items.append(i)
 
     def _add_scope(self, number: int, scope: Scope) -> None:
-        """Ops of control flow stand among other ops, so they go into the same folds."""
+        """Add the fold of a scope. An op of control flow is folded like the ops around it."""
         parent = self.scopes[scope.parent]
         fold = Fold("graph", scope.label, parent.role)
         if scope.head is not None:
@@ -94,7 +93,7 @@ class _Forest:
         return self._rule(item, self._prefixes[scope], self._roles if scope == 0 else {})
 
     def _place(self, scope: int, path: list[Step]) -> Fold:
-        """The fold that a path leads to; those on the way are made."""
+        """The fold at the end of a path; missing folds on the path are created."""
         fold = self.scopes[scope]
         at: tuple[Any, ...] = (scope,)
         for kind, label, role, same in path:
@@ -138,7 +137,7 @@ _RULES = {"modules": _by_module, "kernels": _by_kernel}
 
 
 def _kernel_roles(drawing: Drawing) -> dict[str, str]:
-    """The role that most ops of each kernel have."""
+    """The most common role of the ops of each kernel."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for item in drawing.items:
         if item.kernel and item.kind == "op":
@@ -147,7 +146,7 @@ def _kernel_roles(drawing: Drawing) -> dict[str, str]:
 
 
 def _prefixes(drawing: Drawing) -> list[tuple[str, ...]]:
-    """The module that each scope lies in: what is in it need not say it again."""
+    """The module of each scope, which its items need not repeat."""
     found: list[tuple[str, ...]] = [()]
     for scope in drawing.scopes[1:]:
         head = None if scope.head is None else drawing.items[scope.head]
@@ -156,9 +155,9 @@ def _prefixes(drawing: Drawing) -> list[tuple[str, ...]]:
 
 
 def _homes(drawing: Drawing) -> list[int]:
-    """The item whose place each item shares: parameters stand with the first that uses them.
+    """For each item, the item whose fold it joins: parameters join their first user.
 
-    The arguments of the function stay outside, where they are seen.
+    Arguments of the function stay outside, where they are visible.
     """
     users = drawing.users()
     named = any(_is_argument(item) for item in drawing.items if item.scope == 0)
@@ -175,7 +174,7 @@ def _homes(drawing: Drawing) -> list[int]:
 
 
 def _in_scope(drawing: Drawing, item: int, scope: int) -> int:
-    """The item itself, or the head of the control flow of this scope that it lies in."""
+    """The item itself, or the head of the control flow in this scope that contains it."""
     head = item
     for around in drawing.enclosing(drawing.items[item].scope):
         if around == scope:
@@ -192,7 +191,7 @@ def _is_argument(item: Item) -> bool:
 
 
 def _tidy(fold: Fold, drawing: Drawing) -> None:
-    """Take away folds around a single thing, and join those that have nothing but one fold."""
+    """Remove folds around a single item, and merge folds whose only child is a fold."""
     for inner in fold.folds:
         _tidy(inner, drawing)
     kept: list[Fold] = []
@@ -224,7 +223,7 @@ def _joined(outer: str, inner: str, only_number: bool = False) -> str:
 def _numbered(name: str, root: Fold, drawing: Drawing) -> Folding:
     found = Folding(name, [], [-1] * len(drawing.items), [])
     order: list[tuple[Fold, int]] = [(fold, -1) for fold in root.folds]
-    for fold, parent in order:  # grows meanwhile: breadth first
+    for fold, parent in order:  # grows during the loop: breadth first
         fold.number = len(found.folds)
         found.folds.append(
             {"kind": fold.kind, "label": fold.label, "role": fold.role, "parent": parent}

@@ -1,4 +1,4 @@
-"""Which kernel computes each op: said in the notes of a scheduled graph (`weft.codegen`)."""
+"""The kernel of each op, from the notes of a scheduled graph (`weft.codegen`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["kernels_of"]
 
 
 def kernels_of(graph: Graph) -> dict[Node, str]:
-    """The kernel of each node, nested graphs too; a note stands at the first node of a kernel."""
+    """The kernel of each node, including nested graphs; the first node of a kernel has the note."""
     found: dict[Node, str] = {}
     for part in graph.walk():
         kernel = ""

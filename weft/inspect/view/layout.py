@@ -1,8 +1,8 @@
-"""A layered layout of boxes that edges join.
+"""A layered graph layout.
 
-Boxes go into layers, each below all that lead to it; long edges get a place to bend in each layer
-they cross; a few sweeps put each box near its neighbours; then each layer is spread out so that
-nothing overlaps.
+Each box goes into a layer below all boxes with edges to it. Long edges get a bend in each layer
+that they cross. A few sweeps move each box close to its neighbours, and each layer is spread out so
+that nothing overlaps.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Point = tuple[float, float]
 @dataclass(eq=False)
 class Layout:
     """
-    sizes    of the boxes
-    x        of the middle of each box
-    layer    of each box, counted from the top
-    bends    the x of each edge in the layers between its ends, from its start to its end
-    bands    where each layer begins and ends
-    size     of the whole
+    sizes    the sizes of the boxes
+    x        the center of each box
+    layer    the layer of each box, from the top
+    bends    the x of each edge in the layers between its ends, from start to end
+    bands    the top and bottom of each layer
+    size     the size of the whole
     """
 
     sizes: Mapping[Key, Size]
@@ -44,11 +44,11 @@ class Layout:
     size: Size = (0.0, 0.0)
 
     def center(self, key: Key) -> Point:
-        """The middle of a box: that of its layer."""
+        """The center of a box."""
         return self.x[key], sum(self.bands[self.layer[key]]) / 2
 
     def points(self, start: Key, end: Key) -> list[Point]:
-        """Where an edge bends. It is straight in a layer, so that it crosses no tall box there."""
+        """The points of an edge. It is vertical inside a layer, so that it crosses no tall box."""
         first, last = self.layer[start], self.layer[end]
         step, down = (1, 1) if first < last else (-1, 0)
         found = [(self.x[start], self.bands[first][down])]
@@ -58,10 +58,9 @@ class Layout:
 
 
 def layered(sizes: Mapping[Key, Size], edges: Sequence[tuple[Key, Key]]) -> Layout:
-    """Where boxes of these sizes stand, so that edges lead downwards.
+    """The layout of boxes with these sizes; edges lead downwards.
 
-    Ports, which come in at the top and go out at the bottom, are above and below all boxes. Boxes
-    of no size take no room.
+    Ports are above ("in") and below ("out") all boxes. Boxes of size 0 take no room.
     """
     if not sizes:
         return Layout(sizes)
@@ -83,7 +82,7 @@ def layered(sizes: Mapping[Key, Size], edges: Sequence[tuple[Key, Key]]) -> Layo
 
 
 class _Placed(NamedTuple):
-    """`bends` are numbers in `x`, behind those of the boxes."""
+    """`bends` are indices into `x`, after those of the boxes."""
 
     x: list[float]
     layers: list[int]
@@ -92,7 +91,7 @@ class _Placed(NamedTuple):
     size: Size
 
 
-@lru_cache(1024)  # the layers of a model look the same, one after the other
+@lru_cache(1024)  # the layers of a model have equal layouts
 def _placed(
     kinds: tuple[str, ...], sizes: tuple[Size, ...], edges: tuple[tuple[int, int], ...]
 ) -> _Placed:
@@ -121,7 +120,7 @@ def _placed(
     for layer in layers:
         height = max((sizes[box][1] for box in layer if box < len(sizes)), default=0.0)
         bands.append((top, top + height))
-        top += height + (GAP_Y if height else GAP_Y / 2)  # a layer of ports is no layer of boxes
+        top += height + (GAP_Y if height else GAP_Y / 2)  # less space around a layer of ports
     x = _columns(layers, above, below, widths)
     left = min([*x, *(x[box] - width / 2 for box, (width, _) in enumerate(sizes))])
     right = max([*x, *(x[box] + width / 2 for box, (width, _) in enumerate(sizes))])
@@ -132,7 +131,7 @@ def _placed(
 
 
 def _downwards(kinds: Sequence[str], start: int, end: int) -> tuple[int, int]:
-    """Boxes come in an order in which they can run: an edge against it closes a cycle."""
+    """Reverse an edge that closes a cycle: boxes are in topological order."""
     against = start > end and kinds[start] != "in" and kinds[end] != "out"
     return (end, start) if against else (start, end)
 
@@ -140,10 +139,10 @@ def _downwards(kinds: Sequence[str], start: int, end: int) -> tuple[int, int]:
 def _ranks(
     kinds: Sequence[str], sizes: Sequence[Size], edges: Sequence[tuple[int, int]]
 ) -> list[int]:
-    """The layer of each box: one below the last that leads to it.
+    """The layer of each box: one below the lowest box with an edge to it.
 
-    What begins a chain stands right above its first user, not at the very top, and so does what
-    has no size, which moves nothing else.
+    A box without incoming edges is right above its first user, not at the very top. So is a box of
+    size 0, which does not move others.
     """
     rank = [1 if "in" in kinds and kind != "in" else 0 for kind in kinds]
     after: dict[int, list[int]] = defaultdict(list)
@@ -169,7 +168,7 @@ def _columns(
     below: list[list[int]],
     widths: Sequence[float],
 ) -> list[float]:
-    """The x of each box: sweeps down and up by the mean of the neighbours."""
+    """The x of each box: sweeps down and up, each to the mean of the neighbours."""
     x = [0.0] * len(widths)
     for layer in layers:
         _spread(layer, [float(i) for i in range(len(layer))], x, widths)
@@ -191,11 +190,11 @@ def _columns(
 
 
 def _spread(layer: list[int], wished: list[float], x: list[float], widths: Sequence[float]) -> None:
-    """As near to the wished places as can be, in this order, without overlapping.
+    """Place boxes in this order as close as possible to their wished x, without overlaps.
 
-    Boxes that would overlap form a block, which stands where its members wish on average.
+    Boxes that would overlap form a block, which is placed at the mean wish of its members.
     """
-    blocks: list[tuple[float, int, float, list[int]]] = []  # place, count, width, members
+    blocks: list[tuple[float, int, float, list[int]]] = []  # left edge, count, width, members
     for box, wish in zip(layer, wished, strict=True):
         width = widths[box]
         place, count, members = wish - width / 2, 1, [box]

@@ -1,4 +1,4 @@
-"""One HTML page with all in it: data, style, code. It loads nothing from anywhere."""
+"""One self-contained HTML page with data, style and code. It loads nothing."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ __all__ = ["Page", "Panel"]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A tab of the page beside that of the graph. `html` is shown as it is."""
+    """Another tab of the page. `html` is shown as it is."""
 
     title: str
     html: str
 
 
 class Page:
-    """What `weft.view` gives: drawings, and panels of other tools.
+    """The result of `weft.view`: drawings, and panels of other tools.
 
-    Shown by itself in a notebook; `save` writes it, `html` is its text, `data` what it shows:
+    Notebooks show it automatically. `save` writes it, `html` is its text, `data` its content:
 
-        title       of the page
-        graphs      for each: name, kind, stage, recording, notes; items; edges, as (from, to,
-                    number of the result); and foldings: for each, its name, the folds (kind,
-                    label, role, parent), the fold `of` each item, those that are open at first,
-                    and where boxes stand and edges bend (`layouts` and `paths`)
+        title       the title of the page
+        graphs      each with name, kind, stage, recording and notes; items; edges as (from, to,
+                    number of the result); and foldings, each with its name, the folds (kind,
+                    label, role, parent), the fold `of` each item, the folds that are open
+                    initially, and positions of boxes and edges (`layouts` and `paths`)
         locations   (number of the file, line, function, module)
         files       name, path, and parts: (first line, lines)
-        docs        what the ops do, by their name
+        docs        descriptions of ops, by name
         panels      title and html
     """
 
@@ -56,7 +56,7 @@ class Page:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What the page shows, ready for JSON."""
+        """The content of the page, for JSON."""
         sources = Sources()
         for drawing in self.graphs:
             for item in drawing.items:
@@ -77,7 +77,7 @@ class Page:
 
     @property
     def html(self) -> str:
-        """The page."""
+        """The text of the page."""
         data = json.dumps(self.data, separators=(",", ":"), ensure_ascii=False)
         # "</script>" in a string would end the element that holds the data.
         for sign in "<\u2028\u2029":
@@ -95,19 +95,19 @@ class Page:
         return text
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, or, where its name ends in .svg, the picture."""
+        """Write the page to a file, or only the picture if the name ends in .svg."""
         target = Path(path)
         picture = target.suffix.lower() == ".svg"
         target.write_text(self.svg() if picture else self.html, encoding="utf-8")
         return target
 
     def svg(self, graph: int = 0) -> str:
-        """The picture of one of the graphs, folded as the page is when it opens."""
+        """The picture of one of the graphs, folded as the page is initially."""
         drawing = self.graphs[graph]
         return svg_of(drawing, folded_by(drawing, _folds(drawing)[0]))
 
     def _repr_html_(self) -> str:
-        """For notebooks: a frame, so that neither page changes the look of the other."""
+        """For notebooks: an iframe, so that the styles of both pages stay separate."""
         style = "width:100%;height:640px;border:1px solid #8884;border-radius:8px"
         return f'<iframe srcdoc="{html.escape(self.html)}" style="{style}"></iframe>'
 
@@ -135,12 +135,12 @@ def _graph_json(drawing: Drawing, sources: Sources) -> dict[str, Any]:
 
 
 def _folds(drawing: Drawing) -> list[str]:
-    """How a drawing can be folded; the first is how it is shown at first."""
+    """The foldings of a drawing; the first is the default."""
     return ["kernels", "modules"] if any(i.kernel for i in drawing.items) else ["modules"]
 
 
 def _doc(op: str) -> str:
-    """What an op does, in a line, where there is a function of its name."""
+    """A description of an op in one line, if there is a function with its name."""
     found = getattr(weft_namespace(), op, None) or getattr(weft_namespace().nn.functional, op, None)
     if found is None and op in OPS and OPS[op].nested:
         found = OPS[op].eval

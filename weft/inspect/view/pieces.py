@@ -1,8 +1,8 @@
-"""How the edges of a folded drawing cross the borders of its folds.
+"""Cuts the edges of a folded drawing where they cross the borders of folds.
 
-Each fold is laid out by itself, so an edge is cut where it crosses a border. There the fold has a
-port, one for each box beside the fold that edges lead to. None of this depends on which folds are
-open: a closed fold hides the pieces inside it.
+Each fold has its own layout, so an edge is cut where it crosses a border. There the fold has a
+port: one for each box outside that edges lead to. The pieces do not depend on which folds are open:
+a closed fold hides the pieces inside it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ __all__ = ["ROOT", "Key", "Piece", "Pieces"]
 
 #: ("item", number), ("fold", number), or a port: ("in", key beside the fold), ("out", …).
 Key = tuple[str, object]
-#: The fold that a piece of an edge lies in, from where, to where.
+#: A piece of an edge: the fold that contains it, its start and its end.
 Piece = tuple[int, Key, Key]
 #: The graph itself, around all folds.
 ROOT = -1
 
 
 def is_drawn(item: Item) -> bool:
-    """Whether an item has a place: hidden constants have one, for the page may show them."""
+    """Whether an item has a place in the layout; hidden constants have one, too."""
     return item.kind == "constant" or not item.hidden
 
 
 class Pieces:
     """
-    children   what lies in each fold, in order
-    counts     the ops in each fold
-    paths      the pieces of each edge, from its start to its end; empty for edges not drawn
+    children   the children of each fold, in order
+    counts     the number of ops in each fold
+    paths      the pieces of each edge, from start to end; empty for edges that are not drawn
     inside     the pieces in each fold
     """
 
@@ -39,7 +39,7 @@ class Pieces:
         self.drawing = drawing
         self.folds = folding.folds
         self.of = folding.of
-        self._around = [[ROOT]]  # of the root, then of what lies in each fold
+        self._around = [[ROOT]]  # for children of the root, then for those of each fold
         for number, fold in enumerate(self.folds):
             self._around.append([number, *self._around[fold["parent"] + 1]])
         self.children: dict[int, list[Key]] = defaultdict(list)
@@ -52,11 +52,11 @@ class Pieces:
                 self.inside[at][start, end] = None
 
     def around(self, item: int) -> list[int]:
-        """The folds around an item, from the innermost to the graph itself."""
+        """The folds that contain an item, from the innermost to the graph itself."""
         return self._around[self.of[item] + 1]
 
     def _collect(self) -> None:
-        """Boxes in the order of their first op: that is an order in which they can run."""
+        """Sort boxes by their first op, which is a topological order."""
         first: dict[Key, tuple[bool, int]] = {}
         for number, item in enumerate(self.drawing.items):
             place = item.kind in ("input", "constant", "leaf"), number
@@ -78,7 +78,7 @@ class Pieces:
         found: list[list[Piece]] = []
         for start, end, _ in self.drawing.edges:
             drawn = is_drawn(items[start]) and is_drawn(items[end])
-            # An input is drawn where it is first used: lines to all uses would cross everything.
+            # An input is drawn at its first use; edges to all uses would cross everything.
             if drawn and items[start].kind in ("input", "leaf"):
                 first = min(users[start])
                 drawn = end == first or items[end].role == items[first].role

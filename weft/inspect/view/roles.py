@@ -1,7 +1,7 @@
-"""Which part of a training step an item belongs to, and which forward op a backward step is of.
+"""The roles of items in a training step, and the forward ops of backward steps.
 
-What was recorded while gradients passed back, or while an optimizer made its step, says so in its
-location (`weft.base.source`). What has no such stamp is told by its place in the graph.
+Nodes recorded during a backward pass or an optimizer step have a role in their location
+(`weft.base.source`). The role of other nodes follows from their place in the graph.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from weft.inspect.view.drawing import Drawing, Item
 
 __all__ = ["give_roles", "pair_up"]
 
-#: More partners than these are not listed: a line that a loop ran through many times.
+#: The most partners that are listed; a line in a loop may have many.
 MOST_PARTNERS = 24
 
 
 def give_roles(drawing: Drawing) -> None:
-    """Give each item its role, its path and its partners."""
+    """Set the role, the path and the partners of each item."""
     items = drawing.items
     users, operands = drawing.users(), drawing.operands()
     for item in items:
         item.path = _path(item)
-    # What depends on no input belongs to what uses it: constants, ones, the start of a gradient.
+    # Items that depend on no input belong to their users: constants, the start of a gradient.
     free = [False] * len(items)
     for i, item in enumerate(items):
         free[i] = item.kind in ("op", "constant") and all(free[j] for j in operands[i])
@@ -33,7 +33,7 @@ def give_roles(drawing: Drawing) -> None:
             if first.kind != "result":
                 items[i].role = first.role
                 items[i].path = first.path if first.scope == items[i].scope else items[i].path
-    for i, item in enumerate(items):  # who uses what a nested graph gives uses the op around it
+    for i, item in enumerate(items):  # users of a nested graph's result use the op around it
         head = drawing.scopes[drawing.scopes[item.scope].parent].head if item.scope else None
         if item.kind == "result" and head is not None:
             users[head] += users[i]
@@ -46,7 +46,7 @@ def give_roles(drawing: Drawing) -> None:
 
 
 def _find_updates(items: list[Item], users: list[list[int]], operands: list[list[int]]) -> None:
-    """What comes of gradients, and no gradient comes of: an update that the user wrote out."""
+    """Find updates written by the user: ops that depend on gradients, and no gradient on them."""
     after = [False] * len(items)
     for i, item in enumerate(items):
         after[i] = item.role == "backward" or any(after[j] for j in operands[i])
@@ -59,14 +59,14 @@ def _find_updates(items: list[Item], users: list[list[int]], operands: list[list
 
 
 def _path(item: Item) -> tuple[str, ...]:
-    """What an item belongs to: its module, or the function that was running."""
+    """The path of the module of an item."""
     if item.module:
         return tuple(item.module.split("."))
     return ()
 
 
 def pair_up(items: list[Item]) -> None:
-    """Let forward ops and the backward steps derived from them know each other."""
+    """Set the partners of forward ops and of their backward steps."""
     exact: dict[tuple[SourceLocation, str], list[int]] = defaultdict(list)
     same_line: dict[SourceLocation, list[int]] = defaultdict(list)
     for i, item in enumerate(items):
@@ -78,7 +78,7 @@ def pair_up(items: list[Item]) -> None:
         where = item.location
         if where is None or where.forward is None or item.kind == "constant":
             continue
-        # A pass may have put another op in the place of the one that was differentiated.
+        # A pass may have replaced the op that was differentiated.
         found = exact.get((where.forward, where.of)) or same_line.get(where.forward, [])
         for partner in found[:MOST_PARTNERS]:
             item.partners.append(partner)

@@ -1,4 +1,4 @@
-"""`weft view FILE`: a page on localhost, for as long as somebody looks at it."""
+"""`weft view FILE`: serves a page on localhost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["serve", "server"]
 
 
 def server(page: Page, port: int = 0) -> ThreadingHTTPServer:
-    """What answers on localhost with the page, and with its picture at /graph.svg."""
+    """An HTTP server on localhost for the page, with its picture at /graph.svg."""
     answers = {
         "/": ("text/html; charset=utf-8", page.html.encode()),
         "/graph.svg": ("image/svg+xml", page.svg().encode()),
@@ -31,7 +31,7 @@ def server(page: Page, port: int = 0) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_args: object) -> None:
-            """Nobody wants to read each request."""
+            """Do not log requests."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Handler)
 

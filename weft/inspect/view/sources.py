@@ -1,4 +1,4 @@
-"""The user's code beside the graph: the lines that items come from, as part of the page."""
+"""The user's source code on the page."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from weft.base.source import SourceLocation
 
 __all__ = ["Sources"]
 
-#: Files up to so many lines are shown whole, of others so many around each line.
+#: Files up to this many lines are included whole; of others, this many around each line.
 WHOLE, AROUND = 1200, 40
 
 
 class Sources:
-    """Numbers locations, and gives the text around them."""
+    """Numbers locations, and collects the source text around them."""
 
     def __init__(self) -> None:
         self.numbers: dict[SourceLocation, int] = {}
         self._files: dict[str, set[int]] = {}
 
     def add(self, location: SourceLocation | None) -> None:
-        """Note a location, and that of the forward call it is derived from."""
+        """Add a location, and that of its forward call."""
         while location is not None and location not in self.numbers:
             self.numbers[location] = len(self.numbers)
             self._files.setdefault(location.file, set()).add(location.line)

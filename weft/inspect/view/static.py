@@ -1,4 +1,4 @@
-"""A static graph as a drawing: its nested graphs become scopes."""
+"""Draws a static graph; its nested graphs become scopes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ops.cards import FULL, WHILE
 
 __all__ = ["drawn"]
 
-#: An item, and the number of its result that is meant.
+#: An item, and the number of one of its results.
 Source = tuple[int, int]
 
 
@@ -29,7 +29,7 @@ def drawn(graph: Graph, *, stage: str = "", recording: str = "") -> Drawing:
     joined = {end for edge in drawing.edges for end in edge[:2]}
     for number, item in enumerate(drawing.items):
         if item.kind == "control" and number not in joined:
-            item.hidden = True  # its fold says all there is to say
+            item.hidden = True  # its fold shows the same
     give_roles(drawing)
     return drawing
 
@@ -42,9 +42,9 @@ class _Walk:
     def graph(
         self, graph: Graph, scope: int, given: list[list[Source]] | None, role: str
     ) -> list[list[Source]]:
-        """Draw a graph; `given` is where its inputs come from. Gives where its results are.
+        """Draw a graph; `given` are the sources of its inputs. Returns the sources of its results.
 
-        `role` is that of the op of control flow around it, which those inside share.
+        `role` is the role of the op of control flow around it.
         """
         drawing = self.drawing
         names = value_names(graph.values())
@@ -52,7 +52,7 @@ class _Walk:
         for number, value in enumerate(graph.inputs):
             title = names[value][1:]
             if given is not None and not value.name and given[number]:
-                title = drawing.items[given[number][0][0]].title  # better than a number
+                title = drawing.items[given[number][0][0]].title  # clearer than a number
             pill = Item("input", title, scope, role, self.texts.type(value.type))
             pill.outputs = [self._output(names[value], value.type)]
             at = drawing.add(pill)
@@ -107,8 +107,8 @@ class _Walk:
         sources: dict[Value, list[Source]],
         role: str,
     ) -> None:
-        """Operands go to the inputs of the nested graphs; those before them, such as the condition
-        of an `if`, to the head."""
+        """Connect operands to the inputs of the nested graphs; other operands, such as the
+        condition of an `if`, to the head."""
         drawing = self.drawing
         item = self._item(node, scope, names, role)
         item.kind = "control"
@@ -149,7 +149,7 @@ class _Walk:
         return item
 
     def _numbers(self, node: Node) -> list[str]:
-        """Operands that are constants of one element, as text."""
+        """The operands that are constant numbers, as text."""
         found = []
         for value in node.inputs:
             made = value.node
@@ -177,13 +177,13 @@ def _graph_label(node: Node, number: int) -> str:
 
 
 def _result_places(node: Node, number: int) -> Sequence[int]:
-    """Which results of a node of control flow are what its nested graph of this number gives."""
+    """The results of a node of control flow that come from its nested graph of this number."""
     if node.op is not WHILE:
         return range(len(node.outputs))
     if number == 0:
-        return ()  # what the condition gives stays inside
+        return ()  # the condition is not a result
     carries = len(node.inputs) - int(node.attrs["consts"])
-    # The number of iterations stands between the carries and what the body pushed on stacks.
+    # The number of iterations is between the carries and the stacks.
     return [i for i in range(len(node.outputs)) if i != carries]
 
 
@@ -199,7 +199,7 @@ def _is_known(type: Type) -> bool:
     return isinstance(type, TensorType) and not any(True for _ in dims_in(type.shape))
 
 
-#: Attributes that say nothing to those who read a drawing, or what the type of the result says.
+#: Attributes that are not shown: internal ones, or those that the result type shows.
 _QUIET = frozenset({"keepdims=False", "shape", "dtype", "device", "consts", "counted", "copy"})
 
 

@@ -1,4 +1,4 @@
-"""A drawing as an SVG picture, without a browser."""
+"""Renders a drawing as SVG, without a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["svg_of"]
 
 HEAD, PAD = 24.0, 14.0
 
-#: The same colours as those of the page, see assets/view.css.
+#: The colours of the page, see assets/view.css.
 STYLE = """
 svg { background: #fbfbfa; font: 12px ui-sans-serif, system-ui, sans-serif; }
 .box { stroke-width: 1.2; } .pill { stroke-width: 1; } text { fill: #1d2330; text-anchor: middle; }
@@ -34,7 +34,7 @@ svg { background: #fbfbfa; font: 12px ui-sans-serif, system-ui, sans-serif; }
 
 
 def svg_of(drawing: Drawing, folding: Folding) -> str:
-    """The picture, with the folds open that the folding says are open at first."""
+    """The picture, with the folds open that are open initially."""
     return _Picture(drawing, folding).text()
 
 
@@ -48,7 +48,7 @@ class _Picture:
         self.folds = folding.folds
         self.source = Boxes(drawing, folding)
         self.layouts: dict[int, Layout] = {}
-        self.origins: dict[int, Point] = {}  # of what is in a fold, in the whole
+        self.origins: dict[int, Point] = {}  # of the content of a fold, in the whole picture
         self.boxes: dict[Key, Box] = {}
 
     # --- where it stands ----------------------------------------------------------------------
@@ -66,12 +66,12 @@ class _Picture:
         return max(inner[0] + 2 * PAD, label), inner[1] + HEAD + 2 * PAD
 
     def _arrange(self, fold: int) -> Size:
-        """Lay out what is in a fold, after the folds in it."""
+        """Lay out the content of a fold, after the open folds in it."""
         self.layouts[fold] = layout = self.source.layout(fold, self._measure)
         return layout.size
 
     def _settle(self, fold: int, left: float, top: float) -> None:
-        """Give boxes their places in the whole, from the outermost fold inwards."""
+        """Compute the positions of boxes in the whole picture, from the outermost fold inwards."""
         layout = self.layouts[fold]
         self.origins[fold] = left, top
         for key in self.source.children[fold]:
@@ -147,8 +147,7 @@ class _Picture:
         return "".join(lines)
 
     def _edges(self) -> list[tuple[Piece, ...]]:
-        """What is seen of edges: the pieces in open folds. Edges of which the same is seen are
-        one."""
+        """The visible parts of edges: their pieces in open folds, without duplicates."""
         items = self.drawing.items
         found: dict[tuple[Piece, ...], None] = {}
         for (start, end, _), path in zip(self.drawing.edges, self.source.paths, strict=True):
@@ -158,7 +157,7 @@ class _Picture:
         return list(found)
 
     def _edge(self, path: tuple[Piece, ...]) -> str:
-        """An edge piece by piece; where pieces meet, at the port, the border is crossed."""
+        """Draw an edge piece by piece. Pieces meet at ports, where the edge crosses a border."""
         found: list[Point] = []
         for fold, start, end in path:
             left, top = self.origins[fold]
@@ -169,7 +168,7 @@ class _Picture:
                 x, y, width, height = self.boxes[start]
                 found.append((x + width / 2, y + height))
             points = layout.points(start, end)
-            # At an open fold, the edge goes on at a port, wherever that is.
+            # At an open fold, the edge continues at a port.
             points = points[1 if self._is_open(start) else 0 :]
             points = points[: -1 if self._is_open(end) else None]
             found += [(left + x, top + y) for x, y in points]

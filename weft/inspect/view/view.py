@@ -1,4 +1,4 @@
-"""What `weft.view` takes, and what it draws of it."""
+"""`weft.view`: draws tensors, graphs and compiled functions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from weft.runtime.executable import Executable
 
 __all__ = ["drawings_of", "view"]
 
-MOST_ITEMS = 60_000  # of a page: recordings beyond are left out
+MOST_ITEMS = 60_000  # of a page; further recordings are omitted
 STAGES = ("captured", "optimized", "scheduled")
 
 
 def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "") -> Page:
-    """A page that shows a graph: in a notebook by itself, else `page.save("graph.html")`.
+    """A page that shows a graph. Notebooks show it; else use `page.save("graph.html")`.
 
     >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
     >>> page = weft.view((x * x).sum())
@@ -40,10 +40,10 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
 
     obj     a tensor with a history, a graph, a compiled or traced function that was called, or a
             file that holds the text of a graph
-    path    where to write the page, too
+    path    a file to write the page to
 
-    The page is one file that needs no network. `page.data` is what it shows, as a dict;
-    `page.svg()` is the picture alone.
+    The page is one file that needs no network. `page.data` is its content as a dict, `page.svg()`
+    only the picture.
     """
     named = title or (obj._name() if isinstance(obj, Captured) else "")
     page = obj if isinstance(obj, Page) else Page(drawings_of(obj), _panels(obj), title=named)
@@ -53,14 +53,14 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
 
 
 def _panels(obj: Any) -> list[Panel]:
-    """What else there is to tell of a function: what became of it."""
+    """Further tabs for a function: its report."""
     if not isinstance(obj, Captured):
         return []
     return [Panel("Explained", explain_traced(obj).html_fragment())]
 
 
 def drawings_of(obj: Any) -> list[Drawing]:
-    """The drawings of what can be looked at; several for a function."""
+    """The drawings of an object; a function has several."""
     if isinstance(obj, Tensor):
         return [drawn_tensor(obj)]
     if isinstance(obj, Graph):
@@ -86,7 +86,7 @@ def _of_function(function: Captured) -> list[Drawing]:
             hint="call it once: it is recorded when it is first called",
         )
     found: list[Drawing] = []
-    # The latest first, and backwards behind what they are of.
+    # The latest first; backward programs after the forward ones.
     order = sorted(range(len(programs)), key=lambda i: (programs[i].name.endswith("_backward"), -i))
     for place, number in enumerate(order):
         found += _of_executable(programs[number], f"{number}: {programs[number].name}")
@@ -109,7 +109,7 @@ def _of_executable(executable: Executable, recording: str) -> list[Drawing]:
 
 
 def _name_kernels(drawing: Drawing, graph: Graph) -> None:
-    """Items of nodes are in the order in which the nodes were met."""
+    """Set the kernel of each item: items are in the order of their nodes."""
     kernels = kernels_of(graph)
     drawn_items = (item for item in drawing.items if item.kind not in ("input", "result"))
     for item, node in zip(drawn_items, _in_order(graph), strict=True):
@@ -126,10 +126,10 @@ def _in_order(graph: Graph) -> list[Any]:
 
 
 class _AnyConstant(Mapping[str, Any]):
-    """Stands for the table of large constants: a drawing does not show their numbers."""
+    """A stand-in for the table of large constants: a drawing does not show their values."""
 
     def __getitem__(self, digest: str) -> Literal:
-        unseen = Literal(np.zeros(1000))  # large, as those that are not in the text are
+        unseen = Literal(np.zeros(1000))  # large, like all constants that are not in the text
         unseen._digest = digest
         return unseen
 

@@ -1,1 +1,1 @@
-"""Looking on while code runs: the birth of a NaN, breakpoints, activations."""
+"""Observes running code: NaN detection, breakpoints, activations, gradients."""

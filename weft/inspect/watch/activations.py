@@ -1,4 +1,4 @@
-"""`weft.activations`: what modules give, by their path, eagerly and in compiled functions."""
+"""`weft.activations`: the results of modules, in eager code and in compiled functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["activations"]
 
 
 class Activations(dict[str, Any]):
-    """The latest result of each module, by its path; `calls` has those of all calls, in order."""
+    """The latest result of each module by path; `calls` has the results of all calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class Activations(dict[str, Any]):
 
 @contextlib.contextmanager
 def activations(model: Module, *patterns: str) -> Iterator[Activations]:
-    """Collect what the modules at some paths give: `with weft.activations(model, "0") as seen:`
+    """Collect the results of modules: `with weft.activations(model, "0") as seen:`
 
-    A pattern is a path in which * stands for one name or a part of it, and ** for any number of
-    names; without a pattern all modules are meant.
+    A pattern is a path in which * matches one name or a part of it, and ** any number of names.
+    Without a pattern, all modules match.
 
     >>> model = weft.nn.Sequential(weft.nn.Linear(2, 3), weft.nn.ReLU())
     >>> run = weft.compile(model)
@@ -49,8 +49,8 @@ def activations(model: Module, *patterns: str) -> Iterator[Activations]:
     >>> {path: value.shape for path, value in seen.items()}
     {'0': (4, 3), '1': (4, 3)}
 
-    In a compiled function the graph itself hands them out, also from inside of loops and branches;
-    they are numbers there, without a history. Compiled functions are recorded anew for it.
+    In a compiled function the graph returns them, also from loops and branches, without a gradient
+    history. Compiled functions are recorded again for this.
     """
     tests = [_regex(pattern) for pattern in patterns or ("**",)]
     chosen = [

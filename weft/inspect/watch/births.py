@@ -1,4 +1,4 @@
-"""Whether a call made a NaN or an inf out of numbers."""
+"""Whether a call created a NaN or an infinity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A = {"NaN": "a NaN", "inf": "an inf"}
 
 
 def array_of(value: Any) -> np.ndarray[Any, Any] | None:
-    """The array of a floating tensor with numbers; None for all else."""
+    """The array of a floating-point tensor; None for other values."""
     if not isinstance(value, Tensor):
         return None
     array = value._data
@@ -25,7 +25,7 @@ def array_of(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def worst(values: Sequence[Any]) -> str:
-    """ "NaN" where there is one among some tensors, else "inf", else nothing."""
+    """Whether tensors contain a "NaN", else an "inf"; else empty."""
     found = ""
     for value in values:
         array = array_of(value)
@@ -37,10 +37,10 @@ def worst(values: Sequence[Any]) -> str:
 
 
 def born(inputs: Sequence[Any], outputs: Sequence[Any], inf: bool) -> str:
-    """What a call made that was not there before: "NaN", "inf", or nothing.
+    """What a call created: "NaN", "inf", or empty.
 
-    A NaN is born where none came in, an inf where all that came in was finite. What has no inputs
-    is a constant: whoever writes weft.inf means it.
+    It created a NaN if its inputs contain none, and an infinity if its inputs are finite. A call
+    without inputs is a constant, and constants such as weft.inf are intended.
     """
     made = worst(outputs)
     if not made or not inputs:

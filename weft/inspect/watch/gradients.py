@@ -1,4 +1,4 @@
-"""`weft.print_grad`: the gradient that arrives at a tensor, shown when backward comes there."""
+"""`weft.print_grad`: prints the gradient of a tensor when a backward pass computes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["print_grad"]
 
 
 def print_grad(x: Tensor, label: str = "") -> None:
-    """Print the gradient of x when a backward pass knows it; in compiled functions, too.
+    """Print the gradient of x when a backward pass has computed it; also in compiled functions.
 
     >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
     >>> h = x * x
@@ -19,7 +19,7 @@ def print_grad(x: Tensor, label: str = "") -> None:
     >>> (h * 3).sum().backward()
     gradient of h: tensor([3., 3.])
 
-    A tensor through which no gradient will flow prints nothing.
+    Nothing is printed for a tensor that gets no gradient.
     """
     if x._node is None:
         return

@@ -1,8 +1,8 @@
-"""`weft.detect_nan`: the op and the line where the first NaN or inf is born.
+"""`weft.detect_nan`: finds the op and the line that create the first NaN or infinity.
 
-Op calls that run at once are looked at as they are made. Compiled functions are run op by op while
-it is on, from their graph as it was captured: so each NaN has a line, forward, backward and in the
-iterations of loops.
+The results of eager op calls are checked at once. While the search is on, compiled functions run op
+by op from their captured graph, so that each NaN has a line: forward, backward and in iterations of
+loops.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ number"
 
 
 class Search(Recorder):
-    """What is on: it sees the op calls of its thread, and the runs of compiled functions."""
+    """An active search: it checks op calls of its thread, and runs of compiled functions."""
 
     observes = True
 
     def __init__(self, inf: bool, stage: str) -> None:
         self.inf = inf
         self.stage = stage
-        self.resting = False  # while a graph is run, whose nodes are looked at one by one
+        self.resting = False  # while a graph runs, its nodes are checked one by one
         self._programs: WeakKeyDictionary[Executable, PreparedGraph] = WeakKeyDictionary()
         self._told: set[str] = set()
 
@@ -53,7 +53,7 @@ class Search(Recorder):
         return out
 
     def run(self, executable: Executable, inputs: list[Tensor], proceed: Any) -> list[Tensor]:
-        """Run a graph op by op: it is an instrument."""
+        """Run a graph op by op, as an instrument."""
         program = self._programs.get(executable)
         if program is None:
             program = self._programs[executable] = PreparedGraph(executable.graph(self.stage))
@@ -67,7 +67,7 @@ class Search(Recorder):
         return [slots[i] for i in program.outputs]
 
     def _look_at_inputs(self, program: PreparedGraph, inputs: list[Tensor]) -> None:
-        """A NaN that comes in is born elsewhere: what is computed from it is no finding."""
+        """Note NaNs in the inputs: results computed from them are not findings."""
         name = program.graph.name
         for value, given in zip(program.graph.inputs, inputs, strict=True):
             label = f"{name}.{value.name or value.index}"
@@ -79,16 +79,16 @@ class Search(Recorder):
 
 
 class _Births(Frames):
-    """Looks at the results of each node of a run.
+    """Checks the results of each node of a run.
 
-    The derivative of an op may go through a NaN that it takes out again by itself: of a backward
-    step only what leaves the derivative of its op counts.
+    The derivative of an op may compute a NaN that it masks out itself. So of a backward step, only
+    values that leave the derivative of its op count.
     """
 
     def __init__(self, inf: bool) -> None:
         super().__init__()
         self.inf = inf
-        #: NaN of backward steps: by id of the tensor, which is kept.
+        #: NaNs of backward steps, by id of the tensor, which is kept alive.
         self.held: dict[int, tuple[Any, SourceLocation, NonFiniteError]] = {}
 
     def after(self, node: Node, slots: list[Any]) -> None:
@@ -153,10 +153,10 @@ def _type(outputs: Any) -> str:
 
 
 class detect_nan:
-    """Make the birth of a NaN or inf an error that names the op and the user's line.
+    """Raise an error when an op creates a NaN or an infinity; it names the op and the user's line.
 
-    Forward and backward, eagerly, in compiled functions, and in which iteration of a loop. It is on
-    from the call, and inside of `with` only there:
+    It covers forward and backward, eager code and compiled functions, and names the iteration of a
+    loop. It is on from the call on, or with `with`, only inside:
 
     >>> with weft.detect_nan():
     ...     weft.log(weft.asarray([1.0, 0.0]))
@@ -167,10 +167,10 @@ class detect_nan:
       ...
 
     on      False switches it off
-    inf     whether an inf out of finite numbers is an error, too; a NaN always is
-    stage   which graph of compiled functions is run: "captured", or "optimized"
+    inf     whether an infinity from finite numbers is an error, too; a NaN always is
+    stage   the graph of compiled functions that is run: "captured" or "optimized"
 
-    Compiled functions run op by op meanwhile: it is for finding a fault, not for training.
+    Compiled functions run op by op while it is on: use it to find a bug, not for training.
     """
 
     def __init__(self, on: bool = True, *, inf: bool = True, stage: str = "captured") -> None:
@@ -189,7 +189,7 @@ class detect_nan:
 
 
 class _Now:
-    """The search that is on."""
+    """The active search."""
 
     search: Search | None = None
 
@@ -207,7 +207,7 @@ class _Now:
 
 @contextlib.contextmanager
 def _gradients(inf: bool) -> Any:
-    """Let backward passes look at the gradients they make."""
+    """Check the gradients of backward passes."""
     before = anomaly.on, anomaly.inf, anomaly.error
     anomaly.on, anomaly.inf, anomaly.error = True, inf, NonFiniteError
     try:

@@ -1,7 +1,7 @@
-"""`weft.breakpoint`: Python's own debugger, at a line of a compiled function.
+"""`weft.breakpoint`: opens Python's debugger at a line of a compiled function.
 
-In a graph it is an effect: each time the run comes there, the debugger opens on a frame that is
-made for it, at the user's line, with the values of the run under the user's names.
+In a graph it is an effect. Each time a run reaches it, the debugger opens on a frame created for
+it, at the user's line, with the values of the run as the user's variables.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["breakpoint"]
 
 
 def breakpoint() -> None:
-    """Python's `breakpoint()`; in a graph, each time the graph comes there.
+    """Python's `breakpoint()`; in a graph, each time a run reaches it.
 
-    It opens what Python's opens (`sys.breakpointhook`, PYTHONBREAKPOINT). In a compiled function
-    the variables of the function are there under their names, with the values of this run. Python's
-    own `breakpoint()` does the same there.
+    It calls `sys.breakpointhook`, so PYTHONBREAKPOINT works. In a compiled function, the debugger
+    sees the variables of the function with the values of this run. Python's own `breakpoint()` does
+    the same there.
 
     >>> @weft.compile
     ... def f(x):
@@ -57,24 +57,24 @@ def breakpoint() -> None:
 def _open_here(frame: FrameType | None) -> None:
     plain = os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace")
     if sys.breakpointhook is sys.__breakpointhook__ and plain and frame is not None:
-        debugger = importlib.import_module("pdb")  # few need it, and it takes long to load
-        debugger.Pdb().set_trace(frame)  # the user's frame, not that of `breakpoint`
+        debugger = importlib.import_module("pdb")  # rarely needed, and slow to import
+        debugger.Pdb().set_trace(frame)  # the user's frame, not this one
     else:
         sys.breakpointhook()
 
 
 def _open(where: SourceLocation, scope: dict[str, Any], variables: dict[str, Any]) -> None:
-    """Open the debugger on a frame at the user's line, which holds these variables."""
+    """Open the debugger on a frame at the user's line with these variables."""
     code = compile("\n" * (where.line - 1) + "__weft_stop__()\npass", where.file, "exec")
     code = code.replace(co_name=where.function, co_qualname=where.function)
     exec(code, scope, {**variables, "__weft_stop__": sys.breakpointhook})
 
 
 def _variables(frame: FrameType | None) -> dict[str, Any]:
-    """The variables of the function that runs: those of functions generated in it, too.
+    """The variables of the running function, including those of functions generated in it.
 
-    A Python value that the caller gave is left out: no guard may hold it, so that it could be
-    another one in a later call.
+    Python values from the caller are omitted: no guard may cover them, so they could differ in a
+    later call.
     """
     found: dict[str, Any] = {}
     while frame is not None:

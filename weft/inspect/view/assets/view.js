@@ -95,20 +95,20 @@ function itemsIn(key) {
   if (!isFold(key)) return [number(key)];
   return children.get(number(key)).flatMap((child) => itemsIn(child.key));
 }
-/** The item whose line stands for a box. */
+/** The item whose source line represents a box. */
 function leadOf(key) {
   if (!isFold(key)) return number(key);
   const fold = folding.folds[number(key)];
   if (fold.item !== undefined) return fold.item;
   return itemsIn(key).find((i) => graph.items[i].kind === "op" && graph.items[i].at !== undefined);
 }
-/** The derivative partners of all that is in a box. */
+/** The derivative partners of all items in a box. */
 function partnersOf(key) {
   const own = new Set(itemsIn(key));
   const found = new Set([...own].flatMap((i) => graph.items[i].partners || []));
   return [...found].filter((i) => !own.has(i)).sort((a, b) => a - b);
 }
-/** What is seen of an item: itself, or the outermost closed fold around it. */
+/** The visible box of an item: its own, or the outermost closed fold that contains it. */
 function seen(i) {
   let found = `i${i}`;
   for (let at = folding.of[i]; at >= 0; at = folding.folds[at].parent) if (!state.open.has(at)) found = `f${at}`;
@@ -124,7 +124,7 @@ function labelOf(key) {
   return (SIGNS[fold.label] && fold.kind === "control" ? `${SIGNS[fold.label]} ` : "") + fold.label;
 }
 
-/** The boxes that are drawn: those of closed folds and items, and around them the open folds. */
+/** The visible boxes: items and closed folds, and the open folds that contain them. */
 function shown() {
   const found = { nodes: [], clusters: [] };
   const visit = (parent) => {
@@ -153,7 +153,7 @@ function texts(key) {
   const types = (item.outputs || []).map((output) => output.type);
   const type = types.length > 1 ? `${types[0]} +${types.length - 1}` : types[0] || "";
   const side = item.kind === "op" || item.kind === "control" ? item.note || "" : "";
-  // Of long names the end says more: opt_param_groups_0_params_8.
+  // Long names keep their end: opt_param_groups_0_params_8.
   const title = item.kind === "input" && item.title.length > 20 ? `…${item.title.slice(-17)}` : short(item.title, 26);
   return { title, side: short(side, 22), type: short(type, 30) };
 }
@@ -167,14 +167,14 @@ function measure(key) {
 
 const HEAD = 28, PAD = 14; // of an open fold: above what is in it, and around it
 
-/** Does a fold show what is in it? */
+/** Are a fold and all folds around it open? */
 function isOpen(fold) {
   for (; fold >= 0; fold = folding.folds[fold].parent) if (!state.open.has(fold)) return false;
   return true;
 }
 const isCluster = (key) => isFold(key) && state.open.has(number(key));
 
-/** The edges between boxes that are drawn, each with how many values go along it, and its pieces. */
+/** The edges between visible boxes, each with its number of values and its pieces. */
 function drawnLinks() {
   const found = new Map();
   graph.edges.forEach(([from, to], i) => {
@@ -193,7 +193,7 @@ function drawnLinks() {
 }
 const GAP_X = 22, GAP_Y = 32, BEND = 16;
 
-/** The sizes of what is in a fold, after those of the folds in it, and so where it all stands. */
+/** Lay out a fold, after the open folds in it: the given columns and layers, with the real sizes. */
 function arrange(fold, plans) {
   const { boxes: given, pieces } = folding.layouts[fold + 1];
   const nodes = given.map(([key, x, layer]) => ({ key, x, layer, width: 0, height: 0, room: BEND, ...sizeOf(key, plans) }));
@@ -229,7 +229,7 @@ function sizeOf(key, plans) {
   }
   return { ...size, room: size.width + GAP_X };
 }
-/** Move points apart, from left to right, so that none overlap in a layer. What stands in one column stays so. */
+/** Move points apart, from left to right, so that none overlap in a layer; columns stay columns. */
 function spread(points) {
   const last = new Map(); // the rightmost point so far of each layer
   let old = 0, x = 0;
@@ -244,7 +244,7 @@ function spread(points) {
     }
   }
 }
-/** Give boxes their places in the whole, from the outermost fold inwards. */
+/** Compute the positions of boxes in the whole picture, from the outermost fold inwards. */
 function settle(fold, x, y, plans) {
   const plan = Object.assign(plans.get(fold), { x, y });
   for (const node of plan.nodes) {
@@ -256,8 +256,8 @@ function settle(fold, x, y, plans) {
     settle(number(node.key), box.x - inner.width / 2, box.y - box.height / 2 + HEAD, plans);
   }
 }
-/** The points of an edge, piece by piece. A port is where the border of its fold is crossed; inside a
- *  layer an edge is straight, so that it crosses no tall box there. */
+/** The points of an edge, piece by piece. It crosses the border of a fold at a port, and is vertical
+ *  inside a layer, so that it crosses no tall box. */
 function points(link, plans) {
   const found = [];
   for (const [fold, at] of link.pieces) {
@@ -267,7 +267,7 @@ function points(link, plans) {
     const border = fold < 0 ? null : boxes.get(`f${fold}`);
     const edge = (node, side) => ({ x: node.x, y: bands[node.layer][side] });
     const piece = [edge(a, down), ...bends[at].flatMap((bend) => [edge(bend, 1 - down), edge(bend, down)]), edge(b, 1 - down)].map((p) => ({ x: p.x + x, y: p.y + y }));
-    // At an open fold, the edge goes on at a port, wherever that is.
+    // At an open fold, the edge continues at a port.
     if (isCluster(a.key)) piece.shift();
     if (isCluster(b.key)) piece.pop();
     if (a.key.startsWith("in ")) found.push({ x: a.x + x, y: border.y - border.height / 2 });
@@ -341,7 +341,7 @@ function draw() {
 }
 const shapeOf = (key) => view.querySelector(`[data-key="${key}"]`);
 
-/** Show what is chosen, what it is joined with, what was found, and what the legend singles out. */
+/** Highlight the selection and its neighbours, search results, and the role selected in the legend. */
 function mark() {
   for (const shape of view.querySelectorAll("[data-key]")) shape.classList.remove("chosen", "kin", "found", "lit");
   for (const badge of view.querySelectorAll(".badge, .badge-text")) badge.remove();
@@ -382,7 +382,7 @@ function mark() {
   }
 }
 
-/** Where the line from the middle of a box to a point leaves the box. */
+/** The point where the line from the center of a box to a point leaves the box. */
 function border(box, point) {
   const dx = point.x - box.x, dy = point.y - box.y;
   const part = Math.min(box.width / 2 / Math.abs(dx || 1e-9), box.height / 2 / Math.abs(dy || 1e-9), 1);
@@ -404,7 +404,7 @@ function fit() {
   pan.y = Math.max(MARGIN / 2, (h - low - whole.height * pan.k) / 2);
   apply();
 }
-/** The first look: all of it, or, where letters would be too small to read, its beginning. */
+/** The initial view: the whole graph, or its beginning if the text would be too small. */
 function begin() {
   fit();
   const readable = 0.62, { width: w } = room();
@@ -437,7 +437,7 @@ function center(key) {
   if (box.height * pan.k > h) pan.y = 30 - (box.y - box.height / 2) * pan.k;
   apply();
 }
-/** Is a box where it can be seen? */
+/** Is a box inside the window? */
 function inSight(key) {
   const box = boxes.get(key), { width: w, height: h } = room();
   const x = box.x * pan.k + pan.x, y = box.y * pan.k + pan.y;
@@ -446,7 +446,7 @@ function inSight(key) {
 
 /* --- folding -------------------------------------------------------------------------------- */
 
-/** Redraw after a change of what is open; what was clicked stays where it was. */
+/** Redraw after folds were opened or closed; the clicked box keeps its position. */
 function redraw(anchor) {
   const before = anchor && boxes.get(anchor);
   const old = before && { x: before.x, y: before.y - before.height / 2 };
@@ -463,7 +463,7 @@ function toggle(key) {
   if (fold < 0) return;
   if (state.open.has(fold)) state.open.delete(fold);
   else if (shown().nodes.length + children.get(fold).length > MOST) {
-    return notice(`Fold something first: more than ${MOST} boxes are slow to draw and hard to read.`);
+    return notice(`Close a fold first: more than ${MOST} boxes are slow to draw and hard to read.`);
   } else state.open.add(fold);
   redraw(`f${fold}`);
   choose(`f${fold}`);
@@ -510,7 +510,7 @@ function setConstants(on) {
   $("constants").setAttribute("aria-pressed", String(on));
 }
 
-/* --- choosing, and what is said of it ------------------------------------------------------- */
+/* --- the selection and its details ---------------------------------------------------------- */
 
 function choose(key, move) {
   state.chosen = key;
@@ -576,22 +576,22 @@ function overview() {
   const kernels = new Set(graph.items.map((item) => item.kernel).filter(Boolean));
   return [
     element("h2", {}, graph.name, element("span", { class: "chip" }, graph.stage || graph.kind)),
-    element("p", {}, "Data flows from top to bottom. Click a box to see what it is; double-click a stacked box, or its ▸, to look inside. Press ? for the keys."),
+    element("p", {}, "Data flows from top to bottom. Click a box for its details; double-click a stacked box, or click its ▸, to open it. Press ? for the keys."),
     element("h3", {}, "In short"),
     facts([["ops", String(ops.length)], ...ROLES.filter((role) => roles.get(role)).map((role) => [role, String(roles.get(role))]),
       ["kernels", kernels.size ? String(kernels.size) : ""], ["work", flops ? amount(flops, "flop") : ""], ["moved", moved ? bytes(moved) : ""]]),
     element("h3", {}, "Most frequent ops"), bars(names),
-    ...(graph.notes.length ? [element("h3", {}, "How it came about"), ...graph.notes.map((note) => element("p", {}, note))] : []),
+    ...(graph.notes.length ? [element("h3", {}, "History"), ...graph.notes.map((note) => element("p", {}, note))] : []),
   ];
 }
 function foldDetails(key, fold) {
   const sum = sums[number(key)];
-  const kinds = { module: "module", lines: "source line", part: "neighbours", kernel: "kernel: computed in one go", graph: "nested graph", update: "optimizer step", chain: "the update of one parameter", derivative: "the backward steps of one forward op", results: "what the graph gives: gradients and new values" };
+  const kinds = { module: "module", lines: "source line", part: "neighbours", kernel: "kernel", graph: "nested graph", update: "optimizer step", chain: "the update of one parameter", derivative: "the backward steps of one forward op", results: "the results of the graph: gradients and new values" };
   return [
     element("h2", {}, fold.label, fold.role ? chip(fold.role) : null),
     element("p", {}, kinds[fold.kind] || fold.kind),
     element("button", { onclick: () => toggle(key) }, state.open.has(number(key)) ? "Fold" : "Unfold"),
-    element("h3", {}, "In it"),
+    element("h3", {}, "Content"),
     facts([["ops", String(sum.ops)], ["work", amount(sum.flops, "flop")], ["moved", bytes(sum.moved)]]),
     ...linkList(fold.role === "backward" ? "Derivative of" : "Its backward steps", partnersOf(key).map(withPlace)),
     element("h3", {}, "Ops"), bars(sum.names),
@@ -608,7 +608,7 @@ function asText(i) {
 const moduleOf = (item) => (item.at === undefined ? "" : data.locations[item.forward ?? item.at][3]);
 function itemDetails(i, key) {
   const item = graph.items[i];
-  const kinds = { input: "what the graph is given", result: "what the graph gives", constant: "a constant", leaf: "a tensor that gets a gradient" };
+  const kinds = { input: "an input of the graph", result: "a result of the graph", constant: "a constant", leaf: "a tensor that gets a gradient" };
   const doc = data.docs[item.title];
   const outputs = item.outputs || [];
   const partners = (item.partners || []).map(withPlace);
@@ -627,7 +627,7 @@ function itemDetails(i, key) {
     ...linkList(item.role === "backward" ? `Derivative of${item.of ? ` ${item.of}` : ""}` : "Its backward steps", partners),
     ...linkList("Takes", operands[i].map(([from, result]) => [from, graph.items[from].outputs?.[result]?.type])),
     ...linkList("Used by", [...new Set(users[i])].map((to) => [to, graph.items[to].outputs?.[0]?.type])),
-    ...linkList("Computed together with", fellows),
+    ...linkList("In the same kernel", fellows),
     item.kind === "op" && outputs[0]?.name ? element("h3", {}, "As text") : null,
     item.kind === "op" && outputs[0]?.name ? element("pre", {}, asText(i)) : null,
   ].filter((part) => part !== null);
@@ -667,7 +667,7 @@ function code() {
   if (at === undefined) return $("code").replaceChildren();
   const own = item?.at === undefined ? null : data.locations[item.at];
   const origin = item?.forward === undefined || item?.forward === null ? null : data.locations[item.forward];
-  // The forward line says what a backward step is of; the line that asked for the backward is one for all.
+  // Show the forward line of a backward step: all of them share the line that called backward.
   const lead = origin || own;
   if (lead) state.file = lead[0];
   else if (state.file < 0) state.file = data.locations[at][0];
@@ -695,7 +695,7 @@ function code() {
         panel.append(row);
       });
     });
-    if (!file.parts.length || !file.parts[0][1].length) panel.append(element("div", { class: "gap" }, `${file.path} is not at hand`));
+    if (!file.parts.length || !file.parts[0][1].length) panel.append(element("div", { class: "gap" }, `${file.path} is not available`));
   }
   for (const row of panel.querySelectorAll(".here, .origin")) row.classList.remove("here", "origin");
   const show = (where, kind) => {
@@ -754,7 +754,7 @@ function stopSearch() {
   mark();
 }
 
-/* --- walking with the keys ------------------------------------------------------------------ */
+/* --- the keys ------------------------------------------------------------------------------- */
 
 function walk(direction) {
   const order = [...boxes.values()].filter((box) => !box.cluster);
@@ -773,27 +773,27 @@ function walk(direction) {
 }
 const KEYS = {
   "/": ["search", () => $("search").focus()],
-  Enter: ["fold or unfold what is chosen", () => state.chosen && toggle(state.chosen)],
+  Enter: ["fold or unfold the selection", () => state.chosen && toggle(state.chosen)],
   " ": ["", () => state.chosen && toggle(state.chosen)],
-  ArrowUp: ["walk along the graph, with ↓ ← →", () => walk("up")],
+  ArrowUp: ["move along the graph, with ↓ ← →", () => walk("up")],
   ArrowDown: ["", () => walk("down")],
   ArrowLeft: ["", () => walk("left")],
   ArrowRight: ["", () => walk("right")],
-  p: ["go to the derivative partner", () => { const found = state.chosen ? partnersOf(state.chosen) : []; if (found.length) choose(`i${found[0]}`, true); }],
-  f: ["show all", fit],
-  "+": ["nearer", () => zoom(1.25)],
+  p: ["go to the backward step, or back to the forward op", () => { const found = state.chosen ? partnersOf(state.chosen) : []; if (found.length) choose(`i${found[0]}`, true); }],
+  f: ["fit the graph into the window", fit],
+  "+": ["zoom in", () => zoom(1.25)],
   "=": ["", () => zoom(1.25)],
-  "-": ["farther", () => zoom(0.8)],
+  "-": ["zoom out", () => zoom(0.8)],
   o: ["unfold as far as it stays readable", openAll],
   c: ["fold all", closeAll],
-  k: ["draw constants that are single numbers, or not", () => { setConstants(!state.constants); redraw(); }],
+  k: ["show or hide constant numbers", () => { setConstants(!state.constants); redraw(); }],
   s: ["save the picture as SVG", save],
-  t: ["light or dark", theme],
-  Escape: ["let go of what is chosen or found", () => { stopSearch(); state.spot = ""; legend(); choose(null); }],
+  t: ["switch between light and dark", theme],
+  Escape: ["clear the selection and the search", () => { stopSearch(); state.spot = ""; legend(); choose(null); }],
   "?": ["these keys", () => $("keys").showModal()],
 };
 
-/* --- the frame around it -------------------------------------------------------------------- */
+/* --- the frame of the page ------------------------------------------------------------------ */
 
 function legend() {
   const present = new Set(graph.items.map((item) => item.role));
@@ -810,7 +810,7 @@ function theme() {
   const dark = root.style.colorScheme ? root.style.colorScheme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.style.colorScheme = dark ? "light" : "dark";
 }
-/** The picture as a file of its own: every shape carries its own colours. */
+/** The picture as a standalone SVG: every shape has its own colours. */
 function picture() {
   const clone = canvas.cloneNode(true);
   const shapes = "rect, path, text, tspan, circle";
@@ -947,6 +947,6 @@ listen();
 tabs();
 if (data.graphs.length) change();
 else $("title").textContent = data.title;
-/** For tests and the curious. */
+/** For tests. */
 window.weft = { state, boxes: () => boxes, links: () => links, picture, choose, toggle, search, openAll, closeAll };
 })();
