@@ -242,6 +242,22 @@ def a_matrix_without_an_inverse() -> Program:
     return solved, (weft.ones((2, 2)), weft.ones(2))
 
 
+@mistake
+def an_error_raised_under_a_condition() -> Program:
+    def check(value: Any, limit: int) -> None:
+        if value.sum() > limit:
+            raise ValueError("it diverges")  # <- here
+
+    def iterated(x: Any) -> Any:
+        for i in range(3):
+            x = x * 2
+            if i > 0:
+                check(x, 9)
+        return x
+
+    return iterated, (weft.ones(3),)
+
+
 # --- what is said --------------------------------------------------------------------------------
 
 

@@ -89,20 +89,24 @@ _own_files: set[str] = set()
 
 def user_location() -> SourceLocation | None:
     """The line of the user's code that is running now; None if there is none."""
-    frame, callers, _, path = _around(sys._getframe(1))
-    if frame is None and work.outermost is not None:  # the line that called the captured function
-        frame = _first_of_user(work.outermost)
-    if frame is None:
+    around = _around(sys._getframe(1))
+    if around.user is None and work.outermost is not None:  # the caller of the captured function
+        around = around._replace(user=_first_of_user(work.outermost))
+    return None if around.user is None else around.location(around.user.f_lineno)
+
+
+def raised_location(error: BaseException) -> SourceLocation | None:
+    """The line of the user's code that raised an error, for the function that has caught it."""
+    around, line = _around(sys._getframe(1)), 0
+    entry = error.__traceback__
+    while entry is not None:
+        around = around.inside(entry.tb_frame)
+        if around.user is entry.tb_frame:
+            line = entry.tb_lineno
+        entry = entry.tb_next
+    if around.user is None:
         return None
-    file, function = frame.f_code.co_filename, frame.f_code.co_name
-    while callers is not None and (callers.file, callers.function) == (file, function):
-        callers = callers.caller
-    found = SourceLocation(
-        file, frame.f_lineno, function, path, work.role, work.forward, work.of, callers
-    )
-    if work.noting is not None:
-        work.noting(frame, found)
-    return found
+    return around.location(line or around.user.f_lineno)
 
 
 class _Around(NamedTuple):
@@ -118,6 +122,19 @@ class _Around(NamedTuple):
     callers: SourceLocation | None = None
     module: Any = None
     path: str = ""
+
+    def location(self, line: int) -> SourceLocation:
+        """A line of the function of the user's that runs here."""
+        assert self.user is not None
+        code, callers = self.user.f_code, self.callers
+        file, function = code.co_filename, code.co_name
+        while callers is not None and (callers.file, callers.function) == (file, function):
+            callers = callers.caller
+        about = self.path, work.role, work.forward, work.of
+        found = SourceLocation(file, line, function, *about, callers)
+        if work.noting is not None:
+            work.noting(self.user, found)
+        return found
 
     def inside(self, frame: FrameType) -> _Around:
         """The context of what `frame` calls, where this is the context of `frame`."""
@@ -138,9 +155,9 @@ class _Around(NamedTuple):
 def _called_from(frame: FrameType, callers: SourceLocation | None) -> SourceLocation | None:
     """The line of the user's code that makes a call now, and the lines that called it."""
     file, function = frame.f_code.co_filename, frame.f_code.co_name
-    # During capture the body of a loop is a function of its own: do not list its line twice.
+    # During capture the body of a loop is a function of its own: list only the innermost line.
     if callers is not None and (callers.file, callers.function) == (file, function):
-        return callers
+        callers = callers.caller
     return SourceLocation(file, frame.f_lineno, function, caller=callers)
 
 

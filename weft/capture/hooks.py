@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.errors import CaptureError
+from weft.base.errors import CaptureError, InternalError
 from weft.base.frames import without_parts
 from weft.base.source import is_own
 from weft.capture.control.nested import graph_recorder, known_number
@@ -31,7 +31,6 @@ from weft.capture.from_source.endless_recursion import endless_recursion
 from weft.capture.from_source.journal import Globals
 from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.run import Flow, Unreachable
-from weft.capture.from_source.run import is_own as is_own_error
 from weft.capture.from_source.split import resolve_all
 from weft.capture.from_source.tokens import effect, token_of
 from weft.capture.from_source.under_transforms import leveled
@@ -68,7 +67,7 @@ def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
         return watch.run(hooks, fn, args, kwargs)
     except Unreachable:
         return None  # the graph raises before it comes to the end
-    except CaptureError as error:
+    except (CaptureError, InternalError) as error:
         without_parts(error)
         raise
     except RecursionError as error:
@@ -78,7 +77,7 @@ def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
         raise endless from None
     except Exception as error:
         here = graph_recorder() if watch.records else None
-        if here is None or token_of(here) is None or is_own_error(error):
+        if here is None or token_of(here) is None:
             without_parts(error)
             raise
         hooks.flow.fail(error)  # after the effects that come before it

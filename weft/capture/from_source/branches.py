@@ -15,7 +15,7 @@ from weft.capture.from_source.journal import Journal, Parts, Variable
 from weft.capture.from_source.merge import Build, Maybe, Merge, typed_as
 from weft.capture.from_source.merge_entries import Give, merge_entry, same_parts
 from weft.capture.from_source.reach import Reach
-from weft.capture.from_source.run import OneSided, Unreachable, is_own, uncatchable
+from weft.capture.from_source.run import OF_RECORDING, OneSided, Unreachable, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
@@ -56,7 +56,7 @@ class Branch:
             with self.nested.opened(), flow.aliases.paths.assuming(predicate, name == "then"):
                 try:
                     self.value = function()
-                except CaptureError:
+                except OF_RECORDING:
                     raise
                 except Unreachable as error:
                     self.error, self.value = error, MISSING
@@ -85,8 +85,6 @@ class Branch:
 
     def fails(self, hooks: Hooks, error: Exception) -> None:
         """This side ends in an error: then the graph raises it where it is taken."""
-        if is_own(error):
-            raise error
         if hooks.flow.tries:
             raise uncatchable(error, "on one side of a condition on tensors") from error
         self.error = error

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft.capture.from_source.loop_state import LoopState
 
 
-class Again(Exception):
+class Again(BaseException):
     """The body is to be recorded once more, with more that it carries."""
 
 

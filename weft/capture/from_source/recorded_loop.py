@@ -24,7 +24,7 @@ from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.loop_alias import Aliased, LoopAliases
 from weft.capture.from_source.loop_histories import Again, reached_by
 from weft.capture.from_source.loop_state import AlwaysFails, LoopState
-from weft.capture.from_source.run import Unreachable, is_own, uncatchable
+from weft.capture.from_source.run import OF_RECORDING, Unreachable, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.values import same_keys
@@ -142,7 +142,7 @@ class RecordedLoop:
             if self.python.histories.reached(error.border):
                 raise Again from None
             raise
-        except CaptureError:
+        except OF_RECORDING:
             raise
         except Exception as error:
             if self.python.histories.reached():
@@ -150,7 +150,7 @@ class RecordedLoop:
             border = reached_by(self.hooks.flow.loops[:-1])
             if border is not None:
                 raise BorderError(border) from error
-            if is_own(error) or self.entered:
+            if self.entered:
                 raise
             if self.hooks.flow.tries:
                 raise uncatchable(error, "in a loop that tensors decide about") from error

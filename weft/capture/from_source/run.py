@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from weft.base.errors import CaptureError
-from weft.base.source import PACKAGE
+from weft.base.errors import CaptureError, InternalError
+from weft.base.source import raised_location
 from weft.capture.from_source.journal import Entry, Journal, Variable, entry_for
 from weft.capture.from_source.may_alias import Aliases, SourceNested
 from weft.capture.from_source.split import HINT, resolve
@@ -19,23 +18,8 @@ if TYPE_CHECKING:
     from weft.capture.watch.watch import Watch
 
 
-#: Files of the capture in which the user's own reads, writes and calls are done.
-ACTING_FOR_USERS = frozenset(
-    {
-        *("hooks.py", "calls.py", "library.py", "builtin_calls.py", "attributes.py", "stores.py"),
-        *("operators.py", "methods.py", "deep.py", "showing.py", "access.py"),
-    }
-)
-CAPTURE = os.path.join(PACKAGE, "capture", "")
-
-
-def is_own(error: Exception) -> bool:
-    """Whether an error comes from the capture itself, and not from the code that is captured."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    file = "" if place is None else place.tb_frame.f_code.co_filename
-    return file.startswith(CAPTURE) and os.path.basename(file) not in ACTING_FOR_USERS
+#: Errors of the recording itself. All others belong to the program: the graph raises them.
+OF_RECORDING = (CaptureError, InternalError, RecursionError)
 
 
 class OneSided(CaptureError):
@@ -135,7 +119,7 @@ class Flow:
 
     def fail(self, error: Exception) -> None:
         """The graph raises an error here."""
-        effect(FAIL, [], {"error": Raised(error)})
+        effect(FAIL, [], {"error": Raised(error)}, raised_location(error))
 
 
 def standing_for(function: Any, like: Any) -> Any:

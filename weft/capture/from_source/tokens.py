@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from weft.base.errors import CaptureError, DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.base.source import user_location
+from weft.base.source import SourceLocation, user_location
 from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.effects import TextPart, TextParts
@@ -54,8 +54,10 @@ def last_token(recorder: GraphRecorder) -> Tensor:
     return made
 
 
-def effect(op: Op, tensors: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]:
-    """Record an effect, after those before it. Gives its results without the token."""
+def effect(
+    op: Op, tensors: list[Tensor], attrs: dict[str, Any], at: SourceLocation | None = None
+) -> list[Tensor]:
+    """Record an effect, after those before it. Returns its results without the token."""
     here = graph_recorder()
     if here is None:
         raise CaptureError(
@@ -66,7 +68,7 @@ def effect(op: Op, tensors: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]
     values = [here.value_of(x) for x in (last_token(here), *tensors)]
     types = op.infer(*[value.type for value in values], **attrs)
     kinds = types if isinstance(types, tuple) else (types,)
-    node = Node(op, values, attrs, kinds, (), user_location())
+    node = Node(op, values, attrs, kinds, (), at or user_location())
     here.graph.nodes.append(node)
     made = [symbolic(value, here) for value in node.outputs]
     tokens[here] = made[0]
