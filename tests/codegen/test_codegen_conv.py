@@ -12,6 +12,7 @@ from emitted import OTHER_CACHES, Case, build_cases, eager, narrower
 
 from weft.base import dtypes
 from weft.codegen.conv import EMITTERS
+from weft.codegen.index import Size
 from weft.codegen.kernel import Kernel, argument
 from weft.codegen.machine import Machine, host
 from weft.codegen.scalar.forms import load, store
@@ -149,23 +150,23 @@ class _AddingStore:
         self.positions = int(np.prod(shape[2:]))
 
     def begin(self, f: Function) -> None:
-        self.pointer = argument(f, self.place)
+        self.pointer = argument(f, self.place, "i32")
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None:
         n, channel, position = index
-        row = f(f"add i64 {f(f'mul i64 {n}, {self.channels}')}, {channel}")
-        at = f(f"add i64 {f(f'mul i64 {row}, {self.positions}')}, {position}")
-        place = f(f"getelementptr i32, ptr {self.pointer}, i64 {at}")
+        place = self.pointer + ((n * self.channels + channel) * self.positions + position)
         before = load(f, dtypes.int32, place, lanes, mask)
         kind = "i32" if lanes == 1 else f"<{lanes} x i32>"
-        count = str(lanes)
+        count: Size = lanes
         if mask is not None:
             name = f.module.declare(f"i{lanes}", f"llvm.ctpop.i{lanes}", f"i{lanes}")
             bits = f(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
-            count = f(f"zext i{lanes} {f(f'call i{lanes} @{name}(i{lanes} {bits})')} to i64")
-        end = f(f"add i64 {f(f'urem i64 {position}, {self.width}')}, {count}")
+            count = f.index(
+                f(f"zext i{lanes} {f(f'call i{lanes} @{name}(i{lanes} {bits})')} to i64")
+            )
+        end = position % self.width + count
         wrong = f(f"icmp ugt i64 {end}, {self.width}")
         more = "1000" if lanes == 1 else "splat (i32 1000)"
         extra = f(f"select i1 {wrong}, {kind} {more}, {kind} zeroinitializer")

@@ -174,10 +174,10 @@ def test_missing_functions_are_named(capfd: pytest.CaptureFixture[str]) -> None:
 def test_variables_become_registers() -> None:
     module = Module(host())
     f = module.function("f", "i64", [("i64", "n")], linkage="")
-    total = f.var("i64", "0")
-    with f.loop("0", "%n") as i:
-        f.set("i64", total, f(f"add i64 {f.get('i64', total)}, {i}"))
-    f.do(f"ret i64 {f.get('i64', total)}")
+    total = f.var("i64", 0)
+    with f.loop(0, f.index("%n")) as i:
+        total.store(total.load_index() + i)
+    f.do(f"ret i64 {total.load()}")
     assert "alloca" in module.text()
     assert "alloca" not in optimized(module.text())
     assert called(build(module.text(), ["f"]), "f", 101, 0) == sum(range(101))

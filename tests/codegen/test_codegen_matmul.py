@@ -12,6 +12,7 @@ from product_kernels import WIDTHS, Array, Built, lying, narrower
 
 from weft.base import dtypes
 from weft.base.dtypes import DTYPES, DType
+from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import Store, argument
 from weft.codegen.machine import Machine, host
 from weft.codegen.matmul import Operand, Product, emit, plain_store
@@ -237,19 +238,20 @@ class Adding:
 
     product: Product
     place: int
-    out: str = ""
+    out: Ptr | None = None
 
     def begin(self, f: Function) -> None:
-        self.out = argument(f, self.place)
+        self.out = argument(f, self.place, memory_type(self.product.accumulator))
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None:
         dtype = self.product.accumulator
-        at = "0"
+        at: Size = 0
         for size, i in zip(self.product.shape, index, strict=True):
-            at = f(f"add i64 {f(f'mul i64 {at}, {size}')}, {i}")
-        pointer = f(f"getelementptr {memory_type(dtype)}, ptr {self.out}, i64 {at}")
+            at = at * size + i
+        assert self.out is not None
+        pointer = self.out + at
         before = load(f, dtype, pointer, lanes, mask)
         kind = memory_type(dtype) if lanes == 1 else f"<{lanes} x {memory_type(dtype)}>"
         store(f, dtype, pointer, f(f"fadd {kind} {before}, {value}"), lanes, mask)

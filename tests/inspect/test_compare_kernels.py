@@ -48,9 +48,8 @@ def plant(monkeypatch: pytest.MonkeyPatch, op: str, change: str) -> None:
     def emit(module: Module, name: str, node: Any) -> list[Kernel]:
         made = list(original(module, name, node))
         f = module.function(f"{name}.planted", "i32", PARAMS)
-        at = f(f"getelementptr float, ptr {argument(f, len(node.inputs))}, i64 3")
-        value = f(f"load float, ptr {at}")
-        f.do(f"store float {f(change.replace('…', value))}, ptr {at}")
+        at = argument(f, len(node.inputs), "float") + 3
+        at.store(f(change.replace("…", at.load())))
         f.do("ret i32 0")
         return [*made, Kernel(f.name, 1, 1.0, made[-1].scratch)]
 

@@ -55,12 +55,12 @@ def test_variables_keep_what_is_put_there(count: int) -> None:
     module = Module(host())
     f = module.function("f", "i32", [("i32", "x")], linkage="")
     room, small = f.var("i32", count=count, align=64), f.var("i32", "%x")
-    last = f(f"getelementptr i32, ptr {room}, i64 {count - 1}")
-    f.set("i32", last, f(f"add i32 {f.get('i32', small)}, 1"))
+    last = room + (count - 1)
+    last.store(f(f"add i32 {small.load()}, 1"))
     with f.when(f("icmp slt i32 %x, 0")):
         f.do("ret i32 -1")
         f.block(f.fresh("never"))
-    f.do(f"ret i32 {f.get('i32', last)}")
+    f.do(f"ret i32 {last.load()}")
     text = module.text()
     assert (text.count("call void @free"), text.count("alloca")) == (
         (2, 1) if 4 * count > STACK else (0, 2)

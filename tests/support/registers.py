@@ -58,13 +58,14 @@ class Loops:
 
 def _add_loop(module: Module, name: str, call: Call) -> None:
     f = module.function(name, "void", [("ptr", "out"), ("ptr", "in"), ("i64", "n")], linkage="")
+    given = f.ptr("%in", "ptr")
     bases = [
-        f(f"load ptr, ptr {f(f'getelementptr ptr, ptr %in, i64 {i}')}")
-        for i in range(len(call.inputs))
+        (given + i).load_ptr(elementwise.memory_type(dtype)) for i, dtype in enumerate(call.inputs)
     ]
-    with f.loop("0", "%n", str(call.lanes)) as i:
+    out = f.ptr("%out", elementwise.memory_type(call.result))
+    with f.loop(0, f.index("%n"), call.lanes) as i:
         values = [
-            elementwise.load(f, dtype, _place(f, dtype, base, i), call.lanes)
+            elementwise.load(f, dtype, base + i, call.lanes)
             for dtype, base in zip(call.inputs, bases, strict=True)
         ]
         if call.write is None:
@@ -73,9 +74,5 @@ def _add_loop(module: Module, name: str, call: Call) -> None:
         else:
             made = call.write(f, values)
         assert made is not None, call
-        elementwise.store(f, call.result, _place(f, call.result, "%out", i), made, call.lanes)
+        elementwise.store(f, call.result, out + i, made, call.lanes)
     f.do("ret void")
-
-
-def _place(f: Function, dtype: DType, base: str, index: str) -> str:
-    return f(f"getelementptr {elementwise.memory_type(dtype)}, ptr {base}, i64 {index}")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from weft.base.dtypes import DType
 from weft.codegen.attention import Attention, Backward, emit_backward, emit_forward
 from weft.codegen.epilogue import Epilogue
+from weft.codegen.index import Ptr, Size, offset
 from weft.codegen.kernel import Kernel, argument
 from weft.codegen.loops.access import dtype_of
 from weft.codegen.matmul import Operand
-from weft.codegen.matmul.arith import plus, times
 from weft.codegen.scalar.forms import compute_kind, memory_type, rounded, store
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
@@ -131,17 +131,15 @@ class _Lying:
     place: int
     dtype: DType
     strides: tuple[int, ...]
-    out: str = ""
+    out: Ptr | None = None
 
     def begin(self, f: Function) -> None:
-        self.out = argument(f, self.place)
+        self.out = argument(f, self.place, memory_type(self.dtype))
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None:
-        at = "0"
-        for i, stride in zip(index, self.strides, strict=True):
-            at = plus(f, at, times(f, i, stride))
-        address = f(f"getelementptr {memory_type(self.dtype)}, ptr {self.out}, i64 {at}")
+        assert self.out is not None
+        address = self.out + offset(0, zip(index, self.strides, strict=True))
         value = rounded(Vec(f, compute_kind(self.dtype), lanes, value), self.dtype).name
         store(f, self.dtype, address, value, lanes, mask)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from weft.codegen.contract import RUN
+from weft.codegen.index import Index, Ptr, Size, minimum
 from weft.codegen.kernel import argument
 from weft.codegen.text import Function, Module
 
@@ -34,7 +35,7 @@ def takes_long(cost: float) -> bool:
     return cost > LONG
 
 
-def asks(f: Function, place: int | None, cost: float) -> str | None:
+def asks(f: Function, place: int | None, cost: float) -> Ptr | None:
     """The run, where an item of a kernel takes so many ns that it asks; it stands at a place of
     `%args`. Else None."""
     return argument(f, place) if place is not None and takes_long(cost) else None
@@ -57,22 +58,20 @@ def _asked(module: Module) -> None:
     with f.when(f("icmp eq ptr %run, null")):
         f.do("ret i32 0")
         f.block(f.fresh("never"))
-    word = f(f"getelementptr ptr, ptr %run, i64 {STOP}")
+    run = f.ptr("%run", "ptr")
+    word = run + STOP
     known = f(f"load atomic i32, ptr {word} monotonic, align 4")
     with f.when(f(f"icmp ne i32 {known}, 0")):
         f.do(f"ret i32 {known}")
         f.block(f.fresh("never"))
-    pool, poll = (
-        f(f"load ptr, ptr {f(f'getelementptr ptr, ptr %run, i64 {place}')}")
-        for place in (POOL, POLL)
-    )
+    pool, poll = ((run + place).load() for place in (POOL, POLL))
     status = f(f"call i32 {poll}(ptr {pool})")
     with f.when(f(f"icmp ne i32 {status}, 0")):
         f.do(f"store atomic i32 {status}, ptr {word} monotonic, align 4")
     f.do(f"ret i32 {status}")
 
 
-def end_where_asked(f: Function, run: str, result: str = "") -> None:
+def end_where_asked(f: Function, run: Ptr, result: str = "") -> None:
     """End a function here, where the run shall end: with `result`, else with the status."""
     status = f(f"call i32 @{f.module.once('asked', _asked)}(ptr {run})")
     with f.when(f(f"icmp ne i32 {status}, 0")):
@@ -83,46 +82,42 @@ def end_where_asked(f: Function, run: str, result: str = "") -> None:
 @contextmanager
 def long_loop(
     f: Function,
-    run: str | None,
-    start: str,
-    stop: str,
+    run: Ptr | None,
+    start: Size,
+    stop: Size,
     step: int = 1,
     *,
     each: float = 2.0,
     result: str = "",
-) -> Iterator[str]:
+) -> Iterator[Index]:
     """`f.loop` that asks now and then, as a round takes `each` ns; where `run` is None, never."""
     if run is None:
-        with f.loop(start, stop, str(step)) as i:
+        with f.loop(start, stop, step) as i:
             yield i
         return
-    least = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
     by = step * max(1, min(ROUNDS, int(EVERY / each)))
-    with f.loop(start, stop, str(by)) as first:
+    with f.loop(start, stop, by) as first:
         end_where_asked(f, run, result)
-        behind = f(f"add i64 {first}, {by}")
-        with f.loop(first, f(f"call i64 @{least}(i64 {behind}, i64 {stop})"), str(step)) as i:
+        with f.loop(first, minimum(first + by, stop), step) as i:
             yield i
 
 
-def copy_in_parts(f: Function, run: str | None, target: str, source: str | None, size: int) -> None:
+def copy_in_parts(f: Function, run: Ptr | None, target: Ptr, source: Ptr | None, size: int) -> None:
     """Copy bytes, a known number; where there is no source, clear them. It asks where that takes
     long and there is a run."""
     copy = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1 immarg")
     clear = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1 immarg")
 
-    def part(skip: str, count: str) -> None:
-        to = f(f"getelementptr i8, ptr {target}, i64 {skip}")
+    def part(skip: Size, count: Size) -> None:
+        to = target.bytes(skip)
         if source is None:
             f.do(f"call void @{clear}(ptr {to}, i8 0, i64 {count}, i1 false)")
         else:
-            origin = f(f"getelementptr i8, ptr {source}, i64 {skip}")
+            origin = source.bytes(skip)
             f.do(f"call void @{copy}(ptr {to}, ptr {origin}, i64 {count}, i1 false)")
 
     if run is None or not takes_long(size / PACE):
-        part("0", str(size))
+        part(0, size)
         return
-    least = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
-    with long_loop(f, run, "0", str(size), PART, each=PART / PACE) as skip:
-        left = f(f"sub i64 {size}, {skip}")
-        part(skip, f(f"call i64 @{least}(i64 {left}, i64 {PART})"))
+    with long_loop(f, run, 0, size, PART, each=PART / PACE) as skip:
+        part(skip, minimum(size - skip, PART))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.base.dtypes import NARROW_FLOATS, float32
-from weft.codegen.elementwise import emit, memory_type
+from weft.codegen.elementwise import emit
+from weft.codegen.index import Ptr, Size, unravel
 from weft.codegen.kernel import argument
-from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
+from weft.codegen.loops.access import Access, access_of, dtype_of, operand, result_access
 from weft.codegen.loops.plan import all_accesses
 from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
@@ -19,21 +20,12 @@ from weft.schedule.groups import Group, Scalar
 __all__ = ["Epilogue", "index_of"]
 
 
-def index_of(
-    f: Function, group: Group, index: Sequence[str], axes: Sequence[Sequence[int]]
-) -> dict[int, str]:
+def index_of(group: Group, index: Sequence[Size], axes: Sequence[Sequence[int]]) -> dict[int, Size]:
     """The index of each axis of a group's space: each dimension of `index` runs along some of them,
     from outer to inner."""
-    at: dict[int, str] = {}
-    for name, some in zip(index, axes, strict=True):
-        rest = name
-        for place, axis in enumerate(reversed(some)):
-            if place == len(some) - 1:
-                at[axis] = rest
-            else:
-                size = group.space.sizes[axis]
-                at[axis] = f(f"urem i64 {rest}, {size}")
-                rest = f(f"udiv i64 {rest}, {size}")
+    at: dict[int, Size] = {}
+    for own, some in zip(index, axes, strict=True):
+        at |= zip(some, unravel(own, [group.space.sizes[axis] for axis in some]), strict=True)
     return at
 
 
@@ -51,12 +43,12 @@ class Epilogue:
         self.places = places
         self.axes = axes
         self.value = group.nodes[0].outputs[0]
-        self.pointers: dict[Value, str] = {}
+        self.pointers: dict[Value, Ptr] = {}
         self.roots = list(dict.fromkeys(access.root for access in all_accesses(group)))
 
     def begin(self, f: Function) -> None:
         self._f = f
-        self.pointers = {root: argument(f, self.places[root]) for root in self.roots}
+        self.pointers = {root: operand(f, self.places, root) for root in self.roots}
         self.rooms = {
             node.outputs[0]: argument(f, self.places[node.outputs[0]]) for node in self.group.totals
         }
@@ -80,12 +72,12 @@ class Epilogue:
                 self.known[value] = point.value(value)
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None:
         self._f = f
-        at = index_of(f, self.group, index, self.axes)
+        at = index_of(self.group, index, self.axes)
         last = self.axes[-1][-1] if self.axes and self.axes[-1] else None
-        count = "0" if mask is None else self._count(f, mask, lanes)
+        count = 0 if mask is None else self._count(f, mask, lanes)
         point = Point(
             f,
             self.group,
@@ -111,16 +103,12 @@ class Epilogue:
         for out, name in zip(self.group.written, made, strict=True):
             point.store(result_access(self.group, out), name)
 
-    def _start(self, access: Access) -> str:
-        start = self.pointers[access.root]
-        if access.offset:
-            kind = memory_type(access.dtype)
-            start = self._f(f"getelementptr {kind}, ptr {start}, i64 {access.offset}")
-        return start
+    def _start(self, access: Access) -> Ptr:
+        return self.pointers[access.root] + access.offset
 
-    def _count(self, f: Function, mask: str, lanes: int) -> str:
+    def _count(self, f: Function, mask: str, lanes: int) -> Size:
         """How many lanes a mask lets through: they are the first ones."""
         bits = f(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
         name = f.module.declare(f"i{lanes}", f"llvm.ctpop.i{lanes}", f"i{lanes}")
         ones = f(f"call i{lanes} @{name}(i{lanes} {bits})")
-        return f(f"zext i{lanes} {ones} to i64")
+        return f.index(f(f"zext i{lanes} {ones} to i64"))

@@ -22,12 +22,14 @@ bools are i8 (0 or 1) in memory; bfloat16 is i16 (there is no arithmetic on it),
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from weft.codegen.index import Index, Ptr, Size, step
 from weft.codegen.text import Function
 from weft.schedule.plan import Kernel
 
-__all__ = ["PARAMS", "Kernel", "Store", "argument", "begin_kernel"]
+__all__ = ["PARAMS", "Kernel", "Store", "argument", "each_item"]
 
 PARAMS = [("ptr", "args"), ("i64", "begin"), ("i64", "end")]
 
@@ -44,16 +46,16 @@ class Store(Protocol):
     def begin(self, f: Function) -> None: ...
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None: ...
 
 
-def argument(f: Function, place: int) -> str:
-    """The pointer at a place of `%args`."""
-    slot = f(f"getelementptr ptr, ptr %args, i64 {place}")
-    return f(f"load ptr, ptr {slot}")
+def argument(f: Function, place: Size, kind: str = "i8") -> Ptr:
+    """The pointer at a place of `%args`, to elements of a type."""
+    slot = f(step("ptr", "%args", place)) if place != 0 else "%args"
+    return Ptr(f, f(f"load ptr, ptr {slot}"), kind)
 
 
-def begin_kernel(f: Function, count: int) -> list[str]:
-    """The first `count` pointers of `%args`."""
-    return [argument(f, place) for place in range(count)]
+def each_item(f: Function) -> AbstractContextManager[Index]:
+    """A loop over the items of work of this call."""
+    return f.loop(f.index("%begin"), f.index("%end"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.codegen.contract import RUN
+from weft.codegen.index import Ptr
 from weft.codegen.kernel import Kernel
 from weft.codegen.text import Function
 from weft.schedule.groups import Group
@@ -20,9 +21,9 @@ __all__ = ["Launcher", "slot"]
 POLL = 1_000_000.0
 
 
-def slot(f: Function, table: str, place: int) -> str:
+def slot(f: Function, table: str | Ptr, place: int) -> Ptr:
     """The pointer at a place of a table of pointers."""
-    return f(f"load ptr, ptr {f(f'getelementptr ptr, ptr {table}, i64 {place}')}")
+    return (f.ptr(str(table), "ptr") + place).load_ptr()
 
 
 class Launcher:
@@ -37,11 +38,11 @@ class Launcher:
         self._checking = checking
         self._unpolled = 0.0  # ns since the last poll, about
 
-    def of_run(self, word: str) -> str:
+    def of_run(self, word: str) -> Ptr:
         """A word of the run."""
         return slot(self.f, "%run", RUN.index(word))
 
-    def start(self, group: Group, kernel: Kernel, args: str, *, may_end: bool) -> str:
+    def start(self, group: Group, kernel: Kernel, args: Ptr, *, may_end: bool) -> str:
         """Call a kernel of a group, through the pool where it is worth that: its status.
         `may_end`: whether the run may be ended here."""
         f = self.f
@@ -55,9 +56,7 @@ class Launcher:
             name = self._timing.part(group, name)
         grain = max(1, round(self._piece / max(kernel.cost, 0.01)))
         pool, parallel = self.of_run("pool"), self.of_run("parallel")
-        stop = "null"
-        if may_end:
-            stop = f(f"getelementptr ptr, ptr %run, i64 {RUN.index('stop')}")
+        stop = f.ptr("%run", "ptr") + RUN.index("stop") if may_end else "null"
         return f(
             f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
             f"i64 {kernel.items}, i64 {grain}, ptr {stop})"

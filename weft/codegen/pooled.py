@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from weft.codegen import pool
 from weft.codegen.conv.emit import room_of
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.machine import Machine
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
@@ -58,21 +58,19 @@ def emit_pooled(
     count = max(places.values()) + 1
     f = module.function(f"{name}.pooled", "i32", PARAMS)
     room = f.var("i8", count=size, align=64)
-    given = f.var(f"[{count} x ptr]", align=16)
-    pooled = f.var("[2 x ptr]", align=16)
+    given = f.var("ptr", count=count, align=16)
+    pooled = f.var("ptr", count=2, align=16)
     f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
-    f.do(f"store ptr {argument(f, places[result])}, "
-         f"ptr {f(f'getelementptr ptr, ptr {pooled}, i64 1')}")  # fmt: skip
-    slot = f(f"getelementptr ptr, ptr {given}, i64 {places[whole]}")
-    with f.loop("%begin", "%end") as image:
+    (pooled + 1).store(argument(f, places[result]))
+    slot = given + places[whole]
+    with each_item(f) as image:
         # From here the image's results would begin, if this were the whole of them.
-        start = f(f"getelementptr i8, ptr {room}, i64 {f(f'mul i64 {image}, {-size}')}")
-        f.do(f"store ptr {start}, ptr {slot}")
-        f.do(f"store ptr {start}, ptr {pooled}")
-        following = f(f"add i64 {image}, 1")
+        start = room.bytes(image * -size)
+        slot.store(start)
+        pooled.store(start)
         for kernel, args in ((first, given), (second, pooled)):
             each = kernel.items // images
-            begin, end = (f(f"mul i64 {i}, {each}") for i in (image, following))
+            begin, end = (i * each for i in (image, image + 1))
             f.do(f"call i32 @{kernel.name}(ptr {args}, i64 {begin}, i64 {end})")
     f.do("ret i32 0")
     cost = (first.items * first.cost + second.items * second.cost) / images

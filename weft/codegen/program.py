@@ -23,6 +23,7 @@ from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import emit_rows
 from weft.codegen.cpu import CpuTarget
+from weft.codegen.index import Ptr
 from weft.codegen.launch import Launcher, slot
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.products import emit_product
@@ -111,7 +112,7 @@ class _GraphWriter:
         self.launcher = Launcher(self.f, program.target.costs, program.timing, program.checking)
         self.arguments = {step: arguments(step.group, step.kernels) for step in plan.steps}
         self.read = {value for step in plan.steps for value in step.group.reads()}
-        self.args = ""
+        self.args: Ptr | None = None
 
     def write(self) -> None:
         writes_from = self.plan.writes_from
@@ -125,7 +126,7 @@ class _GraphWriter:
 
     # --- where things lie -----------------------------------------------------------------------
 
-    def _address(self, value: Value) -> str:
+    def _address(self, value: Value) -> Ptr:
         f = self.f
         match self.plan.place(value):
             case Input(number):
@@ -135,16 +136,17 @@ class _GraphWriter:
             case Constant(literal):
                 return self._constant(literal)
             case Arena(offset):
-                return f(f"getelementptr i8, ptr %arena, i64 {offset}")
+                return f.ptr("%arena").bytes(offset)
         if value in self.read:
             raise InternalError(f"{value} is read, and lies nowhere")
-        return "null"  # a result that nobody asks for
+        return f.ptr("null")  # a result that nobody asks for
 
-    def _constant(self, literal: Literal) -> str:
+    def _constant(self, literal: Literal) -> Ptr:
         array = literal.array
         if array.nbytes <= SMALL_CONSTANT:
             said = "".join(f"\\{byte:02X}" for byte in array.tobytes())
-            return self.module.constant(f"[{array.nbytes} x i8]", f'c"{said}"')
+            name = self.module.constant(f"[{array.nbytes} x i8]", f'c"{said}"')
+            return self.f.ptr(name)
         table = self.launcher.of_run("constants")
         return slot(self.f, table, self.program.number_of[literal.digest])
 
@@ -155,10 +157,10 @@ class _GraphWriter:
         for value in self.arguments[step]:
             if value is None:
                 at = self.plan.memory.offsets.get(group)
-                address = "null" if at is None else f(f"getelementptr i8, ptr %arena, i64 {at}")
+                address = f.ptr("null") if at is None else f.ptr("%arena").bytes(at)
                 found.append(Buffer(value, address, step.room, writable=True))
             elif value is RUN:
-                address = "%run" if may_end else "null"
+                address = f.ptr("%run" if may_end else "null")
                 found.append(Buffer(value, address, 8 * len(RUN), writable=True))
             else:
                 made = value in group.outputs or value in group.written
@@ -166,7 +168,7 @@ class _GraphWriter:
                 found.append(Buffer(value, self._address(value), size, made, self._inputs(value)))
         return found
 
-    def _inputs(self, value: Value) -> list[str]:
+    def _inputs(self, value: Value) -> list[Ptr]:
         """The addresses of the inputs whose place a result may take, in check mode."""
         if self.program.checking is None:
             return []
@@ -176,16 +178,14 @@ class _GraphWriter:
 
     # --- what runs ------------------------------------------------------------------------------
 
-    def _arguments(self, buffers: Sequence[Buffer]) -> str:
+    def _arguments(self, buffers: Sequence[Buffer]) -> Ptr:
         f = self.f
-        if not self.args:  # one table for all kernels, as they run one after the other
+        if self.args is None:  # one table for all kernels, as they run one after the other
             most = max(len(found) for found in self.arguments.values())
-            self.args = f.var(f"[{most} x ptr]", align=16)
-        args = self.args
+            self.args = f.var("ptr", count=most, align=16)
         for place, buffer in enumerate(buffers):
-            slot = f(f"getelementptr ptr, ptr {args}, i64 {place}")
-            f.do(f"store ptr {buffer.address}, ptr {slot}")
-        return args
+            (self.args + place).store(buffer.address)
+        return self.args
 
     def _bury(self, checking: Checking, number: int) -> None:
         """Poison the values that nobody reads after a step."""
@@ -234,7 +234,7 @@ class _GraphWriter:
             STACK_OPS[node.op.name](self.f, node, given, out, check)
             return
         at = self.plan.memory.offsets.get(step.group)
-        arena = self.f(f"getelementptr i8, ptr %arena, i64 {at or 0}")
+        arena = self.f.ptr("%arena").bytes(at or 0)
         names = [nested.name for nested in step.nested]
         inner = -(-max(nested.arena for nested in step.nested) // 64) * 64
         emit_control(
@@ -244,7 +244,7 @@ class _GraphWriter:
     def _copy_results(self) -> None:
         """Results that lie elsewhere: inputs given back, constants, one value given twice."""
         plan = self.plan
-        run = None if plan.in_place else "%run"
+        run = None if plan.in_place else self.f.ptr("%run")
         for number, value in enumerate(plan.results):
             if plan.outputs.get(value) != number:
                 to = slot(self.f, "%table", len(plan.graph.inputs) + number)

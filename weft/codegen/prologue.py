@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.base.dtypes import NARROW_FLOATS
-from weft.codegen.elementwise import emit, memory_type
+from weft.codegen.elementwise import emit
 from weft.codegen.epilogue import index_of
-from weft.codegen.kernel import argument
-from weft.codegen.loops.access import Access, dtype_of
+from weft.codegen.index import Ptr, Size, minimum
+from weft.codegen.loops.access import Access, dtype_of, operand
 from weft.codegen.loops.plan import all_accesses
 from weft.codegen.loops.point import Point
-from weft.codegen.matmul.arith import address, plus, times
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import exchange
 from weft.codegen.scalar.vec import vector_type
@@ -48,40 +47,40 @@ class Prologue:
         self.roots = sorted({access.root for access in all_accesses(group)} & places.keys(),
                             key=places.__getitem__)  # fmt: skip
 
+    def _pointers(self, f: Function) -> dict[Value, Ptr]:
+        return {root: operand(f, self.places, root) for root in self.roots}
+
     def panel(
         self,
         f: Function,
         number: Number,
-        dst: str,
-        batch: Sequence[str],
-        terms: tuple[str, str],
-        left: str,
+        dst: Ptr,
+        batch: Sequence[Size],
+        terms: tuple[Size, Size],
+        left: Size,
         vectors: int,
         columns: int,
     ) -> None:
         """Write a panel of an operand of shape (…, terms, columns): for each of `terms` (the first,
         how many) `vectors` vectors, from column `left` on; behind the last of all `columns` it is
         0."""
-        pointers = {root: argument(f, self.places[root]) for root in self.roots}
+        pointers = self._pointers(f)
         lanes = f.module.machine.lanes(number.width)
         width = vectors * lanes
 
         def rows(count: int) -> None:
             """With so many columns in the panel."""
-            with f.loop("0", terms[1]) as i:
-                term = f(f"add i64 {terms[0]}, {i}")
-                line = f(
-                    f"getelementptr {number.kind}, ptr {dst}, i64 {f(f'mul i64 {i}, {width}')}"
-                )
+            with f.loop(0, terms[1]) as i:
+                term = terms[0] + i
+                line = dst.of(number.kind) + i * width
                 for v in range(vectors):
                     some = min(lanes, max(0, count - v * lanes))
                     value = "zeroinitializer"
                     if some:
-                        column = f(f"add i64 {left}, {v * lanes}")
+                        column = left + v * lanes
                         value = self._at(f, pointers, number, [*batch, term, column], lanes, some)
-                    place = f(f"getelementptr {number.kind}, ptr {line}, i64 {v * lanes}")
                     kind = vector_type(number.kind, lanes)
-                    f.do(f"store {kind} {value}, ptr {place}, align {number.width}")
+                    (line + v * lanes).of(kind).store(value, number.width)
 
         rest = columns % width
         if not rest:
@@ -99,93 +98,89 @@ class Prologue:
         self,
         f: Function,
         number: Number,
-        dst: str,
-        batch: Sequence[str],
-        terms: tuple[str, str],
-        left: str,
+        dst: Ptr,
+        batch: Sequence[Size],
+        terms: tuple[Size, Size],
+        left: Size,
         vectors: int,
         columns: int,
     ) -> None:
         """As `panel`, of an operand of shape (…, columns, terms): in square blocks that are turned.
         Behind the last column stands what is in it."""
-        pointers = {root: argument(f, self.places[root]) for root in self.roots}
+        pointers = self._pointers(f)
         lanes = f.module.machine.lanes(number.width)
-        side, width = min(lanes, 32 // number.width), vectors * lanes
+        side: int = min(lanes, 32 // number.width)
+        width: int = vectors * lanes
         first, count = terms
-        least = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
 
-        def column(i: str, more: int = 0) -> str:
-            at = f(f"add i64 {f(f'add i64 {left}, {i}')}, {more}")
-            return f(f"call i64 @{least}(i64 {at}, i64 {columns - 1})")
+        def column(i: Size, more: int = 0) -> Size:
+            return minimum(left + i + more, columns - 1)
 
-        def place(term: str, i: str) -> str:
-            at = f(f"add i64 {f(f'mul i64 {term}, {width}')}, {i}")
-            return f(f"getelementptr {number.kind}, ptr {dst}, i64 {at}")
+        def place(term: Size, i: Size) -> Ptr:
+            return dst.of(number.kind) + (term * width + i)
 
         short = f(f"icmp slt i64 {count}, {side}")
-        with f.when(short), f.loop("0", str(width)) as i, f.loop("0", count) as j:
-            index = [*batch, column(i), f(f"add i64 {first}, {j}")]
+        with f.when(short), f.loop(0, width) as i, f.loop(0, count) as j:
+            index = [*batch, column(i), first + j]
             value = self._at(f, pointers, number, index, 1, 1)
-            f.do(f"store {number.kind} {value}, ptr {place(j, i)}, align {number.width}")
-        with f.when(f(f"xor i1 {short}, true")), f.loop("0", str(width), str(side)) as i:
+            place(j, i).store(value, number.width)
+        with f.when(f(f"xor i1 {short}, true")), f.loop(0, width, side) as i:
             rows = [column(i, t) for t in range(side)]
-            edge = f(f"sub i64 {count}, {side}")
-            with f.loop("0", count, str(side)) as j:
-                term = f(f"call i64 @{least}(i64 {j}, i64 {edge})")
-                start = f(f"add i64 {first}, {term}")
+            edge = count - side
+            with f.loop(0, count, side) as j:
+                term = minimum(j, edge)
+                start = first + term
 
-                def part(t: int, skip: int, some: int, start: str = start) -> str:
-                    index = [*batch, rows[t], f(f"add i64 {start}, {skip}")]
+                def part(t: int, skip: int, some: int, start: Size = start) -> str:
+                    index = [*batch, rows[t], start + skip]
                     return self._at(f, pointers, number, index, some, some)
 
                 kind = vector_type(number.kind, side)
                 for t, row in enumerate(exchange(f, number, side, part)):
-                    to = place(f(f"add i64 {term}, {t}"), i)
-                    f.do(f"store {kind} {row}, ptr {to}, align {number.width}")
+                    place(term + t, i).of(kind).store(row, number.width)
 
     def lines(
         self,
         f: Function,
         number: Number,
-        dst: str,
+        dst: Ptr,
         pitch: int,
-        batch: Sequence[str],
-        rows: tuple[str, str],
-        terms: tuple[str, str],
+        batch: Sequence[Size],
+        rows: tuple[Size, Size],
+        terms: tuple[Size, Size],
         along: bool,
     ) -> None:
         """Write some terms of some rows (of each the first, how many) of an operand (…, rows,
         terms). Each row is a line, its terms side by side where they lie `along`; else each term is
         one. How long lines are is known. `pitch` bytes lead from one to the next; they have room
         for whole vectors."""
-        pointers = {root: argument(f, self.places[root]) for root in self.roots}
+        pointers = self._pointers(f)
         lanes = f.module.machine.lanes(number.width)
         kind = vector_type(number.kind, lanes)
         (first, count), (start, length) = (rows, terms) if along else (terms, rows)
 
-        def put(line: str, i: str, j: str, some: int) -> None:
-            pair = plus(f, first, i), plus(f, start, j)
+        def put(line: Ptr, i: Size, j: Size, some: int) -> None:
+            pair = first + i, start + j
             index = [*batch, *(pair if along else pair[::-1])]
             value = self._at(f, pointers, number, index, lanes, some, -1 if along else -2)
-            place = f(f"getelementptr {number.kind}, ptr {line}, i64 {j}")
-            f.do(f"store {kind} {value}, ptr {place}, align {number.width}")
+            (line + j).of(kind).store(value, number.width)
 
-        rest = int(length) % lanes
-        whole = int(length) - rest
-        with f.loop("0", count) as i:
-            line = address(f, dst, times(f, i, pitch))
+        assert isinstance(length, int)
+        whole, rest = length // lanes * lanes, length % lanes
+        with f.loop(0, count) as i:
+            line = dst.of(number.kind).bytes(i * pitch)
             if whole:
-                with f.loop("0", str(whole), str(lanes)) as j:
+                with f.loop(0, whole, lanes) as j:
                     put(line, i, j, lanes)
             if rest:
-                put(line, i, str(whole), rest)
+                put(line, i, whole, rest)
 
     def _at(
         self,
         f: Function,
-        pointers: Mapping[Value, str],
+        pointers: Mapping[Value, Ptr],
         number: Number,
-        index: Sequence[str],
+        index: Sequence[Size],
         lanes: int,
         some: int,
         dim: int = -1,
@@ -193,15 +188,11 @@ class Prologue:
         """The first `some` of so many elements from an index on, along one of its dimensions, as
         they are computed with."""
 
-        def start(access: Access) -> str:
-            pointer = pointers[access.root]
-            if not access.offset:
-                return pointer
-            kind = memory_type(access.dtype)
-            return f(f"getelementptr {kind}, ptr {pointer}, i64 {access.offset}")
+        def start(access: Access) -> Ptr:
+            return pointers[access.root] + access.offset
 
         axes = self.axes[-len(index) :]
-        at = index_of(f, self.group, index[-len(axes) :], axes)
+        at = index_of(self.group, index[-len(axes) :], axes)
         mask = None if some == lanes else (ones(some, lanes), some)
         axis = self.axes[dim][-1]
         point = Point(f, self.group, start, at, axis=axis, lanes=lanes, mask=mask)

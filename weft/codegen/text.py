@@ -2,15 +2,16 @@
 
     module = Module()
     f = module.function("twice", "void", [("ptr", "x"), ("i64", "n")])
-    with f.loop("0", "%n") as i:
-        p = f(f"getelementptr float, ptr %x, i64 {i}")
-        v = f(f"load float, ptr {p}, align 4")
-        f.do(f"store float {f(f'fadd float {v}, {v}')}, ptr {p}, align 4")
+    with f.loop(0, f.index("%n")) as i:
+        p = f.ptr("%x", "float") + i
+        v = p.load()
+        p.store(f(f"fadd float {v}, {v}"))
     f.do("ret void")
     module.text()
 
 Values are the names that LLVM knows them by (`%12`, `3.0`); who writes an instruction knows the
-types. What a loop carries lies in a variable (`var`, `get`, `set`): LLVM keeps it in a register.
+types. Indices and pointers know theirs, see `weft.codegen.index`. What a loop carries lies in a
+variable (`var`): LLVM keeps it in a register.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from weft.base.errors import InternalError
 from weft.codegen.checks.instructions import size_of
 from weft.codegen.contract import Status
+from weft.codegen.index import Index, Ptr, Size, step
 
 __all__ = ["Function", "Module", "Variable"]
 
@@ -89,20 +91,22 @@ class Function:
 
     # --- variables ----------------------------------------------------------------------------
 
-    def var(self, kind: str, start: str | None = None, *, count: int = 1, align: int = 0) -> str:
+    def index(self, name: str) -> Index:
+        """The i64 of a name, as an index."""
+        return Index(self, name)
+
+    def ptr(self, name: str, kind: str = "i8") -> Ptr:
+        """The pointer of a name, to elements of a type."""
+        return Ptr(self, name, kind)
+
+    def var(self, kind: str, start: object = None, *, count: int = 1, align: int = 0) -> Ptr:
         """Room for a value that changes (or for `count` of them), of the function's own: on the
         stack, or where it is large in memory that the function takes and gives back."""
-        name = f"%{self.fresh('var')}"
-        self.variables.append(Variable(name, kind, count, align))
+        made = Ptr(self, f"%{self.fresh('var')}", kind)
+        self.variables.append(Variable(made.name, kind, count, align))
         if start is not None:
-            self.set(kind, name, start)
-        return name
-
-    def get(self, kind: str, var: str) -> str:
-        return self(f"load {kind}, ptr {var}")
-
-    def set(self, kind: str, var: str, value: str) -> None:
-        self.do(f"store {kind} {value}, ptr {var}")
+            made.store(start)
+        return made
 
     # --- blocks -------------------------------------------------------------------------------
 
@@ -118,7 +122,7 @@ class Function:
         self.do(f"br i1 {condition}, label %{yes}, label %{no}{hint}")
 
     @contextmanager
-    def loop(self, start: str, stop: str, step: str = "1", *, hint: str = "") -> Iterator[str]:
+    def loop(self, start: Size, stop: Size, step: Size = 1, *, hint: str = "") -> Iterator[Index]:
         """`for i in range(start, stop, step)` over i64, with a step above 0; gives `i`.
 
         `hint` is metadata for the jump back, such as ", !llvm.loop !0".
@@ -133,7 +137,7 @@ class Function:
         self.do(f"{i} = phi i64 [ {start}, %{before} ], [ {after}, %{back} ]")
         self.branch(self(f"icmp slt i64 {i}, {stop}"), body, end)
         self.block(body)
-        yield i
+        yield Index(self, i)
         self.jump(back)
         self.block(back)
         self.do(f"{after} = add nuw nsw i64 {i}, {step}")
@@ -179,7 +183,7 @@ class Function:
         self.module.declare("void", "free", "ptr")
         places, size = [], _LINE  # at lines of the cache, one of which may be lost before them
         for var in large:
-            places.append(f"  {var.name} = getelementptr i8, ptr %room.line, i64 {size - _LINE}")
+            places.append(f"  {var.name} = {step('i8', '%room.line', size - _LINE)}")
             size += -(-var.bytes // _LINE) * _LINE
         return [
             f"  %room = call ptr @malloc(i64 {size})",
@@ -189,7 +193,7 @@ class Function:
             "  %room.at = ptrtoint ptr %room to i64",
             f"  %room.over = and i64 %room.at, {_LINE - 1}",
             f"  %room.skip = sub i64 {_LINE}, %room.over",
-            "  %room.line = getelementptr i8, ptr %room, i64 %room.skip",
+            f"  %room.line = {step('i8', '%room', '%room.skip')}",
             *places,
             "  br label %entry",
         ]

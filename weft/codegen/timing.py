@@ -83,27 +83,25 @@ class Timing:
 
     def _define_now(self) -> None:
         f = self.module.function("profile.now", "i64", [], "nounwind noinline")
-        time = f.var("[2 x i64]", align=16)
+        time = f.var("i64", count=2, align=16)
         f(f"call i32 @clock_gettime(i32 {self.clock}, ptr {time})")
-        seconds = f(f"load i64, ptr {time}")
-        rest = f(f"load i64, ptr {f(f'getelementptr i64, ptr {time}, i64 1')}")
-        whole = f(f"mul i64 {seconds}, 1000000000")
-        f.do(f"ret i64 {f(f'add i64 {whole}, {rest}')}")
+        seconds, rest = time.load_index(), (time + 1).load_index()
+        f.do(f"ret i64 {seconds * 1_000_000_000 + rest}")
 
     def _define_note(self) -> None:
         params = [("i64", "site"), ("i64", "start")]
         f = self.module.function("profile.note", "void", params, "nounwind noinline")
         stop = f("call i64 @profile.now()")
-        at = f("atomicrmw add ptr @event_count, i64 1 monotonic")
+        at = f.index(f("atomicrmw add ptr @event_count, i64 1 monotonic"))
         fits = f(f"icmp ult i64 {at}, {ROOM}")
         with f.when(fits):
-            row = f(f"getelementptr i64, ptr @events, i64 {f(f'mul i64 {at}, 4')}")
+            row = f.ptr("@events", "i64") + at * 4
             thread = f("call i64 @pthread_self()")
             for i, value in enumerate(("%site", thread, "%start", stop)):
-                f.do(f"store i64 {value}, ptr {f(f'getelementptr i64, ptr {row}, i64 {i}')}")
+                (row + i).store(value)
         with f.when(f(f"xor i1 {fits}, true")):
-            total = f(f"getelementptr i64, ptr @site_totals, i64 {f('mul i64 %site, 2')}")
+            total = f.ptr("@site_totals", "i64") + f.index("%site") * 2
             f(f"atomicrmw add ptr {total}, i64 1 monotonic")
-            time = f(f"getelementptr i64, ptr {total}, i64 1")
-            f(f"atomicrmw add ptr {time}, i64 {f(f'sub i64 {stop}, %start')} monotonic")
+            taken = f.index(stop) - f.index("%start")
+            f(f"atomicrmw add ptr {total + 1}, i64 {taken} monotonic")
         f.do("ret void")

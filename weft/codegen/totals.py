@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.codegen.elementwise import load, memory_type, store
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.index import Ptr, Size
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.loops.pieces import combine_totals
 from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.text import Function, Module
@@ -30,18 +31,16 @@ WAYS = 4
 def add_to_total(
     f: Function,
     reduction: Reduction,
-    room: str,
+    room: Ptr,
     value: str,
     lanes: int,
-    index: Sequence[str],
+    index: Sequence[Size],
     mask: str | None,
 ) -> None:
     """Join elements at an index to the totals of the item at hand."""
     assert lanes <= LANES
     if len(index) > 1:
-        way = f(f"and i64 {index[-2]}, {WAYS - 1}")
-        kind = memory_type(reduction.dtype)
-        room = f(f"getelementptr [{LANES} x {kind}], ptr {room}, i64 {way}")
+        room = room + index[-2] % WAYS * LANES
     new = reduction.taken(f, value, lanes, mask)
     old = load(f, reduction.dtype, room, lanes)
     store(f, reduction.dtype, room, reduction.joined(f, old, new, lanes), lanes)
@@ -66,19 +65,17 @@ def emit_totals(
         end += -(-main.items * reduction.dtype.itemsize // 64) * 64
     count = run + 1 if main.stops else max(scratch, *places.values()) + 1
     f = module.function(f"{name}.totals", "i32", PARAMS)
-    given = f.var(f"[{count} x ptr]", align=16)
+    given = f.var("ptr", count=count, align=16)
     f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
     parts = argument(f, scratch)
     rooms = {}
     for value, reduction in reductions.items():
-        rooms[value] = f.var("i8", count=WAYS * LANES * reduction.dtype.itemsize, align=64)
-        slot = f(f"getelementptr ptr, ptr {given}, i64 {places[value]}")
-        f.do(f"store ptr {rooms[value]}, ptr {slot}")
-    with f.loop("%begin", "%end") as item:
+        rooms[value] = f.var(memory_type(reduction.dtype), count=WAYS * LANES, align=64)
+        (given + places[value]).store(rooms[value])
+    with each_item(f) as item:
         for value, reduction in reductions.items():
             store(f, reduction.dtype, rooms[value], reduction.begin(WAYS * LANES), WAYS * LANES)
-        following = f(f"add i64 {item}, 1")
-        status = f(f"call i32 @{main.name}(ptr {given}, i64 {item}, i64 {following})")
+        status = f(f"call i32 @{main.name}(ptr {given}, i64 {item}, i64 {item + 1})")
         if main.stops:
             with f.when(f(f"icmp ne i32 {status}, 0")):
                 f.do(f"ret i32 {status}")
@@ -86,9 +83,7 @@ def emit_totals(
         for value, reduction in reductions.items():
             all_ = load(f, reduction.dtype, rooms[value], WAYS * LANES)
             whole = across(f, reduction, all_, WAYS * LANES)
-            own = f(f"getelementptr i8, ptr {parts}, i64 {at[value]}")
-            kind = memory_type(reduction.dtype)
-            part = f(f"getelementptr {kind}, ptr {own}, i64 {item}")
+            part = parts.of(memory_type(reduction.dtype)).bytes(at[value]) + item
             store(f, reduction.dtype, part, whole, 1)
     f.do("ret i32 0")
     made = [*before, Kernel(f.name, main.items, main.cost + 20, end, main.stops)]

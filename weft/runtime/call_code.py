@@ -18,10 +18,11 @@ it. The steps of a call:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.codegen.contract import Status
+from weft.codegen.index import Index, Ptr, Size
 from weft.codegen.machine import host
 from weft.codegen.text import Function, Module
 from weft.runtime.object_layout import Places
@@ -91,9 +92,9 @@ def _add_failed(module: Module) -> None:
     number = f("call ptr @PyLong_FromLong(i64 %status)")
     with f.when(f(f"icmp eq ptr {number}, null")):
         _leave(f, "null")
-    told = f.var("[2 x ptr]")
-    f.do(f"store ptr {number}, ptr {told}")
-    f.do(f"store ptr %given, ptr {_item(f, told, '1')}")
+    told = f.var("ptr", count=2)
+    told.store(number)
+    (told + 1).store("%given")
     result = f(f"call ptr @PyObject_Vectorcall(ptr %failed, ptr {told}, i64 2, ptr null)")
     f.do(f"call void @Py_DecRef(ptr {number})")
     f.do(f"ret ptr {result}")
@@ -111,18 +112,19 @@ class Tables:
     replaced  the objects that results have replaced
     """
 
-    arrays: str
-    inputs: str
-    results: str
-    reused: str
-    replaced: str
+    arrays: Ptr
+    inputs: Ptr
+    results: Ptr
+    reused: Ptr
+    replaced: Ptr
 
     @classmethod
-    def at(cls, f: Function, start: str, n_in: str, n_out: str) -> Tables:
-        inputs = _item(f, start, f(f"add i64 {n_in}, {n_out}"))
-        results = _item(f, inputs, n_in)
-        reused = _item(f, results, n_out)
-        return cls(start, inputs, results, reused, _item(f, reused, n_out))
+    def at(cls, start: Ptr, n_in: Index, n_out: Index) -> Tables:
+        arrays = start.of("ptr")
+        inputs = arrays + (n_in + n_out)
+        results = inputs + n_in
+        reused = results + n_out
+        return cls(arrays, inputs, results, reused, reused + n_out)
 
 
 class _Call:
@@ -132,15 +134,17 @@ class _Call:
         self.at = at
         params = [("ptr", "self"), ("ptr", "args"), ("i64", "count")]
         self.f = f = module.function("weft_call", "ptr", params, linkage="")
-        self.table = _load(f, "ptr", "%self", at.buffer)
-        self.known = {name: _load(f, "i64", self.table, 8 * i) for i, name in enumerate(FIELDS)}
-        self.pointer = {name: f(f"inttoptr i64 {self.known[name]} to ptr") for name in FIELDS}
+        self.table = _pointer(f.ptr("%self"), at.buffer).of("i64")
+        self.known = {name: (self.table + i).load_index() for i, name in enumerate(FIELDS)}
+        self.pointer = {
+            name: f.ptr(f(f"inttoptr i64 {self.known[name]} to ptr")) for name in FIELDS
+        }
 
     def write(self) -> None:
         f, known, pointer = self.f, self.known, self.pointer
         with f.when(f("icmp ne i64 %count, 1")):
             self._fail(Status.INPUTS, pointer["none"])
-        self.given = _load(f, "ptr", "%args", 0)
+        self.given = _pointer(f.ptr("%args"))
         size = f(f"call i64 @PyList_Size(ptr {self.given})")
         with f.when(f(f"icmp ne i64 {size}, {known['inputs']}")):
             f.do("call void @PyErr_Clear()")  # no list
@@ -148,14 +152,14 @@ class _Call:
         with f.when(f(f"icmp eq i64 {known['memory']}, 0")):
             self._fail(Status.TAKEN)
         self.n_in, self.n_out = known["inputs"], known["outputs"]
-        self.tables = Tables.at(f, pointer["memory"], self.n_in, self.n_out)
-        self.items = _load(f, "ptr", self.given, self.at.items)
+        self.tables = Tables.at(pointer["memory"], self.n_in, self.n_out)
+        self.items = _pointer(self.given, self.at.items)
         self._look_at_inputs()
-        self.claim = f(f"getelementptr i64, ptr {self.table}, i64 {FIELDS.index('memory')}")
-        f.do(f"store i64 0, ptr {self.claim}")
+        self.claim = self.table + FIELDS.index("memory")
+        self.claim.store(0)
 
         made = self._make_results()
-        arena = f(f"getelementptr i8, ptr {pointer['memory']}, i64 {known['tables']}")
+        arena = pointer["memory"].bytes(known["tables"])
         state = f("call ptr @PyEval_SaveThread()")
         run = f"ptr {self.tables.arrays}, ptr {arena}, ptr {pointer['run']}"
         status = f(f"call i32 {pointer['entry']}({run})")
@@ -164,9 +168,9 @@ class _Call:
             self._undo(made, self.n_out, f(f"sext i32 {status} to i64"))
         replaced = self._deliver(made)
         self._drop_all(self.tables.inputs, self.n_in)
-        with f.loop("0", replaced) as i:
-            self._drop(f(f"load ptr, ptr {_item(f, self.tables.replaced, i)}"))
-        f.do(f"store i64 {known['memory']}, ptr {self.claim}")
+        with f.loop(0, replaced) as i:
+            self._drop(_item(self.tables.replaced, i))
+        self.claim.store(known["memory"])
         f.do(f"ret ptr {made}")
 
     # --- what it is given -----------------------------------------------------------------------
@@ -176,33 +180,33 @@ class _Call:
         f, at, pointer = self.f, self.at, self.pointer
         bits = f.var("i32", "-1")
         other = f.var("ptr", pointer["tensor"])  # the tensor class that was seen last
-        with f.loop("0", self.n_in) as i:
-            tensor = f(f"load ptr, ptr {_item(f, self.items, i)}")
-            kind = _load(f, "ptr", tensor, at.kind)
+        with f.loop(0, self.n_in) as i:
+            tensor = _item(self.items, i)
+            kind = _pointer(tensor, at.kind)
             plain = f(f"icmp eq ptr {kind}, {pointer['tensor']}")
-            seen = f(f"icmp eq ptr {kind}, {f.get('ptr', other)}")
+            seen = f(f"icmp eq ptr {kind}, {other.load_ptr()}")
             with f.when(f(f"xor i1 {f(f'or i1 {plain}, {seen}')}, true")):
                 self._fail_unless_subtype(kind, pointer["tensor"])
-                f.set("ptr", other, kind)
-            array = _load(f, "ptr", tensor, at.tensor_data)
+                other.store(kind)
+            array = _pointer(tensor, at.tensor_data)
             with f.when(f(f"icmp eq ptr {array}, null")):
                 self._fail(Status.INPUTS)
-            family = _load(f, "ptr", array, at.kind)
+            family = _pointer(array, at.kind)
             with f.when(f(f"icmp ne ptr {family}, {pointer['array']}")):
                 self._fail_unless_subtype(family, pointer["array"])
-            f.do(f"store ptr {array}, ptr {_item(f, self.tables.inputs, i)}")
-            data = _load(f, "ptr", array, at.data)
-            f.do(f"store ptr {data}, ptr {_item(f, self.tables.arrays, i)}")
-            flags = _load(f, "i32", array, at.flags)
-            f.set("i32", bits, f(f"and i32 {f.get('i32', bits)}, {flags}"))
-        dense = f(f"and i32 {f.get('i32', bits)}, {_DENSE}")
+            (self.tables.inputs + i).store(array)
+            data = _pointer(array, at.data)
+            (self.tables.arrays + i).store(data)
+            flags = _load("i32", array, at.flags)
+            bits.store(f(f"and i32 {bits.load()}, {flags}"))
+        dense = f(f"and i32 {bits.load()}, {_DENSE}")
         with f.when(f(f"icmp ne i32 {dense}, {_DENSE}")):
             self._fail(Status.LAYOUT)
-        with f.loop("0", self.n_in) as i:
-            array = f(f"load ptr, ptr {_item(f, self.tables.inputs, i)}")
+        with f.loop(0, self.n_in) as i:
+            array = _item(self.tables.inputs, i)
             self._hold(array)
 
-    def _fail_unless_subtype(self, kind: str, of: str) -> None:
+    def _fail_unless_subtype(self, kind: Ptr, of: Ptr) -> None:
         f = self.f
         found = f(f"call i32 @PyType_IsSubtype(ptr {kind}, ptr {of})")
         with f.when(f(f"icmp eq i32 {found}, 0")):
@@ -210,48 +214,45 @@ class _Call:
 
     # --- results --------------------------------------------------------------------------------
 
-    def _make_results(self) -> str:
+    def _make_results(self) -> Ptr:
         """Create the returned list, and arrays and tensors of results that nobody else sees yet."""
         f, at = self.f, self.at
-        made = f(f"call ptr @PyList_New(i64 {self.known['listed']})")
+        made = f.ptr(f(f"call ptr @PyList_New(i64 {self.known['listed']})"))
         with f.when(f(f"icmp eq ptr {made}, null")):
             f.do("call void @PyErr_Clear()")
-            self._undo(made, "0", str(Status.NO_ROOM))
-        with f.loop("0", self.n_out) as i:
-            row = _row(f, self.pointer["results"], i)
+            self._undo(made, 0, Status.NO_ROOM)
+        with f.loop(0, self.n_out) as i:
+            row = _row(self.pointer["results"], i)
             array, tensor = f.var("ptr"), f.var("ptr")
-            f.set("ptr", array, "null")
-            f.set("ptr", tensor, "null")
+            array.store("null")
+            tensor.store("null")
             with f.when(f(f"icmp ne i64 {row['again']}, 0")):
                 self._use_again(self._spares(i), array, tensor)
-            reused = f(f"icmp ne ptr {f.get('ptr', tensor)}, null")
-            f.do(
-                f"store i64 {f(f'zext i1 {reused} to i64')}, ptr {_item(f, self.tables.reused, i)}"
-            )
+            reused = f(f"icmp ne ptr {tensor.load_ptr()}, null")
+            (self.tables.reused.of("i64") + i).store(f(f"zext i1 {reused} to i64"))
             with f.when(f(f"icmp sge i64 {row['in_place']}, 0")):
                 self._use_input(row["in_place"], array)
-            with f.when(f(f"icmp eq ptr {f.get('ptr', array)}, null")):
+            with f.when(f(f"icmp eq ptr {array.load_ptr()}, null")):
                 kind, shape = (f(f"inttoptr i64 {row[name]} to ptr") for name in ("dtype", "sizes"))
                 f.do(f"call void @Py_IncRef(ptr {kind})")  # NumPy takes ownership
                 axes = f(f"trunc i64 {row['ndim']} to i32")
                 args = f"i32 {axes}, ptr {shape}, ptr {kind}, i32 0"
-                f.set("ptr", array, f(f"call ptr {self.pointer['empty']}({args})"))
-            found = f.get("ptr", array)
+                array.store(f(f"call ptr {self.pointer['empty']}({args})"))
+            found = array.load_ptr()
             with f.when(f(f"icmp eq ptr {found}, null")):
                 f.do("call void @PyErr_Clear()")
-                self._undo(made, i, str(Status.NO_ROOM))
-            data = _load(f, "ptr", found, at.data)
-            place = f(f"add i64 {self.n_in}, {i}")
-            f.do(f"store ptr {data}, ptr {_item(f, self.tables.arrays, place)}")
+                self._undo(made, i, Status.NO_ROOM)
+            data = _pointer(found, at.data)
+            (self.tables.arrays + (self.n_in + i)).store(data)
             is_value = f(f"icmp eq i64 {row['role']}, {VALUE}")
             with f.when(is_value):
-                f.set("ptr", tensor, found)
-            with f.when(f(f"icmp eq ptr {f.get('ptr', tensor)}, null")):
+                tensor.store(found)
+            with f.when(f(f"icmp eq ptr {tensor.load_ptr()}, null")):
                 self._new_tensor(found, tensor, made, i)
-            f.do(f"store ptr {f.get('ptr', tensor)}, ptr {_item(f, self.tables.results, i)}")
+            (self.tables.results + i).store(tensor.load())
         return made
 
-    def _use_again(self, spares: str, array: str, tensor: str) -> None:
+    def _use_again(self, spares: Ptr, array: Ptr, tensor: Ptr) -> None:
         """Reuse an earlier result that nobody else holds; the call holds a reference to it.
 
         If only the array is free, because its tensor has another array now or is still in use, the
@@ -259,144 +260,138 @@ class _Call:
         """
         f, at, none = self.f, self.at, self.pointer["none"]
         for number in range(0, SPARES, 2):
-            spare_at, own_at = (_item(f, spares, str(k)) for k in (number, number + 1))
-            missing = f(f"icmp eq ptr {f.get('ptr', array)}, null")
-            own = f(f"load ptr, ptr {own_at}")
+            spare_at, own_at = spares + number, spares + (number + 1)
+            missing = f(f"icmp eq ptr {array.load()}, null")
+            own = own_at.load_ptr()
             there = f(f"icmp ne ptr {own}, {none}")
             with f.when(f(f"and i1 {missing}, {there}")):
-                spare = f(f"load ptr, ptr {spare_at}")
-                holders = _load(f, "i64", own, at.count)
-                both = f(
-                    f"icmp eq i64 {holders}, 2"
-                )  # references from its tensor and from the spares
-                alone = f(f"icmp eq i64 {_load(f, 'i64', spare, at.count)}, 1")  # None never is
+                spare = spare_at.load_ptr()
+                holders = _load("i64", own, at.count)
+                both = f(f"icmp eq i64 {holders}, 2")  # references from its tensor and from the spares
+                alone = f(f"icmp eq i64 {_load('i64', spare, at.count)}, 1")  # None never is
                 with f.when(f(f"and i1 {both}, {alone}")):
-                    same = f(f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_data)}, {own}")
-                    unseen = f(f"icmp eq ptr {_load(f, 'ptr', spare, at.tensor_weak)}, null")
+                    same = f(f"icmp eq ptr {_pointer(spare, at.tensor_data)}, {own}")
+                    unseen = f(f"icmp eq ptr {_pointer(spare, at.tensor_weak)}, null")
                     with f.when(f(f"and i1 {same}, {unseen}")):
                         self._hold(spare)
-                        f.set("ptr", tensor, spare)
-                        f.set("ptr", array, own)
+                        tensor.store(spare)
+                        array.store(own)
                 with f.when(f(f"icmp eq i64 {holders}, 1")):
                     f.do(f"call void @Py_IncRef(ptr {none})")
-                    f.do(f"store ptr {none}, ptr {own_at}")
-                    f.set("ptr", array, own)
+                    own_at.store(none)
+                    array.store(own)
 
-    def _use_input(self, number: str, array: str) -> None:
+    def _use_input(self, number: Index, array: Ptr) -> None:
         """Use the array of an input, if only its tensor and this call hold it."""
         f, at = self.f, self.at
-        old = f(f"load ptr, ptr {_item(f, self.tables.inputs, number)}")
-        alone = f(f"icmp eq i64 {_load(f, 'i64', old, at.count)}, 2")
-        writeable = f(f"and i32 {_load(f, 'i32', old, at.flags)}, {_WRITEABLE}")
+        old = _item(self.tables.inputs, number)
+        alone = f(f"icmp eq i64 {_load('i64', old, at.count)}, 2")
+        writeable = f(f"and i32 {_load('i32', old, at.flags)}, {_WRITEABLE}")
         with f.when(f(f"and i1 {alone}, {f(f'icmp ne i32 {writeable}, 0')}")):
             self._hold(old)
-            f.set("ptr", array, old)
+            array.store(old)
 
-    def _new_tensor(self, array: str, tensor: str, made: str, i: str) -> None:
+    def _new_tensor(self, array: Ptr, tensor: Ptr, made: Ptr, i: Index) -> None:
         """Create a tensor that takes ownership of an array."""
         f = self.f
         none = self.pointer["none"]
-        new = f(f"call ptr @PyType_GenericAlloc(ptr {self.pointer['tensor']}, i64 0)")
+        new = f.ptr(f(f"call ptr @PyType_GenericAlloc(ptr {self.pointer['tensor']}, i64 0)"))
         with f.when(f(f"icmp eq ptr {new}, null")):
             f.do("call void @PyErr_Clear()")
             self._drop(array)
-            self._undo(made, i, str(Status.NO_ROOM))
-        _store(f, array, new, self.at.tensor_data)
+            self._undo(made, i, Status.NO_ROOM)
+        new.bytes(self.at.tensor_data).of("ptr").store(array)
         f.do(f"call void @Py_IncRef(ptr {none})")
-        _store(f, none, new, self.at.tensor_node)
-        f.set("ptr", tensor, new)
+        new.bytes(self.at.tensor_node).of("ptr").store(none)
+        tensor.store(new)
 
-    def _deliver(self, made: str) -> str:
+    def _deliver(self, made: Ptr) -> Index:
         """Deliver the results; returns the number of objects that they replaced."""
         f, at, none = self.f, self.at, self.pointer["none"]
-        count = f.var("i64", "0")
+        count = f.var("i64", 0)
 
-        def replace(place: str, new: str) -> None:
-            number = f.get("i64", count)
-            old = f(f"load ptr, ptr {place}")
-            f.do(f"store ptr {old}, ptr {_item(f, self.tables.replaced, number)}")
-            f.do(f"store ptr {new}, ptr {place}")
-            f.set("i64", count, f(f"add i64 {number}, 1"))
+        def replace(place: Ptr, new: Ptr) -> None:
+            number, place = count.load_index(), place.of("ptr")
+            (self.tables.replaced + number).store(place.load())
+            place.store(new)
+            count.store(number + 1)
 
-        room = f.var("ptr", _load(f, "ptr", made, at.items))
+        room = f.var("ptr", _pointer(made, at.items))
         slot = f.var("ptr")
-        with f.loop("0", self.n_out) as i:
-            row = _row(f, self.pointer["results"], i)
-            result = f(f"load ptr, ptr {_item(f, self.tables.results, i)}")
+        with f.loop(0, self.n_out) as i:
+            row = _row(self.pointer["results"], i)
+            result = _item(self.tables.results, i)
             with f.when(f(f"icmp ne i64 {row['again']}, 0")):
-                reused = f(f"load i64, ptr {_item(f, self.tables.reused, i)}")
+                reused = (self.tables.reused.of("i64") + i).load()
                 with f.when(f(f"icmp ne i64 {reused}, 0")):
-                    for place, new in ((at.tensor_node, none), (at.tensor_grad, "null")):
-                        old = _load(f, "ptr", result, place)
+                    for place, new in ((at.tensor_node, none), (at.tensor_grad, f.ptr("null"))):
+                        old = _pointer(result, place)
                         with f.when(f(f"icmp ne ptr {old}, {new}")):
                             f.do(f"call void @Py_IncRef(ptr {new})")
-                            replace(f(f"getelementptr i8, ptr {result}, i64 {place}"), new)
+                            replace(result.bytes(place), new)
                 with f.when(f(f"icmp eq i64 {reused}, 0")):
                     self._keep(i, row["role"], result, replace)
             listed = f(f"icmp eq i64 {row['role']}, {LISTED}")
             with f.when(listed):
-                f.set("ptr", slot, f.get("ptr", room))
-                f.set("ptr", room, _item(f, f.get("ptr", room), "1"))
+                slot.store(room.load_ptr())
+                room.store(room.load_ptr("ptr") + 1)
             with f.when(f(f"xor i1 {listed}, true")):
-                to = f(f"load ptr, ptr {_item(f, self.items, row['to'])}")
+                to = _item(self.items, row["to"])
                 is_value = f(f"icmp eq i64 {row['role']}, {VALUE}")
                 where = f(f"select i1 {is_value}, i64 {at.tensor_data}, i64 {at.tensor_grad}")
-                f.set("ptr", slot, f(f"getelementptr i8, ptr {to}, i64 {where}"))
-            replace(f.get("ptr", slot), result)
-        return f.get("i64", count)
+                slot.store(to.bytes(f.index(where)))
+            replace(slot.load_ptr(), result)
+        return count.load_index()
 
-    def _keep(self, i: str, role: str, result: str, replace: Callable[[str, str], None]) -> None:
+    def _keep(
+        self, i: Index, role: Index, result: Ptr, replace: Callable[[Ptr, Ptr], None]
+    ) -> None:
         """Make a new result the first spare. The last spare is dropped, or the first one if it has
         no array any more."""
         f, none = self.f, self.pointer["none"]
         tensor, array = f.var("ptr", none), f.var("ptr", result)
         with f.when(f(f"icmp ne i64 {role}, {VALUE}")):
-            f.set("ptr", tensor, result)
-            f.set("ptr", array, _load(f, "ptr", result, self.at.tensor_data))
+            tensor.store(result)
+            array.store(_pointer(result, self.at.tensor_data))
         spares = self._spares(i)
-        first_array = f(f"load ptr, ptr {_item(f, spares, '1')}")
-        empty = f(f"icmp eq ptr {first_array}, {none}")
-        goes = f(f"select i1 {empty}, i64 0, i64 {SPARES - 2}")
+        empty = f(f"icmp eq ptr {_item(spares, 1)}, {none}")
+        goes = f.index(f(f"select i1 {empty}, i64 0, i64 {SPARES - 2}"))
         for number, kept in ((0, tensor), (1, array)):
-            first = _item(f, spares, str(number))
-            thing = f.get("ptr", kept)
+            first, thing = spares + number, kept.load_ptr()
             f.do(f"call void @Py_IncRef(ptr {thing})")
-            replace(_item(f, first, goes), f(f"load ptr, ptr {first}"))
-            f.do(f"store ptr {thing}, ptr {first}")
+            replace(first + goes, first.load_ptr())
+            first.store(thing)
 
-    def _spares(self, i: str) -> str:
-        f = self.f
-        items = _load(f, "ptr", self.pointer["spares"], self.at.items)
-        return _item(f, items, f(f"mul i64 {i}, {SPARES}"))
+    def _spares(self, i: Index) -> Ptr:
+        items = _pointer(self.pointer["spares"], self.at.items)
+        return items.of("ptr") + i * SPARES
 
     # --- ways out -------------------------------------------------------------------------------
 
-    def _undo(self, made: str, results: str, status: str) -> None:
+    def _undo(self, made: Ptr, results: Size, status: str | int) -> None:
         """Release everything, including this many results, and return what `failed` returns."""
-        f = self.f
         self._drop_all(self.tables.results, results)
         self._drop(made)
         self._drop_all(self.tables.inputs, self.n_in)
-        f.do(f"store i64 {self.known['memory']}, ptr {self.claim}")
+        self.claim.store(self.known["memory"])
         self._fail(status)
 
-    def _fail(self, status: str | int, given: str | None = None) -> None:
+    def _fail(self, status: str | int, given: Ptr | None = None) -> None:
         f = self.f
         args = f"ptr {self.pointer['failed']}, i64 {status}, ptr {given or self.given}"
         _leave(f, f(f"call ptr @failed({args})"))
 
-    def _hold(self, thing: str) -> None:
+    def _hold(self, thing: Ptr) -> None:
         """`Py_IncRef` of an array or a tensor: neither is ever immortal."""
-        f, place = self.f, self.at.count
-        count = f(f"add i64 {_load(f, 'i64', thing, place)}, 1")
-        f.do(f"store i64 {count}, ptr {f(f'getelementptr i8, ptr {thing}, i64 {place}')}")
+        count = thing.bytes(self.at.count).of("i64")
+        count.store(count.load_index() + 1)
 
-    def _drop_all(self, things: str, count: str) -> None:
+    def _drop_all(self, things: Ptr, count: Size) -> None:
         f = self.f
-        with f.loop("0", count) as i:
-            self._drop(f(f"load ptr, ptr {_item(f, things, i)}"))
+        with f.loop(0, count) as i:
+            self._drop(_item(things, i))
 
-    def _drop(self, thing: str) -> None:
+    def _drop(self, thing: Ptr) -> None:
         self.f.do(f"call void @Py_DecRef(ptr {thing})")  # may be null
 
 
@@ -404,38 +399,37 @@ def _add_entry(module: Module, at: Places) -> None:
     """Emits `weft_entry`, which runs without the GIL on lists that only the caller has."""
     params = [("ptr", "plan"), ("ptr", "inputs"), ("ptr", "outputs"), ("ptr", "memory")]
     f = module.function("weft_entry", "i32", params, linkage="")
-    known: Mapping[str, str] = {
-        name: _load(f, "i64", "%plan", 8 * i) for i, name in enumerate(PLAN)
-    }
+    plan = f.ptr("%plan", "i64")
+    known = {name: (plan + i).load_index() for i, name in enumerate(PLAN)}
     entry, run, array_type = (
         f(f"inttoptr i64 {known[name]} to ptr") for name in ("entry", "run", "array")
     )
     all_good = f.var("i1", "true")
-    for side, first in (("inputs", "0"), ("outputs", known["inputs"])):
-        items = _load(f, "ptr", f"%{side}", at.items)
-        with f.loop("0", known[side]) as i:
-            array = f(f"load ptr, ptr {_item(f, items, i)}")
-            same = f(f"icmp eq ptr {_load(f, 'ptr', array, at.kind)}, {array_type}")
-            f.set("i1", all_good, f(f"and i1 {f.get('i1', all_good)}, {same}"))
+    for side, first in (("inputs", 0), ("outputs", known["inputs"])):
+        items = _pointer(f.ptr(f"%{side}"), at.items)
+        with f.loop(0, known[side]) as i:
+            array = _item(items, i)
+            same = f(f"icmp eq ptr {_pointer(array, at.kind)}, {array_type}")
+            all_good.store(f(f"and i1 {all_good.load()}, {same}"))
             with f.when(same):
-                flags = f(f"and i32 {_load(f, 'i32', array, at.flags)}, {_DENSE}")
+                flags = f(f"and i32 {_load('i32', array, at.flags)}, {_DENSE}")
                 dense = f(f"icmp eq i32 {flags}, {_DENSE}")
-                f.set("i1", all_good, f(f"and i1 {f.get('i1', all_good)}, {dense}"))
-                data = _load(f, "ptr", array, at.data)
-                f.do(f"store ptr {data}, ptr {_item(f, '%memory', f(f'add i64 {i}, {first}'))}")
-    with f.when(f(f"xor i1 {f.get('i1', all_good)}, true")):
+                all_good.store(f(f"and i1 {all_good.load()}, {dense}"))
+                data = _pointer(array, at.data)
+                (f.ptr("%memory", "ptr") + (i + first)).store(data)
+    with f.when(f(f"xor i1 {all_good.load()}, true")):
         f.do(f"ret i32 {Status.LAYOUT}")
         f.block(f.fresh("never"))
-    arena = f(f"getelementptr i8, ptr %memory, i64 {known['tables']}")
+    arena = f.ptr("%memory").bytes(known["tables"])
     f.do(f"ret i32 {f(f'call i32 {entry}(ptr %memory, ptr {arena}, ptr {run})')}")
 
 
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _row(f: Function, rows: str, i: str) -> dict[str, str]:
-    row = f(f"getelementptr i64, ptr {rows}, i64 {f(f'mul i64 {i}, {len(RESULT)}')}")
-    return {name: _load(f, "i64", row, 8 * j) for j, name in enumerate(RESULT)}
+def _row(rows: Ptr, i: Index) -> dict[str, Index]:
+    row = rows.of("i64") + i * len(RESULT)
+    return {name: (row + j).load_index() for j, name in enumerate(RESULT)}
 
 
 def _leave(f: Function, result: str) -> None:
@@ -443,13 +437,16 @@ def _leave(f: Function, result: str) -> None:
     f.block(f.fresh("never"))
 
 
-def _load(f: Function, kind: str, base: str, at: int) -> str:
-    return f(f"load {kind}, ptr {f(f'getelementptr i8, ptr {base}, i64 {at}')}")
+def _load(kind: str, base: Ptr, at: int) -> str:
+    """The field of a type at a place of an object."""
+    return base.bytes(at).of(kind).load()
 
 
-def _store(f: Function, value: str, base: str, at: int) -> None:
-    f.do(f"store ptr {value}, ptr {f(f'getelementptr i8, ptr {base}, i64 {at}')}")
+def _pointer(base: Ptr, at: int = 0) -> Ptr:
+    """The pointer at a place of an object."""
+    return base.bytes(at).of("ptr").load_ptr()
 
 
-def _item(f: Function, base: str, i: str) -> str:
-    return f(f"getelementptr ptr, ptr {base}, i64 {i}")
+def _item(base: Ptr, i: Size) -> Ptr:
+    """The pointer `i` of a table."""
+    return (base.of("ptr") + i).load_ptr()

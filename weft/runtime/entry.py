@@ -19,15 +19,15 @@ def add_run(module: Module, kept: int | None = None) -> None:
     params = [("ptr", "arrays"), ("ptr", "arena"), ("ptr", "run")]
     f = module.function("run", "i32", params, linkage="")
     # The shared part of `%run`, and room for what this run needs.
-    own = f.var(f"[{len(RUN)} x ptr]", align=16)
+    own = f.var("ptr", count=len(RUN), align=16)
     f.do(f"store [{len(RUN)} x ptr] zeroinitializer, ptr {own}")
-    copy(f, own, "%run", 8 * SHARED)
+    copy(f, own, f.ptr("%run"), 8 * SHARED)
     status = f(f"call i32 @graph(ptr %arrays, ptr %arena, ptr {own})")
     if kept is not None:
-        data = f(f"load ptr, ptr {f(f'getelementptr ptr, ptr %arrays, i64 {kept}')}")
-        chunk = f(f"load ptr, ptr {f(f'getelementptr ptr, ptr {own}, i64 {CHUNK}')}")
+        data = (f.ptr("%arrays", "ptr") + kept).load_ptr("ptr")
+        chunk = (own + CHUNK).load()
         with f.when(f(f"icmp eq i32 {status}, 0")):
-            f.do(f"store ptr {chunk}, ptr {data}")
+            data.store(chunk)
             f.do("ret i32 0")
             f.block(f.fresh("never"))
     f.do(f"call void @{release(module)}(ptr {own})")

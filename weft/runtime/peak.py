@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from weft.codegen.index import step
 from weft.codegen.jit import build
 from weft.codegen.machine import host
 
@@ -186,7 +187,7 @@ def _read(lanes: int) -> str:
     )
     steps = "\n".join(
         f"""  %at{i} = add i64 %n, {i * lanes}
-  %p{i} = getelementptr float, ptr %from, i64 %at{i}
+  %p{i} = {step("float", "%from", f"%at{i}")}
   %v{i} = load {vector}, ptr %p{i}, align 4
   %b{i} = fadd {vector} %a{i}, %v{i}"""
         for i in chains

@@ -17,9 +17,9 @@ from weft.codegen.attention.cut import number_if_supported, tile_rows
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Work
 from weft.codegen.cancel import asks, long_loop
-from weft.codegen.kernel import PARAMS, Kernel, Store
+from weft.codegen.index import Size, maximum, minimum, unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, each_item
 from weft.codegen.math import call
-from weft.codegen.matmul.arith import address, least, minus, plus, times, unravel
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.plan import even, up
 from weft.codegen.matmul.product import Operand
@@ -154,28 +154,28 @@ class _Backward:
         self.run, self.round = asks(f, run, cost), cost / (self.blocks * self.chunks)
         for store in self.stores:
             store.begin(f)
-        rooms = {word: w.room(size) if size else "" for word, size in self._rooms().items()}
+        rooms = {word: w.room(size) for word, size in self._rooms().items()}
         self.turned_k, self.turned_v = rooms["turned_k"], rooms["turned_v"]
         self.weights, self.slopes = rooms["weights"], rooms["slopes"]
         self.dk, self.dv, self.deltas = rooms["dk"], rooms["dv"], rooms["deltas"]
         self.left = rooms["left"]
         self.copies = {word: rooms[f"copy_{word}"] for word in ("k", "q", "grad")}
         dq_bytes = self.chunks * self.dq_size * w.width
-        with f.loop("%begin", "%end") as stack:
-            self.stack, self.batch = stack, unravel(f, stack, spec.batch)
-            self.dq = rooms["dq"] or address(f, scratch, times(f, stack, dq_bytes))
-            with f.loop("0", str(spec.keys), str(self.keys)) as start:
+        with each_item(f) as stack:
+            self.stack, self.batch = stack, unravel(stack, spec.batch)
+            self.dq = rooms["dq"] if self.blocks == 1 else scratch.bytes(stack * dq_bytes)
+            with f.loop(0, spec.keys, self.keys) as start:
                 self._block(start)
         f.do("ret i32 0")
         room = 0 if self.blocks == 1 else spec.stacks * dq_bytes
         return Kernel(self.name, spec.stacks, cost, room, self.run is not None)
 
-    def _block(self, start: str) -> None:
+    def _block(self, start: Size) -> None:
         """A block of keys meets all queries."""
         w, spec = self.w, self.spec
         f = w.f
         self.start = start
-        self.count = count = least(f, minus(f, str(spec.keys), start), str(self.keys))
+        self.count = count = minimum(spec.keys - start, self.keys)
         self.k_rows = w.matrix(self.k, spec.k, self.batch, start)
         w.turned(self.k_rows, w.step(spec.k), self.turned_k, count, spec.features)
         v_rows = w.matrix(self.v, spec.v, self.batch, start)
@@ -184,26 +184,26 @@ class _Backward:
             self.k_rows, w.step(spec.k), count, spec.features, 2, self.copies["k"], self.keys
         )
         for room, pitch in ((self.dk, self.q_pitch), (self.dv, self.v_pitch)):
-            with f.loop("0", str(self.keys * pitch), str(w.lanes)) as i:
+            with f.loop(0, self.keys * pitch, w.lanes) as i:
                 w.write(w.number_vec(0.0), w.element(room, i))
-        with long_loop(f, self.run, "0", str(self.chunks), each=self.round) as c:
-            first = least(f, times(f, c, self.chunk), str(spec.queries - self.chunk))
+        with long_loop(f, self.run, 0, self.chunks, each=self.round) as c:
+            first = minimum(c * self.chunk, spec.queries - self.chunk)
             if spec.causal:
-                end = least(f, plus(f, first, str(self.chunk)), str(spec.keys))
+                end = minimum(first + self.chunk, spec.keys)
                 with f.when(f(f"icmp slt i64 {start}, {end}")):
                     self._chunk(c, first, end)
             else:
-                self._chunk(c, first, str(spec.keys))
-        with f.loop("0", count) as key:
-            index = [*self.batch, plus(f, start, key)]
+                self._chunk(c, first, spec.keys)
+        with f.loop(0, count) as key:
+            index = [*self.batch, start + key]
             for store, room, pitch, columns in (
                 (self.stores[1], self.dk, self.q_pitch, spec.features),
                 (self.stores[2], self.dv, self.v_pitch, spec.values),
             ):
-                line = address(f, room, times(f, key, pitch * w.width))
+                line = room.bytes(key * (pitch * w.width))
                 w.put_row(store, line, columns, index)
 
-    def _chunk(self, c: str, first: str, end: str) -> None:
+    def _chunk(self, c: Size, first: Size, end: Size) -> None:
         """A block of keys meets a chunk of queries, those from `first` on."""
         w, spec = self.w, self.spec
         f, count = w.f, self.count
@@ -213,73 +213,65 @@ class _Backward:
         keys = w.keys_side(self.turned_k, spec.features, count)
         values = w.keys_side(self.turned_v, spec.values, count)
         pitch = self.pitch * w.width
-        with f.loop("0", str(self.tiles)) as t:
+        with f.loop(0, self.tiles) as t:
             row = self._row(t)
             for left, step, right, terms, room in (
                 (queries, q_step, keys, spec.features, self.weights),
                 (grads, g_step, values, spec.values, self.slopes),
             ):
-                at = address(f, left, times(f, row, step))
+                at = left.bytes(row * step)
                 at, near = w.left(at, step, self.rows, terms, self.left)
-                to = address(f, room, times(f, row, pitch))
-                w.multiply(self.rows, at, near, right, str(terms), to, pitch, "false")
+                to = room.bytes(row * pitch)
+                w.multiply(self.rows, at, near, right, terms, to, pitch, "false")
         self._deltas(first)
-        with f.loop("0", str(self.chunk)) as r:
-            self._weigh(r, plus(f, first, r))
+        with f.loop(0, self.chunk) as r:
+            self._weigh(r, first + r)
 
         # Queries that the chunk before had too are left out of sums over queries.
-        skip = minus(f, times(f, c, self.chunk), first)
-        left_over = minus(f, str(self.chunk), skip)
+        skip = c * self.chunk - first
+        left_over = self.chunk - skip
         rights = [
             w.right(
-                address(f, rows, times(f, skip, step)),
-                step,
-                left_over,
-                columns,
-                2,
-                self.copies[word],
-                self.chunk,
+                rows.bytes(skip * step), step, left_over, columns, 2, self.copies[word], self.chunk
             )
             for rows, step, columns, word in (
                 (queries, q_step, spec.features, "q"),
                 (grads, g_step, spec.values, "grad"),
             )
         ]
-        with f.loop("0", count, str(self.key_rows)) as key:
+        with f.loop(0, count, self.key_rows) as key:
             for room, right, out, out_pitch in (
                 (self.slopes, rights[0], self.dk, self.q_pitch),
                 (self.weights, rights[1], self.dv, self.v_pitch),
             ):
-                left = address(f, w.element(room, key), times(f, skip, pitch))
-                to = address(f, out, times(f, key, out_pitch * w.width))
+                left = w.element(room, key).bytes(skip * pitch)
+                to = out.bytes(key * (out_pitch * w.width))
                 w.multiply(
                     self.key_rows, left, pitch, right, left_over, to, out_pitch * w.width, "true",
                     across=True,
                 )  # fmt: skip
 
         more = f(f"icmp ne i64 {self.start}, 0")
-        done = f(f"icmp sge i64 {plus(f, self.start, count)}, {end}")
-        with f.loop("0", str(self.tiles)) as t:
+        done = f(f"icmp sge i64 {self.start + count}, {end}")
+        with f.loop(0, self.tiles) as t:
             row = self._row(t)
-            left = address(f, self.slopes, times(f, row, pitch))
-            line = t if self.blocks == 1 else plus(f, times(f, c, self.tiles), t)
-            to = address(f, self.dq, times(f, line, self.rows * self.q_pitch * w.width))
+            left = self.slopes.bytes(row * pitch)
+            line = t if self.blocks == 1 else (c * self.tiles + t)
+            to = self.dq.bytes(line * (self.rows * self.q_pitch * w.width))
             w.multiply(
                 self.rows, left, pitch, self.k_right, count, to, self.q_pitch * w.width, more
             )
             with f.when(done):
-                most = f.module.declare("i64", "llvm.smax.i64", "i64, i64")
-                own = f(f"call i64 @{most}(i64 {skip}, i64 {times(f, t, self.rows)})")
-                with f.loop(minus(f, own, row), str(self.rows)) as r:
-                    index = [*self.batch, plus(f, plus(f, first, row), r)]
-                    at = address(f, to, times(f, r, self.q_pitch * w.width))
+                own = maximum(skip, t * self.rows)
+                with f.loop(own - row, self.rows) as r:
+                    index = [*self.batch, first + row + r]
+                    at = to.bytes(r * (self.q_pitch * w.width))
                     w.put_row(self.stores[0], at, spec.features, index)
 
-    def _row(self, t: str) -> str:
-        f = self.w.f
-        return least(f, times(f, t, self.rows), str(self.chunk - self.rows))
+    def _row(self, t: Size) -> Size:
+        return minimum(t * self.rows, self.chunk - self.rows)
 
-    def _deltas(self, first: str) -> None:
+    def _deltas(self, first: Size) -> None:
         """For each query of a chunk the sum of its result times the gradient."""
         w, spec = self.w, self.spec
         f, lanes = w.f, w.lanes
@@ -290,35 +282,32 @@ class _Backward:
                 (w.number, self.grad, self.given.grad_lies),
             )
         ]
-        with f.loop("0", str(self.chunk)) as r:
-            lines = [(number, address(f, at, times(f, r, step))) for number, at, step in sides]
+        with f.loop(0, self.chunk) as r:
+            lines = [(number, at.bytes(r * step)) for number, at, step in sides]
             sum = f.var(w.whole, "zeroinitializer")
-            with f.loop("0", str(spec.values), str(lanes)) as column:
+            with f.loop(0, spec.values, lanes) as column:
                 mask = None
                 if spec.values % lanes:
-                    mask = w.valid(column, str(spec.values)).name
-                x, y = (
-                    number.load(f, address(f, line, times(f, column, number.size)), lanes, mask)
-                    for number, line in lines
-                )
-                f.set(w.whole, sum, f(w.number.madd(f, lanes, x, y, f.get(w.whole, sum))))
-            w.write(w.fold(w.vec(f.get(w.whole, sum)), "add"), w.element(self.deltas, r))
+                    mask = w.valid(column, spec.values).name
+                x, y = (number.load(f, line + column, lanes, mask) for number, line in lines)
+                sum.store(f(w.number.madd(f, lanes, x, y, sum.load())))
+            w.write(w.fold(w.vec(sum.load()), "add"), w.element(self.deltas, r))
 
-    def _weigh(self, r: str, query: str) -> None:
+    def _weigh(self, r: Size, query: Size) -> None:
         """A row of scores becomes weights, a row of the weights' gradients the scores'."""
         w, spec = self.w, self.spec
         f, pitch = w.f, self.pitch * w.width
-        line, slope = (address(f, room, times(f, r, pitch)) for room in (self.weights, self.slopes))
-        place = plus(f, times(f, self.stack, spec.queries), query)
+        line, slope = (room.bytes(r * pitch) for room in (self.weights, self.slopes))
+        place = self.stack * spec.queries + query
         one = w.read_one(self.lse, place)
         lse, delta = w.spread(one), w.spread(w.read_one(self.deltas, r))
         own = self.count
         if spec.causal:
-            own = least(f, minus(f, plus(f, query, "1"), self.start), own)
+            own = minimum(query + 1 - self.start, own)
         if spec.blank:  # it looked nowhere: nothing comes back, whatever the values are
-            own = f(f"select i1 {one.equals(float('inf'))}, i64 0, i64 {own}")
+            own = f.index(f(f"select i1 {one.equals(float('inf'))}, i64 0, i64 {own}"))
         mask = w.mask_row(self.mask, self.batch, query, self.start)
-        with f.loop("0", self.count, str(w.lanes)) as column:
+        with f.loop(0, self.count, w.lanes) as column:
             at, at_slope = w.element(line, column), w.element(slope, column)
             score, valid = w.score(at, column, own, mask)
             weight = w.vec(call(f, "exp", w.number.dtype, w.lanes, (score - lse).name))

@@ -10,9 +10,9 @@ from weft.codegen.attention.cut import number_if_supported, tile_rows
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Right, Work, largest
 from weft.codegen.cancel import asks, long_loop
-from weft.codegen.kernel import PARAMS, Kernel, Store
+from weft.codegen.index import Ptr, Size, divide, maximum, minimum, unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, each_item
 from weft.codegen.math import call
-from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.plan import even, up
 from weft.codegen.scalar.vec import Vec
@@ -79,6 +79,7 @@ class _Forward:
         w, spec = self.w, self.spec
         f = w.f = w.module.function(self.name, "i32", PARAMS)
         self.q, self.k, self.v, self.mask, self.lse = w.arguments(*places)
+        self.gives_lse = places[-1] is not None
         pairs = self.chunk * spec.keys * (0.6 if spec.causal else 1.0)
         cost = 50 + pairs * (spec.features + spec.values + 40) / w.lanes * 0.3
         self.run, self.round = asks(f, run, cost), cost / self.blocks
@@ -88,15 +89,13 @@ class _Forward:
         self.scores = w.room(self.rows * self.pitch)
         self.sums = w.room(count * self.out_pitch)
         self.tops, self.totals = w.room(count), w.room(count)
-        size = w.copy_size(self.keys, spec.values, 2)
-        self.values = w.room(size) if size else ""
-        size = w.left_size(self.rows, spec.features)
-        self.left = w.room(size) if size else ""
-        with f.loop("%begin", "%end") as item:
-            stack, part = divided(f, item, self.chunks)
-            self.own = times(f, part, self.chunk)  # the first query that is the item's own
-            self.first = least(f, self.own, str(spec.queries - self.chunk))
-            self.stack, self.batch = stack, unravel(f, stack, spec.batch)
+        self.values = w.room(w.copy_size(self.keys, spec.values, 2))
+        self.left = w.room(w.left_size(self.rows, spec.features))
+        with each_item(f) as item:
+            stack, part = divide(item, self.chunks)
+            self.own = part * self.chunk  # the first query that is the item's own
+            self.first = minimum(self.own, spec.queries - self.chunk)
+            self.stack, self.batch = stack, unravel(stack, spec.batch)
             self._item()
         f.do("ret i32 0")
         items = spec.stacks * self.chunks
@@ -105,15 +104,15 @@ class _Forward:
     def _item(self) -> None:
         w, spec = self.w, self.spec
         f = w.f
-        with f.loop("0", str(self.tiles * self.rows)) as i:
+        with f.loop(0, self.tiles * self.rows) as i:
             w.write(w.vec("0.0", 1), w.element(self.totals, i))
             w.write(w.vec("0xFFF0000000000000", 1), w.element(self.tops, i))
         queries = w.matrix(self.q, spec.q, self.batch, self.first)
-        end = str(spec.keys)
+        end: Size = spec.keys
         if spec.causal:
-            end = least(f, plus(f, self.first, str(self.chunk)), end)
-        with long_loop(f, self.run, "0", end, self.keys, each=self.round) as start:
-            count = least(f, minus(f, end, start), str(self.keys))
+            end = minimum(self.first + self.chunk, end)
+        with long_loop(f, self.run, 0, end, self.keys, each=self.round) as start:
+            count = minimum(end - start, self.keys)
             rows = w.matrix(self.k, spec.k, self.batch, start)
             w.turned(rows, w.step(spec.k), self.turned, count, spec.features)
             values = w.right(
@@ -125,51 +124,50 @@ class _Forward:
                 self.values,
                 self.keys,
             )
-            with f.loop("0", str(self.tiles)) as t:
+            with f.loop(0, self.tiles) as t:
                 row = self._row(t)
                 limit = count
                 if spec.causal:
-                    past = plus(f, plus(f, self.first, row), str(self.rows))
-                    limit = least(f, minus(f, past, start), count)
+                    past = self.first + row + self.rows
+                    limit = minimum(past - start, count)
                     with f.when(f(f"icmp sgt i64 {limit}, 0")):
                         self._tile(t, row, queries, start, limit, values)
                 else:
                     self._tile(t, row, queries, start, limit, values)
-        with f.loop("0", str(self.tiles)) as t:
+        with f.loop(0, self.tiles) as t:
             self._finish(t)
 
-    def _row(self, t: str) -> str:
+    def _row(self, t: Size) -> Size:
         """The first query of a tile, counted in the item; the last tile goes back."""
-        f = self.w.f
-        return least(f, times(f, t, self.rows), str(self.chunk - self.rows))
+        return minimum(t * self.rows, self.chunk - self.rows)
 
-    def _tile(self, t: str, row: str, queries: str, start: str, limit: str, values: Right) -> None:
+    def _tile(
+        self, t: Size, row: Size, queries: Ptr, start: Size, limit: Size, values: Right
+    ) -> None:
         """A tile of queries meets a block of keys."""
         w, spec = self.w, self.spec
         f = w.f
         step = w.step(spec.q)
-        left, step = w.left(
-            address(f, queries, times(f, row, step)), step, self.rows, spec.features, self.left
-        )
+        left, step = w.left(queries.bytes(row * step), step, self.rows, spec.features, self.left)
         w.multiply(
             self.rows,
             left,
             step,
             w.keys_side(self.turned, spec.features, limit),
-            str(spec.features),
+            spec.features,
             self.scores,
             self.pitch * w.width,
             "false",
         )
-        state = times(f, t, self.rows)
+        state = t * self.rows
         later = f(f"icmp ne i64 {start}, 0") if self.blocks > 1 else "false"
-        with f.loop("0", str(self.rows)) as r:
-            line = address(f, self.scores, times(f, r, self.pitch * w.width))
-            at = plus(f, state, r)
-            query = plus(f, plus(f, self.first, row), r)
+        with f.loop(0, self.rows) as r:
+            line = self.scores.bytes(r * (self.pitch * w.width))
+            at = state + r
+            query = self.first + row + r
             own = limit
             if spec.causal:
-                own = least(f, minus(f, plus(f, query, "1"), start), limit)
+                own = minimum(query + 1 - start, limit)
             mask = w.mask_row(self.mask, self.batch, query, start)
             before, top, total = self._softmax(line, own, limit, mask, at)
             w.write(top, w.element(self.tops, at))
@@ -183,69 +181,69 @@ class _Forward:
             self.pitch * w.width,
             values,
             limit,
-            address(f, self.sums, times(f, state, self.out_pitch * w.width)),
+            self.sums.bytes(state * (self.out_pitch * w.width)),
             self.out_pitch * w.width,
             later,
         )
 
-    def _softmax(self, line: str, own: str, limit: str, mask: str, at: str) -> tuple[Vec, Vec, Vec]:
+    def _softmax(
+        self, line: Ptr, own: Size, limit: Size, mask: Ptr, at: Size
+    ) -> tuple[Vec, Vec, Vec]:
         """Scores become weights: the largest score before and now, and the sum of the weights."""
         w = self.w
         f, lanes = w.f, w.lanes
         before = w.read_one(self.tops, at)
         best = f.var(w.whole, w.spread(before).name)
-        with f.loop("0", limit, str(lanes)) as column:
+        with f.loop(0, limit, lanes) as column:
             place = w.element(line, column)
             score, _ = w.score(place, column, own, mask)
             w.write(score, place)
-            f.set(w.whole, best, largest(score, w.vec(f.get(w.whole, best))).name)
-        top = w.fold(w.vec(f.get(w.whole, best)), "max")
+            best.store(largest(score, w.vec(best.load())).name)
+        top = w.fold(w.vec(best.load()), "max")
         taken = w.spread(_finite(top))
         total = f.var(w.whole, "zeroinitializer")
-        with f.loop("0", limit, str(lanes)) as column:
+        with f.loop(0, limit, lanes) as column:
             place = w.element(line, column)
             less = w.read(place) - taken
             weight = w.vec(call(f, "exp", w.number.dtype, lanes, less.name))
             w.write(weight, place)
-            f.set(w.whole, total, (w.vec(f.get(w.whole, total)) + weight).name)
-        return before, top, w.fold(w.vec(f.get(w.whole, total)), "add")
+            total.store((w.vec(total.load()) + weight).name)
+        return before, top, w.fold(w.vec(total.load()), "add")
 
-    def _scaled(self, later: str, before: Vec, top: Vec, at: str) -> Vec:
+    def _scaled(self, later: str, before: Vec, top: Vec, at: Size) -> Vec:
         """Scale the sums of earlier blocks to the largest score of now; the factor."""
         w = self.w
         f = w.f
         less = (w.spread(before) - w.spread(_finite(top))).name
         factor = w.vec(call(f, "exp", w.number.dtype, w.lanes, less))
         with f.when(later):
-            sums = address(f, self.sums, times(f, at, self.out_pitch * w.width))
-            with f.loop("0", str(self.spec.values), str(w.lanes)) as column:
+            sums = self.sums.bytes(at * (self.out_pitch * w.width))
+            with f.loop(0, self.spec.values, w.lanes) as column:
                 place = w.element(sums, column)
                 w.write(w.read(place) * factor, place)
         return w.vec(f(f"extractelement {w.whole} {factor}, i64 0"), 1)
 
-    def _finish(self, t: str) -> None:
+    def _finish(self, t: Size) -> None:
         """Give the queries of a tile that are its own to the store."""
         w, spec = self.w, self.spec
         f = w.f
         row = self._row(t)
-        most = f.module.declare("i64", "llvm.smax.i64", "i64, i64")
-        skip = minus(f, self.own, self.first)
-        skip = f(f"call i64 @{most}(i64 {skip}, i64 {times(f, t, self.rows)})")
-        with f.loop(minus(f, skip, row), str(self.rows)) as r:
-            at = plus(f, times(f, t, self.rows), r)
-            query = plus(f, plus(f, self.first, row), r)
+        skip = maximum(self.own - self.first, t * self.rows)
+        with f.loop(skip - row, self.rows) as r:
+            at = t * self.rows + r
+            query = self.first + row + r
             total, top = w.read_one(self.totals, at), w.read_one(self.tops, at)
             factor = 1.0 / total
             none = total.equals(0.0)
             if spec.blank:
                 factor = none.pick(0.0, factor)
-            line = address(f, self.sums, times(f, at, self.out_pitch * w.width))
+            line = self.sums.bytes(at * (self.out_pitch * w.width))
             w.put_row(self.store, line, spec.values, [*self.batch, query], w.spread(factor))
-            if self.lse:
+            if self.gives_lse:
                 log = top + w.vec(call(f, "log", w.number.dtype, 1, total.name), 1)
                 if spec.blank:
                     log = none.pick(float("inf"), log)
-                place = plus(f, times(f, self.stack, spec.queries), query)
+                place = self.stack * spec.queries + query
                 w.write(log, w.element(self.lse, place))
 
 

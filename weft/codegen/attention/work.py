@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.codegen.attention.spec import Attention
+from weft.codegen.index import Ptr, Size, minimum, offset
 from weft.codegen.kernel import Store, argument
-from weft.codegen.matmul.arith import address, least, minus, plus, times
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, turn
 from weft.codegen.matmul.plan import up
@@ -30,11 +30,11 @@ GAP = 16  # elements between rows: no power of two apart, so they share the cach
 class Right:
     """The right side of a product: where it lies, bytes to its next term and its next panel."""
 
-    at: str
+    at: Ptr
     step: int
     panel: int
     vectors: int
-    panels: str
+    panels: Size
     last: int
 
 
@@ -55,30 +55,30 @@ class Work:
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def room(self, elements: int) -> str:
-        return self.f.var("i8", count=elements * self.width, align=64)
+    def room(self, elements: int) -> Ptr:
+        """Memory for elements; nowhere for none."""
+        if not elements:
+            return self.f.ptr("null", self.kind)
+        return self.f.var(self.kind, count=elements, align=64)
 
     def matrix(
         self,
-        pointer: str,
+        pointer: Ptr,
         operand: Operand,
-        batch: Sequence[str],
-        row: str,
+        batch: Sequence[Size],
+        row: Size,
         number: Number | None = None,
-    ) -> str:
+    ) -> Ptr:
         """Where a row of a matrix of a stack begins, of the kernel's numbers or of others."""
-        f, size = self.f, (number or self.number).size
-        at = str(operand.offset * size)
-        for step, i in zip(operand.batch, batch, strict=True):
-            at = plus(f, at, times(f, i, step * size))
-        return address(f, pointer, plus(f, at, times(f, row, operand.row * size)))
+        at = offset(operand.offset, zip(batch, operand.batch, strict=True))
+        return pointer.of((number or self.number).memory) + (at + row * operand.row)
 
     def step(self, operand: Operand) -> int:
         """Bytes from a row of a matrix to the next."""
         return operand.row * self.number.size
 
-    def element(self, base: str, index: str) -> str:
-        return self.f(f"getelementptr {self.kind}, ptr {base}, i64 {index}")
+    def element(self, base: Ptr, index: Size) -> Ptr:
+        return base.of(self.kind) + index
 
     def vec(self, name: str, lanes: int = 0) -> Vec:
         return Vec(self.f, self.kind, lanes or self.lanes, name)
@@ -86,15 +86,14 @@ class Work:
     def number_vec(self, value: float) -> Vec:
         return self.vec(constant(self.kind, value, self.lanes))
 
-    def read(self, at: str) -> Vec:
-        return self.vec(self.f(f"load {self.whole}, ptr {at}, align {self.width}"))
+    def read(self, at: Ptr) -> Vec:
+        return self.vec(at.of(self.whole).load(self.width))
 
-    def write(self, value: Vec, at: str) -> None:
-        self.f.do(f"store {value.type} {value}, ptr {at}, align {self.width}")
+    def write(self, value: Vec, at: Ptr) -> None:
+        at.of(value.type).store(value, self.width)
 
-    def read_one(self, base: str, index: str) -> Vec:
-        at = self.element(base, index)
-        return self.vec(self.f(f"load {self.kind}, ptr {at}, align {self.width}"), 1)
+    def read_one(self, base: Ptr, index: Size) -> Vec:
+        return self.vec(self.element(base, index).load(self.width), 1)
 
     def spread(self, value: Vec) -> Vec:
         return self.vec(splat(self.f, self.number.dtype, value.name, self.lanes))
@@ -116,25 +115,24 @@ class Work:
 
     # --- products -------------------------------------------------------------------------------
 
-    def turned(self, rows: str, step: int, room: str, count: str, features: int) -> None:
+    def turned(self, rows: Ptr, step: int, room: Ptr, count: Size, features: int) -> None:
         """Copy `count` rows, columns and rows exchanged, to panels: keys lie side by side."""
         f, width = self.f, self.width
         name = turn(f.module, self.number, features)
         size = up(features, self.lanes) * self.columns * width
-        with f.loop("0", count, str(self.columns)) as first:
-            some = least(f, minus(f, count, first), str(self.columns))
-            src = address(f, rows, times(f, first, step))
-            part = f(f"udiv i64 {first}, {self.columns}")
-            dst = address(f, room, times(f, part, size))
+        with f.loop(0, count, self.columns) as first:
+            some = minimum(count - first, self.columns)
+            src = rows.bytes(first * step)
+            dst = room.bytes(first // self.columns * size)
             f.do(
                 f"call void @{name}(ptr {src}, i64 {step}, ptr {dst}, "
                 f"i64 {self.columns * width}, i64 {some}, i64 {features})"
             )
 
-    def keys_side(self, room: str, features: int, count: str) -> Right:
+    def keys_side(self, room: Ptr, features: int, count: Size) -> Right:
         """What `turned` made, as the right side of a product of `count` columns."""
-        f, step = self.f, self.columns * self.width
-        panels = f(f"udiv i64 {plus(f, count, str(self.columns - 1))}, {self.columns}")
+        step = self.columns * self.width
+        panels = (count + (self.columns - 1)) // self.columns
         return Right(room, step, up(features, self.lanes) * step, 2, panels, 0)
 
     def in_place(self, columns: int, most: int) -> tuple[int, int] | None:
@@ -161,7 +159,7 @@ class Work:
         return min(most, vectors)
 
     def right(
-        self, rows: str, step: int, count: str, columns: int, most: int, room: str, size: int
+        self, rows: Ptr, step: int, count: Size, columns: int, most: int, room: Ptr, size: int
     ) -> Right:
         """`count` rows as the right side of a product, where they lie or else copied to a room."""
         f, width = self.f, self.width
@@ -169,22 +167,22 @@ class Work:
         if found is not None:
             vectors, last = found
             panels = -(-columns // (vectors * self.lanes))
-            return Right(rows, step, vectors * self.lanes * width, vectors, str(panels), last)
+            return Right(rows, step, vectors * self.lanes * width, vectors, panels, last)
         vectors = self._copied(columns, most)
         whole = vectors * self.lanes
         panels = -(-columns // whole)
         each = size * whole * width
         name = panel(f.module, self.number, vectors)
-        with f.loop("0", str(panels)) as p:
-            first = times(f, p, whole)
-            src = address(f, rows, times(f, first, self.number.size))
-            dst = address(f, room, times(f, p, each))
-            some = least(f, minus(f, str(columns), first), str(whole))
+        with f.loop(0, panels) as p:
+            first = p * whole
+            src = rows.of(self.number.memory) + first
+            dst = room.bytes(p * each)
+            some = minimum(columns - first, whole)
             f.do(
                 f"call void @{name}(ptr {src}, i64 {step}, ptr {dst}, i64 {whole * width}, "
                 f"i64 {count}, i64 {some})"
             )
-        return Right(room, whole * width, each, vectors, str(panels), 0)
+        return Right(room, whole * width, each, vectors, panels, 0)
 
     def left_size(self, rows: int, columns: int) -> int:
         """Elements of room that `left` needs."""
@@ -193,7 +191,7 @@ class Work:
     def _left_pitch(self, columns: int) -> int:
         return up(columns, self.lanes) + GAP
 
-    def left(self, at: str, step: int, rows: int, columns: int, room: str) -> tuple[str, int]:
+    def left(self, at: Ptr, step: int, rows: int, columns: int, room: Ptr) -> tuple[Ptr, int]:
         """The rows of a tile as the left side of a product, where they lie or copied to a room; and
         the bytes from one to the next."""
         if self.number.is_packed:
@@ -209,11 +207,11 @@ class Work:
     def multiply(
         self,
         rows: int,
-        left: str,
+        left: Ptr,
         left_step: int,
         right: Right,
-        terms: str,
-        out: str,
+        terms: Size,
+        out: Ptr,
         out_step: int,
         more: str,
         *,
@@ -222,9 +220,9 @@ class Work:
         """One tile below, all panels side by side; steps are bytes."""
         f, packed = self.f, self.number.packed
         name = tile(f.module, packed, packed, rows, right.vectors, across=across, last=right.last)
-        with f.loop("0", right.panels) as p:
-            at = address(f, right.at, times(f, p, right.panel))
-            to = address(f, out, times(f, p, right.vectors * self.lanes * self.width))
+        with f.loop(0, right.panels) as p:
+            at = right.at.bytes(p * right.panel)
+            to = out.bytes(p * (right.vectors * self.lanes * self.width))
             f.do(
                 f"call void @{name}(ptr {left}, i64 {left_step}, ptr {at}, i64 {right.step}, "
                 f"i64 {terms}, ptr {to}, i64 {out_step}, i1 {more})"
@@ -232,10 +230,10 @@ class Work:
 
     # --- scores ---------------------------------------------------------------------------------
 
-    def valid(self, column: str, limit: str) -> Vec:
+    def valid(self, column: Size, limit: Size) -> Vec:
         """Which lanes of the columns from `column` on are below a limit."""
         f, lanes = self.f, self.lanes
-        left = f(f"trunc i64 {minus(f, limit, column)} to i32")
+        left = f(f"trunc i64 {limit - column} to i32")
         steps = "<" + ", ".join(f"i32 {i}" for i in range(lanes)) + ">"
         one = f(f"insertelement <{lanes} x i32> poison, i32 {left}, i64 0")
         all_ = f(
@@ -244,34 +242,29 @@ class Work:
         )
         return Vec(f, "i1", lanes, f(f"icmp slt <{lanes} x i32> {steps}, {all_}"))
 
-    def _masked(self, score: Vec, mask: str, column: str, valid: Vec) -> tuple[Vec, Vec]:
+    def _masked(self, score: Vec, mask: Ptr, column: Size, valid: Vec) -> tuple[Vec, Vec]:
         """A score after a mask, and where it counts; `mask` is where the mask's row begins."""
         f, spec = self.f, self.spec
         dtype = spec.mask_dtype
         assert spec.mask is not None
         assert dtype is not None
-        kind = memory_type(dtype)
         if spec.mask.column == 0:
             value = splat(f, dtype, load(f, dtype, mask, 1), self.lanes)
         else:
-            at = f(f"getelementptr {kind}, ptr {mask}, i64 {column}")
-            value = load(f, dtype, at, self.lanes, valid.name)
+            value = load(f, dtype, mask + column, self.lanes, valid.name)
         if dtype.kind == "bool":
             return score, Vec(f, "i1", self.lanes, value) & valid
         return score + self.vec(value), valid
 
-    def mask_row(self, pointer: str, batch: Sequence[str], row: str, column: str) -> str:
+    def mask_row(self, pointer: Ptr, batch: Sequence[Size], row: Size, column: Size) -> Ptr:
         """Where a row of the mask begins, from a column on."""
-        f, mask, dtype = self.f, self.spec.mask, self.spec.mask_dtype
+        mask, dtype = self.spec.mask, self.spec.mask_dtype
         if mask is None or dtype is None:
-            return ""
-        at = plus(f, str(mask.offset), times(f, row, mask.row))
-        for step, i in zip(mask.batch, batch, strict=True):
-            at = plus(f, at, times(f, i, step))
-        at = plus(f, at, times(f, column, mask.column))
-        return f(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {at}")
+            return pointer
+        at = offset(mask.offset + row * mask.row, zip(batch, mask.batch, strict=True))
+        return pointer.of(memory_type(dtype)) + (at + column * mask.column)
 
-    def score(self, at: str, column: str, limit: str, mask: str) -> tuple[Vec, Vec]:
+    def score(self, at: Ptr, column: Size, limit: Size, mask: Ptr) -> tuple[Vec, Vec]:
         """A vector of scores, scaled and masked: -inf from a limit on, or where a mask says that it
         does not count; and where it does."""
         valid = self.valid(column, limit)
@@ -283,12 +276,12 @@ class Work:
     # --- results --------------------------------------------------------------------------------
 
     def put_row(
-        self, store: Store, line: str, columns: int, index: list[str], factor: Vec | None = None
+        self, store: Store, line: Ptr, columns: int, index: list[Size], factor: Vec | None = None
     ) -> None:
         """Give a row to a store, times a factor."""
         f, lanes = self.f, self.lanes
 
-        def give(column: str, some: int) -> None:
+        def give(column: Size, some: int) -> None:
             value = self.read(self.element(line, column))
             if factor is not None:
                 value = value * factor
@@ -301,13 +294,15 @@ class Work:
                 )
 
         if columns >= lanes:
-            with f.loop("0", str(columns // lanes * lanes), str(lanes)) as column:
+            with f.loop(0, columns // lanes * lanes, lanes) as column:
                 give(column, 0)
         if columns % lanes:
-            give(str(columns // lanes * lanes), columns % lanes)
+            give(columns // lanes * lanes, columns % lanes)
 
-    def arguments(self, *places: int | None) -> list[str]:
-        return ["" if place is None else argument(self.f, place) for place in places]
+    def arguments(self, *places: int | None) -> list[Ptr]:
+        """The pointers at places of `%args`; nowhere for None."""
+        f = self.f
+        return [f.ptr("null") if place is None else argument(f, place) for place in places]
 
 
 def largest(x: Vec, y: Vec) -> Vec:

@@ -27,7 +27,8 @@ from weft.codegen.checks.guard import fill, scan
 from weft.codegen.checks.module import THUNK, CheckedModule
 from weft.codegen.contract import Status
 from weft.codegen.control.stacks import copy
-from weft.codegen.kernel import PARAMS, Kernel
+from weft.codegen.index import Ptr
+from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.text import Function
 from weft.ir.graph import Value
 from weft.ir.types import TensorType
@@ -52,15 +53,17 @@ class Buffer:
     """
 
     value: Any
-    address: str
+    address: Ptr
     size: int
     writable: bool
-    inputs: Sequence[str] = ()
+    inputs: Sequence[Ptr] = ()
 
 
 class CheckedCall:
     """A place in the program that calls the kernels of a group. The entries of its table are the
     buffers, and the array of their addresses."""
+
+    _table: Ptr
 
     def __init__(
         self, checking: Checking, group: Group, kernels: Sequence[str], buffers: Sequence[Buffer]
@@ -71,7 +74,6 @@ class CheckedCall:
         self._given = buffers
         self._checking = checking
         self._number = len(checking.calls)
-        self._table = ""
 
     def begin(self, f: Function) -> None:
         """Poison the results, and the memory of the kernels' own."""
@@ -83,22 +85,21 @@ class CheckedCall:
                 with _unless_in_place(f, buffer):
                     fill(f, buffer.address, buffer.size, poison.word, poison.step)
 
-    def arguments(self, f: Function, args: str) -> str:
+    def arguments(self, f: Function, args: Ptr) -> Ptr:
         """What is given to the kernels in place of `args`: these, and the table."""
-        entries: list[Entry] = [(b.address, b.size, b.writable) for b in self._given]
-        entries.append((args, 8 * len(self._given), False))
+        entries: list[Entry] = [(b.address.name, b.size, b.writable) for b in self._given]
+        entries.append((args.name, 8 * len(self._given), False))
         self._words = frame_words(len(entries))
-        self._table = f.var(f"[{self._words} x i64]", align=16)
-        write_frame(f, self._table, "null", True, entries)
-        both = f.var("[2 x ptr]", align=16)
-        f.do(f"store ptr {args}, ptr {both}")
-        f.do(f"store ptr {self._table}, ptr {f(f'getelementptr ptr, ptr {both}, i64 1')}")
+        self._table = f.var("i64", count=self._words, align=16)
+        write_frame(f, self._table.name, "null", True, entries)
+        both = f.var("ptr", count=2, align=16)
+        both.store(args)
+        (both + 1).store(self._table)
         return both
 
     def look(self, f: Function) -> None:
         """After a kernel: end the run where a guard has noted something."""
-        word = f(f"getelementptr i64, ptr {self._table}, i64 {FAULT}")
-        with f.when(f(f"icmp ne i64 {f(f'load i64, ptr {word}')}, 0")):
+        with f.when(f(f"icmp ne i64 {(self._table + FAULT).load()}, 0")):
             copy(f, _noted(f, 1), self._table, 8 * min(self._words, NOTED - 1))
             self._end(f)
 
@@ -115,7 +116,7 @@ class CheckedCall:
                 with f.when(f(f"icmp sge i64 {at}, 0")):
                     offset = f(f"mul i64 {at}, {poison.size}")
                     for word, value in ((FAULT, UNWRITTEN), (ADDRESS, offset), (PLACE, place)):
-                        f.do(f"store i64 {value}, ptr {_noted(f, 1 + word)}")
+                        _noted(f, 1 + word).store(value)
                     self._end(f)
 
     def _end(self, f: Function) -> None:
@@ -140,7 +141,7 @@ class Checking:
         call.begin(f)
         return call
 
-    def bury(self, f: Function, address: str, size: int) -> None:
+    def bury(self, f: Function, address: Ptr, size: int) -> None:
         """Poison memory that has no type: NaN to all floats."""
         fill(f, address, size, -1, 0)
 
@@ -150,8 +151,7 @@ class Checking:
         name = f"{THUNK}{kernel}"
         if not self.module.has(name):
             f = self.module.function(name, "i32", PARAMS)
-            args = f("load ptr, ptr %args")
-            table = f(f"load ptr, ptr {f('getelementptr ptr, ptr %args, i64 1')}")
+            args, table = argument(f, 0), argument(f, 1)
             status = f(f"call i32 @{kernel}(ptr {args}, i64 %begin, i64 %end, ptr {table})")
             f.do(f"ret i32 {status}")
         return name
@@ -163,8 +163,8 @@ class Checking:
         self.module.variable("check_call", "i64", "0, align 64", "")
 
 
-def _noted(f: Function, word: int) -> str:
-    return f(f"getelementptr i64, ptr @check_fault, i64 {word}")
+def _noted(f: Function, word: int) -> Ptr:
+    return f.ptr("@check_fault", "i64") + word
 
 
 def _unless_in_place(f: Function, buffer: Buffer) -> AbstractContextManager[None]:

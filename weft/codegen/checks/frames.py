@@ -54,7 +54,7 @@ def write_frame(
     """Fill a table; where an address is null, its entry holds nothing."""
 
     def put(word: int, value: str) -> None:
-        f.do(f"store {value}, ptr {f(f'getelementptr i64, ptr {table}, i64 {word}')}")
+        f.do(f"store {value}, ptr {f.ptr(table, 'i64') + word}")
 
     put(PARENT, f"ptr {parent}")
     put(COUNT, f"i64 {len(entries)}")
@@ -65,8 +65,6 @@ def write_frame(
         at = ENTRIES + 3 * number
         put(at, f"ptr {address}")
         there = f(f"icmp ne ptr {address}, null")
-        beyond = f(
-            f"getelementptr i8, ptr {address}, i64 {f(f'select i1 {there}, i64 {size}, i64 0')}"
-        )
+        beyond = f.ptr(address).bytes(f.index(f(f"select i1 {there}, i64 {size}, i64 0")))
         put(at + 1, f"ptr {beyond}")
         put(at + 2, f"i64 {int(writable)}")

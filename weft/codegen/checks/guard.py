@@ -30,6 +30,7 @@ from weft.codegen.checks.frames import (
     PLACE,
     READ_ONLY,
 )
+from weft.codegen.index import Ptr, Size
 from weft.codegen.text import Function, Module
 
 __all__ = ["SINK", "add_guard", "fill", "scan"]
@@ -47,12 +48,12 @@ def add_guard(module: Module) -> None:
     f = module.function(
         "check.access", "ptr", [("ptr", "p"), ("i64", "bytes"), *_LOOKED_UP], _ATTRS
     )
-    _or_sink(f, "%p", "%bytes")
+    _or_sink(f, f.ptr("%p"), f.index("%bytes"))
     f = module.function(
         "check.lane", "ptr", [("ptr", "p"), ("i1", "on"), ("i64", "bytes"), *_LOOKED_UP], _ATTRS
     )
     _return_where(f, f("xor i1 %on, true"), "ptr %p")
-    _or_sink(f, "%p", "%bytes")
+    _or_sink(f, f.ptr("%p"), f.index("%bytes"))
     _masked(module)
     f = module.function("check.span", "i64", [("ptr", "p"), ("i64", "bytes"), *_LOOKED_UP], _ATTRS)
     _return_where(f, f("icmp eq i64 %bytes, 0"), "i64 0")
@@ -67,7 +68,7 @@ def scan(module: Module, size: int) -> str:
     return module.once(f"check.scan.{size}", lambda found: _scan(found, size))
 
 
-def fill(f: Function, address: str, size: int, word: int, step: int) -> None:
+def fill(f: Function, address: Ptr, size: int, word: int, step: int) -> None:
     """Poison bytes; nothing is done where the address is null."""
     f.do(f"call void @check.fill(ptr {address}, i64 {size}, i64 {word}, i64 {step})")
 
@@ -78,11 +79,7 @@ def _return_where(f: Function, condition: str, value: str) -> None:
         f.block(f.fresh("never"))
 
 
-def _word(f: Function, table: str, word: int | str) -> str:
-    return f(f"getelementptr i64, ptr {table}, i64 {word}")
-
-
-def _or_sink(f: Function, pointer: str, size: str) -> None:
+def _or_sink(f: Function, pointer: Ptr, size: Size) -> None:
     fault = f(f"call i64 @check.fault(ptr {pointer}, i64 {size}, {_PASSED_ON})")
     right = f(f"icmp eq i64 {fault}, 0")
     f.do(f"ret ptr {f(f'select i1 {right}, ptr %p, ptr @check.sink')}")
@@ -98,20 +95,20 @@ def _fault(module: Module) -> None:
     is_any = f(f"icmp eq i64 {entry}, 0")
     is_own = f(f"icmp uge i64 {entry}, {OWN}")
     base = f(f"select i1 {is_own}, i64 {OWN}, i64 1")
-    number = f(f"select i1 {is_any}, i64 0, i64 {f(f'sub i64 {entry}, {base}')}")
-    table, kind = f.var("ptr", "%frame"), f.var("i64", str(BEYOND))
+    number = f.index(f(f"select i1 {is_any}, i64 0, i64 {f(f'sub i64 {entry}, {base}')}"))
+    table, kind = f.var("ptr", "%frame"), f.var("i64", BEYOND)
     head, known, noted = (f.fresh(word) for word in ("head", "known", "noted"))
     f.jump(head)
     f.block(head)
-    now = f.get("ptr", table)
+    now = table.load_ptr("i64")
     _return_where(f, f(f"icmp eq ptr {now}, null"), "i64 0")  # not in a kernel
-    kernel = f(f"icmp ne i64 {f(f'load i64, ptr {_word(f, now, KERNEL)}')}, 0")
+    kernel = f(f"icmp ne i64 {(now + KERNEL).load()}, 0")
     here = f(f"select i1 {is_own}, i1 {f(f'icmp eq ptr {now}, %frame')}, i1 {kernel}")
-    one = f(f"select i1 {here}, i64 {f(f'add i64 {number}, 1')}, i64 0")
-    count = f(f"load i64, ptr {_word(f, now, COUNT)}")
-    with f.loop(number, f(f"select i1 {is_any}, i64 {count}, i64 {one}")) as i:
-        row = _word(f, now, f(f"add i64 {f(f'mul i64 {i}, 3')}, {ENTRIES}"))
-        first, beyond, writable = (f(f"load i64, ptr {_word(f, row, word)}") for word in range(3))
+    one = f(f"select i1 {here}, i64 {number + 1}, i64 0")
+    count = (now + COUNT).load()
+    with f.loop(number, f.index(f(f"select i1 {is_any}, i64 {count}, i64 {one}"))) as i:
+        row = now + (i * 3 + ENTRIES)
+        first, beyond, writable = ((row + word).load() for word in range(3))
         inside = f(
             f"and i1 {f(f'icmp uge i64 {start}, {first}')}, {f(f'icmp ule i64 {end}, {beyond}')}"
         )
@@ -121,26 +118,26 @@ def _fault(module: Module) -> None:
                 low = f(f"sub i64 {align}, 1")
                 off = f(f"icmp ne i64 {f(f'and i64 {start}, {low}')}, 0")
                 _return_where(f, f(f"xor i1 {off}, true"), "i64 0")
-                f.set("i64", kind, str(MISALIGNED))
+                kind.store(MISALIGNED)
                 f.jump(known)
                 f.block(f.fresh("never"))
-            f.set("i64", kind, str(READ_ONLY))
+            kind.store(READ_ONLY)
     f.jump(known)
     # The one that notes it is the kernel's, the last.
     f.block(known)
-    here = f.get("ptr", table)
-    is_kernel = f(f"icmp ne i64 {f(f'load i64, ptr {_word(f, here, KERNEL)}')}, 0")
+    last = table.load_ptr("i64")
+    is_kernel = f(f"icmp ne i64 {(last + KERNEL).load()}, 0")
     further = f.fresh("further")
     f.branch(is_kernel, noted, further)
     f.block(further)
-    f.set("ptr", table, f(f"load ptr, ptr {_word(f, here, PARENT)}"))
+    table.store((last + PARENT).of("ptr").load())
     f.jump(head)
     f.block(noted)
-    what = f.get("i64", kind)
-    pair = f(f"cmpxchg ptr {_word(f, here, FAULT)}, i64 0, i64 {what} monotonic monotonic")
+    what = kind.load()
+    pair = f(f"cmpxchg ptr {last + FAULT}, i64 0, i64 {what} monotonic monotonic")
     with f.when(f(f"extractvalue {{ i64, i1 }} {pair}, 1")):
         for word, value in ((ADDRESS, start), (BYTES, "%bytes"), (PLACE, "%place")):
-            f.do(f"store i64 {value}, ptr {_word(f, here, word)}")
+            (last + word).store(value)
     f.do(f"ret i64 {what}")
 
 
@@ -151,16 +148,16 @@ def _masked(module: Module) -> None:
     _return_where(f, f("icmp eq i64 %lanes, 0"), "ptr %p")
     low = f.module.declare("i64", "llvm.cttz.i64", "i64, i1 immarg")
     high = f.module.declare("i64", "llvm.ctlz.i64", "i64, i1 immarg")
-    first = f(f"call i64 @{low}(i64 %lanes, i1 true)")
-    after = f(f"sub i64 64, {f(f'call i64 @{high}(i64 %lanes, i1 true)')}")
-    pointer = f(f"getelementptr i8, ptr %p, i64 {f(f'mul i64 {first}, %size')}")
-    _or_sink(f, pointer, f(f"mul i64 {f(f'sub i64 {after}, {first}')}, %size"))
+    first = f.index(f(f"call i64 @{low}(i64 %lanes, i1 true)"))
+    after = 64 - f.index(f(f"call i64 @{high}(i64 %lanes, i1 true)"))
+    size = f.index("%size")
+    _or_sink(f, f.ptr("%p").bytes(first * size), (after - first) * size)
 
 
 # --- poison --------------------------------------------------------------------------------------
 
 
-def _poison(f: Function, at: str) -> str:
+def _poison(f: Function, at: Size) -> str:
     """The word at a place: the same everywhere, or, with a step, another one at each."""
     return f(f"xor i64 %word, {f(f'mul i64 {at}, %step')}")
 
@@ -169,15 +166,15 @@ def _fill(module: Module) -> None:
     params = [("ptr", "p"), ("i64", "bytes"), ("i64", "word"), ("i64", "step")]
     f = module.function("check.fill", "void", params, _ATTRS)
     _return_where(f, f("icmp eq ptr %p, null"), "void")
-    words = f("lshr i64 %bytes, 3")
-    with f.loop("0", words) as i:
-        f.do(f"store i64 {_poison(f, i)}, ptr {_word(f, '%p', i)}, align 1")
+    bytes_, p = f.index("%bytes"), f.ptr("%p", "i64")
+    words = bytes_ // 8
+    with f.loop(0, words) as i:
+        (p + i).store(_poison(f, i), 1)
     last = _poison(f, words)
-    done = f(f"shl i64 {words}, 3")
-    with f.loop(done, "%bytes") as i:
-        shift = f(f"shl i64 {f(f'sub i64 {i}, {done}')}, 3")
-        byte = f(f"trunc i64 {f(f'lshr i64 {last}, {shift}')} to i8")
-        f.do(f"store i8 {byte}, ptr {f(f'getelementptr i8, ptr %p, i64 {i}')}")
+    done = words * 8
+    with f.loop(done, bytes_) as i:
+        byte = f(f"trunc i64 {f(f'lshr i64 {last}, {(i - done) * 8}')} to i8")
+        (p.of("i8") + i).store(byte)
     f.do("ret void")
 
 
@@ -186,9 +183,9 @@ def _scan(module: Module, size: int) -> None:
     params = [("ptr", "p"), ("i64", "count"), ("i64", "word"), ("i64", "step")]
     f = module.function(f"check.scan.{size}", "i64", params, _ATTRS)
     _return_where(f, f("icmp eq ptr %p, null"), "i64 -1")
-    with f.loop("0", "%count") as i:
+    with f.loop(0, f.index("%count")) as i:
         word = _poison(f, i)
         poison = word if bits == 64 else f(f"trunc i64 {word} to {kind}")
-        found = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr %p, i64 {i}')}, align 1")
+        found = (f.ptr("%p", kind) + i).load(1)
         _return_where(f, f(f"icmp eq {kind} {found}, {poison}"), f"i64 {i}")
     f.do("ret i64 -1")

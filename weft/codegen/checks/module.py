@@ -30,13 +30,13 @@ from weft.codegen.checks.instructions import (
     size_of,
     type_of,
 )
+from weft.codegen.index import STEP
 from weft.codegen.text import Function, Module, Variable
 
 __all__ = ["CheckedModule", "Place"]
 
 _NAME = re.compile(r"[%@][\w.]+")
 _GLOBAL = re.compile(r"(?:constant|global) ([\[<].*?[\]>]|\w+)")
-_STEP = re.compile(r"^  (%[\w.]+) = getelementptr ([^,]+), ptr ([%@][\w.]+), (?:<.*>|i64) ?(.*)$")
 #: What a function may no longer promise once it has guards.
 _PROMISES = re.compile(r" ?\b(readnone|readonly|willreturn|speculatable|memory\([^)]*\))")
 #: First parameters of functions that belong to the program, not to a kernel.
@@ -252,7 +252,7 @@ class _Guarding:
             self.lines.append(line)
 
     def _find_origin(self, line: str) -> None:
-        if found := _STEP.match(line):
+        if found := STEP.match(line):
             name, kind, base, index = found.groups()
             if base in self.slots:
                 if kind == "ptr" and index.isdigit():

@@ -13,6 +13,7 @@ from typing import Any
 from weft.codegen.contract import ELEMENT, PAYLOAD
 from weft.codegen.control.heap import heap
 from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type
+from weft.codegen.index import Ptr, Size
 from weft.codegen.text import Function
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op
@@ -35,28 +36,27 @@ class Frame:
 
     f: Function
     node: Node
-    inputs: Sequence[str]
-    outputs: Sequence[str]
+    inputs: Sequence[Ptr]
+    outputs: Sequence[Ptr]
     graphs: Sequence[str]
-    arena: str
+    arena: Ptr
     inner: int
     check: Callable[[str], None]
     poll: Callable[[], None]
     body: Graph | None = None
 
-    def table(self, size: int) -> str:
-        return self.f.var(f"[{max(1, size)} x ptr]", align=16)
+    def table(self, size: int) -> Ptr:
+        return self.f.var("ptr", count=max(1, size), align=16)
 
-    def put(self, table: str, place: int, address: str) -> None:
-        f = self.f
-        f.do(f"store ptr {address}, ptr {f(f'getelementptr ptr, ptr {table}, i64 {place}')}")
+    def put(self, table: Ptr, place: int, address: Ptr) -> None:
+        (table + place).store(address)
 
-    def call(self, graph: str, table: str) -> None:
+    def call(self, graph: str, table: Ptr) -> None:
         f = self.f
         self.check(f(f"call i32 @{graph}(ptr {table}, ptr {self.arena}, ptr %run)"))
 
-    def own(self, offset: int) -> str:
-        return self.f(f"getelementptr i8, ptr {self.arena}, i64 {self.inner + offset}")
+    def own(self, offset: int) -> Ptr:
+        return self.arena.bytes(self.inner + offset)
 
 
 def _room(kind: Any) -> int:
@@ -88,7 +88,7 @@ def emit_control(frame: Frame) -> None:
 # --- branches -----------------------------------------------------------------------------------
 
 
-def _branches(frame: Frame) -> str:
+def _branches(frame: Frame) -> Ptr:
     table = frame.table(len(frame.inputs) - 1 + len(frame.outputs))
     for place, address in enumerate((*frame.inputs[1:], *frame.outputs)):
         frame.put(table, place, address)
@@ -98,7 +98,7 @@ def _branches(frame: Frame) -> str:
 def _if(frame: Frame) -> None:
     f = frame.f
     table = _branches(frame)
-    holds = f(f"icmp ne i8 {f(f'load i8, ptr {frame.inputs[0]}')}, 0")
+    holds = f(f"icmp ne i8 {frame.inputs[0].load()}, 0")
     yes, no, end = (f.fresh(word) for word in ("yes", "no", "end"))
     f.branch(holds, yes, no)
     for label, graph in ((yes, frame.graphs[0]), (no, frame.graphs[1])):
@@ -114,7 +114,7 @@ def _switch(frame: Frame) -> None:
     kind = frame.node.inputs[0].type
     assert isinstance(kind, TensorType)
     bits = f"i{kind.dtype.bits}"
-    index = f(f"load {bits}, ptr {frame.inputs[0]}")
+    index = frame.inputs[0].of(bits).load()
     last = len(frame.graphs) - 1
     if kind.dtype.kind == "int":
         wide = f(f"sext {bits} {index} to i65")
@@ -140,7 +140,7 @@ def _switch(frame: Frame) -> None:
 class _Carries:
     """What a loop carries: read from one buffer, written to the other."""
 
-    def __init__(self, frame: Frame, first: int, results: Sequence[str]) -> None:
+    def __init__(self, frame: Frame, first: int, results: Sequence[Ptr]) -> None:
         self.frame = frame
         self.values = _carried(frame.node, frame.body)
         self.results = list(results)
@@ -149,39 +149,39 @@ class _Carries:
         self.now = [f.var("ptr", address) for address in given]
         self.flip = f.var("i1", "false")
         offset = 0
-        self.others: list[str] = []
+        self.others: list[Ptr] = []
         for value in self.values:
             self.others.append(frame.own(offset))
             offset += _room(value.type)
         self.end = offset
 
-    def read(self, table: str, place: int) -> None:
+    def read(self, table: Ptr, place: int) -> None:
         for i, var in enumerate(self.now):
-            self.frame.put(table, place + i, self.frame.f.get("ptr", var))
+            self.frame.put(table, place + i, var.load_ptr())
 
-    def write(self, table: str, place: int) -> list[str]:
+    def write(self, table: Ptr, place: int) -> list[Ptr]:
         """Put the buffers that this iteration writes into a table."""
         f = self.frame.f
-        flip = f.get("i1", self.flip)
+        flip = self.flip.load()
         targets = [
-            f(f"select i1 {flip}, ptr {other}, ptr {result}")
+            f.ptr(f(f"select i1 {flip}, ptr {other}, ptr {result}"))
             for other, result in zip(self.others, self.results, strict=True)
         ]
         for i, target in enumerate(targets):
             self.frame.put(table, place + i, target)
         return targets
 
-    def step(self, targets: Sequence[str]) -> None:
+    def step(self, targets: Sequence[Ptr]) -> None:
         f = self.frame.f
         for var, target in zip(self.now, targets, strict=True):
-            f.set("ptr", var, target)
-        f.set("i1", self.flip, f(f"xor i1 {f.get('i1', self.flip)}, true"))
+            var.store(target)
+        self.flip.store(f(f"xor i1 {self.flip.load()}, true"))
 
     def finish(self) -> None:
         """Leave the last values where the results are to lie."""
         f = self.frame.f
         for value, var, result in zip(self.values, self.now, self.results, strict=True):
-            last = f.get("ptr", var)
+            last = var.load_ptr()
             with f.when(f(f"icmp ne ptr {last}, {result}")):
                 copy(f, result, last, size_of_type(value.type))
 
@@ -199,34 +199,32 @@ def _while(frame: Frame) -> None:
             frame.put(table, place, frame.inputs[place])
     frame.put(ask, inputs, predicate)
     stacks = [f.var("ptr", "null") for _ in pushed]
-    count = f.var("i64", "0")
+    count = f.var("i64", 0)
     head, work, end = (f.fresh(word) for word in ("head", "work", "end"))
     f.jump(head)
     f.block(head)
     frame.poll()
     carries.read(ask, consts)
     frame.call(frame.graphs[0], ask)
-    f.branch(f(f"icmp ne i8 {f(f'load i8, ptr {predicate}')}, 0"), work, end)
+    f.branch(f(f"icmp ne i8 {predicate.load()}, 0"), work, end)
     f.block(work)
     carries.read(body, consts)
     targets = carries.write(body, inputs)
     for i, (stack, kind) in enumerate(zip(stacks, pushed, strict=True)):
-        cell = new_cell(f, ELEMENT, f.get("ptr", stack), "null", size_of_type(kind))
-        f.set("ptr", stack, cell)
-        frame.put(
-            body, inputs + len(targets) + i, f(f"getelementptr i8, ptr {cell}, i64 {PAYLOAD}")
-        )
+        cell = new_cell(f, ELEMENT, stack.load(), "null", size_of_type(kind))
+        stack.store(cell)
+        frame.put(body, inputs + len(targets) + i, cell.bytes(PAYLOAD))
     frame.call(frame.graphs[1], body)
     carries.step(targets)
-    f.set("i64", count, f(f"add i64 {f.get('i64', count)}, 1"))
+    count.store(count.load_index() + 1)
     f.jump(head)
     f.block(end)
     carries.finish()
     if node.attrs["counted"]:
         rest = frame.outputs[inputs - consts :]
-        f.do(f"store i64 {f.get('i64', count)}, ptr {rest[0]}")
+        rest[0].of("i64").store(count.load())
         for stack, slot in zip(stacks, rest[1:], strict=True):
-            f.do(f"store ptr {f.get('ptr', stack)}, ptr {slot}")
+            slot.of("ptr").store(stack.load())
 
 
 def _scan(frame: Frame) -> None:
@@ -240,46 +238,47 @@ def _scan(frame: Frame) -> None:
     for place in range(consts):
         frame.put(table, place, frame.inputs[place])
     slots = carries.end + 64
-    popped: dict[int, tuple[str, str]] = {}
+    popped: dict[int, tuple[Ptr, Ptr]] = {}
     for i, (value, address) in enumerate(xs):
         if isinstance(value.type, StackType):
-            top = f(f"call ptr @{heap(f.module)}(ptr %run, i64 {size_of_type(value.type.element)})")
-            popped[i] = (f.var("ptr", f(f"load ptr, ptr {address}")), top)
+            size = size_of_type(value.type.element)
+            top = f.ptr(f(f"call ptr @{heap(f.module)}(ptr %run, i64 {size})"))
+            popped[i] = (f.var("ptr", address.of("ptr").load()), top)
     made = {
         i: (f.var("ptr", "null"), frame.own(slots + 64 * i))
         for i, (value, _) in enumerate(ys)
         if isinstance(value.type, StackType)
     }
-    with f.loop("0", str(length)) as step:
+    with f.loop(0, length) as step:
         frame.poll()
-        at = f(f"sub i64 {length - 1}, {step}") if node.attrs["reverse"] else step
+        at: Size = length - 1 - step if node.attrs["reverse"] else step
         carries.read(table, consts)
         for i, (value, address) in enumerate(xs):
             if i in popped:
                 stack, top = popped[i]
                 assert isinstance(value.type, StackType)
                 name = pop(f.module, value.type.element)
-                now = f.get("ptr", stack)
+                now = stack.load()
                 frame.check(f(f"call i32 @{name}(ptr %run, ptr {now}, ptr {stack}, ptr {top})"))
                 frame.put(table, consts + count + i, top)
             else:
-                frame.put(table, consts + count + i, _slice(f, value, address, at, length))
+                frame.put(table, consts + count + i, _slice(value, address, at, length))
         targets = carries.write(table, inputs)
         for i, (value, address) in enumerate(ys):
-            to = made[i][1] if i in made else _slice(f, value, address, at, length)
+            to = made[i][1] if i in made else _slice(value, address, at, length)
             frame.put(table, inputs + count + i, to)
         frame.call(frame.graphs[0], table)
         for stack, slot in made.values():
-            f.set("ptr", stack, push(f, f.get("ptr", stack), slot, 8))
+            stack.store(push(f, stack.load(), slot, 8))
         carries.step(targets)
     carries.finish()
     for i, (stack, _) in made.items():
-        f.do(f"store ptr {f.get('ptr', stack)}, ptr {ys[i][1]}")
+        ys[i][1].of("ptr").store(stack.load())
 
 
-def _slice(f: Function, value: Value, address: str, at: str, length: int) -> str:
+def _slice(value: Value, address: Ptr, at: Size, length: int) -> Ptr:
     size = size_of_type(value.type) // max(length, 1)
-    return f(f"getelementptr i8, ptr {address}, i64 {f(f'mul i64 {at}, {size}')}")
+    return address.bytes(at * size)
 
 
 _EMIT: dict[Op, Callable[[Frame], None]] = {

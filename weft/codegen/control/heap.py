@@ -31,36 +31,34 @@ def release(module: Module) -> str:
 def _heap(module: Module) -> None:
     module.declare("ptr", "aligned_alloc", "i64, i64")
     f = module.function("heap", "ptr", [("ptr", "run"), ("i64", "bytes")], "nounwind noinline")
-    free_at = f(f"getelementptr ptr, ptr %run, i64 {FREE}")
-    end_at = f(f"getelementptr ptr, ptr %run, i64 {END}")
-    chunk_at = f(f"getelementptr ptr, ptr %run, i64 {CHUNK}")
-    size = f(f"and i64 {f(f'add i64 %bytes, {ALIGN - 1}')}, {-ALIGN}")
-    free = f(f"load i64, ptr {free_at}")
-    beyond = f(f"add i64 {free}, {size}")
-    fits = f(f"icmp ule i64 {beyond}, {f(f'load i64, ptr {end_at}')}")
+    run = f.ptr("%run", "ptr")
+    free_at, end_at, chunk_at = run + FREE, run + END, run + CHUNK
+    size = (f.index("%bytes") + (ALIGN - 1)) // ALIGN * ALIGN
+    free = free_at.of("i64").load_index()
+    beyond = free + size
+    fits = f(f"icmp ule i64 {beyond}, {end_at.of('i64').load()}")
     with f.when(fits):
-        f.do(f"store i64 {beyond}, ptr {free_at}")
+        free_at.of("i64").store(beyond)
         f.do(f"ret ptr {f(f'inttoptr i64 {free} to ptr')}")
         f.block(f.fresh("never"))
-    last = f(f"load ptr, ptr {chunk_at}")
-    want = f.var("i64", str(FIRST))
+    last = chunk_at.load_ptr("i64")
+    want = f.var("i64", FIRST)
     with f.when(f(f"icmp ne ptr {last}, null")):
-        before = f(f"load i64, ptr {f(f'getelementptr i64, ptr {last}, i64 1')}")
-        f.set("i64", want, f(f"mul i64 {before}, 2"))
-    need = f(f"add i64 {size}, {ALIGN}")
-    with f.when(f(f"icmp ugt i64 {need}, {f.get('i64', want)}")):
-        f.set("i64", want, need)
-    length = f.get("i64", want)
-    made = f(f"call ptr @aligned_alloc(i64 {ALIGN}, i64 {length})")
+        want.store((last + 1).load_index() * 2)
+    need = size + ALIGN
+    with f.when(f(f"icmp ugt i64 {need}, {want.load_index()}")):
+        want.store(need)
+    length = want.load_index()
+    made = f.ptr(f(f"call ptr @aligned_alloc(i64 {ALIGN}, i64 {length})"), "i64")
     with f.when(f(f"icmp eq ptr {made}, null")):
         f.do("ret ptr null")
         f.block(f.fresh("never"))
-    f.do(f"store ptr {last}, ptr {made}")
-    f.do(f"store i64 {length}, ptr {f(f'getelementptr i64, ptr {made}, i64 1')}")
-    f.do(f"store ptr {made}, ptr {chunk_at}")
-    start = f(f"getelementptr i8, ptr {made}, i64 {ALIGN}")
-    f.do(f"store ptr {f(f'getelementptr i8, ptr {start}, i64 {size}')}, ptr {free_at}")
-    f.do(f"store ptr {f(f'getelementptr i8, ptr {made}, i64 {length}')}, ptr {end_at}")
+    made.of("ptr").store(last)
+    (made + 1).store(length)
+    chunk_at.store(made)
+    start = made.bytes(ALIGN)
+    free_at.store(start.bytes(size))
+    end_at.store(made.bytes(length))
     f.do(f"ret ptr {start}")
 
 
@@ -71,7 +69,7 @@ def give_back(module: Module) -> str:
 
 def _release(module: Module) -> None:
     f = module.function("release", "void", [("ptr", "run")])
-    chunk = f(f"load ptr, ptr {f(f'getelementptr ptr, ptr %run, i64 {CHUNK}')}")
+    chunk = (f.ptr("%run", "ptr") + CHUNK).load()
     f.do(f"call void @{give_back(module)}(ptr {chunk})")
     f.do("ret void")
 
@@ -83,10 +81,10 @@ def _give_back(module: Module) -> None:
     head, body, end = (f.fresh(word) for word in ("head", "body", "end"))
     f.jump(head)
     f.block(head)
-    chunk = f(f"load ptr, ptr {at}")
+    chunk = at.load_ptr("ptr")
     f.branch(f(f"icmp eq ptr {chunk}, null"), end, body)
     f.block(body)
-    f.do(f"store ptr {f(f'load ptr, ptr {chunk}')}, ptr {at}")
+    at.store(chunk.load())
     f.do(f"call void @free(ptr {chunk})")
     f.jump(head)
     f.block(end)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weft.codegen.cancel import end_where_asked
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.stacks import size_of_type
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.machine import Machine
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Graph, Node
@@ -80,19 +80,17 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
             once = size_of_type(value.type)
             if place >= node.attrs["consts"] and not _is_carried(node, place):
                 once //= node.attrs["length"]
-            step = part(f"mul i64 %part, {once // cut.parts}")
-            start = part(f"getelementptr i8, ptr {start}, i64 {step}")
+            start = start.bytes(part.index("%part") * (once // cut.parts))
         addresses.append(start)
-    own = part(f"mul i64 %part, {room}")
-    arena = part(f"getelementptr i8, ptr {argument(part, len(values))}, i64 {own}")
+    arena = argument(part, len(values)).bytes(part.index("%part") * room)
     count = len(node.inputs)
     given, out = addresses[:count], addresses[count:]
-    poll: Callable[[], None] = lambda: end_where_asked(part, "%run")  # noqa: E731
+    poll: Callable[[], None] = lambda: end_where_asked(part, part.ptr("%run"))  # noqa: E731
     emit_control(Frame(part, node, given, out, [body], arena, inner, _check(part), poll, cut.body))
     part.do("ret i32 0")
     f = module.function(name, "i32", PARAMS)
     run = argument(f, len(values) + 1)
-    with f.loop("%begin", "%end") as item:
+    with each_item(f) as item:
         _check(f)(f(f"call i32 @{name}.part(ptr %args, i64 {item}, ptr {run})"))
     f.do("ret i32 0")
     cost = _nanoseconds(cut.body) * node.attrs["length"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from weft.codegen.contract import ELEMENT, ONLY, PAYLOAD, SUM, ZEROS, Status
 from weft.codegen.control.heap import heap
 from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
+from weft.codegen.index import Ptr
 from weft.codegen.text import Function, Module
 from weft.ir.types import StackType, TensorType, Type
 from weft.schedule.memory import size_of_type
@@ -28,27 +29,27 @@ def zeros_cell(module: Module) -> str:
     return "@zeros_cell"
 
 
-def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> str:
+def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> Ptr:
     """A cell with room for `size` bytes of an element; the function returns where memory ends."""
     name = heap(f.module)
-    cell = f(f"call ptr @{name}(ptr %run, i64 {PAYLOAD + size})")
+    cell = f.ptr(f(f"call ptr @{name}(ptr %run, i64 {PAYLOAD + size})"))
     with f.when(f(f"icmp eq ptr {cell}, null")):
         f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
         f.block(f.fresh("never"))
-    f.do(f"store i64 {kind}, ptr {cell}")
-    f.do(f"store ptr {a}, ptr {f(f'getelementptr i8, ptr {cell}, i64 8')}")
-    f.do(f"store ptr {b}, ptr {f(f'getelementptr i8, ptr {cell}, i64 16')}")
+    cell.of("i64").store(kind)
+    (cell.of("ptr") + 1).store(a)
+    (cell.of("ptr") + 2).store(b)
     return cell
 
 
-def push(f: Function, below: str, element: str, size: int) -> str:
+def push(f: Function, below: str, element: Ptr, size: int) -> Ptr:
     """A stack with a copy of an element on top of another stack."""
     cell = new_cell(f, ELEMENT, below, "null", size)
-    copy(f, f(f"getelementptr i8, ptr {cell}, i64 {PAYLOAD}"), element, size)
+    copy(f, cell.bytes(PAYLOAD), element, size)
     return cell
 
 
-def copy(f: Function, to: str, source: str, size: int) -> None:
+def copy(f: Function, to: Ptr, source: Ptr, size: int) -> None:
     name = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1")
     f.do(f"call void @{name}(ptr {to}, ptr {source}, i64 {size}, i1 false)")
 
@@ -73,10 +74,10 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     with f.when(f("icmp eq ptr %stack, null")):
         f.do(f"ret i32 {Status.FAILED}")
         f.block(f.fresh("never"))
-    with f.when(f(f"icmp ne i64 {f('load i64, ptr %stack')}, {SUM}")):
+    with f.when(f(f"icmp ne i64 {f.ptr('%stack', 'i64').load()}, {SUM}")):
         f.do(f"ret i32 {f(f'call i32 @{one}(ptr %run, ptr %stack, ptr %below, ptr %top)')}")
         f.block(f.fresh("never"))
-    other = f(f"call ptr @{heap(module)}(ptr %run, i64 {size})")
+    other = f.ptr(f(f"call ptr @{heap(module)}(ptr %run, i64 {size})"))
     with f.when(f(f"icmp eq ptr {other}, null")):
         f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
         f.block(f.fresh("never"))
@@ -85,42 +86,42 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     )
     f.jump(look)
     f.block(look)
-    now = f.get("ptr", part)
+    now = part.load_ptr("ptr")
     with f.when(f(f"icmp eq ptr {now}, null")):
         f.do(f"ret i32 {Status.FAILED}")
         f.block(f.fresh("never"))
-    f.branch(f(f"icmp eq i64 {f(f'load i64, ptr {now}')}, {SUM}"), down, leaf)
+    f.branch(f(f"icmp eq i64 {now.of('i64').load()}, {SUM}"), down, leaf)
     f.block(down)
-    left, right = (_field(f, now, 8 * i) for i in (1, 2))
-    f.set("ptr", waiting, new_cell(f, SUM, right, f.get("ptr", waiting)))
-    f.set("ptr", part, left)
+    left, right = ((now + i).load() for i in (1, 2))
+    waiting.store(new_cell(f, SUM, right, waiting.load()))
+    part.store(left)
     f.jump(look)
 
     f.block(leaf)
-    first = f.get("i1", is_first)
+    first = is_first.load()
     to = f(f"select i1 {first}, ptr %top, ptr {other}")
     status = f(f"call i32 @{one}(ptr %run, ptr {now}, ptr {rest}, ptr {to})")
     with f.when(f(f"icmp ne i32 {status}, 0")):
         f.do(f"ret i32 {status}")
         f.block(f.fresh("never"))
     with f.when(first):
-        f.set("ptr", below, f.get("ptr", rest))
-        f.set("i1", is_first, "false")
+        below.store(rest.load())
+        is_first.store("false")
         f.jump(following)
         f.block(f.fresh("never"))
-    f.set("ptr", below, new_cell(f, SUM, f.get("ptr", below), f.get("ptr", rest)))
+    below.store(new_cell(f, SUM, below.load(), rest.load()))
     _add_to_top(f, element, other)
     f.jump(following)
     f.block(following)
-    after = f.get("ptr", waiting)
+    after = waiting.load_ptr("ptr")
     with f.when(f(f"icmp eq ptr {after}, null")):
         f.jump(end)
         f.block(f.fresh("never"))
-    f.set("ptr", part, _field(f, after, 8))
-    f.set("ptr", waiting, _field(f, after, 16))
+    part.store((after + 1).load())
+    waiting.store((after + 2).load())
     f.jump(look)
     f.block(end)
-    f.do(f"store ptr {f.get('ptr', below)}, ptr %below")
+    f.ptr("%below", "ptr").store(below.load())
     f.do("ret i32 0")
 
 
@@ -128,36 +129,34 @@ def _pop_one(module: Module, name: str, element: TensorType | StackType) -> str:
     """The same of a stack that is no sum."""
     size = size_of_type(element)
     f = module.function(f"{name}.one", "i32", _POP, "nounwind noinline")
-    kind, a = f("load i64, ptr %stack"), _field(f, "%stack", 8)
+    stack, below, top = f.ptr("%stack", "ptr"), f.ptr("%below", "ptr"), f.ptr("%top")
+    kind, a = stack.of("i64").load(), (stack + 1).load_ptr()
     with _case(f, kind, ELEMENT):
-        f.do(f"store ptr {a}, ptr %below")
-        copy(f, "%top", f(f"getelementptr i8, ptr %stack, i64 {PAYLOAD}"), size)
+        below.store(a)
+        copy(f, top, stack.bytes(PAYLOAD), size)
         _done(f)
     with _case(f, kind, ZEROS):
-        f.do("store ptr %stack, ptr %below")
+        below.store(stack)
         _zero(f, element, size)
         _done(f)
     # One element among zeros.
-    place = f(f"load i64, ptr {f('getelementptr i8, ptr %stack, i64 16')}")
+    place = (stack.of("i64") + 2).load_index()
     with f.when(f(f"icmp eq i64 {place}, 0")):
-        f.do(f"store ptr {zeros_cell(module)}, ptr %below")
-        copy(f, "%top", a, size)
+        below.store(zeros_cell(module))
+        copy(f, top, a, size)
         _done(f)
-    less = f(f"inttoptr i64 {f(f'sub i64 {place}, 1')} to ptr")
-    f.do(f"store ptr {new_cell(f, ONLY, a, less)}, ptr %below")
+    less = f(f"inttoptr i64 {place - 1} to ptr")
+    below.store(new_cell(f, ONLY, a.name, less))
     _zero(f, element, size)
     f.do("ret i32 0")
     return f.name
 
 
-def _field(f: Function, cell: str, at: int) -> str:
-    return f(f"load ptr, ptr {f(f'getelementptr i8, ptr {cell}, i64 {at}')}")
-
-
-def _add_to_top(f: Function, element: Type, other: str) -> None:
+def _add_to_top(f: Function, element: Type, other: Ptr) -> None:
+    top = f.ptr("%top")
     if isinstance(element, StackType):
-        both = new_cell(f, SUM, f("load ptr, ptr %top"), f(f"load ptr, ptr {other}"))
-        f.do(f"store ptr {both}, ptr %top")
+        top = top.of("ptr")
+        top.store(new_cell(f, SUM, top.load(), other.of("ptr").load()))
         return
     assert isinstance(element, TensorType)
     if not has_emitter("add", [element.dtype] * 2, element.dtype):
@@ -165,9 +164,8 @@ def _add_to_top(f: Function, element: Type, other: str) -> None:
         f.block(f.fresh("never"))
         return
     dtype, kind = element.dtype, memory_type(element.dtype)
-    with f.loop("0", str(element.size)) as i:
-        to = f(f"getelementptr {kind}, ptr %top, i64 {i}")
-        more = f(f"getelementptr {kind}, ptr {other}, i64 {i}")
+    with f.loop(0, element.size) as i:
+        to, more = top.of(kind) + i, other.of(kind) + i
         given = [(dtype, load(f, dtype, to, 1)), (dtype, load(f, dtype, more, 1))]
         made = emit(f, "add", given, dtype, 1, {})
         assert made is not None
@@ -176,7 +174,7 @@ def _add_to_top(f: Function, element: Type, other: str) -> None:
 
 def _zero(f: Function, element: Type, size: int) -> None:
     if isinstance(element, StackType):
-        f.do(f"store ptr {zeros_cell(f.module)}, ptr %top")
+        f.ptr("%top", "ptr").store(zeros_cell(f.module))
         return
     name = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1")
     f.do(f"call void @{name}(ptr %top, i8 0, i64 {size}, i1 false)")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from weft.base import dtypes
 from weft.base.dtypes import NARROW_FLOATS, DType
-from weft.codegen.conv.loops import add, at, indices, inside, mul
+from weft.codegen.conv.loops import indices, inside
+from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import argument
 from weft.codegen.machine import Machine
 from weft.codegen.scalar.forms import compute_kind, load, memory_type, rounded, store, supported
@@ -36,6 +37,11 @@ class Element:
         return compute_kind(self.sums)
 
     @property
+    def memory(self) -> str:
+        """The LLVM type of an element where it lies."""
+        return memory_type(self.dtype)
+
+    @property
     def width(self) -> int:
         return self.sums.itemsize
 
@@ -50,23 +56,22 @@ class Element:
     def vec(self, f: Function, name: str, lanes: int = 0) -> Vec:
         return Vec(f, self.kind, lanes or self.lanes, name)
 
-    def load(self, f: Function, pointer: str, lanes: int, mask: str | None = None) -> str:
+    def load(self, f: Function, pointer: Ptr, lanes: int, mask: str | None = None) -> str:
         return load(f, self.dtype, pointer, lanes, mask)
 
     def load_strided(
-        self, f: Function, base: str, start: str, stop: str, step: int, lanes: int
+        self, f: Function, base: Ptr, start: Size, stop: Size, step: int, lanes: int
     ) -> str:
         """The elements start, start + step, … of a row; 0 for those outside of 0 … stop."""
-        memory = memory_type(self.dtype)
         if lanes == 1 or step == 1:
             mask = inside(f, start, stop, lanes)
-            return self.load(f, at(f, memory, base, start), lanes, mask)
+            return self.load(f, base + start, lanes, mask)
         if step == 2:
             halves = []
             for part in range(2):
-                first = add(f, start, part * lanes)
+                first = start + part * lanes
                 mask = inside(f, first, stop, lanes)
-                halves.append(self.load(f, at(f, memory, base, first), lanes, mask))
+                halves.append(self.load(f, base + first, lanes, mask))
             whole = vector_type(self.kind, lanes)
             even = ", ".join(f"i32 {2 * i}" for i in range(lanes))
             return f(
@@ -75,7 +80,7 @@ class Element:
         assert self.dtype is self.sums, "narrow elements are moved one by one"
         mask = inside(f, start, stop, lanes, step)
         places = indices(f, start, lanes, step)
-        pointers = f(f"getelementptr {memory}, ptr {base}, <{lanes} x i64> {places}")
+        pointers = base.lanes(places, lanes)
         value = self.vec(f, "", lanes)
         kinds = f"<{lanes} x ptr>, <{lanes} x i1>, {value.type}"
         name = f.module.declare(value.type, f"llvm.masked.gather.{value.suffix}.v{lanes}p0", kinds)
@@ -118,14 +123,14 @@ class Element:
             return value
         return rounded(Vec(f, self.kind, lanes, value), self.dtype).name
 
-    def get(self, f: Function, pointer: str, lanes: int = 0) -> str:
+    def get(self, f: Function, pointer: Ptr, lanes: int = 0) -> str:
         """Sums from memory of the kernel's own."""
         kind = vector_type(self.kind, lanes or self.lanes)
-        return f(f"load {kind}, ptr {pointer}, align {self.width}")
+        return pointer.of(kind).load(self.width)
 
-    def put(self, f: Function, pointer: str, value: str, lanes: int = 0) -> None:
+    def put(self, f: Function, pointer: Ptr, value: str, lanes: int = 0) -> None:
         kind = vector_type(self.kind, lanes or self.lanes)
-        f.do(f"store {kind} {value}, ptr {pointer}, align {self.width}")
+        pointer.of(kind).store(value, self.width)
 
 
 def element_of(dtype: DType, machine: Machine) -> Element | None:
@@ -141,24 +146,19 @@ def element_of(dtype: DType, machine: Machine) -> Element | None:
 class PlainStore:
     """A result of the shape (batch, channels, positions) that is just written."""
 
+    _pointer: Ptr
+
     def __init__(self, element: Element, place: int, sizes: Sequence[int]) -> None:
         self._element = element
         self._place = place
         self._sizes = sizes
-        self._pointer = ""
 
     def begin(self, f: Function) -> None:
-        self._pointer = argument(f, self._place)
+        self._pointer = argument(f, self._place, self._element.memory)
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None:
-        row = add(f, mul(f, index[0], self._sizes[1]), index[1])
-        place = at(
-            f,
-            memory_type(self._element.dtype),
-            self._pointer,
-            mul(f, row, self._sizes[2]),
-            index[2],
-        )
+        row = index[0] * self._sizes[1] + index[1]
+        place = self._pointer + (row * self._sizes[2] + index[2])
         store(f, self._element.dtype, place, value, lanes, mask)

@@ -8,13 +8,12 @@ from weft.base.shapes import Shape
 from weft.codegen.conv.core import Places, core_room, emit_core
 from weft.codegen.conv.element import Element, PlainStore, element_of
 from weft.codegen.conv.geometry import backward_axis, forward_axis, merged
-from weft.codegen.conv.loops import at
 from weft.codegen.conv.plan import Problem
 from weft.codegen.conv.weight import emit_weight
 from weft.codegen.conv.weight_plan import WeightProblem
+from weft.codegen.index import minimum
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument
 from weft.codegen.machine import Machine
-from weft.codegen.scalar.forms import memory_type
 from weft.codegen.text import Module
 from weft.ir.graph import Node
 from weft.ops.windows import Window, windows_of
@@ -148,13 +147,10 @@ def _widen(module: Module, name: str, element: Element, count: int, scratch: int
     """Copy weights (place 1) to scratch, as elements of sums."""
     part = 1024
     f = module.function(name, "i32", PARAMS)
-    weight, wide = argument(f, 1), argument(f, scratch)
-    first = f(f"mul i64 %begin, {part}")
-    beyond = f(f"mul i64 %end, {part}")
-    short = f(f"icmp slt i64 {beyond}, {count}")
-    stop = f(f"select i1 {short}, i64 {beyond}, i64 {count}")
-    with f.loop(first, stop) as i:
-        value = element.load(f, at(f, memory_type(element.dtype), weight, i), 1)
-        element.put(f, at(f, element.kind, wide, i), value, 1)
+    weight, wide = argument(f, 1, element.memory), argument(f, scratch, element.kind)
+    stop = minimum(f.index("%end") * part, count)
+    with f.loop(f.index("%begin") * part, stop) as i:
+        value = element.load(f, weight + i, 1)
+        element.put(f, wide + i, value, 1)
     f.do("ret i32 0")
     return Kernel(name, -(-count // part), part * 0.5)

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis
-from weft.codegen.conv.loops import add, at, divide, mul, nest, table
+from weft.codegen.conv.loops import nest, table
 from weft.codegen.conv.plan import Problem
 from weft.codegen.conv.weight_plan import WeightProblem
-from weft.codegen.scalar.forms import memory_type
+from weft.codegen.index import Ptr, Size, divide
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
@@ -36,14 +36,14 @@ def exact_result(module: Module, name: str, problem: Problem, element: Element) 
     params = [("ptr", "source"), ("ptr", "weight"), *(("i64", place) for place in places)]
     f = module.function(f"{name}.exact", "void", [*params, *_SUMS], _COLD)
     image = math.prod(axis.size for axis in axes)
-    with f.loop("0", "%count") as lane:
-        here = [f"%{place}" for place in places]
-        here[-1] = add(f, here[-1], lane)
-        with _sum(f, element, lane) as total, f.loop("0", str(problem.sources)) as r:
-            flat, number = mul(f, r, image), mul(f, r, problem.weights[2])
+    with f.loop(0, f.index("%count")) as lane:
+        here: list[Size] = [f.index(f"%{place}") for place in places]
+        here[-1] = here[-1] + lane
+        with _sum(f, element, lane) as total, f.loop(0, problem.sources) as r:
+            flat, number = r * image, r * problem.weights[2]
             with _taps(f, axes, here) as (inner, tap):
-                x = element.load(f, at(f, memory_type(element.dtype), "%source", flat, inner), 1)
-                w = element.get(f, at(f, element.kind, "%weight", number, tap), 1)
+                x = element.load(f, f.ptr("%source", element.memory) + (flat + inner), 1)
+                w = element.get(f, f.ptr("%weight", element.kind) + (number + tap), 1)
                 total.add(x, w)
     f.do("ret void")
     return f.name
@@ -52,54 +52,54 @@ def exact_result(module: Module, name: str, problem: Problem, element: Element) 
 class _Total:
     """A sum that is being made; where it is NaN, it stays so."""
 
-    def __init__(self, f: Function, element: Element, room: str, done: str) -> None:
+    def __init__(self, f: Function, element: Element, room: Ptr, done: str) -> None:
         self.f, self.element, self.room, self.done = f, element, room, done
 
     def add(self, x: str, y: str) -> None:
         f, kind = self.f, self.element.kind
-        value = f(f"fadd {kind} {f.get(kind, self.room)}, {f(f'fmul {kind} {x}, {y}')}")
-        f.set(kind, self.room, value)
+        value = f(f"fadd {kind} {self.room.load()}, {f(f'fmul {kind} {x}, {y}')}")
+        self.room.store(value)
         on = f.fresh("on")
         f.branch(f(f"fcmp uno {kind} {value}, {value}"), self.done, on)
         f.block(on)
 
 
 @contextmanager
-def _sum(f: Function, element: Element, lane: str) -> Iterator[_Total]:
+def _sum(f: Function, element: Element, lane: Size) -> Iterator[_Total]:
     """One of the sums, from 0 on, where it is NaN now."""
-    place = at(f, element.kind, "%sums", lane)
+    place = f.ptr("%sums", element.kind) + lane
     room = f.var(element.kind)
     old = element.get(f, place, 1)
     with f.when(f(f"fcmp uno {element.kind} {old}, {old}")):
-        f.set(element.kind, room, "0.0")
+        room.store("0.0")
         done = f.fresh("done")
         yield _Total(f, element, room, done)
         f.jump(done)
         f.block(done)
-        element.put(f, place, f.get(element.kind, room), 1)
+        element.put(f, place, room.load(), 1)
 
 
 @contextmanager
-def _taps(f: Function, axes: Sequence[Axis], places: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _taps(f: Function, axes: Sequence[Axis], places: Sequence[Size]) -> Iterator[tuple[Size, Size]]:
     """All taps that read an element for a result: the places of the element, and in the kernel."""
     if not axes:
-        yield "0", "0"
+        yield 0, 0
         return
     axis, *inner = axes
-    m, which = divide(f, places[0], axis.spread)
+    m, which = divide(places[0], axis.spread)
     flat = [tap for taps in axis.classes for tap in taps]
     ends = [0]
     for taps in axis.classes:
         ends.append(ends[-1] + len(taps))
     start, stop = (table(f, part, which) for part in (ends[:-1], ends[1:]))
     with f.loop(start, stop) as t:
-        here = add(f, mul(f, m, axis.step), table(f, [base for _, base in flat] or [0], t))
+        here = m * axis.step + table(f, [base for _, base in flat] or [0], t)
         k = table(f, [k for k, _ in flat] or [0], t)
         there = f(f"icmp ult i64 {here}, {axis.size}")
         with f.when(there), _taps(f, inner, places[1:]) as (rest, tap):
             size = math.prod(other.size for other in inner)
             count = math.prod(other.kernel for other in inner)
-            yield add(f, mul(f, here, size), rest), add(f, mul(f, k, count), tap)
+            yield here * size + rest, k * count + tap
 
 
 def exact_weight(module: Module, name: str, problem: WeightProblem, element: Element) -> str:
@@ -109,31 +109,33 @@ def exact_weight(module: Module, name: str, problem: WeightProblem, element: Ele
     params = [("ptr", "source"), ("ptr", "given"), *(("i64", f"k{i}") for i in range(len(axes)))]
     f = module.function(f"{name}.exact", "void", [*params, *_SUMS], _COLD)
     image, volume = problem.image, problem.volume
-    memory = memory_type(element.dtype)
+    source_ptr, given_ptr = (f.ptr(name, element.memory) for name in ("%source", "%given"))
     x = f.var(element.kind)
-    counts = [str(problem.batch), *(str(axis.result) for axis in axes)]
-    with _sum(f, element, "0") as total, nest(f, counts) as (n, *places):
-        source = mul(f, n, problem.groups * problem.channels * image)
-        given = mul(f, n, problem.groups * problem.outputs * volume)
-        inner, outer, inside = "0", "0", "true"
+    counts = [problem.batch, *(axis.result for axis in axes)]
+    with _sum(f, element, 0) as total, nest(f, counts) as (n, *places):
+        source = n * (problem.groups * problem.channels * image)
+        given = n * (problem.groups * problem.outputs * volume)
+        inner: Size = 0
+        outer: Size = 0
+        inside = "true"
         for number, (axis, place) in enumerate(zip(axes, places, strict=True)):
             bases = [base for _, base in axis.classes[0]]
-            here = add(f, mul(f, place, axis.step), table(f, bases, f"%k{number}"))
+            here = place * axis.step + table(f, bases, f.index(f"%k{number}"))
             there = f(f"icmp ult i64 {here}, {axis.size}")
             inside = f(f"and i1 {inside}, {there}")
-            inner = add(f, mul(f, inner, axis.size), here)
-            outer = add(f, mul(f, outer, axis.result), place)
-        f.set(element.kind, x, "0.0")
+            inner = inner * axis.size + here
+            outer = outer * axis.result + place
+        x.store("0.0")
         with f.when(inside):
-            f.set(element.kind, x, element.load(f, at(f, memory, "%source", source, inner), 1))
-        g = element.load(f, at(f, memory, "%given", given, outer), 1)
-        total.add(f.get(element.kind, x), g)
+            x.store(element.load(f, source_ptr + (source + inner), 1))
+        g = element.load(f, given_ptr + (given + outer), 1)
+        total.add(x.load(), g)
     f.do("ret void")
     return f.name
 
 
 def summed_again(
-    f: Function, element: Element, value: str, lanes: int, count: str, call: str
+    f: Function, element: Element, value: str, lanes: int, count: Size, call: str
 ) -> str:
     """A vector of sums (or one, where `lanes` is 1), with those of its first `count` that are NaN
     summed again: `call` is the function and its arguments, those of the first lane."""

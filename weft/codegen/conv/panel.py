@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Panel
-from weft.codegen.conv.loops import add, at, inside, mul, nest, table
-from weft.codegen.scalar.forms import memory_type
+from weft.codegen.conv.loops import inside, nest, table
+from weft.codegen.index import Ptr, Size
 from weft.codegen.text import Function
 
 __all__ = ["fill_panel"]
@@ -15,11 +15,11 @@ def fill_panel(
     f: Function,
     panel: Panel,
     element: Element,
-    source: str,
-    target: str,
-    channels: str,
-    starts: list[str],
-    stops: list[str] | None = None,
+    source: Ptr,
+    target: Ptr,
+    channels: Size,
+    starts: list[Size],
+    stops: list[Size] | None = None,
     apart: int = 0,
 ) -> None:
     """Copy `channels` channels, from `source` on, to `target`.
@@ -32,38 +32,38 @@ def fill_panel(
     """
     axes = panel.axes
     lanes = element.row_lanes(panel.extents[-1], axes[-1].step)
-    planes = [str(len(axis.planes)) for axis in axes]
-    rows = [str(size) for size in panel.extents[:-1]]
-    ends = stops or [str(axis.size) for axis in axes]
+    planes = [len(axis.planes) for axis in axes]
+    rows = panel.extents[:-1]
+    ends = stops or [axis.size for axis in axes]
     size = 1
     for axis in axes:
         size *= axis.size
     with nest(f, [channels, *planes, *rows]) as (channel, *places):
         # The element of each axis that the row stands for; its first one along the last axis.
-        along = [*places[len(axes) :], "0"]
+        along = [*places[len(axes) :], 0]
         element_at = []
         for axis, plane, i, start in zip(axes, places, along, starts, strict=False):
-            moved = mul(f, add(f, start, i, axis.low), axis.step)
-            element_at.append(add(f, moved, table(f, axis.planes, plane)))
-        offset = mul(f, channel, size)
+            moved = (start + i + axis.low) * axis.step
+            element_at.append(moved + table(f, axis.planes, plane))
+        offset = channel * size
         outside: list[str] = []
         stride = size
         for number, here in enumerate(element_at[:-1]):
             stride //= axes[number].size
-            offset = add(f, offset, mul(f, here, stride))
+            offset = offset + here * stride
             if stops is not None or not panel.covered(number):
                 outside.append(inside(f, here, ends[number], 1))
         last = axes[-1]
         stop = ends[-1]
         for condition in outside:
-            stop = f(f"select i1 {condition}, i64 {stop}, i64 0")
-        base = at(f, memory_type(element.dtype), source, offset)
+            stop = f.index(f(f"select i1 {condition}, i64 {stop}, i64 0"))
+        base = source + offset
         counts = [*(len(axis.planes) for axis in axes), *panel.extents[:-1]]
         row_number = places[0]
         for count, place in zip(counts[1:], places[1:], strict=True):
-            row_number = add(f, mul(f, row_number, count), place)
-        row = add(f, mul(f, channel, apart or panel.channel), mul(f, row_number, panel.extents[-1]))
-        with f.loop("0", str(panel.extents[-1]), str(lanes)) as i:
-            first = add(f, element_at[-1], mul(f, i, last.step))
+            row_number = row_number * count + place
+        row = channel * (apart or panel.channel) + row_number * panel.extents[-1]
+        with f.loop(0, panel.extents[-1], lanes) as i:
+            first = element_at[-1] + i * last.step
             value = element.load_strided(f, base, first, stop, last.step, lanes)
-            element.put(f, at(f, element.kind, target, row, i), value, lanes)
+            element.put(f, target + (row + i), value, lanes)

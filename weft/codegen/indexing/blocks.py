@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.base.dtypes import NARROW_FLOATS, DType, float32, real_dtype
-from weft.codegen.indexing.access import clear_bytes, copy_bytes, element, least, words
+from weft.codegen.index import Ptr, Size, minimum
+from weft.codegen.indexing.access import clear_bytes, copy_bytes, words
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import load, memory_type, rounded, store
 from weft.codegen.scalar.vec import Vec
@@ -20,11 +21,11 @@ def accumulator(dtype: DType) -> DType:
     return float32 if dtype in NARROW_FLOATS else real_dtype(dtype)
 
 
-def fill_block(f: Function, target: str, value: str, count: str, itemsize: int) -> None:
+def fill_block(f: Function, target: Ptr, value: str, count: Size, itemsize: int) -> None:
     """Write an element (as an integer of its size) so many times."""
     kind = words(itemsize)
-    if count == "1":
-        f.do(f"store {kind} {value}, ptr {target}, align 1")
+    if count == 1:
+        target.of(kind).store(value, 1)
         return
     name = f"weft.fill.{kind}"
 
@@ -34,25 +35,24 @@ def fill_block(f: Function, target: str, value: str, count: str, itemsize: int) 
         whole = f"<{lanes} x {kind}>"
         first = g(f"insertelement {whole} poison, {kind} %value, i64 0")
         many = g(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
-        even = g(f"and i64 %n, {-lanes}")
-        with g.loop("0", even, str(lanes)) as i:
-            to = element(g, "%to", i, itemsize)
-            g.do(f"store {whole} {many}, ptr {to}, align 1")
-        with g.loop(even, "%n") as i:
-            to = element(g, "%to", i, itemsize)
-            g.do(f"store {kind} %value, ptr {to}, align 1")
+        to, n = g.ptr("%to", kind), g.index("%n")
+        even = n // lanes * lanes
+        with g.loop(0, even, lanes) as i:
+            g.do(f"store {whole} {many}, ptr {to + i}, align 1")
+        with g.loop(even, n) as i:
+            (to + i).store("%value", 1)
         g.do("ret void")
 
     f.module.once(name, make)
     f.do(f"call void @{name}(ptr {target}, {kind} {value}, i64 {count})")
 
 
-def add_block(f: Function, dtype: DType, target: str, source: str, count: str) -> None:
+def add_block(f: Function, dtype: DType, target: Ptr, source: Ptr, count: Size) -> None:
     """target[i] += source[i]: the source of a real dtype, the target of its accumulator."""
     name = f"weft.add.{dtype.name}"
-    wide, size = accumulator(dtype), dtype.itemsize
+    wide = accumulator(dtype)
 
-    def step(g: Function, to: str, source: str, lanes: int) -> None:
+    def step(g: Function, to: Ptr, source: Ptr, lanes: int) -> None:
         more = load(g, dtype, source, lanes)
         old = load(g, wide, to, lanes)
         kind = memory_type(wide)
@@ -62,32 +62,37 @@ def add_block(f: Function, dtype: DType, target: str, source: str, count: str) -
     def make(module: Module) -> None:
         g = module.function(name, "void", [("ptr", "to"), ("ptr", "from"), ("i64", "n")], _SHARED)
         lanes = module.machine.lanes(wide.itemsize)
-        even = g(f"and i64 %n, {-lanes}")
-        with g.loop("0", even, str(lanes)) as i:
-            step(g, element(g, "%to", i, wide.itemsize), element(g, "%from", i, size), lanes)
-        with g.loop(even, "%n") as i:
-            step(g, element(g, "%to", i, wide.itemsize), element(g, "%from", i, size), 1)
+        to, given, n = (
+            g.ptr("%to", memory_type(wide)),
+            g.ptr("%from", memory_type(dtype)),
+            g.index("%n"),
+        )
+        even = n // lanes * lanes
+        with g.loop(0, even, lanes) as i:
+            step(g, to + i, given + i, lanes)
+        with g.loop(even, n) as i:
+            step(g, to + i, given + i, 1)
         g.do("ret void")
 
-    if count == "1":
+    if count == 1:
         step(f, target, source, 1)
         return
     f.module.once(name, make)
     f.do(f"call void @{name}(ptr {target}, ptr {source}, i64 {count})")
 
 
-def _piece_range(f: Function, size: int, piece: int) -> tuple[str, str]:
+def _piece_range(f: Function, size: int, piece: int) -> tuple[Size, Size]:
     """Where the pieces of this call begin, and how long they are together."""
-    start = f(f"mul i64 %begin, {piece}")
-    stop = least(f, f(f"mul i64 %end, {piece}"), str(size))
-    return start, f(f"sub i64 {stop}, {start}")
+    start = f.index("%begin") * piece
+    stop = minimum(f.index("%end") * piece, size)
+    return start, stop - start
 
 
 def clear_kernel(module: Module, name: str, place: int, size: int, scratch: int = 0) -> Kernel:
     """A kernel that zeroes `size` bytes of the memory at a place of the arguments."""
     f = module.function(name, "i32", PARAMS)
     start, length = _piece_range(f, size, _PIECE)
-    clear_bytes(f, element(f, argument(f, place), start, 1), length)
+    clear_bytes(f, argument(f, place) + start, length)
     f.do("ret i32 0")
     return Kernel(name, -(-size // _PIECE), _PIECE / 40, scratch)
 
@@ -101,7 +106,7 @@ def copy_kernel(module: Module, name: str, source: int, target: int, size: int) 
     given, out = argument(f, source), argument(f, target)
     start, length = _piece_range(f, size, _PIECE)
     with f.when(f(f"icmp ne ptr {given}, {out}")):
-        copy_bytes(f, element(f, out, start, 1), element(f, given, start, 1), length)
+        copy_bytes(f, out + start, given + start, length)
     f.do("ret i32 0")
     return Kernel(name, -(-size // _PIECE), _PIECE / 30)
 
@@ -111,20 +116,20 @@ def round_kernel(
 ) -> Kernel:
     """A kernel that rounds `count` numbers of float32 to a narrow float."""
     f = module.function(name, "i32", PARAMS)
-    given, out = argument(f, source), argument(f, target)
+    given, out = argument(f, source, "float"), argument(f, target, memory_type(dtype))
     lanes = module.machine.lanes(4)
     piece = 64 * lanes
 
-    def step(i: str, width: int) -> None:
-        value = load(f, float32, element(f, given, i, 4), width)
+    def step(i: Size, width: int) -> None:
+        value = load(f, float32, given + i, width)
         narrow = rounded(Vec(f, "float", width, value), dtype)
-        store(f, dtype, element(f, out, i, 2), narrow.name, width)
+        store(f, dtype, out + i, narrow.name, width)
 
     start, length = _piece_range(f, count, piece)
-    even = f(f"add i64 {start}, {f(f'and i64 {length}, {-lanes}')}")
-    with f.loop(start, even, str(lanes)) as i:
+    even = start + length // lanes * lanes
+    with f.loop(start, even, lanes) as i:
         step(i, lanes)
-    with f.loop(even, f(f"add i64 {start}, {length}")) as i:
+    with f.loop(even, start + length) as i:
         step(i, 1)
     f.do("ret i32 0")
     return Kernel(name, -(-count // piece), piece / 8, scratch)

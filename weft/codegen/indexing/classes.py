@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 from weft.base.dtypes import DType
-from weft.codegen.indexing.access import element, fail_if, load_index, offset, positions, words
+from weft.codegen.index import Index, offset, unravel
+from weft.codegen.indexing.access import fail_if, load_index, words
 from weft.codegen.indexing.plan import along_axis, merged
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ir.types import TensorType
@@ -25,7 +26,7 @@ def check_classes(
     """A kernel that fails where a target, at a place of the arguments, names no class."""
     f = module.function(name, "i32", PARAMS)
     targets = argument(f, place)
-    with f.loop("%begin", "%end") as i:
+    with each_item(f) as i:
         index = load_index(f, target.dtype, targets, i)
         _class_of(f, index, target.dtype, classes, ignore_index)
     f.do("ret i32 0")
@@ -33,11 +34,11 @@ def check_classes(
 
 
 def _class_of(
-    f: Function, index: str, dtype: DType, classes: int, ignore_index: int
-) -> tuple[str, str]:
+    f: Function, index: Index, dtype: DType, classes: int, ignore_index: int
+) -> tuple[Index, str]:
     """The class (0 for the ignored one) and an i1, is it ignored; or the kernel fails."""
     ignored = _is_ignored(f, index, dtype, ignore_index)
-    found = f(f"select i1 {ignored}, i64 0, i64 {index}")
+    found = f.index(f(f"select i1 {ignored}, i64 0, i64 {index}"))
     fail_if(f, f(f"icmp uge i64 {found}, {classes}"))
     return found, ignored
 
@@ -51,23 +52,21 @@ def nll(module: Module, name: str, node: Node) -> list[Kernel] | None:
     sizes, (steps, own) = merged(part.shape, part.steps, tensor.steps)
     kind, bits = words(logp.dtype.itemsize), 8 * logp.dtype.itemsize
     f = module.function(name, "i32", PARAMS)
-    source, targets, out = (argument(f, i) for i in range(3))
-    with f.loop("%begin", "%end") as i:
-        at = positions(f, i, sizes)
-        index = load_index(
-            f, target.dtype, targets, offset(f, "0", list(zip(at, own, strict=True)))
-        )
+    source, targets, out = (argument(f, i, kind) for i in range(3))
+    with each_item(f) as i:
+        at = unravel(i, sizes)
+        index = load_index(f, target.dtype, targets, offset(0, zip(at, own, strict=True)))
         index, skip = _class_of(f, index, target.dtype, tensor.size, ignored)
-        place = offset(f, "0", [*zip(at, steps, strict=True), (index, tensor.step)])
-        value = f(f"load {kind}, ptr {element(f, source, place, logp.dtype.itemsize)}, align 1")
+        place = offset(0, [*zip(at, steps, strict=True), (index, tensor.step)])
+        value = (source + place).load(1)
         value = f(f"select i1 {skip}, {kind} 0, {kind} {value}")
         value = f(f"xor {kind} {value}, {1 << (bits - 1)}")  # its sign turned, 0 to -0
-        f.do(f"store {kind} {value}, ptr {element(f, out, i, logp.dtype.itemsize)}, align 1")
+        (out + i).store(value, 1)
     f.do("ret i32 0")
     return [Kernel(name, math.prod(target.shape), 1.0)]
 
 
-def _is_ignored(f: Function, index: str, dtype: DType, ignore_index: int) -> str:
+def _is_ignored(f: Function, index: Index, dtype: DType, ignore_index: int) -> str:
     """An i1: is a class index (as `load_index` gives it) the one to ignore?"""
     limits = (-(2**63), 2**63) if dtype.kind == "int" else (0, 2**64)
     if not limits[0] <= ignore_index < limits[1]:

@@ -9,11 +9,12 @@ import numpy as np
 
 from weft.base.dtypes import DType, float64, int64, uint64
 from weft.codegen.cancel import asks, copy_in_parts
-from weft.codegen.indexing.access import element, least, words
+from weft.codegen.index import Index, Size, minimum
+from weft.codegen.indexing.access import words
 from weft.codegen.indexing.blocks import fill_block
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.casts import cast
-from weft.codegen.scalar.forms import splat, store, supported
+from weft.codegen.scalar.forms import memory_type, splat, store, supported
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
@@ -28,10 +29,10 @@ def bits_of(value: Any, dtype: DType) -> int:
     return int.from_bytes(np.full((), value, dtype=dtype.numpy).tobytes(), sys.byteorder)
 
 
-def _pieces(f: Function, size: int) -> tuple[str, str]:
+def _pieces(f: Function, size: int) -> tuple[Size, Size]:
     """From where to where the elements of this call go."""
-    start = f(f"mul i64 %begin, {_PIECE}")
-    return start, least(f, f(f"mul i64 %end, {_PIECE}"), str(size))
+    start = f.index("%begin") * _PIECE
+    return start, minimum(f.index("%end") * _PIECE, size)
 
 
 def full(module: Module, name: str, node: Node) -> list[Kernel] | None:
@@ -39,8 +40,8 @@ def full(module: Module, name: str, node: Node) -> list[Kernel] | None:
     size = out.dtype.itemsize
     f = module.function(name, "i32", PARAMS)
     start, stop = _pieces(f, out.size)
-    target = element(f, argument(f, 0), start, size)
-    count = f(f"sub i64 {stop}, {start}")
+    target = argument(f, 0, words(size)) + start
+    count = stop - start
     fill_block(f, target, str(bits_of(node.attrs["value"], out.dtype)), count, size)
     f.do("ret i32 0")
     return [Kernel(name, -(-out.size // _PIECE), _PIECE * size / 20)]
@@ -50,17 +51,15 @@ def eye(module: Module, name: str, node: Node) -> list[Kernel] | None:
     out = node.out.tensor_type
     size, columns = out.dtype.itemsize, node.attrs["columns"]
     f = module.function(name, "i32", PARAMS)
-    target = argument(f, 0)
+    target = argument(f, 0, words(size))
     cost = 3 + columns * size / 20
     run = asks(f, 2, cost)
-    with f.loop("%begin", "%end") as row:
-        start = f(f"mul i64 {row}, {columns}")
-        copy_in_parts(f, run, element(f, target, start, size), None, columns * size)
-        column = f(f"add i64 {row}, {node.attrs['k']}")
+    with each_item(f) as row:
+        start = row * columns
+        copy_in_parts(f, run, target + start, None, columns * size)
+        column = row + node.attrs["k"]
         with f.when(f(f"icmp ult i64 {column}, {columns}")):
-            place = element(f, target, f(f"add i64 {start}, {column}"), size)
-            one = bits_of(1, out.dtype)
-            f.do(f"store {words(size)} {one}, ptr {place}, align 1")
+            (target + start + column).store(bits_of(1, out.dtype), 1)
     f.do("ret i32 0")
     rows = node.attrs["rows"] if columns else 0
     return [Kernel(name, rows, cost, stops=run is not None)]
@@ -74,14 +73,14 @@ def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
         return None
     lanes = module.machine.lanes(8)
     f = module.function(name, "i32", PARAMS)
-    target = argument(f, 0)
+    target = argument(f, 0, memory_type(dtype))
 
-    def write(i: str, width: int) -> None:
+    def write(i: Index, width: int) -> None:
         if width == 1:
-            number = Vec(f, "i64", 1, i)
+            number = Vec(f, "i64", 1, i.name)
         else:
             counted = ", ".join(f"i64 {lane}" for lane in range(width))
-            first = splat(f, int64, i, width)
+            first = splat(f, int64, i.name, width)
             number = Vec(f, "i64", width, f(f"add <{width} x i64> {first}, <{counted}>"))
         if whole:  # wraps, as integers of any width do
             value = number * _signed(step) + _signed(start)
@@ -89,12 +88,11 @@ def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
         else:
             value = number.convert("sitofp", "double") * float(step) + float(start)
             made = cast(value, float64, dtype)
-        store(f, dtype, element(f, target, i, dtype.itemsize), made.name, width)
+        store(f, dtype, target + i, made.name, width)
 
     first, last = _pieces(f, out.size)
-    length = f(f"sub i64 {last}, {first}")
-    even = f(f"add i64 {first}, {f(f'and i64 {length}, {-lanes}')}")
-    with f.loop(first, even, str(lanes)) as i:
+    even = first + (last - first) // lanes * lanes
+    with f.loop(first, even, lanes) as i:
         write(i, lanes)
     with f.loop(even, last) as i:
         write(i, 1)

@@ -11,18 +11,10 @@ from dataclasses import dataclass, replace
 
 from weft.base.dtypes import DType
 from weft.codegen.cancel import asks
-from weft.codegen.indexing.access import (
-    copy_block,
-    element,
-    fail_if,
-    load_index,
-    offset,
-    positions,
-    row_range,
-    wrapped,
-)
+from weft.codegen.index import Index, Ptr, Size, offset, unravel
+from weft.codegen.indexing.access import copy_block, fail_if, load_index, row_range, words, wrapped
 from weft.codegen.indexing.plan import Part, Picked, along_axis, indexed, merged
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 from weft.ops.cards import TAKE
@@ -81,8 +73,8 @@ def embedding(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
 
 def checked(
-    f: Function, dtype: DType, pointer: str, place: str, size: int, negative: bool = True
-) -> str:
+    f: Function, dtype: DType, pointer: Ptr, place: Size, size: int, negative: bool = True
+) -> Index:
     """The index at a place of a tensor, in range or the kernel fails."""
     index = load_index(f, dtype, pointer, place)
     if negative:
@@ -104,34 +96,35 @@ def _read(
         return check_tensors(module, name, part, [t.dtype for t in tensors], negative)
     size = x.dtype.itemsize
     f = module.function(name, "i32", PARAMS)
-    pointers = [argument(f, i) for i in range(len(tensors) + 2)]
-    source, *index_pointers, target = pointers
+    kind, last = words(size), len(tensors) + 1
+    source, target = argument(f, 0, kind), argument(f, last, kind)
+    pointers = [argument(f, i) for i in range(1, last)]
     length = plan.sizes[-1] if plan.sizes else 1
     outer = plan.sizes[:-1]
     cost = 0.4 + 0.3 * len(tensors) + plan.block * size / 32
-    run = asks(f, len(pointers) + 1, cost)
-    with row_range(f, max(length, 1)) as (row, first, last):
-        at = positions(f, row, outer)
-        base = offset(f, str(plan.start), list(zip(at, plan.steps[:-1], strict=True)))
+    run = asks(f, last + 2, cost)
+    with row_range(f, max(length, 1)) as (row, begin, end):
+        at = unravel(row, outer)
+        base = offset(plan.start, zip(at, plan.steps[:-1], strict=True))
         row_places = []
-        for tensor, pointer, kind in zip(plan.tensors, index_pointers, tensors, strict=True):
-            place = offset(f, "0", list(zip(at, tensor.steps[:-1], strict=True)))
+        for tensor, pointer, given in zip(plan.tensors, pointers, tensors, strict=True):
+            place = offset(0, zip(at, tensor.steps[:-1], strict=True))
             row_places.append(place)
             if not tensor.steps or not tensor.steps[-1]:
-                index = checked(f, kind.dtype, pointer, place, tensor.size, negative)
-                base = offset(f, base, [(index, tensor.step)])
-        out_row = f(f"mul i64 {row}, {length * plan.block}")
-        with f.loop(first, last) as j:
-            here = offset(f, base, [(j, plan.steps[-1])] if plan.sizes else [])
-            for tensor, pointer, kind, place in zip(
-                plan.tensors, index_pointers, tensors, row_places, strict=True
+                index = checked(f, given.dtype, pointer, place, tensor.size, negative)
+                base = index * tensor.step + base
+        out_row = row * (length * plan.block)
+        with f.loop(begin, end) as j:
+            here = j * plan.steps[-1] + base if plan.sizes else base
+            for tensor, pointer, given, place in zip(
+                plan.tensors, pointers, tensors, row_places, strict=True
             ):
                 if tensor.steps and tensor.steps[-1]:
-                    place = offset(f, place, [(j, tensor.steps[-1])])
-                    index = checked(f, kind.dtype, pointer, place, tensor.size, negative)
-                    here = offset(f, here, [(index, tensor.step)])
-            to = element(f, target, offset(f, out_row, [(j, plan.block)]), size)
-            copy_block(f, to, element(f, source, here, size), plan.block * size, run)
+                    place = j * tensor.steps[-1] + place
+                    index = checked(f, given.dtype, pointer, place, tensor.size, negative)
+                    here = index * tensor.step + here
+            to = target + (j * plan.block + out_row)
+            copy_block(f, to, source + here, plan.block * size, run)
     f.do("ret i32 0")
     return [Kernel(name, 0 if empty else plan.count, cost, stops=run is not None)]
 
@@ -151,7 +144,7 @@ def check_tensors(
         label = f"{name}.check{number}"
         f = module.function(label, "i32", PARAMS)
         pointer = argument(f, first + number)
-        with f.loop("%begin", "%end") as i:
+        with each_item(f) as i:
             checked(f, dtype, pointer, i, tensor.size, negative)
         f.do("ret i32 0")
         kernels.append(Kernel(label, count, 0.7))

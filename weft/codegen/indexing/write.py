@@ -14,17 +14,8 @@ from dataclasses import dataclass
 
 from weft.base.dtypes import NARROW_FLOATS, DType
 from weft.codegen.cancel import asks, long_loop, slow_loop
-from weft.codegen.indexing.access import (
-    copy_block,
-    copy_bytes,
-    element,
-    least,
-    load_index,
-    offset,
-    positions,
-    words,
-    wrapped,
-)
+from weft.codegen.index import Ptr, Size, minimum, offset, unravel
+from weft.codegen.indexing.access import copy_block, copy_bytes, load_index, words, wrapped
 from weft.codegen.indexing.blocks import (
     accumulator,
     add_block,
@@ -35,7 +26,7 @@ from weft.codegen.indexing.blocks import (
 )
 from weft.codegen.indexing.plan import Part, dense_steps, indexed, merged
 from weft.codegen.indexing.read import check_tensors
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import supported
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
@@ -157,7 +148,7 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     room = wide if w.adds else size  # bytes of an element of the target
 
     f = module.function(name, "i32", PARAMS)
-    target, values = argument(f, w.target), argument(f, w.values)
+    target, values = argument(f, w.target, words(room)), argument(f, w.values, words(size))
     pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
     each = math.prod(sizes[axis] for axis in turns)
     columns = min(max(_COLUMNS // size, 1), block)
@@ -166,42 +157,32 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     run = asks(f, run_at, cost)
     slow, round_ = slow_loop([sizes[axis] for axis in turns], cost)
     with ExitStack() as stack:
-        at: dict[int, str] = {}
+        at: dict[int, Size] = {}
+        first: Size = 0
+        count: Size = block
         if free:
-            item = stack.enter_context(f.loop("%begin", "%end"))
-            at |= zip(free, positions(f, item, [sizes[axis] for axis in free]), strict=True)
-            first, count = "0", str(block)
-        else:
-            first = "0" if items == 1 else f(f"mul i64 %begin, {columns}")
-            last = least(f, f(f"mul i64 %end, {columns}"), str(block))
-            count = str(block) if items == 1 else f(f"sub i64 {last}, {first}")
+            item = stack.enter_context(each_item(f))
+            at |= zip(free, unravel(item, [sizes[axis] for axis in free]), strict=True)
+        elif items > 1:
+            first = f.index("%begin") * columns
+            count = minimum(f.index("%end") * columns, block) - first
         for number, axis in enumerate(turns):
             asking = run if number == slow else None
-            loop = long_loop(f, asking, "0", str(sizes[axis]), each=round_)
+            loop = long_loop(f, asking, 0, sizes[axis], each=round_)
             at[axis] = stack.enter_context(loop)
-        place = offset(f, str(part.start), [(at[axis], steps[axis]) for axis in axes])
-        place = offset(f, place, [(first, 1)])
-        value = offset(f, "0", [(at[axis], own[axis]) for axis in axes])
-        value = value if fills else offset(f, value, [(first, 1)])
+        place = offset(part.start, [(at[axis], steps[axis]) for axis in axes]) + first
+        value = offset(0, [(at[axis], own[axis]) for axis in axes]) + (0 if fills else first)
         keep = None
         for tensor, pointer, kind, own_steps in zip(
             part.tensors, pointers, w.kinds, others, strict=True
         ):
-            where = offset(f, "0", [(at[axis], own_steps[axis]) for axis in axes])
+            where = offset(0, [(at[axis], own_steps[axis]) for axis in axes])
             index, _ = wrapped(f, load_index(f, kind, pointer, where), tensor.size)
-            place = offset(f, place, [(index, tensor.step)])
+            place = index * tensor.step + place
             if w.skipped is not None:
                 keep = f(f"icmp ne i64 {index}, {w.skipped}")
         stack.enter_context(nullcontext() if keep is None else f.when(keep))
-        _write_block(
-            f,
-            w,
-            element(f, target, place, room),
-            element(f, values, value, size),
-            count,
-            fills,
-            run,
-        )
+        _write_block(f, w, target + place, values + value, count, fills, run)
     f.do("ret i32 0")
     return [Kernel(name, items, cost, w.scratch, stops=run is not None)]
 
@@ -209,25 +190,23 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
 def _write_block(
     f: Function,
     w: Writing,
-    target: str,
-    value: str,
-    count: str,
+    target: Ptr,
+    value: Ptr,
+    count: Size,
     fills: bool,
-    run: str | None,
+    run: Ptr | None,
 ) -> None:
     size = w.dtype.itemsize
     if w.adds:
         if w.dtype.kind == "complex":
-            count = str(2 * int(count)) if count.isdigit() else f(f"mul i64 {count}, 2")
+            count = count * 2
         add_block(f, accumulator_source(w.dtype), target, value, count)
     elif fills:
-        kind = words(size)
-        number = f(f"load {kind}, ptr {value}, align 1")
-        fill_block(f, target, number, count, size)
-    elif count.isdigit():
-        copy_block(f, target, value, int(count) * size, run)
+        fill_block(f, target, value.load(1), count, size)
+    elif isinstance(count, int):
+        copy_block(f, target, value, count * size, run)
     else:
-        copy_bytes(f, target, value, f(f"mul i64 {count}, {size}"))
+        copy_bytes(f, target, value, count * size)
 
 
 def accumulator_source(dtype: DType) -> DType:

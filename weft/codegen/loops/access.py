@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.base.dtypes import DType
+from weft.codegen.index import Ptr
+from weft.codegen.kernel import argument
+from weft.codegen.scalar.forms import memory_type
+from weft.codegen.text import Function
 from weft.ir.graph import Value
 from weft.ir.types import TensorType
 from weft.schedule.axes import Map
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.views import View, dense
 
-__all__ = ["Access", "Loop", "access_of", "coalesced", "dtype_of", "result_access"]
+__all__ = ["Access", "Loop", "access_of", "coalesced", "dtype_of", "operand", "result_access"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,11 @@ def dtype_of(value: Value) -> DType:
     kind = value.type
     assert isinstance(kind, TensorType)
     return kind.dtype
+
+
+def operand(f: Function, places: Mapping[Value, int], root: Value) -> Ptr:
+    """The pointer to a buffer's elements, where it is given at a place of `%args`."""
+    return argument(f, places[root], memory_type(dtype_of(root)))
 
 
 def _steps(view: View, place: Map, sizes: Mapping[int, int]) -> tuple[tuple[int, int], ...]:

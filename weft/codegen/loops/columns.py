@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from weft.codegen.elementwise import load, memory_type, store
+from weft.codegen.elementwise import load, store
+from weft.codegen.index import Ptr, Size
 from weft.codegen.loops.access import Access, result_access
 from weft.codegen.loops.pieces import fill
 from weft.codegen.loops.plan import LoopPlan
@@ -54,8 +55,8 @@ class Columns:
         group: Group,
         made: LoopPlan,
         reductions: Mapping[Node, Reduction],
-        places: Mapping[Node, str],
-        run: str | None,
+        places: Mapping[Node, Ptr],
+        run: Ptr | None,
     ) -> None:
         self.f = f
         self.run = run
@@ -66,7 +67,7 @@ class Columns:
         }
         self.places = places
         self.held = in_registers(group, made)
-        self._cells: dict[Node, list[str]] = {}
+        self._cells: dict[Node, list[Ptr]] = {}
 
     def begin(self) -> None:
         f, lanes = self.f, self.made.lanes
@@ -84,20 +85,17 @@ class Columns:
                 self._fill_apart(reduction, place, steps)
 
     def _fill_apart(
-        self, reduction: Reduction, place: str, steps: Sequence[tuple[int, int]]
+        self, reduction: Reduction, place: Ptr, steps: Sequence[tuple[int, int]]
     ) -> None:
         """Start sums between which others lie: the result has the axes in another order."""
         f = self.f
-        kind = memory_type(reduction.dtype)
         with ExitStack() as inside:
             for step, size in steps:
-                i = inside.enter_context(f.loop("0", str(size)))
-                by = f(f"mul i64 {i}, {step}")
-                place = f(f"getelementptr {kind}, ptr {place}, i64 {by}")
+                place = place + inside.enter_context(f.loop(0, size)) * step
             store(f, reduction.dtype, place, reduction.begin(1), 1)
 
     def add(
-        self, node: Node, given: str, index: Mapping[int, str], position: str, mask: str | None
+        self, node: Node, given: str, index: Mapping[int, Size], position: Size, mask: str | None
     ) -> None:
         """Add a vector of a row, which begins at `position`; lanes that do not count are masked."""
         f, lanes, reduction = self.f, self.made.lanes, self.reductions[node]
@@ -105,15 +103,14 @@ class Columns:
         # Where one thread has all rows, this is the result: nobody finishes it.
         given = reduction.without_negative_zero(f, given, lanes)
         if self.held:
-            kind = reduction.kind(lanes)
-            cell = self._cells[node][int(position) // lanes]
-            f.set(kind, cell, reduction.joined(f, f.get(kind, cell), given, lanes))
+            assert isinstance(position, int)
+            cell = self._cells[node][position // lanes]
+            cell.store(reduction.joined(f, cell.load(), given, lanes))
             return
         place = self.places[node]
         for axis, step in self.access[node].steps:
             if axis in index:
-                by = f(f"mul i64 {index[axis]}, {step}")
-                place = f(f"getelementptr {memory_type(reduction.dtype)}, ptr {place}, i64 {by}")
+                place = place + index[axis] * step
         before = load(f, reduction.dtype, place, lanes, mask)
         store(f, reduction.dtype, place, reduction.joined(f, before, given, lanes), lanes, mask)
 
@@ -123,9 +120,8 @@ class Columns:
         for node, cells in self._cells.items():
             reduction = self.reductions[node]
             for number, cell in enumerate(cells):
-                kind = memory_type(reduction.dtype)
                 first = number * lanes
-                place = f(f"getelementptr {kind}, ptr {self.places[node]}, i64 {first}")
+                place = self.places[node] + first
                 count = min(lanes, self.made.row_size - first)
                 mask = mask_literal(lanes, count) if count < lanes else None
-                store(f, reduction.dtype, place, f.get(reduction.kind(lanes), cell), lanes, mask)
+                store(f, reduction.dtype, place, cell.load(), lanes, mask)

@@ -15,11 +15,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from weft.base.dtypes import DType
 from weft.codegen.cancel import asks, long_loop
 from weft.codegen.elementwise import load, memory_type, store
-from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.loops.access import Access, access_of, dtype_of, result_access
+from weft.codegen.index import Index, Ptr, Size, divide, minimum, unravel
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
+from weft.codegen.loops.access import Access, access_of, dtype_of, operand, result_access
 from weft.codegen.loops.columns import Columns, in_registers
 from weft.codegen.loops.pieces import combine_columns, combine_totals
 from weft.codegen.loops.plan import BLOCK, LoopPlan, cost_of, plan, slow_axis
@@ -27,7 +27,7 @@ from weft.codegen.loops.point import Point, mask_literal
 from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.loops.rows_in_lanes import abreast, emit_abreast
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
-from weft.codegen.text import Function, Module
+from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group, Leaf
 
@@ -56,7 +56,7 @@ class _Loops:
         self.levels = levels(group)
         self.reductions = {node: Reduction(node) for node in group.nodes if node.op.reduction}
         self.f = module.function(name, "i32", PARAMS)
-        self.pointers: dict[Value, str] = {}
+        self.pointers: dict[Value, Ptr] = {}
         self.kept = kept(group, self.plan, self.levels)
         # The run, where an item takes long; the axis of the loop that asks, ns of a round.
         self.cost = cost_of(group, made, module.machine)
@@ -71,10 +71,10 @@ class _Loops:
     def kernels(self) -> list[Kernel]:
         f, made = self.f, self.plan
         for root in dict.fromkeys(access.root for access in made.accesses):
-            self.pointers[root] = argument(f, self.places[root])
+            self.pointers[root] = operand(f, self.places, root)
         self._lay_out_scratch()
-        base = argument(f, len(self.places)) if self.scratch else ""
-        with f.loop("%begin", "%end") as item:
+        base = argument(f, len(self.places)) if self.scratch else None
+        with each_item(f) as item:
             self._item(item, base)
         f.do("ret i32 0")
         stops = self.run is not None
@@ -114,23 +114,16 @@ class _Loops:
             kernels.append(kernel)
         return kernels
 
-    def _item(self, item: str, scratch: str) -> None:
+    def _item(self, item: Index, scratch: Ptr | None) -> None:
         f, made = self.f, self.plan
-        index: dict[int, str] = {}
-        rest = item
-        block = piece = "0"
-        if made.blocks > 1:
-            block = f(f"urem i64 {rest}, {made.blocks}")
-            rest = f(f"udiv i64 {rest}, {made.blocks}")
+        index: dict[int, Size] = {}
+        rest, block = divide(item, made.blocks)
+        piece: Size = 0
         if made.pieces > 1:
-            piece, rest = rest, "0"
+            piece, rest = rest, 0
         counted = made.outer[: made.prefix]
-        for place, loop in enumerate(reversed(counted)):
-            if place == len(counted) - 1:
-                index[loop.axis] = rest
-            else:
-                index[loop.axis] = f(f"urem i64 {rest}, {loop.size}")
-                rest = f(f"udiv i64 {rest}, {loop.size}")
+        found = unravel(rest, [loop.size for loop in counted])
+        index |= {loop.axis: i for loop, i in zip(counted, found, strict=True)}
         totals = {
             node: f.var(
                 self.reductions[node].kind(made.lanes), self.reductions[node].begin(made.lanes)
@@ -139,7 +132,7 @@ class _Loops:
         }
         with ExitStack() as inside:
             for loop in made.outer[made.prefix :]:
-                index[loop.axis] = inside.enter_context(self._loop(loop.axis, "0", str(loop.size)))
+                index[loop.axis] = inside.enter_context(self._loop(loop.axis, 0, loop.size))
             places = {
                 node: self._column_place(node, index, piece, scratch) for node in made.column_sums
             }
@@ -151,54 +144,49 @@ class _Loops:
             columns.end()
         for node, var in totals.items():
             reduction = self.reductions[node]
-            whole = across(f, reduction, f.get(reduction.kind(made.lanes), var), made.lanes)
-            kind = memory_type(reduction.dtype)
-            parts = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
-            part = f(f"getelementptr {kind}, ptr {parts}, i64 {item}")
-            store(f, reduction.dtype, part, whole, 1)
+            whole = across(f, reduction, var.load(), made.lanes)
+            store(f, reduction.dtype, self._part(node, scratch) + item, whole, 1)
 
-    def _column_place(self, node: Node, index: Mapping[int, str], piece: str, scratch: str) -> str:
+    def _part(self, node: Node, scratch: Ptr | None) -> Ptr:
+        """Where the parts of a sum begin in the memory of the kernel's own."""
+        assert scratch is not None
+        return scratch.bytes(self.scratch_at[node]).of(memory_type(self.reductions[node].dtype))
+
+    def _column_place(
+        self, node: Node, index: Mapping[int, Size], piece: Size, scratch: Ptr | None
+    ) -> Ptr:
         """Where a sum over columns begins."""
-        f = self.f
-        kind = memory_type(self.reductions[node].dtype)
         access = result_access(self.group, node.outputs[0])
         if node in self.scratch_at:
-            place = f(f"getelementptr i8, ptr {scratch}, i64 {self.scratch_at[node]}")
-            size = math.prod(_shape(node.outputs[0]))
-            skip = f(f"mul i64 {piece}, {size}")
-            place = f(f"getelementptr {kind}, ptr {place}, i64 {skip}")
+            place = self._part(node, scratch) + piece * math.prod(_shape(node.outputs[0]))
         else:
             place = self.pointers[access.root]
-        return self._moved(place, access, index, kind)
+        return self._moved(place, access, index)
 
-    def _moved(self, place: str, access: Access, index: Mapping[int, str], kind: str) -> str:
-        f = self.f
+    def _moved(self, place: Ptr, access: Access, index: Mapping[int, Size]) -> Ptr:
         for axis, step in access.steps:
             if axis in index:
-                by = f(f"mul i64 {index[axis]}, {step}")
-                place = f(f"getelementptr {kind}, ptr {place}, i64 {by}")
+                place = place + index[axis] * step
         return place
 
-    def _summed_loops(self, inside: ExitStack, index: dict[int, str], piece: str) -> None:
-        f, made = self.f, self.plan
+    def _summed_loops(self, inside: ExitStack, index: dict[int, Size], piece: Size) -> None:
+        made = self.plan
         if not made.summed:
             return
         if made.pieces == 1:
             for loop in made.summed:
-                index[loop.axis] = inside.enter_context(self._loop(loop.axis, "0", str(loop.size)))
+                index[loop.axis] = inside.enter_context(self._loop(loop.axis, 0, loop.size))
             return
         count = math.prod(loop.size for loop in made.summed)
-        start = f(f"mul i64 {piece}, {made.share}")
-        stop = _least(f, f(f"add i64 {start}, {made.share}"), str(count))
+        start = piece * made.share
+        stop = minimum(start + made.share, count)
         rest = inside.enter_context(self._loop(made.summed[0].axis, start, stop))
-        for place, loop in enumerate(reversed(made.summed)):
-            if place == len(made.summed) - 1:
-                index[loop.axis] = rest
-            else:
-                index[loop.axis] = f(f"urem i64 {rest}, {loop.size}")
-                rest = f(f"udiv i64 {rest}, {loop.size}")
+        found = unravel(rest, [loop.size for loop in made.summed])
+        index |= {loop.axis: i for loop, i in zip(made.summed, found, strict=True)}
 
-    def _loop(self, axis: int, start: str, stop: str, step: int = 1) -> AbstractContextManager[str]:
+    def _loop(
+        self, axis: int, start: Size, stop: Size, step: int = 1
+    ) -> AbstractContextManager[Index]:
         """A loop of an item; one of them asks, where the item takes long."""
         run = self.run if axis == self.slow else None
         return long_loop(self.f, run, start, stop, step, each=self.round)
@@ -207,19 +195,16 @@ class _Loops:
 
     def _row(
         self,
-        outer: Mapping[int, str],
-        block: str,
+        outer: Mapping[int, Size],
+        block: Size,
         sums: Columns,
-        totals: Mapping[Node, str],
+        totals: Mapping[Node, Ptr],
     ) -> None:
         f, made, group = self.f, self.plan, self.group
-        starts: dict[Access, str] = {}
+        starts: dict[Access, Ptr] = {}
         for access in made.accesses:
-            start = self.pointers[access.root]
-            kind = memory_type(access.dtype)
-            if access.offset:
-                start = f(f"getelementptr {kind}, ptr {start}, i64 {access.offset}")
-            starts[access] = self._moved(start, access, outer, kind)
+            start = self.pointers[access.root] + access.offset
+            starts[access] = self._moved(start, access, outer)
         inner = {loop.axis for loop in made.row}
         read = {
             access_of(group, op, group.places[node])
@@ -234,7 +219,7 @@ class _Loops:
         }
         once = Point(f, group, starts.__getitem__, {}, scalars=scalars)
         known: dict[Value, str] = {}
-        kept: dict[Value, str] = {}
+        kept: dict[Value, Ptr] = {}
         for stage in range(max(self.levels.values(), default=0) + 1):
             for node in group.nodes:  # what is the same for the row, as far as it is there
                 value = node.outputs[0]
@@ -256,20 +241,20 @@ class _Loops:
     def _stage(
         self,
         stage: int,
-        block: str,
-        starts: Mapping[Access, str],
+        block: Size,
+        starts: Mapping[Access, Ptr],
         scalars: Mapping[Access, str],
         known: Mapping[Value, str],
-        kept: dict[Value, str],
+        kept: dict[Value, Ptr],
         sums: Columns,
-        totals: Mapping[Node, str],
+        totals: Mapping[Node, Ptr],
     ) -> dict[Node, str]:
         """Run through the row once; gives the reductions that are done after it."""
         f, made, group, levels = self.f, self.plan, self.group, self.levels
-        operand = {node: level_before(group, levels, node) for node in self.reductions}
-        reduced = [node for node in made.row_sums if operand[node] == stage]
-        columns = [node for node in made.column_sums if operand[node] == stage]
-        whole = [node for node in made.totals if operand[node] == stage]
+        before = {node: level_before(group, levels, node) for node in self.reductions}
+        reduced = [node for node in made.row_sums if before[node] == stage]
+        columns = [node for node in made.column_sums if before[node] == stage]
+        whole = [node for node in made.totals if before[node] == stage]
         stored = [
             value
             for value in group.outputs
@@ -282,7 +267,7 @@ class _Loops:
             return {}
         for value in keeping:
             kind = memory_type(dtype_of(value))
-            kept[value] = f.var(f"[{made.row_size} x {kind}]", align=64)
+            kept[value] = f.var(kind, count=made.row_size, align=64)
         lanes = made.lanes
         vars_ = {
             node: f.var(self.reductions[node].kind(lanes), self.reductions[node].begin(lanes))
@@ -294,7 +279,7 @@ class _Loops:
             if self.kept[value] < stage
         }
 
-        def work(index: Mapping[int, str], position: str, count: int) -> None:
+        def work(index: Mapping[int, Size], position: Size, count: int) -> None:
             mask = None if count == lanes else (mask_literal(lanes, count), count)
             axis = made.row[-1].axis if made.row else None
             point = Point(
@@ -311,7 +296,7 @@ class _Loops:
             )
             bits = mask[0] if mask else None
             for value in keeping:
-                place = _element(f, dtype_of(value), kept[value], position)
+                place = kept[value] + position
                 store(
                     f,
                     dtype_of(value),
@@ -330,8 +315,7 @@ class _Loops:
                 given = point.operand(node, group.operands[node][0])
                 given = reduction.taken(f, given, lanes, bits if lanes > 1 else None)
                 var = vars_[node] if node in vars_ else totals[node]
-                kind = reduction.kind(lanes)
-                f.set(kind, var, reduction.joined(f, f.get(kind, var), given, lanes))
+                var.store(reduction.joined(f, var.load(), given, lanes))
             for node in columns:
                 f.here(node.location)
                 given = point.operand(node, group.operands[node][0])
@@ -342,17 +326,16 @@ class _Loops:
         for node in reduced:
             f.here(node.location)
             reduction = self.reductions[node]
-            kind = reduction.kind(lanes)
-            number = across(f, reduction, f.get(kind, vars_[node]), lanes)
+            number = across(f, reduction, vars_[node].load(), lanes)
             found[node] = reduction.finished(f, number)
         return found
 
-    def _reader(self, value: Value, room: str) -> Callable[[str], Callable[[Point], str]]:
+    def _reader(self, value: Value, room: Ptr) -> Callable[[Size], Callable[[Point], str]]:
         dtype = dtype_of(value)
 
-        def at(position: str) -> Callable[[Point], str]:
+        def at(position: Size) -> Callable[[Point], str]:
             def read(point: Point) -> str:
-                place = _element(point.f, dtype, room, position)
+                place = room + position
                 bits = point.mask[0] if point.mask and point.lanes > 1 else None
                 return load(point.f, dtype, place, point.lanes, bits)
 
@@ -360,57 +343,43 @@ class _Loops:
 
         return at
 
-    def _run(self, work: Callable[[Mapping[int, str], str, int], None], block: str) -> None:
+    def _run(self, work: Callable[[Mapping[int, Size], Size, int], None], block: Size) -> None:
         """Call `work` at each vector of the row: with indices, the position, how many count."""
         f, made = self.f, self.plan
         if not made.row:
-            work({}, "0", 1)
+            work({}, 0, 1)
             return
         last = made.row[-1]
         whole, left = divmod(last.size, made.lanes)
         whole *= made.lanes
         with self._outer_rows() as (index, before):
-            if made.blocks > 1:
-                start = f(f"mul i64 {block}, {BLOCK}")
-                stop = _least(f, f(f"add i64 {start}, {BLOCK}"), str(whole))
-            else:
-                start, stop = "0", str(whole)
+            start = block * BLOCK
+            stop = minimum(start + BLOCK, whole) if made.blocks > 1 else whole
             if in_registers(self.group, made):
                 for first in range(0, whole, made.lanes):
-                    work({last.axis: str(first)}, str(first), made.lanes)
+                    work({last.axis: first}, first, made.lanes)
             elif whole:
                 with self._loop(last.axis, start, stop, made.lanes) as i:
-                    position = f(f"add i64 {before}, {i}") if before != "0" else i
-                    work({**index, last.axis: i}, position, made.lanes)
+                    work({**index, last.axis: i}, before + i, made.lanes)
             if left:
                 with ExitStack() as only_last:
                     if made.blocks > 1:
                         is_last = f(f"icmp eq i64 {block}, {made.blocks - 1}")
                         only_last.enter_context(f.when(is_last))
-                    position = f(f"add i64 {before}, {whole}") if before != "0" else str(whole)
-                    work({**index, last.axis: str(whole)}, position, left)
+                    work({**index, last.axis: whole}, before + whole, left)
 
     @contextmanager
-    def _outer_rows(self) -> Iterator[tuple[dict[int, str], str]]:
-        f, made = self.f, self.plan
-        index: dict[int, str] = {}
-        before = "0"
+    def _outer_rows(self) -> Iterator[tuple[dict[int, Size], Size]]:
+        made = self.plan
+        index: dict[int, Size] = {}
+        before: Size = 0
         with ExitStack() as inside:
             for place, loop in enumerate(made.row[:-1]):
-                i = inside.enter_context(self._loop(loop.axis, "0", str(loop.size)))
+                i = inside.enter_context(self._loop(loop.axis, 0, loop.size))
                 index[loop.axis] = i
                 size = math.prod(inner.size for inner in made.row[place + 1 :])
-                by = f(f"mul i64 {i}, {size}")
-                before = by if before == "0" else f(f"add i64 {before}, {by}")
+                before = before + i * size
             yield index, before
-
-
-def _element(f: Function, dtype: DType, room: str, position: str) -> str:
-    return f(f"getelementptr {memory_type(dtype)}, ptr {room}, i64 {position}")
-
-
-def _least(f: Function, a: str, b: str) -> str:
-    return f(f"call i64 @{f.module.declare('i64', 'llvm.smin.i64', 'i64, i64')}(i64 {a}, i64 {b})")
 
 
 def _shape(value: Value) -> tuple[int, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weft.codegen.cancel import asks, long_loop, takes_long
 from weft.codegen.elementwise import load, memory_type, store
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.index import Index, Ptr
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.loops.point import mask_literal
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.text import Function, Module
@@ -14,13 +15,11 @@ __all__ = ["combine_columns", "combine_totals", "fill"]
 BLOCK = 1024
 
 
-def fill(f: Function, reduction: Reduction, place: str, count: int, run: str | None) -> None:
+def fill(f: Function, reduction: Reduction, place: Ptr, count: int, run: Ptr | None) -> None:
     """Give `count` elements what a reduction starts with; where there is a run, and it takes long,
     it asks."""
-    kind = memory_type(reduction.dtype)
-    with long_loop(f, run if takes_long(count) else None, "0", str(count), each=1.0) as i:
-        at = f(f"getelementptr {kind}, ptr {place}, i64 {i}")
-        store(f, reduction.dtype, at, reduction.begin(1), 1)
+    with long_loop(f, run if takes_long(count) else None, 0, count, each=1.0) as i:
+        store(f, reduction.dtype, place + i, reduction.begin(1), 1)
 
 
 def combine_totals(
@@ -35,15 +34,13 @@ def combine_totals(
 ) -> Kernel:
     """`out`, `room` and `run` are places in `%args`; from `at` on the room has `count` parts."""
     f = module.function(name, "i32", PARAMS)
-    parts = f(f"getelementptr i8, ptr {argument(f, room)}, i64 {at}")
-    kind = memory_type(reduction.dtype)
+    parts = argument(f, room, memory_type(reduction.dtype)).bytes(at)
     total = f.var(reduction.kind(1), reduction.begin(1))
     asking = asks(f, run, count)
-    with long_loop(f, asking, "0", str(count), each=1.0) as i:
-        part = load(f, reduction.dtype, f(f"getelementptr {kind}, ptr {parts}, i64 {i}"), 1)
-        one = reduction.kind(1)
-        f.set(one, total, reduction.joined(f, f.get(one, total), part, 1))
-    whole = reduction.finished(f, f.get(reduction.kind(1), total))
+    with long_loop(f, asking, 0, count, each=1.0) as i:
+        part = load(f, reduction.dtype, parts + i, 1)
+        total.store(reduction.joined(f, total.load(), part, 1))
+    whole = reduction.finished(f, total.load())
     store(f, reduction.result, argument(f, out), whole, 1)
     f.do("ret i32 0")
     return Kernel(name, 1, count * 1.0, stops=asking is not None)
@@ -60,29 +57,23 @@ def combine_columns(
     size: int,
 ) -> Kernel:
     f = module.function(name, "i32", PARAMS)
-    parts = f(f"getelementptr i8, ptr {argument(f, room)}, i64 {at}")
-    target = argument(f, out)
-    kind = memory_type(reduction.dtype)
-    result = memory_type(reduction.result)
+    parts = argument(f, room, memory_type(reduction.dtype)).bytes(at)
+    target = argument(f, out, memory_type(reduction.result))
     lanes = module.machine.lanes(max(2, reduction.dtype.itemsize))
     vectors = -(-size // lanes)
 
-    def work(vector: str, count: int) -> None:
+    def work(vector: Index, count: int) -> None:
         mask = None if count == lanes else mask_literal(lanes, count)
-        first = f(f"mul i64 {vector}, {lanes}")
+        first = vector * lanes
         total = f.var(reduction.kind(lanes), reduction.begin(lanes))
-        with f.loop("0", str(pieces)) as piece:
-            skip = f(f"add i64 {first}, {f(f'mul i64 {piece}, {size}')}")
-            place = f(f"getelementptr {kind}, ptr {parts}, i64 {skip}")
-            part = load(f, reduction.dtype, place, lanes, mask)
-            many = reduction.kind(lanes)
-            f.set(many, total, reduction.joined(f, f.get(many, total), part, lanes))
-        whole = reduction.finished(f, f.get(reduction.kind(lanes), total), lanes)
-        place = f(f"getelementptr {result}, ptr {target}, i64 {first}")
-        store(f, reduction.result, place, whole, lanes, mask)
+        with f.loop(0, pieces) as piece:
+            part = load(f, reduction.dtype, parts + (first + piece * size), lanes, mask)
+            total.store(reduction.joined(f, total.load(), part, lanes))
+        whole = reduction.finished(f, total.load(), lanes)
+        store(f, reduction.result, target + first, whole, lanes, mask)
 
     left = size % lanes
-    with f.loop("%begin", "%end") as vector:
+    with each_item(f) as vector:
         if not left:
             work(vector, lanes)
         else:

@@ -7,8 +7,8 @@ from typing import Any
 
 from weft.base.dtypes import DType
 from weft.codegen.elementwise import emit, literal, load, memory_type, splat, store
+from weft.codegen.index import Ptr, Size
 from weft.codegen.loops.access import Access, access_of, dtype_of
-from weft.codegen.matmul.arith import plus, times
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
 from weft.ops.cards import IDENTITY
@@ -35,12 +35,12 @@ class Point:
         self,
         f: Function,
         group: Group,
-        pointer: Callable[[Access], str],
-        index: Mapping[int, str],
+        pointer: Callable[[Access], Ptr],
+        index: Mapping[int, Size],
         *,
         axis: int | None = None,
         lanes: int = 1,
-        mask: tuple[str, int | str] | None = None,
+        mask: tuple[str, Size] | None = None,
         known: Mapping[Value, str] | None = None,
         scalars: Mapping[Access, str] | None = None,
         saved: Mapping[Value, Callable[[Point], str]] | None = None,
@@ -56,7 +56,7 @@ class Point:
         self._scalars = scalars or {}
         self._saved = saved or {}
         self._values: dict[Any, str] = {}
-        self._offsets: dict[tuple[tuple[int, int], ...], str] = {}  # in elements, of equal steps
+        self._offsets: dict[tuple[tuple[int, int], ...], Size] = {}  # in elements, of equal steps
 
     # --- values -------------------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class Point:
         """What a value (or what is read) is here, from whoever computed it."""
         self._values[value] = name
 
-    def moved(self, index: Mapping[int, str]) -> Point:
+    def moved(self, index: Mapping[int, Size]) -> Point:
         """Another point, at these indices of other axes."""
         return Point(
             self.f,
@@ -158,11 +158,11 @@ class Point:
         room = self._strided(access, step)
         return load(f, dtype, room, lanes)
 
-    def _strided(self, access: Access, step: int) -> str:
+    def _strided(self, access: Access, step: int) -> Ptr:
         """Elements that stand apart, gathered next to each other."""
         f, lanes, kind = self.f, self.lanes, memory_type(access.dtype)
         name = f.module.once(f"gathered.{kind}.{lanes}", lambda m: _gathered(m, kind, lanes))
-        room = f.var(f"[{lanes} x {kind}]", align=64)
+        room = f.var(kind, count=lanes, align=64)
         count = self.mask[1] if self.mask else lanes
         f.do(f"call void @{name}(ptr {room}, ptr {self.at(access)}, i64 {step}, i64 {count})")
         return room
@@ -175,25 +175,23 @@ class Point:
             store(f, dtype, self.at(access), value, lanes, mask)
             return
         kind = memory_type(dtype)
-        room = f.var(f"[{lanes} x {kind}]", align=64)
+        room = f.var(kind, count=lanes, align=64)
         store(f, dtype, room, value, lanes)
         count = self.mask[1] if self.mask else lanes
         name = f.module.once(f"scattered.{kind}", lambda m: _scattered(m, kind))
         f.do(f"call void @{name}(ptr {self.at(access)}, ptr {room}, i64 {step}, i64 {count})")
 
-    def at(self, access: Access) -> str:
+    def at(self, access: Access) -> Ptr:
         """The address of the first lane."""
         place = self._pointer(access)
         offset = self._offsets.get(access.steps)
         if offset is None:
-            offset = "0"
+            offset = 0
             for axis, step in access.steps:
                 if axis in self.index:
-                    offset = plus(self.f, offset, times(self.f, self.index[axis], step))
+                    offset = offset + self.index[axis] * step
             self._offsets[access.steps] = offset
-        if offset == "0":
-            return place
-        return self.f(f"getelementptr {memory_type(access.dtype)}, ptr {place}, i64 {offset}")
+        return place + offset
 
 
 def _scalar_dtype(node: Node, operand: Scalar, group: Group) -> DType:
@@ -205,18 +203,16 @@ def _gathered(module: Module, kind: str, lanes: int) -> None:
     params = [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")]
     f = module.function(f"gathered.{kind}.{lanes}", "void", params)
     f.do(f"store [{lanes} x {kind}] zeroinitializer, ptr %to, align 64")
-    with f.loop("0", "%count") as i:
-        by = f(f"mul i64 {i}, %step")
-        one = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr %from, i64 {by}')}")
-        f.do(f"store {kind} {one}, ptr {f(f'getelementptr {kind}, ptr %to, i64 {i}')}")
+    with f.loop(0, f.index("%count")) as i:
+        one = (f.ptr("%from", kind) + i * f.index("%step")).load()
+        (f.ptr("%to", kind) + i).store(one)
     f.do("ret void")
 
 
 def _scattered(module: Module, kind: str) -> None:
     params = [("ptr", "to"), ("ptr", "from"), ("i64", "step"), ("i64", "count")]
     f = module.function(f"scattered.{kind}", "void", params)
-    with f.loop("0", "%count") as i:
-        by = f(f"mul i64 {i}, %step")
-        one = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr %from, i64 {i}')}")
-        f.do(f"store {kind} {one}, ptr {f(f'getelementptr {kind}, ptr %to, i64 {by}')}")
+    with f.loop(0, f.index("%count")) as i:
+        one = (f.ptr("%from", kind) + i).load()
+        (f.ptr("%to", kind) + i * f.index("%step")).store(one)
     f.do("ret void")

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 
 from weft.base.dtypes import float32, float64
 from weft.codegen.elementwise import load, memory_type, store
-from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.loops.access import Access, dtype_of, result_access
+from weft.codegen.index import Ptr, Size, minimum
+from weft.codegen.kernel import PARAMS, Kernel, each_item
+from weft.codegen.loops.access import Access, dtype_of, operand, result_access
 from weft.codegen.loops.plan import LoopPlan, most_lanes
 from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
 from weft.codegen.loops.transpose import turn_back
 from weft.codegen.machine import Machine
-from weft.codegen.matmul.arith import address, least, minus, times
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.pack import turn
 from weft.codegen.text import Module
@@ -75,7 +75,7 @@ class _Abreast:
         self.reductions = {node: Reduction(node) for node in made.row_sums}
         f = self.f = module.function(name, "i32", PARAMS)
         roots = dict.fromkeys(access.root for access in made.accesses)
-        self.pointers = {root: argument(f, places[root]) for root in roots}
+        self.pointers = {root: operand(f, places, root) for root in roots}
         self.rooms = {
             access: self._room(memory_type(access.dtype))
             for access in made.accesses
@@ -84,18 +84,19 @@ class _Abreast:
         self.kept_in = {value: self._room(memory_type(dtype_of(value))) for value in self.kept}
         self.written = {result_access(group, value) for value in group.outputs}
 
-    def _room(self, kind: str) -> str:
+    def _room(self, kind: str) -> Ptr:
         """Memory for columns: at least as many as a vector has lanes, as `turn` wants it."""
         return self.f.var(kind, count=max(self.columns, self.lanes) * self.lanes, align=64)
 
     def kernel(self) -> Kernel:
         f, lanes = self.f, self.lanes
         items = -(-self.rows // lanes)
-        with f.loop("%begin", "%end") as item:
-            first = f(f"mul i64 {item}, {lanes}")
-            count, mask = str(lanes), None
+        with each_item(f) as item:
+            first = item * lanes
+            count: Size = lanes
+            mask = None
             if self.rows % lanes:
-                count = least(f, minus(f, str(self.rows), first), str(lanes))
+                count = minimum(self.rows - first, lanes)
                 mask = (self._below(count), count)
             self._turn_in(first, count)
             self._stages(first, mask)
@@ -104,7 +105,7 @@ class _Abreast:
         cycles = len(self.made.accesses) + sum(node.op.cycles for node in self.group.nodes)
         return Kernel(self.name, items, self.columns * cycles / self.f.module.machine.ghz)
 
-    def _below(self, count: str) -> str:
+    def _below(self, count: Size) -> str:
         """The mask of the rows that are there."""
         f, lanes = self.f, self.lanes
         steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
@@ -118,7 +119,7 @@ class _Abreast:
 
     # --- turning --------------------------------------------------------------------------------
 
-    def _turn_in(self, first: str, count: str) -> None:
+    def _turn_in(self, first: Size, count: Size) -> None:
         f = self.f
         for access, room in self.rooms.items():
             if access in self.written:
@@ -127,13 +128,13 @@ class _Abreast:
             assert number is not None
             size = access.dtype.itemsize
             step = access.step(self.made.outer[0].axis) * size
-            src = address(f, self._start(access), times(f, first, step))
+            src = self._start(access).bytes(first * step)
             f.do(
                 f"call void @{turn(f.module, number, self.columns)}(ptr {src}, i64 {step}, "
                 f"ptr {room}, i64 {self.lanes * size}, i64 {count}, i64 {self.columns})"
             )
 
-    def _turn_out(self, first: str, count: str) -> None:
+    def _turn_out(self, first: Size, count: Size) -> None:
         f = self.f
         for access, room in self.rooms.items():
             if access not in self.written:
@@ -141,17 +142,15 @@ class _Abreast:
             number = number_of(access.dtype)
             assert number is not None
             name = turn_back(f.module, number, self.columns, self.lanes)
-            skip = times(f, first, self.columns * access.dtype.itemsize)
-            dst = address(f, self._start(access), skip)
+            dst = self._start(access) + first * self.columns
             f.do(f"call void @{name}(ptr {room}, ptr {dst}, i64 {count})")
 
-    def _start(self, access: Access) -> str:
-        offset = str(access.offset * access.dtype.itemsize)
-        return address(self.f, self.pointers[access.root], offset)
+    def _start(self, access: Access) -> Ptr:
+        return self.pointers[access.root] + access.offset
 
     # --- stages ---------------------------------------------------------------------------------
 
-    def _stages(self, first: str, mask: tuple[str, str] | None) -> None:
+    def _stages(self, first: Size, mask: tuple[str, Size] | None) -> None:
         f, group, made, lanes = self.f, self.group, self.made, self.lanes
         rows, columns = made.outer[0].axis, made.row[0].axis
         once = Point(f, group, self._start, {rows: first}, axis=rows, lanes=lanes, mask=mask)
@@ -188,22 +187,17 @@ class _Abreast:
         keeping = [value for value, at in self.kept.items() if at == stage]
         if not (reduced or stored or keeping):
             return {}
-        with f.loop("0", str(self.columns)) as column:
-            at = f(f"mul i64 {column}, {lanes}")
+        with f.loop(0, self.columns) as column:
+            at = column * lanes
             point = once.moved({self.made.row[0].axis: column})
             for what, name in known.items():
                 point.give(what, name)
             for access, room in self.rooms.items():
                 if access not in self.written:
-                    place = f(f"getelementptr {memory_type(access.dtype)}, ptr {room}, i64 {at}")
-                    point.give(access, load(f, access.dtype, place, lanes))
+                    point.give(access, load(f, access.dtype, room + at, lanes))
             for value, before in self.kept.items():
                 if before < stage:
-                    dtype = dtype_of(value)
-                    place = f(
-                        f"getelementptr {memory_type(dtype)}, ptr {self.kept_in[value]}, i64 {at}"
-                    )
-                    point.give(value, load(f, dtype, place, lanes))
+                    point.give(value, load(f, dtype_of(value), self.kept_in[value] + at, lanes))
             for value in keeping:
                 self._put(value, self.kept_in[value], at, point.value(value))
             for value in stored:
@@ -216,16 +210,11 @@ class _Abreast:
                 reduction = self.reductions[node]
                 given = point.operand(node, group.operands[node][0])
                 given = reduction.taken(f, given, lanes, None)
-                kind = reduction.kind(lanes)
-                f.set(kind, var, reduction.joined(f, f.get(kind, var), given, lanes))
+                var.store(reduction.joined(f, var.load(), given, lanes))
         return {
-            node: self.reductions[node].finished(
-                f, f.get(self.reductions[node].kind(lanes), var), lanes
-            )
+            node: self.reductions[node].finished(f, var.load(), lanes)
             for node, var in reduced.items()
         }
 
-    def _put(self, value: Value, room: str, at: str, made: str) -> None:
-        dtype = dtype_of(value)
-        place = self.f(f"getelementptr {memory_type(dtype)}, ptr {room}, i64 {at}")
-        store(self.f, dtype, place, made, self.lanes)
+    def _put(self, value: Value, room: Ptr, at: Size, made: str) -> None:
+        store(self.f, dtype_of(value), room + at, made, self.lanes)

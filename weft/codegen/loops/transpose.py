@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.codegen.matmul.arith import address, least, minus, plus, times
+from weft.codegen.index import Ptr, minimum
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import exchange
 from weft.codegen.scalar.forms import store
@@ -29,28 +29,22 @@ def turn_back(module: Module, number: Number, columns: int, lanes: int) -> str:
         mask = ones(columns, side) if columns < side else None
         nowhere = f.var(number.kind, count=side, align=64)
         with (
-            f.loop("0", "%count", str(side)) as i,
-            f.loop("0", str(columns), str(side)) as j,
+            f.loop(0, f.index("%count"), side) as i,
+            f.loop(0, columns, side) as j,
         ):
             # The last columns may be written twice: they are the same.
-            first = least(f, j, str(max(0, columns - side)))
-            left = minus(f, "%count", i)
-            src = f(
-                f"getelementptr {number.kind}, ptr %src, i64 {plus(f, times(f, first, lanes), i)}"
-            )
-            dst = f(
-                f"getelementptr {number.kind}, ptr %dst, i64 {plus(f, times(f, i, columns), first)}"
-            )
+            first = minimum(j, max(0, columns - side))
+            left = f.index("%count") - i
+            src = f.ptr("%src", number.kind) + (first * lanes + i)
+            dst = f.ptr("%dst", number.kind) + (i * columns + first)
 
-            def part(t: int, from_: int, count: int, src: str = src) -> str:
-                skip = (min(t, columns - 1) * lanes + from_) * number.width
-                return number.packed.load(f, address(f, src, str(skip)), count)
+            def part(t: int, from_: int, count: int, src: Ptr = src) -> str:
+                return number.packed.load(f, src + (min(t, columns - 1) * lanes + from_), count)
 
             for t, value in enumerate(exchange(f, number, side, part)):
-                at = address(f, dst, str(t * columns * number.width))
                 there = f(f"icmp slt i64 {t}, {left}")
-                at = f(f"select i1 {there}, ptr {at}, ptr {nowhere}")
-                store(f, number.dtype, at, value, side, mask)
+                to = f(f"select i1 {there}, ptr {dst + t * columns}, ptr {nowhere}")
+                store(f, number.dtype, f.ptr(to, number.kind), value, side, mask)
         f.do("ret void")
 
     return module.once(name, make)

@@ -94,8 +94,8 @@ def _with_far(x: Vec, out: Vec, name: str) -> Vec:
             f"weft.far.{name}.{x.suffix}",
             lambda module: _add_far(module, name, x.kind, x.lanes, x.suffix),
         )
-        f.set(x.type, room, f(f"call {x.type} @{known}({x.type} {x}, {x.type} {out})"))
-    return Vec(f, x.kind, x.lanes, f.get(x.type, room))
+        room.store(f(f"call {x.type} @{known}({x.type} {x}, {x.type} {out})"))
+    return Vec(f, x.kind, x.lanes, room.load())
 
 
 def _add_far(module: Module, name: str, kind: str, lanes: int, suffix: str) -> None:
@@ -105,12 +105,10 @@ def _add_far(module: Module, name: str, kind: str, lanes: int, suffix: str) -> N
         f"weft.far.{name}.{suffix}", whole, [(whole, "x"), (whole, "near")], "nounwind noinline"
     )
     values, out = f.var(whole, "%x"), f.var(whole, "%near")
-    with f.loop("0", str(lanes)) as i:
-        place = f(f"getelementptr {kind}, ptr {values}, i64 {i}")
-        x = Vec(f, kind, 1, f(f"load {kind}, ptr {place}"))
+    with f.loop(0, lanes) as i:
+        x = Vec(f, kind, 1, (values.of(kind) + i).load())
         with f.when((abs(x) > _END[kind]).name):
             wide = x.convert("fpext", "double")
             called = Vec(f, "double", 1, f(f"call double @{name}(double {wide})"))
-            target = f(f"getelementptr {kind}, ptr {out}, i64 {i}")
-            f.do(f"store {kind} {called.convert('fptrunc', kind)}, ptr {target}")
-    f.do(f"ret {whole} {f.get(whole, out)}")
+            (out.of(kind) + i).store(called.convert("fptrunc", kind))
+    f.do(f"ret {whole} {out.load()}")

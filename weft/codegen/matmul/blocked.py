@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from weft.codegen.cancel import asks, long_loop, slow_loop
-from weft.codegen.kernel import PARAMS, Kernel, Store, argument
-from weft.codegen.matmul.arith import address, divided, least, minus, plus, times, unravel
+from weft.codegen.index import Index, Ptr, Size, divide, minimum, offset, unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, turn
 from weft.codegen.matmul.plan import FEW, Blocks, MatmulPlan, up
@@ -31,7 +31,7 @@ _GAP = 16  # elements between rows of a copy: no power of two apart, so they sha
 
 
 Places = tuple[int, int, int | None, int | None]
-Loop = AbstractContextManager[str]
+Loop = AbstractContextManager[Index]
 
 
 def blocked(
@@ -66,7 +66,7 @@ class _Writer:
     f: Function
     prologues: Mapping[int, Source] = NOTHING
     copied: int  # terms of a part of a shared copy
-    run: str | None  # where an item takes long; which of its loops asks, ns of a round
+    run: Ptr | None  # where an item takes long; which of its loops asks, ns of a round
     slow: int
     round: float
 
@@ -140,51 +140,48 @@ class _Writer:
         run = asks(f, places[3], cost)
         self.copied = COPIED if run is not None else product.k
         pace = self.panel * 0.1 * self.copied
-        with f.loop("%begin", "%end") as item:
+        with each_item(f) as item:
             if self.plan.a == "shared":
                 items = self.a_stacks * self.tiles
                 with f.when(f(f"icmp slt i64 {item}, {items}")):
-                    stack, t = divided(f, item, self.tiles)
-                    batch = unravel(f, stack, product.batch)
+                    stack, t = divide(item, self.tiles)
+                    batch = unravel(stack, product.batch)
                     src = self._start(argument(f, places[0]), product.a, batch)
-                    src = address(f, src, times(f, self._row(t), number.size))
-                    dst = address(f, scratch, times(f, item, self.a_tile))
+                    src = src.bytes(self._row(t) * number.size)
+                    dst = scratch.bytes(item * self.a_tile)
                     rows = self.plan.rows
                     move = panel(f.module, number, -(-rows // self.lanes))
                     with self._parts(run, pace) as (start, count):
-                        near, far = (times(f, start, s) for s in (self.a_step, self.a_pitch))
-                        near, far = address(f, src, near), address(f, dst, far)
+                        near, far = src.bytes(start * self.a_step), dst.bytes(start * self.a_pitch)
                         if 0 in self.prologues:
                             self._compute(far, batch, self._row(t), (start, count))
                         else:
-                            self._call(move, near, self.a_step, far, self.a_pitch, count, str(rows))
+                            self._call(move, near, self.a_step, far, self.a_pitch, count, rows)
             if self.plan.b == "shared":
                 first = items
                 items += self.b_stacks * self.panels
                 with f.when(f(f"icmp sge i64 {item}, {first}")):
-                    stack, p = divided(f, minus(f, item, str(first)), self.panels)
-                    batch = unravel(f, stack, product.batch)
-                    dst = address(
-                        f, scratch, plus(f, str(self.b_start), times(f, stack, self.b_all))
-                    )
-                    dst = address(f, dst, times(f, p, self.b_panel))
+                    stack, p = divide(item - first, self.panels)
+                    batch = unravel(stack, product.batch)
+                    dst = scratch.bytes(self.b_start + stack * self.b_all)
+                    dst = dst.bytes(p * self.b_panel)
                     src = self._start(argument(f, places[1]), product.b, batch)
                     with self._parts(run, pace) as (start, count):
-                        near = address(f, src, times(f, start, product.b.row * number.size))
-                        far = address(f, dst, times(f, start, self.panel * number.width))
+                        near = src.bytes(start * (product.b.row * number.size))
+                        far = dst.bytes(start * (self.panel * number.width))
                         self._copy_panel(near, far, p, (start, count), batch)
         f.do("ret i32 0")
         return Kernel(name, items, cost, self.scratch, run is not None)
 
     @contextmanager
-    def _parts(self, run: str | None, pace: float) -> Iterator[tuple[str, str]]:
+    def _parts(self, run: Ptr | None, pace: float) -> Iterator[tuple[Size, Size]]:
         """The terms of a copy, all at once or in parts that take `pace` ns: the first, how many."""
         f, k = self.f, self.product.k
         if run is None:
-            yield "0", str(k)
+            yield 0, k
             return
-        with long_loop(f, run, "0", str(k), self.copied, each=pace) as start:
-            yield start, least(f, minus(f, str(k), start), str(self.copied))
+        with long_loop(f, run, 0, k, self.copied, each=pace) as start:
+            yield start, minimum(k - start, self.copied)
 
     # --- the product ----------------------------------------------------------------------------
 
@@ -193,7 +190,7 @@ class _Writer:
         f = self.f = self.module.function(name, "i32", PARAMS)
         product, plan = self.product, self.plan
         a, b = (argument(f, place) for place in places[:2])
-        scratch = argument(f, places[2]) if self.scratch and places[2] is not None else ""
+        scratch = None if places[2] is None else argument(f, places[2])
         work = plan.tiles * max(plan.rows, FEW) * plan.panels * plan.vectors * product.k
         cost = 10 + work * 0.3 * f.module.machine.multiply_cycles
         self.run = asks(f, places[3], cost)
@@ -201,21 +198,22 @@ class _Writer:
         self.store.begin(f)
         waiting = plan.tiles * plan.panels if self.blocks > 1 else 1
         self.sums = self._room(plan.rows * self.panel * self.number.width * waiting)
-        self.a_room = self._room(self.a_own) if plan.a == "own" else ""
+        self.a_room = self._room(self.a_own) if plan.a == "own" else None
         copies = 1 if self.one_by_one else plan.panels
-        self.b_room = self._room(self.b_panel * copies) if plan.b == "own" else ""
-        with f.loop("%begin", "%end") as item:
-            stack, rest = divided(f, item, self.down * self.side)
-            side, down = divided(f, rest, self.down)
-            batch = unravel(f, stack, product.batch)
+        self.b_room = self._room(self.b_panel * copies) if plan.b == "own" else None
+        with each_item(f) as item:
+            stack, rest = divide(item, self.down * self.side)
+            side, down = divide(rest, self.down)
+            batch = unravel(stack, product.batch)
             if plan.a == "shared":
-                at_a = address(f, scratch, times(f, stack, self.a_all if self.a_stacks > 1 else 0))
+                assert scratch is not None
+                at_a = scratch.bytes(stack * (self.a_all if self.a_stacks > 1 else 0))
             else:
                 at_a = self._start(a, product.a, batch)
             if plan.b == "shared":
                 each = self.b_all if self.b_stacks > 1 else 0
-                start = plus(f, str(self.b_start), times(f, stack, each))
-                at_b = address(f, scratch, start)
+                assert scratch is not None
+                at_b = scratch.bytes(self.b_start + stack * each)
             else:
                 at_b = self._start(b, product.b, batch)
             self._item(at_a, at_b, batch, down, side)
@@ -223,95 +221,90 @@ class _Writer:
         items = product.stacks * self.down * self.side
         return Kernel(name, items, cost, self.scratch, self.run is not None)
 
-    def _loop(self, place: int, start: str, stop: str, step: int = 1) -> Loop:
+    def _loop(self, place: int, start: Size, stop: Size, step: int = 1) -> Loop:
         """A loop of an item (0: over blocks, 1: over tiles, 2: over panels); one of them asks,
         where the item takes long."""
         run = self.run if place == self.slow else None
         return long_loop(self.f, run, start, stop, step, each=self.round)
 
-    def _room(self, size: int) -> str:
+    def _room(self, size: int) -> Ptr:
         return self.f.var("i8", count=size, align=64)
 
-    def _start(self, pointer: str, operand: Operand, batch: Sequence[str]) -> str:
+    def _start(self, pointer: Ptr, operand: Operand, batch: Sequence[Size]) -> Ptr:
         """Where a matrix of a stack begins."""
-        f, at = self.f, str(operand.offset * self.number.size)
-        for step, i in zip(operand.batch, batch, strict=True):
-            at = plus(f, at, times(f, i, step * self.number.size))
-        return address(f, pointer, at)
+        at = offset(operand.offset, zip(batch, operand.batch, strict=True))
+        return pointer.of(self.number.memory) + at
 
-    def _item(self, a: str, b: str, batch: list[str], down: str, side: str) -> None:
+    def _item(self, a: Ptr, b: Ptr, batch: list[Size], down: Size, side: Size) -> None:
         f, plan, k = self.f, self.plan, self.product.k
-        first = times(f, down, plan.tiles)
-        tiles = first, least(f, plus(f, first, str(plan.tiles)), str(self.tiles))
-        left = times(f, side, plan.panels)
-        panels = left, least(f, plus(f, left, str(plan.panels)), str(self.panels))
+        first = down * plan.tiles
+        tiles = first, minimum(first + plan.tiles, self.tiles)
+        left = side * plan.panels
+        panels = left, minimum(left + plan.panels, self.panels)
         if self.one_by_one:
             with f.loop(*panels) as p:
-                self._block(a, b, "0", str(k), tiles, (p, plus(f, p, "1")), batch)
+                self._block(a, b, 0, k, tiles, (p, p + 1), batch)
             return
         if self.blocks == 1:
-            self._block(a, b, "0", str(k), tiles, panels, batch)
+            self._block(a, b, 0, k, tiles, panels, batch)
             return
-        with self._loop(0, "0", str(k), plan.terms) as start:
-            count = least(f, minus(f, str(k), start), str(plan.terms))
+        with self._loop(0, 0, k, plan.terms) as start:
+            count = minimum(k - start, plan.terms)
             self._block(a, b, start, count, tiles, panels, batch)
 
     def _block(
         self,
-        a: str,
-        b: str,
-        start: str,
-        count: str,
-        tiles: tuple[str, str],
-        panels: tuple[str, str],
-        batch: list[str],
+        a: Ptr,
+        b: Ptr,
+        start: Size,
+        count: Size,
+        tiles: tuple[Size, Size],
+        panels: tuple[Size, Size],
+        batch: list[Size],
     ) -> None:
         """The terms from `start` on, of an item's tiles."""
         f, plan, product, number = self.f, self.plan, self.product, self.number
         width = number.width
         a_term = self.a_pitch if plan.a == "shared" else product.a.column * number.size
-        a = address(f, a, times(f, start, a_term))
+        a = a.bytes(start * a_term)
         if plan.b == "shared":
-            b = address(f, b, times(f, start, self.panel * width))
+            b = b.bytes(start * (self.panel * width))
         else:
-            b = address(f, b, times(f, start, product.b.row * number.size))
+            b = b.bytes(start * (product.b.row * number.size))
         if plan.b == "own":
             with f.loop(*panels) as p:
-                near = minus(f, p, panels[0])
-                room = address(f, self.b_room, times(f, near, self.b_panel))
-                self._copy_panel(b, room, p, (start, count), batch)
+                self._copy_panel(b, self._own_panel(p, panels[0]), p, (start, count), batch)
         more, done = "false", None
         if self.blocks > 1:
             more = f(f"icmp ne i64 {start}, 0")
-            done = f(f"icmp sge i64 {plus(f, start, count)}, {product.k}")
+            done = f(f"icmp sge i64 {start + count}, {product.k}")
         with self._loop(1, *tiles) as t:
             row = self._row(t)
             if plan.a == "shared":
-                at_a = address(f, a, times(f, t, self.a_tile))
+                at_a = a.bytes(t * self.a_tile)
             else:
-                at_a = address(f, a, times(f, row, product.a.row * number.size))
-            if plan.a == "own" and 0 in self.prologues:
+                at_a = a.bytes(row * (product.a.row * number.size))
+            if self.a_room is not None and 0 in self.prologues:
                 self._compute(self.a_room, batch, row, (start, count))
-            elif plan.a == "own":
-                lines = [str(plan.rows), count][:: 1 if self.along else -1]
+            elif self.a_room is not None:
+                lines = [plan.rows, count][:: 1 if self.along else -1]
                 self._call(copy(f.module, number), at_a, self.a_step, self.a_room, self.a_pitch,
                            *lines)  # fmt: skip
             at_a = self.a_room or at_a
             a_step = self.a_step if plan.a == "place" else self.a_pitch
             with self._loop(2, *panels) as p:
-                near = minus(f, p, panels[0])
                 b_step = self.b_step if plan.b == "place" else self.panel * width
                 if plan.b == "own":
-                    at_b = address(f, self.b_room, times(f, near, self.b_panel))
+                    at_b = self._own_panel(p, panels[0])
                 elif plan.b == "shared":
-                    at_b = address(f, b, times(f, p, self.b_panel))
+                    at_b = b.bytes(p * self.b_panel)
                 else:
-                    at_b = address(f, b, times(f, p, self.panel * number.size))
-                walk = Walk(at_a, str(a_step), at_b, str(b_step), count)
+                    at_b = b.bytes(p * (self.panel * number.size))
+                walk = Walk(at_a, a_step, at_b, b_step, count)
                 if self.direct:
                     self._at_once(walk, row, p, batch)
                 else:
-                    near = plus(f, times(f, minus(f, t, tiles[0]), plan.panels), near)
+                    near = (t - tiles[0]) * plan.panels + (p - panels[0])
                     sums = self._summed(walk, near, p, more)
                     if done is None:
                         self._put(sums, t, row, p, batch)
@@ -319,12 +312,17 @@ class _Writer:
                         with f.when(done):
                             self._put(sums, t, row, p, batch)
 
-    def _summed(self, walk: Walk, near: str, p: str, more: str) -> str:
+    def _own_panel(self, p: Size, first: Size) -> Ptr:
+        """The item's own copy of a panel of b, of those from `first` on."""
+        assert self.b_room is not None
+        return self.b_room.bytes((p - first) * self.b_panel)
+
+    def _summed(self, walk: Walk, near: Size, p: Size, more: str) -> Ptr:
         """Where the sums of a tile lie, the terms of a block added."""
         f, plan, n, width = self.f, self.plan, self.product.n, self.number.width
         sums = self.sums
         if self.blocks > 1:
-            sums = address(f, sums, times(f, near, plan.rows * self.panel * width))
+            sums = sums.bytes(near * (plan.rows * self.panel * width))
         given = (
             f"(ptr {walk.a}, i64 {walk.a_step}, ptr {walk.b}, i64 {walk.b_step}, i64 {walk.k}, "
             f"ptr {sums}, i64 {self.panel * width}, i1 {more})"
@@ -342,7 +340,7 @@ class _Writer:
                 f.do(f"call void @{self._tile(n % self.panel)}{given}")
         return sums
 
-    def _at_once(self, walk: Walk, row: str, p: str, batch: list[str]) -> None:
+    def _at_once(self, walk: Walk, row: Size, p: Size, batch: list[Size]) -> None:
         """A tile whose sums go from registers to the store."""
         f, plan, number, lanes, n = self.f, self.plan, self.number, self.lanes, self.product.n
         tail = n % lanes
@@ -357,14 +355,14 @@ class _Writer:
             across=not self.along,
             last=tail if plan.b == "place" else 0,
         )
-        left = times(f, p, self.panel)
+        left = p * self.panel
         for r in range(plan.rows):
             for v in range(plan.vectors):
-                index = [*batch, plus(f, row, str(r)), plus(f, left, str(v * lanes))]
+                index = [*batch, row + r, left + v * lanes]
                 some = tail if v == plan.vectors - 1 else 0
                 self._give(made[r * plan.vectors + v], index, some)
 
-    def _give(self, value: str, index: list[str], some: int = 0) -> None:
+    def _give(self, value: str, index: list[Size], some: int = 0) -> None:
         """Give a vector of sums to the store; where `some` is not 0 only so many lanes count."""
         f, number, lanes = self.f, self.number, self.lanes
         if some == 1:  # a mask of one lane: LLVM's X86 gets truncating stores of it wrong
@@ -387,31 +385,33 @@ class _Writer:
             last=columns % self.lanes,
         )
 
-    def _row(self, t: str) -> str:
+    def _row(self, t: Size) -> Size:
         """The first row of a tile; the last tile goes back to end with the last row."""
-        f, rows, m = self.f, self.plan.rows, self.product.m
-        row = times(f, t, rows)
-        return row if m % rows == 0 else least(f, row, str(m - rows))
+        rows, m = self.plan.rows, self.product.m
+        row = t * rows
+        return row if m % rows == 0 else minimum(row, m - rows)
 
-    def _compute(self, dst: str, batch: Sequence[str], row: str, terms: tuple[str, str]) -> None:
+    def _compute(
+        self, dst: Ptr, batch: Sequence[Size], row: Size, terms: tuple[Size, Size]
+    ) -> None:
         """Compute some terms (the first, how many) of a tile of a, in place of a copy."""
-        rows, write = (row, str(self.plan.rows)), self.prologues[0].lines
+        rows, write = (row, self.plan.rows), self.prologues[0].lines
         write(self.f, self.number, dst, self.a_pitch, batch, rows, terms, self.along)
 
     def _copy_panel(
-        self, b: str, dst: str, p: str, terms: tuple[str, str], batch: Sequence[str]
+        self, b: Ptr, dst: Ptr, p: Size, terms: tuple[Size, Size], batch: Sequence[Size]
     ) -> None:
         """Copy some terms (the first, which `b` is at, and how many) of a panel of b."""
         f, product, number = self.f, self.product, self.number
         if 1 in self.prologues:
-            left = times(f, p, self.panel)
+            left = p * self.panel
             right = self.prologues[1]
             write = right.panel if self.straight else right.turned
             write(f, number, dst, batch, terms, left, self.plan.vectors, product.n)
             return
         count = terms[1]
-        src = address(f, b, times(f, p, self.panel * product.b.column * number.size))
-        cols = least(f, minus(f, str(product.n), times(f, p, self.panel)), str(self.panel))
+        src = b.bytes(p * (self.panel * product.b.column * number.size))
+        cols = minimum(product.n - p * self.panel, self.panel)
         step = self.panel * number.width
         if self.straight:
             name = panel(f.module, number, self.plan.vectors)
@@ -423,7 +423,7 @@ class _Writer:
             self._call(name, src, self.b_step, dst, step, cols, count)
 
     def _call(
-        self, name: str, src: str, src_step: int, dst: str, dst_step: int, rows: str, cols: str
+        self, name: str, src: Ptr, src_step: int, dst: Ptr, dst_step: int, rows: Size, cols: Size
     ) -> None:
         self.f.do(
             f"call void @{name}(ptr {src}, i64 {src_step}, ptr {dst}, i64 {dst_step}, "
@@ -432,30 +432,29 @@ class _Writer:
 
     # --- results --------------------------------------------------------------------------------
 
-    def _put(self, sums: str, t: str, row: str, p: str, batch: list[str]) -> None:
+    def _put(self, sums: Ptr, t: Size, row: Size, p: Size, batch: list[Size]) -> None:
         """Give the rows of a tile that are its own to the store."""
         f, plan, lanes, n = self.f, self.plan, self.lanes, self.product.n
-        left = times(f, p, self.panel)
+        left = p * self.panel
         kind = vector_type(self.number.kind, lanes)
         tail = n % lanes
         if self.panels == 1:
-            vectors = str(n // lanes)
+            vectors: Size = n // lanes
         elif n % self.panel == 0:
-            vectors = str(plan.vectors)
+            vectors = plan.vectors
         else:
-            vectors = least(f, divided(f, minus(f, str(n), left), lanes)[0], str(plan.vectors))
-        skip = "0" if self.product.m % plan.rows == 0 else minus(f, times(f, t, plan.rows), row)
-        with f.loop(skip, str(plan.rows)) as r:
-            index = [*batch, plus(f, row, r)]
-            line = address(f, sums, times(f, r, self.panel * self.number.width))
+            vectors = minimum((n - left) // lanes, plan.vectors)
+        skip = 0 if self.product.m % plan.rows == 0 else t * plan.rows - row
+        with f.loop(skip, plan.rows) as r:
+            index = [*batch, row + r]
+            line = sums.bytes(r * (self.panel * self.number.width)).of(kind)
 
-            def give(v: str, some: int = 0) -> None:
-                at = f(f"getelementptr {kind}, ptr {line}, i64 {v}")
-                value = f(f"load {kind}, ptr {at}, align {self.number.width}")
-                self._give(value, [*index, plus(f, left, times(f, v, lanes))], some)
+            def give(v: Size, some: int = 0) -> None:
+                value = (line + v).load(self.number.width)
+                self._give(value, [*index, left + v * lanes], some)
 
-            if vectors != "0":
-                with f.loop("0", vectors) as v:
+            if vectors != 0:
+                with f.loop(0, vectors) as v:
                     give(v)
             if tail and self.panels == 1:
                 give(vectors, tail)

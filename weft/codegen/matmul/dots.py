@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.codegen.cancel import asks, long_loop
-from weft.codegen.kernel import PARAMS, Kernel, Store, argument
-from weft.codegen.matmul.arith import address, divided, least, plus, times, unravel
+from weft.codegen.index import Ptr, Size, divide, minimum, offset, unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import fold
 from weft.codegen.matmul.product import Product
@@ -36,75 +36,63 @@ def dots(
     groups = -(-n // columns)
     per_item = max(1, min(groups, _ITEM // max(1, columns * k // lanes)))
     side = -(-groups // per_item)
-    a, b = (argument(f, place) for place in places[:2])
+    a, b = (argument(f, place, number.memory) for place in places[:2])
     cost = 20 + per_item * columns * k / lanes * 0.5
     run = asks(f, places[2], cost)
     store.begin(f)
-    with f.loop("%begin", "%end") as item:
-        stack, part = divided(f, item, side)
-        batch = unravel(f, stack, product.batch)
+    with each_item(f) as item:
+        stack, part = divide(item, side)
+        batch = unravel(stack, product.batch)
         at = [
-            address(
-                f,
-                pointer,
-                _offset(f, operand.offset, operand.batch, batch, number.size),
-            )
+            pointer + offset(operand.offset, zip(batch, operand.batch, strict=True))
             for pointer, operand in ((a, product.a), (b, product.b))
         ]
-        first = times(f, part, per_item)
-        with f.loop(first, least(f, plus(f, first, str(per_item)), str(groups))) as group:
-            column = least(f, times(f, group, columns), str(n - columns))
-            line = address(f, at[1], times(f, column, product.b.column * number.size))
+        first = part * per_item
+        with f.loop(first, minimum(first + per_item, groups)) as group:
+            column = minimum(group * columns, n - columns)
+            line = at[1] + column * product.b.column
             sums = _sums(f, product, number, at[0], line, columns, lanes, run)
-            _put(f, store, number, sums, [*batch, "0"], column, times(f, group, columns), product)
+            _put(f, store, number, sums, [*batch, 0], column, group * columns, product)
     f.do("ret i32 0")
     return [Kernel(name, product.stacks * side, cost, stops=run is not None)]
-
-
-def _offset(f: Function, start: int, steps: tuple[int, ...], batch: list[str], size: int) -> str:
-    at = str(start * size)
-    for step, i in zip(steps, batch, strict=True):
-        at = plus(f, at, times(f, i, step * size))
-    return at
 
 
 def _sums(
     f: Function,
     product: Product,
     number: Number,
-    row: str,
-    line: str,
+    row: Ptr,
+    line: Ptr,
     columns: int,
     lanes: int,
-    run: str | None,
+    run: Ptr | None,
 ) -> str:
     """A vector of the dot products of a row with `columns` columns."""
     k, kind = product.k, vector_type(number.kind, lanes)
-    step = product.b.column * number.size
     wide = max(1, lanes // columns)  # vectors of a column
     cells = [[f.var(kind, "zeroinitializer") for _ in range(wide)] for _ in range(columns)]
 
-    def add(at: str, u: int, mask: str | None = None) -> None:
-        start = times(f, plus(f, at, str(u * lanes)), number.size)
-        x = number.load(f, address(f, row, start), lanes, mask)
+    def add(at: Size, u: int, mask: str | None = None) -> None:
+        start = at + u * lanes
+        x = number.load(f, row + start, lanes, mask)
         for c in range(columns):
-            y = number.load(f, address(f, address(f, line, str(c * step)), start), lanes, mask)
-            sum = f.get(kind, cells[c][u])
-            f.set(kind, cells[c][u], f(number.madd(f, lanes, x, y, sum)))
+            y = number.load(f, line + c * product.b.column + start, lanes, mask)
+            sum = cells[c][u].load()
+            cells[c][u].store(f(number.madd(f, lanes, x, y, sum)))
 
     stride = wide * lanes
     main = k // stride * stride
     if main:
-        with long_loop(f, run, "0", str(main), stride, each=0.5 * columns * wide) as p:
+        with long_loop(f, run, 0, main, stride, each=0.5 * columns * wide) as p:
             for u in range(wide):
                 add(p, u)
     for u in range(-(-(k - main) // lanes)):
         left = min(lanes, k - main - u * lanes)
-        add(str(main), u, ones(left, lanes) if left < lanes else None)
+        add(main, u, ones(left, lanes) if left < lanes else None)
     word = "fadd" if number.dtype.kind == "float" else "add"
     rows = []
     for c in range(columns):
-        total, *others = [f.get(kind, cell) for cell in cells[c]]
+        total, *others = [cell.load() for cell in cells[c]]
         for other in others:
             total = f(f"{word} {kind} {total}, {other}")
         rows.append(total)
@@ -116,9 +104,9 @@ def _put(
     store: Store,
     number: Number,
     sums: str,
-    index: list[str],
-    column: str,
-    wanted: str,
+    index: list[Size],
+    column: Size,
+    wanted: Size,
     product: Product,
 ) -> None:
     """Give those sums to the store that are the group's own: the last group goes back."""
@@ -143,9 +131,9 @@ def _put(
             rest = n % lanes
             if rest == 1:
                 one = f(f"extractelement {kind} {sums}, i64 {lanes - 1}")
-                store.put(f, number.narrowed(f, one, 1), 1, [*index, str(n - 1)])
+                store.put(f, number.narrowed(f, one, 1), 1, [*index, n - 1])
             else:
                 order = ", ".join(f"i32 {(i - rest) % lanes}" for i in range(lanes))
                 moved = f(f"shufflevector {kind} {sums}, {kind} poison, <{lanes} x i32> <{order}>")
                 value = number.narrowed(f, moved, lanes)
-                store.put(f, value, lanes, [*index, str(n - rest)], ones(rest, lanes))
+                store.put(f, value, lanes, [*index, n - rest], ones(rest, lanes))

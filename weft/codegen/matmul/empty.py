@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from weft.codegen.kernel import PARAMS, Kernel, Store
+from weft.codegen.index import unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, each_item
 from weft.codegen.matmul.numbers import ones
 from weft.codegen.matmul.product import Product
 from weft.codegen.text import Module
@@ -16,16 +17,12 @@ def empty(module: Module, name: str, product: Product, store: Store) -> list[Ker
     store.begin(f)
     lanes = module.machine.lanes(product.accumulator.itemsize)
     whole = product.n // lanes * lanes
-    with f.loop("%begin", "%end") as item:
-        index: list[str] = []
-        for size in reversed(product.shape[1:-1]):
-            index.insert(0, f(f"urem i64 {item}, {size}"))
-            item = f(f"udiv i64 {item}, {size}")
-        index.insert(0, item)
-        with f.loop("0", str(whole), str(lanes)) as column:
+    with each_item(f) as item:
+        index = unravel(item, product.shape[:-1])
+        with f.loop(0, whole, lanes) as column:
             store.put(f, "zeroinitializer", lanes, [*index, column])
         if product.n % lanes:
             mask = ones(product.n % lanes, lanes)
-            store.put(f, "zeroinitializer", lanes, [*index, str(whole)], mask)
+            store.put(f, "zeroinitializer", lanes, [*index, whole], mask)
     f.do("ret i32 0")
     return [Kernel(name, product.stacks * product.m, 10 + product.n / 8)]

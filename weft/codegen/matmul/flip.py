@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from weft.codegen.index import Size
 from weft.codegen.kernel import Store
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.scalar.forms import compute_type
@@ -36,7 +37,7 @@ class _Flipped:
         self.store.begin(f)
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None:
         *batch, row, column = index
         if lanes == 1:
@@ -44,10 +45,8 @@ class _Flipped:
             return
         dtype = self.product.accumulator
         kind, whole = compute_type(dtype, 1), compute_type(dtype, lanes)
-        room = f.var(whole)
-        f.set(whole, room, value)
+        room = f.var(whole, value).of(kind)
         # Masks here are constants that hold for the first lanes.
         count = lanes if mask is None else mask.count("i1 1")
-        with f.loop("0", str(count)) as lane:
-            one = f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr {room}, i64 {lane}')}")
-            self.store.put(f, one, 1, [*batch, f(f"add i64 {column}, {lane}"), row])
+        with f.loop(0, count) as lane:
+            self.store.put(f, (room + lane).load(), 1, [*batch, column + lane, row])

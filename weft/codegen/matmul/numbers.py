@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weft.base import dtypes
 from weft.base.dtypes import DType
+from weft.codegen.index import Ptr
 from weft.codegen.scalar.forms import load, memory_type, splat
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
@@ -74,7 +75,7 @@ class Number:
     def __str__(self) -> str:
         return f"{self.lying.short}.{self.dtype.short}"
 
-    def load(self, f: Function, at: str, lanes: int, mask: str | None = None) -> str:
+    def load(self, f: Function, at: Ptr, lanes: int, mask: str | None = None) -> str:
         """`lanes` elements as they are computed with; 0 where the mask does not hold."""
         value = load(f, self.lying, at, lanes, mask)
         if self.dtype.kind == "float" or self.is_packed:

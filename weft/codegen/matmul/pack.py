@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.matmul.arith import address
+from weft.codegen.index import Index, Ptr, Size, minimum
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
@@ -31,12 +31,13 @@ def copy(module: Module, number: Number) -> str:
     def make(module: Module) -> None:
         f = module.function(name, "void", _PARAMS, "nounwind noinline")
         lanes = module.machine.lanes(number.width)
-        whole = f(f"and i64 %cols, {-lanes}")
+        columns = f.index("%cols")
+        whole = columns // lanes * lanes
         partial = f(f"icmp slt i64 {whole}, %cols")
-        mask = _below(f, f(f"sub i64 %cols, {whole}"), lanes, 0)
-        with f.loop("0", "%rows") as i:
-            src, dst = _at(f, "%src", "%src_step", i), _at(f, "%dst", "%dst_step", i)
-            with f.loop("0", whole, str(lanes)) as j:
+        mask = _below(f, columns - whole, lanes, 0)
+        with f.loop(0, f.index("%rows")) as i:
+            src, dst = _lines(f, number, i)
+            with f.loop(0, whole, lanes) as j:
                 _move(f, number, src, dst, j, lanes, None)
             with f.when(partial):
                 _move(f, number, src, dst, whole, lanes, mask)
@@ -54,16 +55,16 @@ def panel(module: Module, number: Number, vectors: int) -> str:
         lanes = module.machine.lanes(number.width)
 
         def rows(masks: list[str | None]) -> None:
-            with f.loop("0", "%rows") as i:
-                src, dst = _at(f, "%src", "%src_step", i), _at(f, "%dst", "%dst_step", i)
+            with f.loop(0, f.index("%rows")) as i:
+                src, dst = _lines(f, number, i)
                 for v, mask in enumerate(masks):
-                    _move(f, number, src, dst, str(v * lanes), lanes, mask)
+                    _move(f, number, src, dst, v * lanes, lanes, mask)
 
         full = f(f"icmp sge i64 %cols, {vectors * lanes}")
         with f.when(full):
             rows([None] * vectors)
         with f.when(f(f"xor i1 {full}, true")):
-            rows([_below(f, "%cols", lanes, v * lanes) for v in range(vectors)])
+            rows([_below(f, f.index("%cols"), lanes, v * lanes) for v in range(vectors)])
         f.do("ret void")
 
     return module.once(name, make)
@@ -84,30 +85,24 @@ def turn(module: Module, number: Number, columns: int) -> str:
     def make(module: Module) -> None:
         f = module.function(name, "void", _PARAMS, "nounwind noinline")
         kind = vector_type(number.kind, side)
-        final = f("sub i64 %rows, 1")
-        rows = f(f"and i64 {f(f'add i64 %rows, {lanes - 1}')}, {-lanes}")
-        edge = f(f"sub i64 %cols, {side}")
-        with f.loop("0", rows, str(side)) as i:
-            lines = [
-                _at(f, "%src", "%src_step", _least(f, f"add i64 {i}, {t}", final))
-                for t in range(side)
-            ]
-            out = f(f"getelementptr {number.kind}, ptr %dst, i64 {i}")
-            with f.loop("0", "%cols", str(side)) as j:
-                at = "0" if short else _least(f, f"add i64 {j}, 0", edge)
-                starts = [
-                    f(f"getelementptr {number.memory}, ptr {line}, i64 {at}") for line in lines
-                ]
+        source, step = f.ptr("%src", number.memory), f.index("%src_step")
+        columns, count = f.index("%cols"), f.index("%rows")
+        final, edge = count - 1, columns - side
+        with f.loop(0, (count + (lanes - 1)) // lanes * lanes, side) as i:
+            lines = [source.bytes(step * minimum(i + t, final)) for t in range(side)]
+            out = f.ptr("%dst", number.kind) + i
+            with f.loop(0, columns, side) as j:
+                at = 0 if short else minimum(j, edge)
+                starts = [line + at for line in lines]
 
-                def part(t: int, first: int, count: int, starts: list[str] = starts) -> str:
-                    mask = _below(f, "%cols", count, first) if short else None
-                    place = address(f, starts[t], str(first * number.size))
-                    return number.load(f, place, count, mask)
+                def part(t: int, first: int, count: int, starts: list[Ptr] = starts) -> str:
+                    mask = _below(f, columns, count, first) if short else None
+                    return number.load(f, starts[t] + first, count, mask)
 
-                place = _at(f, out, "%dst_step", at)
+                place = out.bytes(f.index("%dst_step") * at).of(kind)
                 for row in exchange(f, number, side, part):
-                    f.do(f"store {kind} {row}, ptr {place}, align {number.width}")
-                    place = f(f"getelementptr i8, ptr {place}, i64 %dst_step")
+                    place.store(row, number.width)
+                    place = place.bytes(f.index("%dst_step"))
         f.do("ret void")
 
     return module.once(name, make)
@@ -184,16 +179,13 @@ def _numbers(order: list[int]) -> str:
     return "<" + ", ".join(f"i32 {i}" for i in order) + ">"
 
 
-def _least(f: Function, instruction: str, limit: str) -> str:
-    name = f.module.declare("i64", "llvm.smin.i64", "i64, i64")
-    return f(f"call i64 @{name}(i64 {f(instruction)}, i64 {limit})")
+def _lines(f: Function, number: Number, i: Index) -> tuple[Ptr, Ptr]:
+    """Row `i` of the source, and of the copy."""
+    src, dst = f.ptr("%src", number.memory), f.ptr("%dst", number.kind)
+    return src.bytes(f.index("%src_step") * i), dst.bytes(f.index("%dst_step") * i)
 
 
-def _at(f: Function, base: str, step: str, index: str) -> str:
-    return f(f"getelementptr i8, ptr {base}, i64 {f(f'mul i64 {step}, {index}')}")
-
-
-def _below(f: Function, count: str, lanes: int, first: int) -> str:
+def _below(f: Function, count: Size, lanes: int, first: int) -> str:
     """The mask of lanes `first`, first + 1 … that are below a count."""
     steps = ", ".join(f"i64 {first + lane}" for lane in range(lanes))
     one = f(f"insertelement <{lanes} x i64> poison, i64 {count}, i64 0")
@@ -203,8 +195,7 @@ def _below(f: Function, count: str, lanes: int, first: int) -> str:
 
 
 def _move(
-    f: Function, number: Number, src: str, dst: str, at: str, lanes: int, mask: str | None
+    f: Function, number: Number, src: Ptr, dst: Ptr, at: Size, lanes: int, mask: str | None
 ) -> None:
-    value = number.load(f, f(f"getelementptr {number.memory}, ptr {src}, i64 {at}"), lanes, mask)
-    place = f(f"getelementptr {number.kind}, ptr {dst}, i64 {at}")
-    f.do(f"store {vector_type(number.kind, lanes)} {value}, ptr {place}, align {number.width}")
+    value = number.load(f, src + at, lanes, mask)
+    (dst + at).of(vector_type(number.kind, lanes)).store(value, number.width)

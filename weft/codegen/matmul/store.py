@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import Store, argument
 from weft.codegen.matmul.product import Product
 from weft.codegen.scalar.forms import compute_kind, memory_type, rounded, store
@@ -23,19 +24,19 @@ def plain_store(product: Product, place: int) -> Store:
 class _Plain:
     product: Product
     place: int
-    out: str = ""
+    out: Ptr | None = None
 
     def begin(self, f: Function) -> None:
-        self.out = argument(f, self.place)
+        self.out = argument(f, self.place, memory_type(self.product.dtype))
 
     def put(
-        self, f: Function, value: str, lanes: int, index: Sequence[str], mask: str | None = None
+        self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None:
         dtype = self.product.dtype
         at = index[0]
         for size, i in zip(self.product.shape[1:], index[1:], strict=True):
-            at = f(f"add i64 {f(f'mul i64 {at}, {size}')}, {i}")
-        address = f(f"getelementptr {memory_type(dtype)}, ptr {self.out}, i64 {at}")
+            at = at * size + i
         if dtype is not self.product.accumulator:
             value = rounded(Vec(f, compute_kind(dtype), lanes, value), dtype).name
-        store(f, dtype, address, value, lanes, mask)
+        assert self.out is not None
+        store(f, dtype, self.out + at, value, lanes, mask)

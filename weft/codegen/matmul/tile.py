@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from weft.codegen.matmul.arith import address, times
+from weft.codegen.index import Ptr, Size, step
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
@@ -69,29 +69,27 @@ def _write(
 ) -> None:
     lanes = f.module.machine.lanes(a.width)
     kind = vector_type(a.kind, lanes)
-    width = lanes * a.width
 
-    def places() -> Iterator[str]:
+    def places() -> Iterator[Ptr]:
         """Where the sums lie, row after row."""
         for row in range(rows):
-            line = f(f"mul i64 %sums_step, {row}")
-            line = f(f"getelementptr i8, ptr %sums, i64 {line}")
+            line = f.ptr("%sums", kind).bytes(f.index("%sums_step") * row)
             for v in range(vectors):
-                yield f(f"getelementptr i8, ptr {line}, i64 {v * width}")
+                yield line + v
 
     start, again, begin = (f.fresh(w) for w in ("start", "again", "begin"))
     f.jump(start)
     f.block(start)
     f.branch("%more", again, begin)
     f.block(again)
-    old = [f(f"load {kind}, ptr {place}, align {a.width}") for place in places()]
+    old = [place.load(a.width) for place in places()]
     f.jump(begin)
     f.block(begin)
     before = [f(f"phi {kind} [ zeroinitializer, %{start} ], [ {o}, %{again} ]") for o in old]
-    walk = Walk("%a", "%a_step", "%b", "%b_step", "%k")
+    walk = Walk(f.ptr("%a"), f.index("%a_step"), f.ptr("%b"), f.index("%b_step"), f.index("%k"))
     made = terms(f, a, b, walk, rows, vectors, before, across=across, last=last)
     for value, at in zip(made, places(), strict=True):
-        f.do(f"store {kind} {value}, ptr {at}, align {a.width}")
+        at.store(value, a.width)
     f.do("ret void")
 
 
@@ -99,11 +97,11 @@ def _write(
 class Walk:
     """Where the operands of a tile begin, the bytes to their next lines, and how many terms."""
 
-    a: str
-    a_step: str
-    b: str
-    b_step: str
-    k: str
+    a: Ptr
+    a_step: Size
+    b: Ptr
+    b_step: Size
+    k: Size
 
 
 #: Rows of `a` that one pointer reaches: base, base + step, base + 2 * step.
@@ -125,10 +123,9 @@ def terms(
     """The loop over the terms of a tile: its sums, row after row, which start from `before`."""
     lanes = f.module.machine.lanes(a.width)
     kind = vector_type(a.kind, lanes)
-    known = walk.a_step.isdigit()
-    reach = rows if across or known else _REACH
-    far = ["0", *[times(f, walk.a_step, row) for row in range(1, rows)]]
-    bases = [address(f, walk.a, skip) for skip in far[::reach]]
+    reach = rows if across or isinstance(walk.a_step, int) else _REACH
+    far = [walk.a_step * row for row in range(rows)]
+    bases = [walk.a.bytes(skip) for skip in far[::reach]]
     start, head, end = f.at, f.fresh("terms"), f.fresh("end")
     f.jump(head)
     f.block(head)
@@ -141,25 +138,25 @@ def terms(
         f.do(f"{now} = phi {kind} [ {first}, %{start} ], [ {then}, %{head} ]")
         return now, then
 
-    walks = [carried("ptr", base) for base in bases]
-    b_now, b_then = carried("ptr", walk.b)
+    walks = [carried("ptr", base.name) for base in bases]
+    b_now, b_then = carried("ptr", walk.b.name)
     sums = [carried(kind, old) for old in before]
 
     columns = []
     for v in range(vectors):
         mask = ones(last, lanes) if last and v == vectors - 1 else None
-        columns.append(b.load(f, address(f, b_now, str(v * lanes * b.size)), lanes, mask))
+        columns.append(b.load(f, f.ptr(b_now, b.memory) + v * lanes, lanes, mask))
     for row in range(rows):
-        at = walks[row // reach][0]
-        at = address(f, at, str(row * a.size) if across else far[row % reach])
+        at = f.ptr(walks[row // reach][0])
+        at = at.bytes(row * a.size if across else far[row % reach])
         value = a.spread(f, a.load(f, at, 1), lanes)
         for v in range(vectors):
             now, then = sums[row * vectors + v]
             f.do(f"{then} = {a.madd(f, lanes, value, columns[v], now)}")
 
     for now, then in walks:
-        f.do(f"{then} = getelementptr i8, ptr {now}, i64 {walk.a_step if across else a.size}")
-    f.do(f"{b_then} = getelementptr i8, ptr {b_now}, i64 {walk.b_step}")
+        f.do(f"{then} = {step('i8', now, walk.a_step if across else a.size)}")
+    f.do(f"{b_then} = {step('i8', b_now, walk.b_step)}")
     f.do(f"{right} = add nsw i64 {left}, -1")
     f.branch(f(f"icmp sgt i64 {left}, 1"), head, end)
     f.block(end)

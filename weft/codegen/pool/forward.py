@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.loops import add, at, inside, least, mul, nest, split_index
-from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.conv.loops import inside, nest
+from weft.codegen.index import Ptr, Size, maximum, minimum, unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling
 from weft.codegen.pool.taps import Row, each_row, each_tap, lanes_of, lies_inside
-from weft.codegen.scalar.forms import memory_type
 from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
 
@@ -56,24 +56,24 @@ def emit_fold(
     f = module.function(name, "i32", PARAMS)
     element, windows = problem.element, problem.windows
     store.begin(f)
-    x = argument(f, 0)
+    x = argument(f, 0, element.memory)
     rows = windows[0].out if len(windows) > 1 else 1
     parts = problem.parts(rows)
     each = -(-rows // parts)
     parts = -(-rows // each)
-    with f.loop("%begin", "%end") as item:
-        n, channel, part = split_index(f, item, [problem.batch, problem.channels, parts])
-        plane = add(f, mul(f, n, problem.channels), channel)
-        base = at(f, memory_type(element.dtype), x, mul(f, plane, problem.size))
-        begin = mul(f, part, each)
-        count = least(f, f(f"sub i64 {rows}, {begin}"), str(each)) if parts > 1 else str(rows)
-        stops = [count, *(str(w.out) for w in windows[1:-1])][: len(windows) - 1]
+    with each_item(f) as item:
+        n, channel, part = unravel(item, [problem.batch, problem.channels, parts])
+        plane = n * problem.channels + channel
+        base = x + plane * problem.size
+        begin = part * each
+        count = minimum(rows - begin, each) if parts > 1 else rows
+        stops = [count, *(w.out for w in windows[1:-1])][: len(windows) - 1]
         with nest(f, stops) as places:
             if places:
-                places[0] = add(f, places[0], begin)
-            flat = "0"
+                places[0] = places[0] + begin
+            flat: Size = 0
             for place, stride in zip(places, problem.out_strides(), strict=False):
-                flat = add(f, flat, mul(f, place, stride))
+                flat = flat + place * stride
             make = _along if problem.along and element.moved > 1 else _across
             make(f, problem, fold, base, places, (n, channel, flat), store)
     f.do("ret i32 0")
@@ -86,9 +86,9 @@ def _across(
     f: Function,
     problem: Pooling,
     fold: Fold,
-    base: str,
-    places: list[str],
-    index: tuple[str, str, str],
+    base: Ptr,
+    places: list[Size],
+    index: tuple[Size, Size, Size],
     store: Store,
 ) -> None:
     """Lanes are windows side by side."""
@@ -96,60 +96,58 @@ def _across(
     lanes = lanes_of(problem)
     start = constant(element.kind, fold.start(problem), lanes)
     kind = vector_type(element.kind, lanes)
-    with f.loop("0", str(last.out), str(lanes)) as x:
+    with f.loop(0, last.out, lanes) as x:
         total = f.var(kind, start)
-        rows: dict[str, Row] = {}
+        rows: dict[Size, Row] = {}
 
-        def tap(offset: str, _number: str, shift: int | str, mask: str | None) -> None:
+        def tap(offset: Size, _number: Size, shift: Size, mask: str | None) -> None:
             if offset not in rows:
-                row = at(f, memory_type(element.dtype), base, offset)
-                rows[offset] = Row(f, element, row, last)
+                rows[offset] = Row(f, element, base + offset, last)
             value = rows[offset].load(x, shift, lanes)
             if mask is not None and fold.largest:
                 which = vector_type("i1", lanes)
                 value = f(f"select {which} {mask}, {kind} {value}, {kind} {start}")
-            so_far = Vec(f, element.kind, lanes, f.get(kind, total))
+            so_far = Vec(f, element.kind, lanes, total.load())
             joined = fold.join(element, so_far, Vec(f, element.kind, lanes, value))
-            f.set(kind, total, joined.name)
+            total.store(joined.name)
 
         each_tap(f, problem, places, x, lanes, tap)
-        found = fold.end(element, Vec(f, element.kind, lanes, f.get(kind, total)))
+        found = fold.end(element, Vec(f, element.kind, lanes, total.load()))
         value = element.rounded(f, found.name, lanes)
-        left = f(f"sub i64 {last.out}, {x}")
-        some = inside(f, "0", left, lanes) if lanes > 1 else None
-        store.put(f, value, lanes, (*index[:2], add(f, index[2], x)), some)
+        left = last.out - x
+        some = inside(f, 0, left, lanes) if lanes > 1 else None
+        store.put(f, value, lanes, (*index[:2], index[2] + x), some)
 
 
 def _along(
     f: Function,
     problem: Pooling,
     fold: Fold,
-    base: str,
-    places: list[str],
-    index: tuple[str, str, str],
+    base: Ptr,
+    places: list[Size],
+    index: tuple[Size, Size, Size],
     store: Store,
 ) -> None:
     """Lanes are elements of one row of a window, folded in the end."""
     element, last, lanes = problem.element, problem.last, problem.element.moved
     start = constant(element.kind, fold.start(problem), lanes)
     kind, which = vector_type(element.kind, lanes), vector_type("i1", lanes)
-    memory = memory_type(element.dtype)
-    with f.loop("0", str(last.out)) as x:
+    with f.loop(0, last.out) as x:
         total = f.var(kind, start)
         with each_row(f, problem, places) as (offset, _):
-            first = add(f, mul(f, x, last.stride), -last.low)
-            begin = least(f, first, "0", "sgt")
-            stop = least(f, add(f, first, last.taps), str(last.size))
-            with f.loop(begin, stop, str(lanes)) as i:
-                mask = inside(f, "0", f(f"sub i64 {stop}, {i}"), lanes)
-                value = element.load(f, at(f, memory, base, offset, i), lanes, mask)
+            first = x * last.stride - last.low
+            begin = maximum(first, 0)
+            stop = minimum(first + last.taps, last.size)
+            with f.loop(begin, stop, lanes) as i:
+                mask = inside(f, 0, stop - i, lanes)
+                value = element.load(f, base + (offset + i), lanes, mask)
                 value = f(f"select {which} {mask}, {kind} {value}, {kind} {start}")
-                so_far = Vec(f, element.kind, lanes, f.get(kind, total))
+                so_far = Vec(f, element.kind, lanes, total.load())
                 joined = fold.join(element, so_far, Vec(f, element.kind, lanes, value))
-                f.set(kind, total, joined.name)
-        value = _folded(f, element, fold, f.get(kind, total), lanes)
+                total.store(joined.name)
+        value = _folded(f, element, fold, total.load(), lanes)
         value = element.rounded(f, fold.end(element, Vec(f, element.kind, 1, value)).name, 1)
-        store.put(f, value, 1, (*index[:2], add(f, index[2], x)))
+        store.put(f, value, 1, (*index[:2], index[2] + x))
 
 
 def _folded(f: Function, element: Element, fold: Fold, value: str, lanes: int) -> str:

@@ -12,22 +12,13 @@ from contextlib import ExitStack, contextmanager
 
 from weft.base import dtypes
 from weft.codegen.conv.geometry import backward_axis
-from weft.codegen.conv.loops import (
-    add,
-    at,
-    inside,
-    lane_numbers,
-    least,
-    mul,
-    nest,
-    split_index,
-    spread_i32,
-)
-from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.conv.loops import inside, lane_numbers, nest, spread_i32
+from weft.codegen.index import Ptr, Size, divide, maximum, minimum, unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling
 from weft.codegen.pool.taps import each_row, lanes_of
 from weft.codegen.pool.winners import find_winners
-from weft.codegen.scalar.forms import load, memory_type, store
+from weft.codegen.scalar.forms import load, store
 from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
 from weft.ops.windows import Window
@@ -67,27 +58,27 @@ def emit_spread(
 
 def _write_winners(f: Function, problem: Pooling, rows: int) -> None:
     """A kernel whose items are the rows of windows of all planes."""
-    kept = argument(f, 4)
-    with f.loop("%begin", "%end") as item:
-        plane, row = split_index(f, item, [problem.planes, rows])
-        own = at(f, "i32", kept, mul(f, plane, problem.out))
-        _find(f, problem, plane, (row, "1"), own)
+    kept = argument(f, 4, "i32")
+    with each_item(f) as item:
+        plane, row = unravel(item, [problem.planes, rows])
+        own = kept + plane * problem.out
+        _find(f, problem, plane, (row, 1), own)
     f.do("ret i32 0")
 
 
-def _find(f: Function, problem: Pooling, plane: str, rows: tuple[str, str], kept: str) -> None:
+def _find(f: Function, problem: Pooling, plane: Size, rows: tuple[Size, Size], kept: Ptr) -> None:
     """Write the numbers of the winning taps of a plane's windows to `kept`; -1 for none."""
-    memory = memory_type(problem.element.dtype)
-    x = at(f, memory, argument(f, 1), mul(f, plane, problem.size))
-    out = at(f, memory, argument(f, 2), mul(f, plane, problem.out))
+    memory = problem.element.memory
+    x = argument(f, 1, memory) + plane * problem.size
+    out = argument(f, 2, memory) + plane * problem.out
 
-    def given(_offset: str, number: str, _shift: int | str, _i: str, lanes: int) -> str:
+    def given(_offset: Size, number: Size, _shift: Size, _i: Size, lanes: int) -> str:
         if lanes == 1:
             return f(f"trunc i64 {number} to i32")
         return spread_i32(f, number, lanes)
 
-    def give(value: str, place: str, lanes: int, mask: str | None) -> None:
-        store(f, dtypes.int32, at(f, "i32", kept, place), value, lanes, mask)
+    def give(value: str, place: Size, lanes: int, mask: str | None) -> None:
+        store(f, dtypes.int32, kept + place, value, lanes, mask)
 
     if problem.along and problem.element.moved > 1:
         _find_along(f, problem, x, out, rows, kept)
@@ -97,49 +88,48 @@ def _find(f: Function, problem: Pooling, plane: str, rows: tuple[str, str], kept
 
 
 def _find_along(
-    f: Function, problem: Pooling, x: str, out: str, rows: tuple[str, str], kept: str
+    f: Function, problem: Pooling, x: Ptr, out: Ptr, rows: tuple[Size, Size], kept: Ptr
 ) -> None:
     """The same, where lanes are elements of one row of a window."""
     element, last, windows = problem.element, problem.last, problem.windows
-    memory = memory_type(element.dtype)
     lanes = element.row_lanes(last.taps)
     bits = f"i{lanes}"
     count_zeros = f.module.declare(bits, f"llvm.cttz.{bits}", f"{bits}, i1")
-    stops = [rows[1], *(str(w.out) for w in windows[1:-1])][: len(windows) - 1]
+    stops = [rows[1], *(w.out for w in windows[1:-1])][: len(windows) - 1]
     with nest(f, stops) as places:
-        flat = "0"
+        flat: Size = 0
         if places:
-            places[0] = add(f, places[0], rows[0])
+            places[0] = places[0] + rows[0]
         for place, stride in zip(places, problem.out_strides(), strict=False):
-            flat = add(f, flat, mul(f, place, stride))
-        with f.loop("0", str(last.out)) as o:
-            here = add(f, flat, o)
-            one = element.load(f, at(f, memory, out, here), 1)
+            flat = flat + place * stride
+        with f.loop(0, last.out) as o:
+            here = flat + o
+            one = element.load(f, out + here, 1)
             wanted = Vec(f, element.kind, lanes, element.spread(f, one, lanes))
             winner = f.var("i32", "-1")
-            first = add(f, mul(f, o, last.stride), -last.low)
-            begin = least(f, first, "0", "sgt")
-            stop = least(f, add(f, first, last.taps), str(last.size))
+            first = o * last.stride - last.low
+            begin = maximum(first, 0)
+            stop = minimum(first + last.taps, last.size)
             with (
                 each_row(f, problem, places) as (offset, number),
-                f.loop(begin, stop, str(lanes)) as i,
+                f.loop(begin, stop, lanes) as i,
             ):
-                mask = inside(f, "0", f(f"sub i64 {stop}, {i}"), lanes)
-                value = element.load(f, at(f, memory, x, offset, i), lanes, mask)
+                mask = inside(f, 0, stop - i, lanes)
+                value = element.load(f, x + (offset + i), lanes, mask)
                 found = Vec(f, element.kind, lanes, value)
                 hit = found.equals(wanted)
                 if element.real:
                     hit = hit | found.is_nan()
                 hit = hit & Vec(f, "i1", lanes, mask)
                 hits = f(f"bitcast <{lanes} x i1> {hit} to {bits}")
-                so_far = f.get("i32", winner)
+                so_far = winner.load()
                 some = f(f"icmp ne {bits} {hits}, 0")
                 new = f(f"and i1 {some}, {f(f'icmp eq i32 {so_far}, -1')}")
                 lane = f(f"call {bits} @{count_zeros}({bits} {hits}, i1 false)")
-                tap = add(f, number, i, f(f"zext {bits} {lane} to i64"))
-                tap = f(f"trunc i64 {f(f'sub i64 {tap}, {first}')} to i32")
-                f.set("i32", winner, f(f"select i1 {new}, i32 {tap}, i32 {so_far}"))
-            f.set("i32", at(f, "i32", kept, here), f.get("i32", winner))
+                place = number + i + f.index(f(f"zext {bits} {lane} to i64")) - first
+                tap = f(f"trunc i64 {place} to i32")
+                winner.store(f(f"select i1 {new}, i32 {tap}, i32 {so_far}"))
+            (kept + here).store(winner.load())
 
 
 # --- gathering ------------------------------------------------------------------------------------
@@ -148,52 +138,52 @@ def _find_along(
 class _Spread:
     """The writing of the kernel that gives each element its sum."""
 
+    given: Ptr
+    kept: Ptr
+
     def __init__(self, f: Function, problem: Pooling, result: Store, winners: str) -> None:
         self.f = f
         self.problem = problem
         self.element = problem.element
-        self.memory = memory_type(problem.element.dtype)
         self.result = result
         self.winners = winners  # where they are: "" (none), "stack" or "scratch"
-        self.given = self.kept = ""
 
     def write(self, parts: int) -> int:
         """The kernel; into how many items a plane is cut after all."""
         f, problem, windows = self.f, self.problem, self.problem.windows
         self.result.begin(f)
-        g = argument(f, 0)
-        kept = ""
+        g = argument(f, 0, self.element.memory)
         if self.winners == "stack":
             kept = f.var("i32", count=problem.out + 64, align=64)
         elif self.winners == "scratch":
-            kept = argument(f, 4)
+            kept = argument(f, 4, "i32")
         rows = windows[0].size if len(windows) > 1 else 1
         each = -(-rows // parts)
         parts = -(-rows // each)
-        with f.loop("%begin", "%end") as item:
-            n, channel, part = split_index(f, item, [problem.batch, problem.channels, parts])
-            plane = add(f, mul(f, n, problem.channels), channel)
-            self.given = at(f, self.memory, g, mul(f, plane, problem.out))
-            self.kept = kept
+        with each_item(f) as item:
+            n, channel, part = unravel(item, [problem.batch, problem.channels, parts])
+            plane = n * problem.channels + channel
+            self.given = g + plane * problem.out
             if self.winners == "stack":
+                self.kept = kept
                 every = windows[0].out if len(windows) > 1 else 1
-                _find(f, problem, plane, ("0", str(every)), kept)
+                _find(f, problem, plane, (0, every), kept)
             elif self.winners:
-                self.kept = at(f, "i32", kept, mul(f, plane, problem.out))
-            begin = mul(f, part, each)
-            count = least(f, f(f"sub i64 {rows}, {begin}"), str(each)) if parts > 1 else str(rows)
-            stops = [count, *(str(w.size) for w in windows[1:-1])][: len(windows) - 1]
+                self.kept = kept + plane * problem.out
+            begin = part * each
+            count = minimum(rows - begin, each) if parts > 1 else rows
+            stops = [count, *(w.size for w in windows[1:-1])][: len(windows) - 1]
             with nest(f, stops) as places:
                 if places:
-                    places[0] = add(f, places[0], begin)
-                flat = "0"
+                    places[0] = places[0] + begin
+                flat: Size = 0
                 for place, stride in zip(places, problem.strides(), strict=False):
-                    flat = add(f, flat, mul(f, place, stride))
+                    flat = flat + place * stride
                 self._row(places, (n, channel, flat))
         f.do("ret i32 0")
         return parts
 
-    def _row(self, places: list[str], index: tuple[str, str, str]) -> None:
+    def _row(self, places: list[Size], index: tuple[Size, Size, Size]) -> None:
         last = self.problem.last
         classes = backward_axis(last).classes
         vectors = self.element.row_lanes(last.size) > 2
@@ -205,55 +195,50 @@ class _Spread:
             self._one_by_one(places, index)
 
     @contextmanager
-    def _windows(self, places: list[str]) -> Iterator[tuple[str, str]]:
+    def _windows(self, places: list[Size]) -> Iterator[tuple[Size, Size]]:
         """The rows of windows that the elements at leading places are part of: where each begins,
         and the number of the first tap."""
-        f = self.f
-        offset, number = "0", "0"
+        offset: Size = 0
+        number: Size = 0
         with ExitStack() as stack:
             for window, place, stride in zip(
                 self.problem.windows, places, self.problem.out_strides(), strict=False
             ):
                 own, tap = self._window(stack, window, place)
-                offset = add(f, offset, mul(f, own, stride))
-                number = add(f, mul(f, number, window.taps), tap)
-            yield offset, mul(f, number, self.problem.last.taps)
+                offset = offset + own * stride
+                number = number * window.taps + tap
+            yield offset, number * self.problem.last.taps
 
-    def _window(self, stack: ExitStack, window: Window, place: str) -> tuple[str, str]:
+    def _window(self, stack: ExitStack, window: Window, place: Size) -> tuple[Size, Size]:
         """Windows of an axis that have an element, and with which of their taps."""
         f = self.f
         if window.trivial:
-            return place, "0"
+            return place, 0
         if window.disjoint:
-            start = add(f, place, window.low)
-            own = f(f"udiv i64 {start}, {window.stride}")
-            tap = f(f"urem i64 {start}, {window.stride}")
+            own, tap = divide(place + window.low, window.stride)
             if window.tiling:
                 return own, tap
             reached = f(f"icmp ult i64 {tap}, {window.taps}")
         else:
-            tap = stack.enter_context(f.loop("0", str(window.taps)))
-            back = f(f"sub i64 {add(f, place, window.low)}, {mul(f, tap, window.dilation)}")
-            own = f(f"udiv i64 {back}, {window.stride}")
-            rest = f(f"urem i64 {back}, {window.stride}")
+            tap = stack.enter_context(f.loop(0, window.taps))
+            own, rest = divide(place + window.low - tap * window.dilation, window.stride)
             reached = f(f"icmp eq i64 {rest}, 0")
         # What lies before the first window is a very large number here.
         there = f(f"icmp ult i64 {own}, {window.out}")
         stack.enter_context(f.when(f(f"and i1 {reached}, {there}")))
         return own, tap
 
-    def _give(self, total: str, place: str, numbers: str, mask: str | None, lanes: int) -> None:
+    def _give(self, total: Ptr, place: Size, numbers: str, mask: str | None, lanes: int) -> None:
         """Add what windows give, where their winner is the tap of a number (i32, in all lanes)."""
         f, element = self.f, self.element
-        kind = vector_type(element.kind, lanes)
-        value = element.load(f, at(f, self.memory, self.given, place), lanes, mask)
-        self._add(total, kind, self._won(value, place, numbers, mask, lanes), lanes)
+        value = element.load(f, self.given + place, lanes, mask)
+        self._add(total, self._won(value, place, numbers, mask, lanes), lanes)
 
-    def _won(self, value: str, place: str, numbers: str, mask: str | None, lanes: int) -> str:
+    def _won(self, value: str, place: Size, numbers: str, mask: str | None, lanes: int) -> str:
         if not self.winners:
             return value
         f = self.f
-        winner = load(f, dtypes.int32, at(f, "i32", self.kept, place), lanes, mask)
+        winner = load(f, dtypes.int32, self.kept + place, lanes, mask)
         return self._where(value, winner, numbers, lanes)
 
     def _where(self, value: str, winner: str, numbers: str, lanes: int) -> str:
@@ -263,13 +248,13 @@ class _Spread:
         none = constant(self.element.kind, 0, lanes)
         return f(f"select {which} {hit}, {kind} {value}, {kind} {none}")
 
-    def _add(self, total: str, kind: str, value: str, lanes: int) -> None:
+    def _add(self, total: Ptr, value: str, lanes: int) -> None:
         f = self.f
         if not self.problem.disjoint:
-            value = self.element.add(f, f.get(kind, total), value, lanes)
-        f.set(kind, total, value)
+            value = self.element.add(f, total.load(), value, lanes)
+        total.store(value)
 
-    def _numbers(self, number: str, lanes: int) -> str:
+    def _numbers(self, number: Size, lanes: int) -> str:
         if not self.winners:
             return ""
         if lanes == 1:
@@ -279,28 +264,31 @@ class _Spread:
     # --- forms --------------------------------------------------------------------------------
 
     def _across(
-        self, places: list[str], index: tuple[str, str, str], classes: list[list[tuple[int, int]]]
+        self,
+        places: list[Size],
+        index: tuple[Size, Size, Size],
+        classes: list[list[tuple[int, int]]],
     ) -> None:
         """Lanes are elements of one class: every one, or every second."""
         f, element, last = self.f, self.element, self.problem.last
         spread = len(classes)
         lanes = element.row_lanes(-(-last.size // spread))
         kind = vector_type(element.kind, lanes)
-        with f.loop("0", str(-(-last.size // spread)), str(lanes)) as m:
+        with f.loop(0, -(-last.size // spread), lanes) as m:
             totals = [f.var(kind, constant(element.kind, 0, lanes)) for _ in classes]
             with self._windows(places) as (offset, number):
                 for total, taps in zip(totals, classes, strict=True):
                     for tap, base in taps:
-                        first = add(f, m, base)
-                        mask = inside(f, first, str(last.out), lanes)
-                        numbers = self._numbers(add(f, number, tap), lanes)
-                        self._give(total, add(f, offset, first), numbers, mask, lanes)
-            values = [element.rounded(f, f.get(kind, total), lanes) for total in totals]
+                        first = m + base
+                        mask = inside(f, first, last.out, lanes)
+                        numbers = self._numbers(number + tap, lanes)
+                        self._give(total, offset + first, numbers, mask, lanes)
+            values = [element.rounded(f, total.load(), lanes) for total in totals]
             if spread == 2:
                 values = self._interleaved(values, lanes)
             for part, value in enumerate(values):
-                here = add(f, mul(f, m, spread), part * lanes)
-                self._put(value, here, str(last.size), lanes, index)
+                here = m * spread + part * lanes
+                self._put(value, here, last.size, lanes, index)
 
     def _interleaved(self, values: list[str], lanes: int) -> list[str]:
         f = self.f
@@ -317,17 +305,17 @@ class _Spread:
             )
         return made
 
-    def _put(self, value: str, i: str, stop: str, lanes: int, index: tuple[str, str, str]) -> None:
+    def _put(
+        self, value: str, i: Size, stop: Size, lanes: int, index: tuple[Size, Size, Size]
+    ) -> None:
         """Write lanes from the element i of a row on, up to an end that may lie before i."""
         f = self.f
         mask = None
         if lanes > 1:
-            left = f(f"sub i64 {stop}, {i}")
-            left = least(f, left, "0", "sgt")
-            mask = inside(f, "0", left, lanes)
-        self.result.put(f, value, lanes, (*index[:2], add(f, index[2], i)), mask)
+            mask = inside(f, 0, maximum(stop - i, 0), lanes)
+        self.result.put(f, value, lanes, (*index[:2], index[2] + i), mask)
 
-    def _along(self, places: list[str], index: tuple[str, str, str]) -> None:
+    def _along(self, places: list[Size], index: tuple[Size, Size, Size]) -> None:
         """Lanes are elements of one window, which has them for its own."""
         f, element, last = self.f, self.element, self.problem.last
         lanes = element.row_lanes(last.stride)
@@ -336,43 +324,41 @@ class _Spread:
         covered = last.out * last.stride - last.low  # elements before this belong to some window
         for before, after in ((0, -last.low), (covered, last.size)):
             if before < after:
-                with f.loop(str(before), str(after), str(lanes)) as i:
-                    self._put(none, i, str(after), lanes, index)
-        with f.loop("0", str(last.out)) as o:
-            first = add(f, mul(f, o, last.stride), -last.low)
-            begin = least(f, first, "0", "sgt")
-            stop = least(f, add(f, first, last.stride), str(last.size))
-            with f.loop(begin, stop, str(lanes)) as i:
+                with f.loop(before, after, lanes) as i:
+                    self._put(none, i, after, lanes, index)
+        with f.loop(0, last.out) as o:
+            first = o * last.stride - last.low
+            begin = maximum(first, 0)
+            stop = minimum(first + last.stride, last.size)
+            with f.loop(begin, stop, lanes) as i:
                 total = f.var(kind, none)
-                tap = f(f"sub i64 {i}, {first}")
+                tap = i - first
                 with self._windows(places) as (offset, number):
-                    place = add(f, offset, o)
-                    one = element.load(f, at(f, self.memory, self.given, place), 1)
+                    place = offset + o
+                    one = element.load(f, self.given + place, 1)
                     value = element.spread(f, one, lanes)
                     if self.winners:
-                        at_place = at(f, "i32", self.kept, place)
-                        winner = f(f"load i32, ptr {at_place}, align 4")
-                        winner = f(f"sext i32 {winner} to i64")
-                        own = f(f"sub i64 {winner}, {number}")  # the tap along this axis
+                        winner = f(f"sext i32 {(self.kept + place).load(4)} to i64")
+                        own = f.index(winner) - number  # the tap along this axis
                         taps = f(
                             f"add {small} {spread_i32(f, tap, lanes)}, {lane_numbers(lanes, 'i32')}"
                         )
                         value = self._where(value, spread_i32(f, own, lanes), taps, lanes)
-                    reached = inside(f, tap, str(last.taps), lanes)
+                    reached = inside(f, tap, last.taps, lanes)
                     which = vector_type("i1", lanes)
                     value = f(f"select {which} {reached}, {kind} {value}, {kind} {none}")
-                    self._add(total, kind, value, lanes)
-                value = element.rounded(f, f.get(kind, total), lanes)
+                    self._add(total, value, lanes)
+                value = element.rounded(f, total.load(), lanes)
                 self._put(value, i, stop, lanes, index)
 
-    def _one_by_one(self, places: list[str], index: tuple[str, str, str]) -> None:
+    def _one_by_one(self, places: list[Size], index: tuple[Size, Size, Size]) -> None:
         f, element, last = self.f, self.element, self.problem.last
         none = constant(element.kind, 0, 1)
-        with f.loop("0", str(last.size)) as i:
+        with f.loop(0, last.size) as i:
             total = f.var(element.kind, none)
             with self._windows(places) as (offset, number), ExitStack() as stack:
                 own, tap = self._window(stack, last, i)
-                numbers = self._numbers(add(f, number, tap), 1)
-                self._give(total, add(f, offset, own), numbers, None, 1)
-            value = element.rounded(f, f.get(element.kind, total), 1)
-            self._put(value, i, "", 1, index)
+                numbers = self._numbers(number + tap, 1)
+                self._give(total, offset + own, numbers, None, 1)
+            value = element.rounded(f, total.load(), 1)
+            self._put(value, i, last.size, 1, index)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.loops import add, at, inside, mul
+from weft.codegen.conv.loops import inside
+from weft.codegen.index import Ptr, Size
 from weft.codegen.pool.problem import Pooling
-from weft.codegen.scalar.forms import memory_type
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function
 from weft.ops.windows import Window
@@ -30,33 +30,31 @@ def lanes_of(problem: Pooling) -> int:
 class Row:
     """Loads from one row of elements; loads of every second element share their vectors."""
 
-    def __init__(self, f: Function, element: Element, base: str, window: Window) -> None:
+    def __init__(self, f: Function, element: Element, base: Ptr, window: Window) -> None:
         self._f = f
         self._element = element
         self._base = base
         self._window = window
         self._pairs: dict[int, tuple[str, str]] = {}
 
-    def load(self, x: str, shift: int | str, lanes: int) -> str:
+    def load(self, x: Size, shift: Size, lanes: int) -> str:
         """The elements at (x + lane) * stride + shift: 0 outside of the axis."""
         f, element, window = self._f, self._element, self._window
-        size = str(window.size)
         if lanes > 1 and window.stride == 2 and isinstance(shift, int):
             even = shift - shift % 2
             if even not in self._pairs:
                 self._pairs[even] = self._pair(x, even, lanes)
             return self._pairs[even][shift % 2]
-        start = add(f, mul(f, x, window.stride), shift)
-        return element.load_strided(f, self._base, start, size, window.stride, lanes)
+        start = x * window.stride + shift
+        return element.load_strided(f, self._base, start, window.size, window.stride, lanes)
 
-    def _pair(self, x: str, shift: int, lanes: int) -> tuple[str, str]:
+    def _pair(self, x: Size, shift: int, lanes: int) -> tuple[str, str]:
         f, element = self._f, self._element
         halves = []
         for part in range(2):
-            start = add(f, mul(f, x, 2), shift + part * lanes)
-            mask = inside(f, start, str(self._window.size), lanes)
-            place = at(f, memory_type(element.dtype), self._base, start)
-            halves.append(element.load(f, place, lanes, mask))
+            start = x * 2 + (shift + part * lanes)
+            mask = inside(f, start, self._window.size, lanes)
+            halves.append(element.load(f, self._base + start, lanes, mask))
         whole = vector_type(element.kind, lanes)
         made = []
         for odd in range(2):
@@ -72,35 +70,36 @@ class Row:
 
 @contextmanager
 def each_row(
-    f: Function, problem: Pooling, places: list[str], chosen: tuple[int, ...] | None = None
-) -> Iterator[tuple[str, str]]:
+    f: Function, problem: Pooling, places: list[Size], chosen: tuple[int, ...] | None = None
+) -> Iterator[tuple[Size, Size]]:
     """The rows of elements that the windows at leading places read: where each begins in its plane,
     and the number of its first tap. Only that of the taps `chosen` along leading axes, if told."""
-    offset, number = "0", "0"
+    offset: Size = 0
+    number: Size = 0
     with ExitStack() as stack:
         leading = zip(problem.windows, places, problem.strides(), strict=False)
         for axis, (window, place, stride) in enumerate(leading):
-            tap = "0"
+            tap: Size = 0
             if chosen is not None:
-                tap = str(chosen[axis])
+                tap = chosen[axis]
             elif window.taps > 1:
-                tap = stack.enter_context(f.loop("0", str(window.taps)))
-            here = add(f, mul(f, place, window.stride), mul(f, tap, window.dilation), -window.low)
+                tap = stack.enter_context(f.loop(0, window.taps))
+            here = place * window.stride + tap * window.dilation - window.low
             if not lies_inside(window):
-                valid = inside(f, here, str(window.size), 1)
+                valid = inside(f, here, window.size, 1)
                 stack.enter_context(f.when(valid))
-            offset = add(f, offset, mul(f, here, stride))
-            number = add(f, mul(f, number, window.taps), tap)
-        yield offset, mul(f, number, problem.last.taps)
+            offset = offset + here * stride
+            number = number * window.taps + tap
+        yield offset, number * problem.last.taps
 
 
 def each_tap(
     f: Function,
     problem: Pooling,
-    places: list[str],
-    x: str,
+    places: list[Size],
+    x: Size,
     lanes: int,
-    body: Callable[[str, str, int | str, str | None], None],
+    body: Callable[[Size, Size, Size, str | None], None],
 ) -> None:
     """Write the code of each tap of a vector of windows: `body(offset, number, shift, mask)`.
 
@@ -110,16 +109,13 @@ def each_tap(
     """
     last = problem.last
 
-    def one(offset: str, first: str, tap: int | str) -> None:
-        if isinstance(tap, int):
-            shift: int | str = tap * last.dilation - last.low
-        else:
-            shift = add(f, mul(f, tap, last.dilation), -last.low)
+    def one(offset: Size, first: Size, tap: Size) -> None:
+        shift = tap * last.dilation - last.low
         mask = None
         if not lies_inside(last):
-            start = add(f, mul(f, x, last.stride), shift)
-            mask = inside(f, start, str(last.size), lanes, last.stride)
-        body(offset, add(f, first, tap), shift, mask)
+            start = x * last.stride + shift
+            mask = inside(f, start, last.size, lanes, last.stride)
+        body(offset, first + tap, shift, mask)
 
     leading = [range(w.taps) for w in problem.windows[:-1]]
     every = list(itertools.product(*leading)) if problem.taps <= WRITTEN_IN_ALL else [None]
@@ -129,7 +125,7 @@ def each_tap(
                 for number in range(last.taps):
                     one(offset, first, number)
             else:
-                with f.loop("0", str(last.taps)) as tap:
+                with f.loop(0, last.taps) as tap:
                     one(offset, first, tap)
 
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.conv.loops import add, at, indices, inside, least, mul, nest, split_index
-from weft.codegen.kernel import PARAMS, Kernel, Store, argument
+from weft.codegen.conv.loops import indices, inside, nest
+from weft.codegen.index import Index, Ptr, Size, minimum, unravel
+from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling
 from weft.codegen.pool.taps import Row, each_tap, lanes_of
-from weft.codegen.scalar.forms import memory_type
 from weft.codegen.scalar.vec import Vec, vector_type
 from weft.codegen.text import Function, Module
 
 __all__ = ["emit_indices", "emit_pick", "find_winners"]
 
 #: What a winner gives: from the row of its tap (offset, shift) and x, a value of a type.
-Given = Callable[[str, str, int | str, str, int], str]
+Given = Callable[[Size, Size, Size, Size, int], str]
 
 
 def find_winners(
     f: Function,
     problem: Pooling,
-    x: str,
-    out: str,
-    rows: tuple[str, str],
+    x: Ptr,
+    out: Ptr,
+    rows: tuple[Size, Size],
     given: tuple[str, Given],
-    give: Callable[[str, str, int, str | None], None],
+    give: Callable[[str, Size, int, str | None], None],
     missing: str = "zeroinitializer",
 ) -> None:
     """For each window of a plane (of the rows `rows` along its first axis): what its winner gives.
@@ -34,54 +34,51 @@ def find_winners(
     `give(value, place, lanes, mask)` writes it, from a place in the plane of windows on.
     """
     element, windows, last = problem.element, problem.windows, problem.last
-    memory = memory_type(element.dtype)
     lanes = lanes_of(problem)
     begin, count = rows
-    stops = [count, *(str(w.out) for w in windows[1:-1])][: len(windows) - 1]
+    stops = [count, *(w.out for w in windows[1:-1])][: len(windows) - 1]
     mask_type, kind = vector_type("i1", lanes), vector_type(given[0], lanes)
     with nest(f, stops) as places:
         if places:
-            places[0] = add(f, places[0], begin)
-        flat = "0"
+            places[0] = places[0] + begin
+        flat: Size = 0
         for place, stride in zip(places, problem.out_strides(), strict=False):
-            flat = add(f, flat, mul(f, place, stride))
-        with f.loop("0", str(last.out), str(lanes)) as i:
-            left = f(f"sub i64 {last.out}, {i}")
-            some = inside(f, "0", left, lanes) if lanes > 1 else None
-            here = add(f, flat, i)
-            wanted = Vec(
-                f, element.kind, lanes, element.load(f, at(f, memory, out, here), lanes, some)
-            )
+            flat = flat + place * stride
+        with f.loop(0, last.out, lanes) as i:
+            left = last.out - i
+            some = inside(f, 0, left, lanes) if lanes > 1 else None
+            here = flat + i
+            wanted = Vec(f, element.kind, lanes, element.load(f, out + here, lanes, some))
             value = f.var(kind, missing if lanes > 1 or missing != "zeroinitializer" else "0")
             free = f.var(mask_type, "true" if lanes == 1 else "splat (i1 true)")
-            loads: dict[str, Row] = {}
+            loads: dict[Size, Row] = {}
 
-            def tap(offset: str, number: str, shift: int | str, mask: str | None) -> None:
+            def tap(offset: Size, number: Size, shift: Size, mask: str | None) -> None:
                 if offset not in loads:
-                    loads[offset] = Row(f, element, at(f, memory, x, offset), last)
+                    loads[offset] = Row(f, element, x + offset, last)
                 found = Vec(f, element.kind, lanes, loads[offset].load(i, shift, lanes))
                 hit = found.equals(wanted)
                 if element.real:
                     hit = hit | found.is_nan()
                 if mask is not None:
                     hit = hit & Vec(f, "i1", lanes, mask)
-                now = Vec(f, "i1", lanes, f.get(mask_type, free))
+                now = Vec(f, "i1", lanes, free.load())
                 hit = hit & now
-                f.set(mask_type, free, (now ^ hit).name)
+                free.store((now ^ hit).name)
                 own = given[1](offset, number, shift, i, lanes)
-                before = f.get(kind, value)
-                f.set(kind, value, f(f"select {mask_type} {hit}, {kind} {own}, {kind} {before}"))
+                before = value.load()
+                value.store(f(f"select {mask_type} {hit}, {kind} {own}, {kind} {before}"))
 
             each_tap(f, problem, places, i, lanes, tap)
-            give(f.get(kind, value), here, lanes, some)
+            give(value.load(), here, lanes, some)
 
 
-def _cut(f: Function, problem: Pooling, item: str) -> tuple[str, str, tuple[str, str]]:
+def _cut(problem: Pooling, item: Index) -> tuple[Size, Size, tuple[Size, Size]]:
     """The plane of an item (batch, channel), and its rows: the first, and how many."""
     rows, each, parts = _rows(problem)
-    n, channel, part = split_index(f, item, [problem.batch, problem.channels, parts])
-    begin = mul(f, part, each)
-    count = least(f, f(f"sub i64 {rows}, {begin}"), str(each)) if parts > 1 else str(rows)
+    n, channel, part = unravel(item, [problem.batch, problem.channels, parts])
+    begin = part * each
+    count = minimum(rows - begin, each) if parts > 1 else rows
     return n, channel, (begin, count)
 
 
@@ -100,26 +97,25 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list
     """max_pool_pick(v, x, out): of each window the element of v where x is the largest."""
     f = module.function(name, "i32", PARAMS)
     element = problem.element
-    memory = memory_type(element.dtype)
     store.begin(f)
-    v, x, out = (argument(f, place) for place in range(3))
+    v, x, out = (argument(f, place, element.memory) for place in range(3))
     _, _, parts = _rows(problem)
-    with f.loop("%begin", "%end") as item:
-        n, channel, rows = _cut(f, problem, item)
-        plane = add(f, mul(f, n, problem.channels), channel)
-        base = at(f, memory, v, mul(f, plane, problem.size))
-        values: dict[str, Row] = {}
+    with each_item(f) as item:
+        n, channel, rows = _cut(problem, item)
+        plane = n * problem.channels + channel
+        base = v + plane * problem.size
+        values: dict[Size, Row] = {}
 
-        def given(offset: str, _number: str, shift: int | str, i: str, lanes: int) -> str:
+        def given(offset: Size, _number: Size, shift: Size, i: Size, lanes: int) -> str:
             if offset not in values:
-                values[offset] = Row(f, element, at(f, memory, base, offset), problem.last)
+                values[offset] = Row(f, element, base + offset, problem.last)
             return values[offset].load(i, shift, lanes)
 
-        def give(value: str, place: str, lanes: int, mask: str | None) -> None:
+        def give(value: str, place: Size, lanes: int, mask: str | None) -> None:
             store.put(f, value, lanes, (n, channel, place), mask)
 
-        elements = at(f, memory, x, mul(f, plane, problem.size))
-        results = at(f, memory, out, mul(f, plane, problem.out))
+        elements = x + plane * problem.size
+        results = out + plane * problem.out
         missing = "0.0" if element.real and lanes_of(problem) == 1 else "zeroinitializer"
         find_winners(f, problem, elements, results, rows, (element.kind, given), give, missing)
     f.do("ret i32 0")
@@ -129,23 +125,22 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list
 def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> list[Kernel]:
     """max_pool_indices(x, out): where the largest element of each window lies in its plane."""
     f = module.function(name, "i32", PARAMS)
-    memory = memory_type(problem.element.dtype)
     store.begin(f)
-    x, out = (argument(f, place) for place in range(2))
+    x, out = (argument(f, place, problem.element.memory) for place in range(2))
     _, _, parts = _rows(problem)
-    with f.loop("%begin", "%end") as item:
-        n, channel, rows = _cut(f, problem, item)
-        plane = add(f, mul(f, n, problem.channels), channel)
+    with each_item(f) as item:
+        n, channel, rows = _cut(problem, item)
+        plane = n * problem.channels + channel
 
-        def given(offset: str, _number: str, shift: int | str, i: str, lanes: int) -> str:
-            first = add(f, offset, mul(f, i, problem.last.stride), shift)
-            return first if lanes == 1 else indices(f, first, lanes, problem.last.stride)
+        def given(offset: Size, _number: Size, shift: Size, i: Size, lanes: int) -> str:
+            first = offset + i * problem.last.stride + shift
+            return str(first) if lanes == 1 else indices(f, first, lanes, problem.last.stride)
 
-        def give(value: str, place: str, lanes: int, mask: str | None) -> None:
+        def give(value: str, place: Size, lanes: int, mask: str | None) -> None:
             store.put(f, value, lanes, (n, channel, place), mask)
 
-        elements = at(f, memory, x, mul(f, plane, problem.size))
-        results = at(f, memory, out, mul(f, plane, problem.out))
+        elements = x + plane * problem.size
+        results = out + plane * problem.out
         find_winners(f, problem, elements, results, rows, ("i64", given), give)
     f.do("ret i32 0")
     return [Kernel(name, problem.planes * parts, _cost(problem, parts))]

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from weft.base.dtypes import DType, float32, float64
 from weft.base.shapes import Shape
-from weft.codegen.indexing.access import copy_bytes, element, fail_if, offset, positions
+from weft.codegen.index import Index, offset, unravel
+from weft.codegen.indexing.access import copy_bytes, fail_if
 from weft.codegen.indexing.plan import dense_steps, merged
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.random.draws import word_vector
 from weft.codegen.random.words import Chunk, draw_kernel
-from weft.codegen.scalar.forms import compute_kind, load, splat, store, supported
+from weft.codegen.scalar.forms import compute_kind, load, memory_type, splat, store, supported
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
@@ -30,7 +31,7 @@ def bernoulli(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
     def fill(f: Function, chunk: Chunk) -> None:
         chances = _chances(f, chunk, chance, out.shape, lanes)
-        with f.loop("0", str(chunk.size), str(lanes)) as i:
+        with f.loop(0, chunk.size, lanes) as i:
             word = word_vector(f, chunk, i, 64 if wide else 32, lanes)
             if wide:
                 number = word.op("lshr", 11).convert("sitofp", "double") * 2.0**-53
@@ -40,7 +41,7 @@ def bernoulli(module: Module, name: str, node: Node) -> list[Kernel] | None:
             kind = compute_kind(out.dtype)
             one = Vec(f, kind, lanes, "")
             value = hit if kind == "i1" else hit.pick(one.make(1), one.make(0))
-            store(f, out.dtype, element(f, chunk.target, i, out.dtype.itemsize), value.name, lanes)
+            store(f, out.dtype, chunk.target + i, value.name, lanes)
 
     per_block = elements_per_block(float64 if wide else float32)
     checking = _check(module, f"{name}.check", chance.dtype, chance.size)
@@ -50,33 +51,33 @@ def bernoulli(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
 def _chances(
     f: Function, chunk: Chunk, chance: TensorType, shape: Shape, lanes: int
-) -> Callable[[str], Vec]:
+) -> Callable[[Index], Vec]:
     """A function that gives the chances of elements i … i + lanes - 1 of a chunk, as doubles."""
     dtype, size = chance.dtype, chance.dtype.itemsize
-    given = argument(f, 1)
+    given = argument(f, 1, memory_type(dtype))
     if chance.size == 1:
         one = Vec(f, compute_kind(dtype), 1, load(f, dtype, given, 1)).convert("fpext", "double")
         same = Vec(f, "double", lanes, splat(f, float64, one.name, lanes))
         return lambda _: same
     sizes, (steps,) = merged(shape, dense_steps(chance.shape, shape))
-    own = f.var("i8", count=size * chunk.size, align=64)
+    own = f.var(memory_type(dtype), count=chunk.size, align=64)
     if steps == (1,):
         # Whole vectors must not be read beyond the end: there they are read from a copy.
-        there = element(f, given, chunk.start, size)
+        there = given + chunk.start
         partly = f(f"icmp slt i64 {chunk.count}, {chunk.size}")
         with f.when(partly):
-            copy_bytes(f, own, there, f(f"mul i64 {chunk.count}, {size}"))
-        source = f(f"select i1 {partly}, ptr {own}, ptr {there}")
+            copy_bytes(f, own, there, chunk.count * size)
+        source = f.ptr(f(f"select i1 {partly}, ptr {own}, ptr {there}"), own.kind)
     else:
         source = own
-        with f.loop("0", chunk.count) as i:
-            at = positions(f, f(f"add i64 {chunk.start}, {i}"), sizes)
-            place = offset(f, "0", list(zip(at, steps, strict=True)))
-            copied = load(f, dtype, element(f, given, place, size), 1)
-            store(f, dtype, element(f, own, i, size), copied, 1)
+        with f.loop(0, chunk.count) as i:
+            at = unravel(chunk.start + i, sizes)
+            place = offset(0, zip(at, steps, strict=True))
+            copied = load(f, dtype, given + place, 1)
+            store(f, dtype, own + i, copied, 1)
 
-    def vector(i: str) -> Vec:
-        found = load(f, dtype, element(f, source, i, size), lanes)
+    def vector(i: Index) -> Vec:
+        found = load(f, dtype, source + i, lanes)
         return Vec(f, compute_kind(dtype), lanes, found).convert("fpext", "double")
 
     return vector
@@ -85,9 +86,9 @@ def _chances(
 def _check(module: Module, name: str, dtype: DType, size: int) -> Kernel:
     """Are all of them probabilities? NaN is none."""
     f = module.function(name, "i32", PARAMS)
-    pointer = argument(f, 1)
-    with f.loop("%begin", "%end") as i:
-        value = load(f, dtype, element(f, pointer, i, dtype.itemsize), 1)
+    pointer = argument(f, 1, memory_type(dtype))
+    with each_item(f) as i:
+        value = load(f, dtype, pointer + i, 1)
         chance = Vec(f, compute_kind(dtype), 1, value)
         fail_if(f, (chance.compare("ult", 0.0) | chance.compare("ugt", 1.0)).name)
     f.do("ret i32 0")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weft.base.dtypes import float64
-from weft.codegen.indexing.access import copy_bytes, element
+from weft.codegen.index import Index
+from weft.codegen.indexing.access import copy_bytes
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.random.words import Chunk, draw_kernel
 from weft.codegen.scalar.forms import store
@@ -15,20 +16,19 @@ from weft.ops.philox import LOW_32, UNIFORM_BITS, elements_per_block
 __all__ = ["advance", "bits", "integers", "uniform", "word_vector"]
 
 
-def word_vector(f: Function, chunk: Chunk, i: str, bits: int, lanes: int) -> Vec:
+def word_vector(f: Function, chunk: Chunk, i: Index, bits: int, lanes: int) -> Vec:
     """The words of elements i … i + lanes - 1 of a chunk."""
     kind = f"i{bits}"
-    place = element(f, chunk.words, i, bits // 8)
+    place = chunk.words.of(kind) + i
     return Vec(f, kind, lanes, f(f"load <{lanes} x {kind}>, ptr {place}, align {bits // 8}"))
 
 
 def advance(module: Module, name: str, node: Node) -> list[Kernel] | None:
     f = module.function(name, "i32", PARAMS)
-    state, out = argument(f, 0), argument(f, 1)
+    state, out = argument(f, 0, "i64"), argument(f, 1, "i64")
     for i, more in enumerate((0, node.attrs["blocks"] % 2**64)):
-        value = f(f"load i64, ptr {element(f, state, str(i), 8)}, align 8")
-        total = f(f"add i64 {value}, {_signed(more)}")
-        f.do(f"store i64 {total}, ptr {element(f, out, str(i), 8)}, align 8")
+        total = f(f"add i64 {(state + i).load(8)}, {_signed(more)}")  # modulo 2⁶⁴
+        (out + i).store(total, 8)
     f.do("ret i32 0")
     return [Kernel(name, 1, 2.0)]
 
@@ -43,7 +43,7 @@ def bits(module: Module, name: str, node: Node) -> list[Kernel] | None:
     size = out.dtype.itemsize
 
     def fill(f: Function, chunk: Chunk) -> None:
-        copy_bytes(f, chunk.target, chunk.words, str(chunk.size * size))
+        copy_bytes(f, chunk.target, chunk.words, chunk.size * size)
 
     per_block = elements_per_block(out.dtype)
     return [draw_kernel(module, name, out.size, size, per_block, 1, fill, 0.1)]
@@ -56,10 +56,10 @@ def uniform(module: Module, name: str, node: Node) -> list[Kernel] | None:
     lanes = module.machine.lanes(width // 8)
 
     def fill(f: Function, chunk: Chunk) -> None:
-        with f.loop("0", str(chunk.size), str(lanes)) as i:
+        with f.loop(0, chunk.size, lanes) as i:
             top = word_vector(f, chunk, i, width, lanes).op("lshr", width - kept)
             value = top.convert("sitofp", kind) * 2.0**-kept
-            place = element(f, chunk.target, i, dtype.itemsize)
+            place = chunk.target + i
             store(f, dtype, place, value.name, lanes)
 
     per_block = elements_per_block(dtype)
@@ -76,10 +76,10 @@ def integers(module: Module, name: str, node: Node) -> list[Kernel] | None:
     lanes = module.machine.lanes(8)
 
     def fill(f: Function, chunk: Chunk) -> None:
-        with f.loop("0", str(chunk.size), str(lanes)) as i:
+        with f.loop(0, chunk.size, lanes) as i:
             word = word_vector(f, chunk, i, 64, lanes)
             value = _multiply_high(word, span) + _signed(low % 2**64)
-            place = element(f, chunk.target, i, dtype.itemsize)
+            place = chunk.target + i
             store(f, dtype, place, value.convert("trunc", f"i{dtype.bits}").name, lanes)
 
     return [draw_kernel(module, name, out.size, dtype.itemsize, 2, 1, fill, 0.4)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.base.dtypes import float64, real_dtype
-from weft.codegen.indexing.access import element
+from weft.codegen.index import Index
 from weft.codegen.kernel import Kernel
 from weft.codegen.random.draws import word_vector
 from weft.codegen.random.words import Chunk, draw_kernel, interleaved
@@ -34,14 +34,14 @@ def normal(module: Module, name: str, node: Node) -> list[Kernel] | None:
     lanes = module.machine.lanes(8)
 
     def fill(f: Function, chunk: Chunk) -> None:
-        with f.loop("0", str(chunk.size), str(2 * lanes)) as i:
+        with f.loop(0, chunk.size, 2 * lanes) as i:
             if real is float64:
                 z0, z1 = _pairs_64(f, chunk, i, lanes, is_complex)
                 numbers = interleaved(z0, z1)
             else:
                 z0, z1 = _pairs_32(f, chunk, i, lanes, is_complex)
                 numbers = rounded(interleaved(z0, z1).convert("fptrunc", "float"), real)
-            place = element(f, chunk.target, i, real.itemsize)
+            place = chunk.target + i
             store(f, real, place, numbers.name, numbers.lanes)
 
     size = out.size * (2 if is_complex else 1)
@@ -53,17 +53,16 @@ def _float(bits: Vec) -> Vec:
     return bits.convert("bitcast", "double")
 
 
-def _pairs_32(f: Function, chunk: Chunk, i: str, lanes: int, is_complex: bool) -> tuple[Vec, Vec]:
+def _pairs_32(f: Function, chunk: Chunk, i: Index, lanes: int, is_complex: bool) -> tuple[Vec, Vec]:
     """Of each pair of 32-bit words: the first is the radius, the second the angle."""
-    pair = f(f"lshr i64 {i}, 1")
-    both = word_vector(f, chunk, pair, 64, lanes)
+    both = word_vector(f, chunk, i // 2, 64, lanes)
     radius, angle = both & LOW_32, both.op("lshr", 32)
     u = _float((radius << 20) | (ONE | 1 << 19)) - 1.0
     t = _float(((angle << 22) & MANTISSA) | (ONE | 1 << 21)) - 1.5
     return _polar(u, t, angle << 32, is_complex)
 
 
-def _pairs_64(f: Function, chunk: Chunk, i: str, lanes: int, is_complex: bool) -> tuple[Vec, Vec]:
+def _pairs_64(f: Function, chunk: Chunk, i: Index, lanes: int, is_complex: bool) -> tuple[Vec, Vec]:
     words = word_vector(f, chunk, i, 64, 2 * lanes)
 
     def every_second(first: int) -> Vec:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.base.dtypes import int64
-from weft.codegen.indexing.access import copy_bytes, element, least
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.index import Ptr, Size, minimum
+from weft.codegen.indexing.access import copy_bytes
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import splat
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
@@ -46,16 +47,16 @@ def _add_words(module: Module) -> None:
     first_keys = [Vec(f, "i64", lanes, splat(f, int64, half, lanes)) for half in halves]
     numbers = ", ".join(f"i64 {i}" for i in range(lanes))
     rooms = [f.var(whole) for _ in range(6)]  # the four words of the counter, two of the key
-    with f.loop("0", "%count", str(lanes)) as i:
+    with f.loop(0, f.index("%count"), lanes) as i:
         begin = splat(f, int64, f(f"add i64 %first, {i}"), lanes)
         index = Vec(f, "i64", lanes, f(f"add {whole} {begin}, <{numbers}>"))
         none = index.make(0)
         for room, value in zip(
             rooms, (index, index.op("lshr", 32), none, none, *first_keys), strict=True
         ):
-            f.set(whole, room, value.name)
-        with f.loop("0", str(ROUNDS)):
-            c0, c1, c2, c3, k0, k1 = (Vec(f, "i64", lanes, f.get(whole, room)) for room in rooms)
+            room.store(value.name)
+        with f.loop(0, ROUNDS):
+            c0, c1, c2, c3, k0, k1 = (Vec(f, "i64", lanes, room.load()) for room in rooms)
             product0, product1 = (c0 & low) * m0, (c2 & low) * m1
             now = (
                 product1.op("lshr", half) ^ c1 ^ k0,
@@ -66,10 +67,10 @@ def _add_words(module: Module) -> None:
                 k1 + KEY_STEPS[1][1],
             )
             for room, value in zip(rooms, now, strict=True):
-                f.set(whole, room, value.name)
-        c = [Vec(f, "i64", lanes, f.get(whole, room)) for room in rooms[:4]]
+                room.store(value.name)
+        c = [Vec(f, "i64", lanes, room.load()) for room in rooms[:4]]
         words = interleaved(*[(c[j] & low) | (c[j + 1] << half) for j in (0, 2)])
-        to = element(f, "%to", i, 16)
+        to = f.ptr("%to", "i128") + i
         f.do(f"store {words.type} {words}, ptr {to}, align 16")
     f.do("ret void")
 
@@ -84,10 +85,10 @@ class Chunk:
     count   how many there are, an i64; the chunk has room for `size`, which is known
     """
 
-    words: str
-    target: str
-    start: str
-    count: str
+    words: Ptr
+    target: Ptr
+    start: Size
+    count: Size
     size: int
 
 
@@ -111,23 +112,23 @@ def draw_kernel(
     blocks = min(_BLOCKS, -(-all_blocks // lanes) * lanes)
     size = blocks * per_block
     f = module.function(name, "i32", PARAMS)
-    state, out = argument(f, 0), argument(f, target)
+    kind = f"i{8 * itemsize}"
+    state, out = argument(f, 0, "i64"), argument(f, target, kind)
     words = f.var("i8", count=16 * blocks, align=64)
-    own = f.var("i8", count=itemsize * size, align=64)
-    key = f(f"load i64, ptr {state}, align 8")
-    origin = f(f"load i64, ptr {element(f, state, '1', 8)}, align 8")
+    own = f.var(kind, count=size, align=64)
+    key, origin = state.load(8), (state + 1).load(8)
     module.once("weft.philox", _add_words)
-    with f.loop("%begin", "%end") as item:
-        first = f(f"add i64 {origin}, {f(f'mul i64 {item}, {blocks}')}")
+    with each_item(f) as item:
+        first = f(f"add i64 {origin}, {item * blocks}")  # counts modulo 2⁶⁴
         f.do(f"call void @weft.philox(ptr {words}, i64 {key}, i64 {first}, i64 {blocks})")
-        start = f(f"mul i64 {item}, {size}")
-        count = least(f, f(f"sub i64 {total}, {start}"), str(size))
-        there = element(f, out, start, itemsize)
+        start = item * size
+        count = minimum(total - start, size)
+        there = out + start
         partly = f(f"icmp slt i64 {count}, {size}")
-        to = f(f"select i1 {partly}, ptr {own}, ptr {there}")
+        to = f.ptr(f(f"select i1 {partly}, ptr {own}, ptr {there}"), kind)
         fill(f, Chunk(words, to, start, count, size))
         with f.when(partly):
-            copy_bytes(f, there, own, f(f"mul i64 {count}, {itemsize}"))
+            copy_bytes(f, there, own, count * itemsize)
     f.do("ret i32 0")
     items = -(-all_blocks // blocks) if blocks else 0
     return Kernel(name, items, blocks * _BLOCK_COST + size * cost)

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.dtypes import NARROW_FLOATS, DType
+from weft.codegen.index import Ptr
 from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function
 
@@ -94,7 +95,7 @@ def splat(f: Function, dtype: DType, value: str, lanes: int) -> str:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def load(f: Function, dtype: DType, pointer: str, lanes: int, mask: str | None = None) -> str:
+def load(f: Function, dtype: DType, pointer: Ptr, lanes: int, mask: str | None = None) -> str:
     """`lanes` elements from memory, in compute form; 0 where a mask <lanes x i1> does not hold."""
     kind, align = _MEMORY[dtype], dtype.itemsize
     whole = vector_type(kind, lanes)
@@ -103,8 +104,8 @@ def load(f: Function, dtype: DType, pointer: str, lanes: int, mask: str | None =
     elif lanes == 1:
         room = f.var(kind, "zeroinitializer")
         with f.when(mask):
-            f.set(kind, room, f(f"load {kind}, ptr {pointer}, align {align}"))
-        raw = f.get(kind, room)
+            room.store(f(f"load {kind}, ptr {pointer}, align {align}"))
+        raw = room.load()
     else:
         given = Vec(f, kind, lanes, "")
         mask_type = f"<{lanes} x i1>"
@@ -119,7 +120,7 @@ def load(f: Function, dtype: DType, pointer: str, lanes: int, mask: str | None =
 
 
 def store(
-    f: Function, dtype: DType, pointer: str, value: str, lanes: int, mask: str | None = None
+    f: Function, dtype: DType, pointer: Ptr, value: str, lanes: int, mask: str | None = None
 ) -> None:
     """Write values in compute form to memory, where a mask holds."""
     raw = _written(Vec(f, _COMPUTE[dtype], lanes, value), dtype)
@@ -141,7 +142,7 @@ def store(
         )
 
 
-def _unknown_mask(f: Function, pointer: str, mask: str, mask_type: str) -> str:
+def _unknown_mask(f: Function, pointer: Ptr, mask: str, mask_type: str) -> str:
     """The same mask, but no constant to LLVM.
 
     Of a truncated vector stored under a constant mask of one lane, LLVM (22, x86) stores the whole

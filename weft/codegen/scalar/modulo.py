@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.codegen.index import Ptr
 from weft.codegen.scalar.vec import Vec, vector_type
 from weft.codegen.text import Function, Module
 
@@ -52,17 +53,13 @@ def _add_rest(module: Module, kind: str, lanes: int) -> None:
     out = f.var(whole, rest.name)
     with f.when((~near).any()):
         _by_lane(f, kind, lanes, out)
-    f.do(f"ret {whole} {f.get(whole, out)}")
+    f.do(f"ret {whole} {out.load()}")
 
 
-def _by_lane(f: Function, kind: str, lanes: int, out: str) -> None:
+def _by_lane(f: Function, kind: str, lanes: int, out: Ptr) -> None:
     """The same, one lane after the other, by the function of the C library: any operands."""
     whole = vector_type(kind, lanes)
-    rooms = [f.var(whole, name) for name in ("%x", "%y")]
-    with f.loop("0", str(lanes)) as i:
-        x, y = (
-            f(f"load {kind}, ptr {f(f'getelementptr {kind}, ptr {room}, i64 {i}')}")
-            for room in rooms
-        )
-        rest = f(f"frem {kind} {x}, {y}")
-        f.do(f"store {kind} {rest}, ptr {f(f'getelementptr {kind}, ptr {out}, i64 {i}')}")
+    rooms = [f.var(whole, name).of(kind) for name in ("%x", "%y")]
+    with f.loop(0, lanes) as i:
+        x, y = ((room + i).load() for room in rooms)
+        (out.of(kind) + i).store(f(f"frem {kind} {x}, {y}"))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from weft.base.dtypes import DType, int32, int64
 from weft.codegen.cancel import asks, long_loop
-from weft.codegen.indexing.access import element
-from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.scalar.forms import splat, store
+from weft.codegen.index import Ptr
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
+from weft.codegen.scalar.forms import memory_type, splat, store
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
@@ -45,10 +45,8 @@ class _Values:
         self.smallest = smallest
         self.kind = "i64" if dtype.itemsize == 8 else "i32"
 
-    def load(
-        self, f: Function, source: str, place: str, lanes: int, mask: str | None = None
-    ) -> Vec:
-        key = load_key(f, self.dtype, source, place, self.smallest, lanes, mask)
+    def load(self, f: Function, source: Ptr, lanes: int, mask: str | None = None) -> Vec:
+        key = load_key(f, self.dtype, source, self.smallest, lanes, mask)
         return key.convert("sext", self.kind)
 
 
@@ -60,20 +58,20 @@ class _Lanes:
         self.type = f"<{lanes} x {kind}>"
         self.best, self.when, self.now = (f.var(self.type) for _ in range(3))
 
-    def get(self, room: str) -> Vec:
-        return Vec(self.f, self.kind, self.lanes, self.f.get(self.type, room))
+    def get(self, room: Ptr) -> Vec:
+        return Vec(self.f, self.kind, self.lanes, room.load())
 
     def begin(self, key: Vec) -> None:
-        self.f.set(self.type, self.best, key.name)
-        self.f.set(self.type, self.when, "zeroinitializer")
-        self.f.set(self.type, self.now, "zeroinitializer")
+        self.best.store(key.name)
+        self.when.store("zeroinitializer")
+        self.now.store("zeroinitializer")
 
     def see(self, key: Vec) -> None:
         best, now = self.get(self.best), self.get(self.now) + 1
         better = key > best
-        self.f.set(self.type, self.now, now.name)
-        self.f.set(self.type, self.best, better.pick(key, best).name)
-        self.f.set(self.type, self.when, better.pick(now, self.get(self.when)).name)
+        self.now.store(now.name)
+        self.best.store(better.pick(key, best).name)
+        self.when.store(better.pick(now, self.get(self.when)).name)
 
 
 def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kernel:
@@ -82,31 +80,31 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
     whole = axis.length // lanes * lanes
     by_lanes = whole > lanes
     f = module.function(name, "i32", PARAMS)
-    source, out = argument(f, 0), argument(f, 1)
+    source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
     per_element = 3.0 / lanes if by_lanes else 1.5
     cost = 5 + axis.length * per_element
     run = asks(f, 3, cost)
     best_room, at_room = f.var(kind), f.var("i64")
-    with f.loop("%begin", "%end") as row:
-        start = axis.row_start(f, row)
+    with each_item(f) as row:
+        start = axis.row_start(row)
         if by_lanes:
             side = _Lanes(f, kind, lanes)
-            side.begin(values.load(f, source, start, lanes))
-            with long_loop(f, run, str(lanes), str(whole), lanes, each=3.0) as i:
-                side.see(values.load(f, source, f(f"add i64 {start}, {i}"), lanes))
+            side.begin(values.load(f, source + start, lanes))
+            with long_loop(f, run, lanes, whole, lanes, each=3.0) as i:
+                side.see(values.load(f, source + start + i, lanes))
             best, at = _first_of(f, side)
         else:
-            best, at = values.load(f, source, start, 1), "0"
-        f.set(kind, best_room, best.name)
-        f.set("i64", at_room, at)
-        with f.loop(str(whole if by_lanes else 1), str(axis.length)) as i:
-            key = values.load(f, source, f(f"add i64 {start}, {i}"), 1)
-            old = Vec(f, kind, 1, f.get(kind, best_room))
+            best, at = values.load(f, source + start, 1), "0"
+        best_room.store(best.name)
+        at_room.store(at)
+        with f.loop(whole if by_lanes else 1, axis.length) as i:
+            key = values.load(f, source + start + i, 1)
+            old = Vec(f, kind, 1, best_room.load())
             better = key > old
-            f.set(kind, best_room, better.pick(key, old).name)
-            at = f(f"select i1 {better}, i64 {i}, i64 {f.get('i64', at_room)}")
-            f.set("i64", at_room, at)
-        f.do(f"store i64 {f.get('i64', at_room)}, ptr {element(f, out, row, 8)}, align 8")
+            best_room.store(better.pick(key, old).name)
+            at = f(f"select i1 {better}, i64 {i}, i64 {at_room.load_index()}")
+            at_room.store(at)
+        f.do(f"store i64 {at_room.load_index()}, ptr {out + row}, align 8")
     f.do("ret i32 0")
     return Kernel(name, axis.outer, cost, stops=run is not None)
 
@@ -133,17 +131,17 @@ def _reduced(value: Vec, word: str) -> Vec:
 def _along_columns(module: Module, name: str, axis: Axis, values: _Values) -> Kernel:
     lanes = module.machine.lanes(8 if values.kind == "i64" else 4)
     f = module.function(name, "i32", PARAMS)
-    source, out = argument(f, 0), argument(f, 1)
+    source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
     cost = 3 + axis.length * 2.5
     run = asks(f, 3, cost)
     side = _Lanes(f, values.kind, lanes)
     with columns(f, axis, lanes) as c:
-        side.begin(values.load(f, source, c.start, lanes, c.mask))
-        with long_loop(f, run, "1", str(axis.length), each=2.5) as i:
-            place = f(f"add i64 {c.start}, {f(f'mul i64 {i}, {axis.inner}')}")
-            side.see(values.load(f, source, place, lanes, c.mask))
+        side.begin(values.load(f, source + c.start, lanes, c.mask))
+        with long_loop(f, run, 1, axis.length, each=2.5) as i:
+            place = source + (c.start + i * axis.inner)
+            side.see(values.load(f, place, lanes, c.mask))
         found = side.get(side.when).convert("zext", "i64")
-        to = f(f"add i64 {f(f'mul i64 {c.outer}, {axis.inner}')}, {c.first}")
-        store(f, int64, element(f, out, to, 8), found.name, lanes, c.mask)
+        to = c.outer * axis.inner + c.first
+        store(f, int64, out + to, found.name, lanes, c.mask)
     f.do("ret i32 0")
     return Kernel(name, column_items(axis, lanes), cost, stops=run is not None)

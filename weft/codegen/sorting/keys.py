@@ -6,7 +6,8 @@ NaN stands last in both directions, -0 and 0 are equal, and descending is the sa
 from __future__ import annotations
 
 from weft.base.dtypes import DType, bfloat16, float16, float32, float64, int8, int16, int32, int64
-from weft.codegen.indexing.access import element, words
+from weft.codegen.index import Ptr
+from weft.codegen.indexing.access import words
 from weft.codegen.scalar.forms import load
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function
@@ -30,15 +31,14 @@ def has_keys(dtype: DType) -> bool:
 def load_key(
     f: Function,
     dtype: DType,
-    pointer: str,
-    place: str,
+    pointer: Ptr,
     descending: bool,
     lanes: int = 1,
     mask: str | None = None,
 ) -> Vec:
-    """The keys of the values from a place on: signed integers as wide as the values."""
+    """The keys of the values from an address on: signed integers as wide as the values."""
     size = dtype.itemsize
-    raw = load(f, _RAW[size], element(f, pointer, place, size), lanes, mask)
+    raw = load(f, _RAW[size], pointer, lanes, mask)
     value = Vec(f, words(size), lanes, raw)
     sign = -(1 << (8 * size - 1))
     if dtype.kind != "float":

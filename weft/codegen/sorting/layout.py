@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from weft.codegen.indexing.access import positions
+from weft.codegen.index import Size, unravel
+from weft.codegen.kernel import each_item
 from weft.codegen.text import Function
 
 __all__ = ["Axis", "Columns", "axis_of", "columns"]
@@ -21,12 +22,10 @@ class Axis:
     length: int
     inner: int
 
-    def row_start(self, f: Function, row: str) -> str:
+    def row_start(self, row: Size) -> Size:
         """Where row number `row`, of outer · inner, begins."""
-        if self.inner == 1:
-            return f(f"mul i64 {row}, {self.length}")
-        before, behind = positions(f, row, [self.outer, self.inner])
-        return f(f"add i64 {f(f'mul i64 {before}, {self.length * self.inner}')}, {behind}")
+        before, behind = unravel(row, [self.outer, self.inner])
+        return before * (self.length * self.inner) + behind
 
 
 def axis_of(shape: Sequence[int], axis: int) -> Axis:
@@ -40,9 +39,9 @@ class Columns:
     `outer` and `first` are the position before the axis and the first one behind it.
     """
 
-    outer: str
-    first: str
-    start: str
+    outer: Size
+    first: Size
+    start: Size
     mask: str | None
 
 
@@ -54,15 +53,15 @@ def column_items(axis: Axis, lanes: int) -> int:
 def columns(f: Function, axis: Axis, lanes: int) -> Iterator[Columns]:
     """Walk `%begin … %end` as groups of `lanes` rows that lie side by side."""
     groups = -(-axis.inner // lanes)
-    with f.loop("%begin", "%end") as item:
-        outer, group = positions(f, item, [axis.outer, groups])
-        first = f(f"mul i64 {group}, {lanes}")
-        origin = f(f"mul i64 {outer}, {axis.length * axis.inner}")
+    with each_item(f) as item:
+        outer, group = unravel(item, [axis.outer, groups])
+        first = group * lanes
+        origin = outer * (axis.length * axis.inner)
         mask = None
         if axis.inner % lanes:
-            left = f(f"sub i64 {axis.inner}, {first}")
+            left = axis.inner - first
             name = f.module.declare(
                 f"<{lanes} x i1>", f"llvm.get.active.lane.mask.v{lanes}i1.i64", "i64, i64"
             )
             mask = f(f"call <{lanes} x i1> @{name}(i64 0, i64 {left})")
-        yield Columns(outer, first, f(f"add i64 {origin}, {first}"), mask)
+        yield Columns(outer, first, origin + first, mask)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.codegen.indexing.access import element
-from weft.codegen.kernel import PARAMS, Kernel, argument
-from weft.codegen.scalar.forms import compute_kind, load, supported
+from weft.codegen.index import Size
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
+from weft.codegen.scalar.forms import compute_kind, load, memory_type, supported
 from weft.codegen.scalar.vec import FLOATS, Vec
 from weft.codegen.text import Module
 from weft.ir.graph import Node
@@ -27,31 +27,31 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
         return a.compare("ult", b) & a.compare("ord", a)
 
     f = module.function(name, "i32", PARAMS)
-    table, given, out = (argument(f, i) for i in range(3))
+    table, given = (argument(f, i, memory_type(dtype)) for i in range(2))
+    out = argument(f, 2, "i64")
     base, left = f.var("i64"), f.var("i64")
     size = ordered.shape[0]
 
-    def before(place: str, value: Vec) -> str:
+    def before(place: Size, value: Vec) -> str:
         """Does the number at a place of the table stand before where the value goes?"""
-        there = Vec(f, kind, 1, load(f, dtype, element(f, table, place, dtype.itemsize), 1))
+        there = Vec(f, kind, 1, load(f, dtype, table + place, 1))
         return (less(there, value) if node.attrs["side"] == "left" else ~less(value, there)).name
 
-    with f.loop("%begin", "%end") as i:
-        value = Vec(f, kind, 1, load(f, dtype, element(f, given, i, dtype.itemsize), 1))
-        f.set("i64", base, "0")
-        f.set("i64", left, str(size))
+    with each_item(f) as i:
+        value = Vec(f, kind, 1, load(f, dtype, given + i, 1))
+        base.store(0)
+        left.store(size)
         # How many are left does not depend on the values: nothing here is a branch to guess.
-        with f.loop("0", str(max(size - 1, 0).bit_length())):
-            length, first = f.get("i64", left), f.get("i64", base)
-            half = f(f"lshr i64 {length}, 1")
-            behind = f(f"add i64 {first}, {half}")
-            yes = before(f(f"sub i64 {behind}, 1"), value)
-            f.set("i64", base, f(f"select i1 {yes}, i64 {behind}, i64 {first}"))
-            f.set("i64", left, f(f"sub i64 {length}, {half}"))
-        found = f.get("i64", base)
+        with f.loop(0, max(size - 1, 0).bit_length()):
+            length, first = left.load_index(), base.load_index()
+            half = length // 2
+            behind = first + half
+            yes = before(behind - 1, value)
+            base.store(f(f"select i1 {yes}, i64 {behind}, i64 {first}"))
+            left.store(length - half)
+        found = base.load_index()
         if size:
-            last = f(f"zext i1 {before(found, value)} to i64")
-            found = f(f"add i64 {found}, {last}")
-        f.do(f"store i64 {found}, ptr {element(f, out, i, 8)}, align 8")
+            found += f.index(f(f"zext i1 {before(found, value)} to i64"))
+        (out + i).store(found, 8)
     f.do("ret i32 0")
     return [Kernel(name, values.size, 2.0 + 1.5 * size.bit_length())]

@@ -9,11 +9,12 @@ values are then read anew by their positions, so that -0.0 and the bits of NaNs 
 from __future__ import annotations
 
 from weft.codegen.cancel import asks, end_where_asked, long_loop, takes_long
-from weft.codegen.indexing.access import element, words
-from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.index import Index, Ptr, maximum
+from weft.codegen.indexing.access import words
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of
-from weft.codegen.text import Function, Module
+from weft.codegen.text import Module
 from weft.ir.graph import Node
 
 __all__ = ["argsort", "sort"]
@@ -42,30 +43,28 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
     items = min(rows, _GROUPS)
     room = -(-axis.length * pair_size // 64) * 64
     f = module.function(name, "i32", PARAMS)
-    source, out, scratch = (argument(f, i) for i in range(3))
+    source, scratch = argument(f, 0, words(size)), argument(f, 2, pair)
+    out = argument(f, 1, "i64" if positions else words(size))
     per_element = 6.0 if axis.length <= _SHORT else 3.0 + 2.5 * size
     each = axis.length * per_element
     cost = each * rows / max(items, 1)
     asking = asks(f, 3, cost)
     run = asking if takes_long(each) else None  # where a row takes long, it asks itself
     between = asking if run is None else None
-    with f.loop("%begin", "%end") as item:
-        pairs = element(f, scratch, f(f"mul i64 {item}, {2 * room}"), 1)
-        spare = element(f, pairs, str(room), 1)
-        first = f(f"udiv i64 {f(f'mul i64 {item}, {rows}')}, {max(items, 1)}")
-        after = f(f"mul i64 {f(f'add i64 {item}, 1')}, {rows}")
-        last = f(f"udiv i64 {after}, {max(items, 1)}")
+    with each_item(f) as item:
+        pairs = scratch.bytes(item * (2 * room))
+        spare = pairs.bytes(room)
+        first, last = (i * rows // max(items, 1) for i in (item, item + 1))
         with long_loop(f, between, first, last, each=each) as row:
-            start = axis.row_start(f, row)
-            with long_loop(f, run, "0", str(axis.length)) as k:
-                place = _at(f, start, k, axis)
-                key = load_key(f, dtype, source, place, node.attrs["descending"])
+            start = axis.row_start(row)
+            with long_loop(f, run, 0, axis.length) as k:
+                place = source + (start + k * axis.inner)
+                key = load_key(f, dtype, place, node.attrs["descending"])
                 key ^= -(1 << (8 * size - 1))  # unsigned, in the same order
                 half = 8 * pair_size // 2
                 high = f(f"shl {pair} {key.convert('zext', pair)}, {half}")
-                low = k if pair == "i64" else f(f"zext i64 {k} to {pair}")
-                both = f(f"or {pair} {high}, {low}")
-                f.do(f"store {pair} {both}, ptr {element(f, pairs, k, pair_size)}, align 8")
+                low = k.name if pair == "i64" else f(f"zext i64 {k} to {pair}")
+                (pairs + k).store(f(f"or {pair} {high}, {low}"), 8)
             ordered = pairs
             if axis.length <= _SHORT:
                 module.once(f"weft.insertion.{pair}", lambda m: _add_insertion(m, pair))
@@ -74,28 +73,20 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
                 radix = f"weft.radix.{pair}{'.long' if run else ''}"
                 module.once(radix, lambda m: _add_radix(m, radix, pair))
                 given = f"ptr {pairs}, ptr {spare}, i64 {axis.length}, i64 {size}"
-                ordered = f(f"call ptr @{radix}({given}, ptr {run or 'null'})")
+                ordered = f.ptr(f(f"call ptr @{radix}({given}, ptr {run or 'null'})"), pair)
                 if run is not None:
                     with f.when(f(f"icmp eq ptr {ordered}, null")):
                         end_where_asked(f, run)
-            with long_loop(f, run, "0", str(axis.length)) as k:
-                low = f(f"load {words(pair_size // 2)}, ptr {element(f, ordered, k, pair_size)}")
-                at = low if pair == "i128" else f(f"zext i32 {low} to i64")
+            with long_loop(f, run, 0, axis.length) as k:
+                low = (ordered + k).of(words(pair_size // 2)).load()
+                at = f.index(low if pair == "i128" else f(f"zext i32 {low} to i64"))
+                to = out + (start + k * axis.inner)
                 if positions:
-                    to = element(f, out, _at(f, start, k, axis), 8)
-                    f.do(f"store i64 {at}, ptr {to}, align 8")
+                    to.store(at, 8)
                 else:
-                    origin = element(f, source, _at(f, start, at, axis), size)
-                    value = f(f"load {words(size)}, ptr {origin}, align {size}")
-                    to = element(f, out, _at(f, start, k, axis), size)
-                    f.do(f"store {words(size)} {value}, ptr {to}, align {size}")
+                    to.store((source + (start + at * axis.inner)).load(size), size)
     f.do("ret i32 0")
     return [Kernel(name, items, cost, items * 2 * room, stops=asking is not None)]
-
-
-def _at(f: Function, start: str, k: str, axis: Axis) -> str:
-    step = k if axis.inner == 1 else f(f"mul i64 {k}, {axis.inner}")
-    return f(f"add i64 {start}, {step}")
 
 
 # --- routines over pairs -------------------------------------------------------------------------
@@ -104,27 +95,25 @@ def _at(f: Function, start: str, k: str, axis: Axis) -> str:
 def _add_insertion(module: Module, pair: str) -> None:
     params = [("ptr", "pairs"), ("i64", "n")]
     f = module.function(f"weft.insertion.{pair}", "void", params, "nounwind noinline")
-    size = 16 if pair == "i128" else 8
-    hole = f.var("i64")
-    with f.loop("1", "%n") as i:
-        new = f(f"load {pair}, ptr {element(f, '%pairs', i, size)}, align 8")
-        f.set("i64", hole, i)
+    pairs, hole = f.ptr("%pairs", pair), f.var("i64")
+    with f.loop(1, f.index("%n")) as i:
+        new = (pairs + i).load(8)
+        hole.store(i)
         head, look, move, end = (f.fresh(word) for word in ("head", "look", "move", "end"))
         f.jump(head)
         f.block(head)
-        at = f.get("i64", hole)
+        at = hole.load_index()
         f.branch(f(f"icmp sgt i64 {at}, 0"), look, end)
         f.block(look)
-        before = f(f"sub i64 {at}, 1")
-        old = f(f"load {pair}, ptr {element(f, '%pairs', before, size)}, align 8")
+        before = at - 1
+        old = (pairs + before).load(8)
         f.branch(f(f"icmp ult {pair} {new}, {old}"), move, end)
         f.block(move)
-        f.do(f"store {pair} {old}, ptr {element(f, '%pairs', at, size)}, align 8")
-        f.set("i64", hole, before)
+        (pairs + at).store(old, 8)
+        hole.store(before)
         f.jump(head)
         f.block(end)
-        place = element(f, "%pairs", f.get("i64", hole), size)
-        f.do(f"store {pair} {new}, ptr {place}, align 8")
+        (pairs + hole.load_index()).store(new, 8)
     f.do("ret void")
 
 
@@ -133,44 +122,41 @@ def _add_radix(module: Module, name: str, pair: str) -> None:
     null where the run shall end."""
     params = [("ptr", "pairs"), ("ptr", "spare"), ("i64", "n"), ("i64", "bytes"), ("ptr", "run")]
     f = module.function(name, "ptr", params, "nounwind noinline")
-    run = "%run" if name.endswith(".long") else None
+    run = f.ptr("%run") if name.endswith(".long") else None
     size = 16 if pair == "i128" else 8
     counts = f.var("i64", count=256, align=64)
     source, target = f.var("ptr", "%pairs"), f.var("ptr", "%spare")
     most, total = f.var("i64"), f.var("i64")
 
-    def count_of(digit: str) -> str:
-        return f(f"getelementptr i64, ptr {counts}, i64 {digit}")
+    def count_of(given: Ptr, byte: Index, i: Index) -> Ptr:
+        """The count of the pairs that have the same byte as number `i`."""
+        digit = (given + i).of("i8").bytes(byte + size // 2).load()
+        return counts + f.index(f(f"zext i8 {digit} to i64"))
 
-    with f.loop("0", "%bytes") as byte:
-        given, to = f.get("ptr", source), f.get("ptr", target)
-        digits = element(f, given, f(f"add i64 {byte}, {size // 2}"), 1)
-        with f.loop("0", "256") as i:
-            f.do(f"store i64 0, ptr {count_of(i)}")
-        with long_loop(f, run, "0", "%n", result="ptr null") as i:
-            digit = f(f"load i8, ptr {element(f, digits, i, size)}")
-            place = count_of(f(f"zext i8 {digit} to i64"))
-            old = f(f"load i64, ptr {place}")
-            f.do(f"store i64 {f(f'add i64 {old}, 1')}, ptr {place}")
-        f.set("i64", most, "0")
-        f.set("i64", total, "0")
-        with f.loop("0", "256") as i:
-            here = f(f"load i64, ptr {count_of(i)}")
-            so_far = f.get("i64", total)
-            f.do(f"store i64 {so_far}, ptr {count_of(i)}")
-            f.set("i64", total, f(f"add i64 {so_far}, {here}"))
-            old = f.get("i64", most)
-            larger = f(f"icmp ugt i64 {here}, {old}")
-            f.set("i64", most, f(f"select i1 {larger}, i64 {here}, i64 {old}"))
+    with f.loop(0, f.index("%bytes")) as byte:
+        given, to = source.load_ptr(pair), target.load_ptr(pair)
+        with f.loop(0, 256) as i:
+            (counts + i).store(0)
+        with long_loop(f, run, 0, f.index("%n"), result="ptr null") as i:
+            place = count_of(given, byte, i)
+            place.store(place.load_index() + 1)
+        most.store(0)
+        total.store(0)
+        with f.loop(0, 256) as i:
+            here = (counts + i).load_index()
+            so_far = total.load_index()
+            (counts + i).store(so_far)
+            total.store(so_far + here)
+            old = most.load_index()
+            most.store(maximum(here, old))
         # Where all have the same byte, they are in order of it.
-        with f.when(f(f"icmp ult i64 {f.get('i64', most)}, %n")):
-            with long_loop(f, run, "0", "%n", result="ptr null") as i:
-                digit = f(f"load i8, ptr {element(f, digits, i, size)}")
-                value = f(f"load {pair}, ptr {element(f, given, i, size)}, align 8")
-                place = count_of(f(f"zext i8 {digit} to i64"))
-                at = f(f"load i64, ptr {place}")
-                f.do(f"store {pair} {value}, ptr {element(f, to, at, size)}, align 8")
-                f.do(f"store i64 {f(f'add i64 {at}, 1')}, ptr {place}")
-            f.set("ptr", source, to)
-            f.set("ptr", target, given)
-    f.do(f"ret ptr {f.get('ptr', source)}")
+        with f.when(f(f"icmp ult i64 {most.load_index()}, %n")):
+            with long_loop(f, run, 0, f.index("%n"), result="ptr null") as i:
+                value = (given + i).load(8)
+                place = count_of(given, byte, i)
+                at = place.load_index()
+                (to + at).store(value, 8)
+                place.store(at + 1)
+            source.store(to)
+            target.store(given)
+    f.do(f"ret ptr {source.load_ptr()}")

@@ -25,7 +25,7 @@ def define_finish(module: Module, host: Host) -> None:
     since = f("call i64 @now()")
     f.jump("spin")
     f.block("spin")
-    with f.loop("0", "32"):
+    with f.loop(0, 32):
         pause(f, host)
         f.branch(_nobody(f), "out", (on := f.fresh("some")))
         f.block(on)
@@ -109,14 +109,14 @@ def _together(f: Function, chunks: str, grain: str) -> None:
     put(f, "i32", "status", "0")
     each, rest = f(f"udiv i64 {chunks}, {parts}"), f(f"urem i64 {chunks}, {parts}")
     at = f.var("i64", "0")
-    with f.loop("0", parts) as part:
+    with f.loop(0, f.index(parts)) as part:
         following, end_at = slot(f, part)
-        start = f.get("i64", at)
+        start = at.load()
         longer = f(f"zext i1 {f(f'icmp slt i64 {part}, {rest}')} to i64")
         end = f(f"add i64 {f(f'add i64 {start}, {each}')}, {longer}")
         f.do(f"store atomic i64 {start}, ptr {following} monotonic, align 8")
         f.do(f"store i64 {end}, ptr {end_at}")
-        f.set("i64", at, end)
+        at.store(end)
     put(f, "i32", "state", str(OPEN), "release")
     f.do(f"atomicrmw add ptr {field(f, 'bell')}, i32 1 seq_cst")
     with f.when(f(f"icmp ne i32 {fetch(f, 'i32', 'sleepers', 'seq_cst')}, 0")):

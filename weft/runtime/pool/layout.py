@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.codegen.index import Ptr, Size
 from weft.codegen.text import Function
 
 __all__ = ["COUNT", "FIELDS", "MOST_THREADS", "OPEN", "PARALLEL", "POOL_BYTES", "WAITING"]
@@ -45,8 +46,8 @@ PARALLEL += [("ptr", "stop")]
 _SIZE = {"i32": 4, "i64": 8, "ptr": 8}
 
 
-def field(f: Function, name: str) -> str:
-    return f(f"getelementptr i8, ptr %pool, i64 {FIELDS[name]}")
+def field(f: Function, name: str) -> Ptr:
+    return f.ptr("%pool").bytes(FIELDS[name])
 
 
 def fetch(f: Function, kind: str, name: str, order: str = "monotonic") -> str:
@@ -57,8 +58,7 @@ def put(f: Function, kind: str, name: str, value: str, order: str = "monotonic")
     f.do(f"store atomic {kind} {value}, ptr {field(f, name)} {order}, align {_SIZE[kind]}")
 
 
-def slot(f: Function, index: str) -> tuple[str, str]:
+def slot(f: Function, index: Size) -> tuple[Ptr, Ptr]:
     """The addresses of a slot's next chunk and of its end."""
-    offset = f(f"add i64 {f(f'mul i64 {index}, 128')}, {FIELDS['slots']}")
-    first = f(f"getelementptr i8, ptr %pool, i64 {offset}")
-    return first, f(f"getelementptr i8, ptr {first}, i64 8")
+    first = f.ptr("%pool", "i64").bytes(index * 128 + FIELDS["slots"])
+    return first, first + 1

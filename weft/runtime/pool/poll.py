@@ -28,7 +28,7 @@ def define_poll(module: Module, host: Host) -> None:
                 raised = f("call i32 @PyErr_CheckSignals()")
                 with f.when(f(f"icmp ne i32 {raised}, 0")):
                     kind = field(f, "raised")
-                    value, trace = (f(f"getelementptr ptr, ptr {kind}, i64 {i}") for i in (1, 2))
+                    value, trace = (kind.of("ptr") + i for i in (1, 2))
                     f.do(f"call void @PyErr_Fetch(ptr {kind}, ptr {value}, ptr {trace})")
                 f.do(f"call void @PyGILState_Release(i32 {held})")
                 # Waiting for the GIL may have taken long: the next interval begins now.

@@ -84,8 +84,8 @@ def define_now(module: Module, host: Host) -> None:
     f = module.function("now", "i64", [])
     time = f.var("i64", count=2)
     f.do(f"call i32 @clock_gettime(i32 {host.clock}, ptr {time})")
-    seconds = f.get("i64", time)
-    rest = f.get("i64", f(f"getelementptr i64, ptr {time}, i64 1"))
+    seconds = time.load()
+    rest = (time + 1).load()
     whole = f(f"mul i64 {seconds}, 1000000000")
     f.do(f"ret i64 {f(f'add i64 {whole}, {rest}')}")
 
@@ -101,7 +101,7 @@ def _sleep_by_futex(module: Module, host: Host) -> None:
     call = f"call i64 (i64, ...) @syscall(i64 {host.futex}, ptr %word"
     f = module.function("sleep", "void", _SLEEP)
     time = f.var("i64", "0", count=2)
-    f.do(f"store i64 %most, ptr {f(f'getelementptr i64, ptr {time}, i64 1')}")
+    f.do(f"store i64 %most, ptr {time + 1}")
     limit = f(f"select i1 {f('icmp eq i64 %most, 0')}, ptr null, ptr {time}")
     f.do(f"{call}, i32 {PRIVATE_WAIT}, i32 %value, ptr {limit}, ptr null, i32 0)")
     f.do("ret void")
@@ -133,11 +133,11 @@ def _sleep_by_condition(module: Module, _host: Host) -> None:
             f.do(f"call i32 @pthread_cond_wait(ptr {condition}, ptr {mutex})")
         with f.when(f(f"xor i1 {for_long}, true")):
             f.do(f"call i32 @clock_gettime(i32 0, ptr {time})")  # conditions use the wall clock
-            rest_at = f(f"getelementptr i64, ptr {time}, i64 1")
-            rest = f(f"add i64 {f.get('i64', rest_at)}, %most")
+            rest_at = time + 1
+            rest = f(f"add i64 {rest_at.load()}, %most")
             whole = f(f"udiv i64 {rest}, 1000000000")
-            f.set("i64", time, f(f"add i64 {f.get('i64', time)}, {whole}"))
-            f.set("i64", rest_at, f(f"urem i64 {rest}, 1000000000"))
+            time.store(f(f"add i64 {time.load()}, {whole}"))
+            rest_at.store(f(f"urem i64 {rest}, 1000000000"))
             f.do(f"call i32 @pthread_cond_timedwait(ptr {condition}, ptr {mutex}, ptr {time})")
     f.do(f"call i32 @pthread_mutex_unlock(ptr {mutex})")
     f.do("ret void")

@@ -36,10 +36,10 @@ def define_work(module: Module) -> None:
     )
     fn, args = (f(f"load ptr, ptr {field(f, name)}") for name in ("fn", "args"))
     items, grain, parts = (
-        f(f"load i64, ptr {field(f, name)}") for name in ("items", "grain", "parts")
+        field(f, name).of("i64").load_index() for name in ("items", "grain", "parts")
     )
-    with f.loop("0", parts) as step:
-        at = f(f"urem i64 {f(f'add i64 %home, {step}')}, {parts}")
+    with f.loop(0, parts) as step:
+        at = (f.index("%home") + step) % parts
         following, end_at = slot(f, at)
         end = f(f"load i64, ptr {end_at}")
         more, look, take, run, done = (f.fresh(w) for w in ("more", "look", "take", "run", "done"))
@@ -76,8 +76,8 @@ def define_alone(module: Module) -> None:
     others = f(f"udiv i64 {f('add i64 %items, -1')}, %grain")  # chunks after the first
     part = f(f"add i64 {f(f'udiv i64 {others}, {POLLS_ALONE}')}, 1")
     at_once = f(f"call i64 @llvm.smin.i64(i64 {part}, i64 {CHUNKS_ALONE})")
-    step = f(f"mul i64 {at_once}, %grain")
-    with f.loop("0", "%items", step) as begin:
+    step = f.index(f(f"mul i64 {at_once}, %grain"))
+    with f.loop(0, f.index("%items"), step) as begin:
         left = f(f"sub i64 %items, {begin}")
         size = f(f"call i64 @llvm.smin.i64(i64 {left}, i64 {step})")
         status = f(f"call i32 %fn(ptr %args, i64 {begin}, i64 {f(f'add i64 {begin}, {size}')})")

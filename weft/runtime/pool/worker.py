@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.codegen.index import Ptr
 from weft.codegen.text import Function, Module
 from weft.runtime.pool.layout import COUNT, MOST_THREADS, OPEN, WAITING, fetch, field, put
 from weft.runtime.pool.system import Host, pause
@@ -18,9 +19,7 @@ def define_worker(module: Module, host: Host) -> None:
     number, i32 bell}; `bell` is its value before the worker's first job."""
     f = module.function("worker", "ptr", [("ptr", "born")])
     f.do("%pool = load ptr, ptr %born")
-    generation, number, bell = (
-        f(f"load i32, ptr {f(f'getelementptr i8, ptr %born, i64 {at}')}") for at in (8, 12, 16)
-    )
+    generation, number, bell = ((f.ptr("%born", "i32") + i).load() for i in (2, 3, 4))
     home = f(f"zext i32 {number} to i64")
     seen = f.var("i32", bell)
     since = f.var("i64")
@@ -28,15 +27,15 @@ def define_worker(module: Module, host: Host) -> None:
 
     f.jump("idle")
     f.block("idle")
-    f.set("i64", since, f("call i64 @now()"))
+    since.store(f("call i64 @now()"))
     f.jump("spin")
 
     f.block("spin")
-    with f.loop("0", "32"):
+    with f.loop(0, 32):
         pause(f, host)
         f.branch(_rung(f, seen), "rung", (on := f.fresh("quiet")))
         f.block(on)
-    waited = f(f"sub i64 {f('call i64 @now()')}, {f.get('i64', since)}")
+    waited = f(f"sub i64 {f('call i64 @now()')}, {since.load()}")
     f.branch(f(f"icmp sgt i64 {waited}, {SPIN_NS}"), "tired", "awake")
     f.block("awake")
     with f.when(f(f"icmp sgt i64 {waited}, {SPIN_ALONE_NS}")):
@@ -49,14 +48,14 @@ def define_worker(module: Module, host: Host) -> None:
     f.block("bed")
     f.branch(_rung(f, seen), "up", "sleep")
     f.block("sleep")
-    f.do(f"call void @sleep(ptr %pool, ptr {field(f, 'bell')}, i32 {f.get('i32', seen)}, i64 0)")
+    f.do(f"call void @sleep(ptr %pool, ptr {field(f, 'bell')}, i32 {seen.load()}, i64 0)")
     f.jump("bed")
     f.block("up")
     f.do(f"atomicrmw sub ptr {field(f, 'sleepers')}, i32 1 seq_cst")
     f.jump("rung")
 
     f.block("rung")
-    f.set("i32", seen, fetch(f, "i32", "bell", "acquire"))
+    seen.store(fetch(f, "i32", "bell", "acquire"))
     f.branch(f(f"icmp eq i32 {fetch(f, 'i32', 'generation')}, {generation}"), "enter", "end")
     f.block("enter")
     state = fetch(f, "i32", "state", "acquire")
@@ -77,8 +76,8 @@ def define_worker(module: Module, host: Host) -> None:
     f.do("ret ptr null")
 
 
-def _rung(f: Function, seen: str) -> str:
-    return f(f"icmp ne i32 {fetch(f, 'i32', 'bell', 'seq_cst')}, {f.get('i32', seen)}")
+def _rung(f: Function, seen: Ptr) -> str:
+    return f(f"icmp ne i32 {fetch(f, 'i32', 'bell', 'seq_cst')}, {seen.load()}")
 
 
 def define_start(module: Module, host: Host) -> None:
@@ -107,9 +106,9 @@ def define_start(module: Module, host: Host) -> None:
     f.do(f"call i32 @pthread_attr_setstacksize(ptr {attributes}, i64 {STACK_BYTES})")
     started = f.var("i32", "0")
     thread = f.var("i64")
-    threads = f("zext i32 %threads to i64")
-    with f.loop("1", threads) as number:
-        born = f("call ptr @malloc(i64 32)")
+    threads = f.index(f("zext i32 %threads to i64"))
+    with f.loop(1, threads) as number:
+        born = f.ptr(f("call ptr @malloc(i64 32)"), "i32")
         with f.when(f(f"icmp ne ptr {born}, null")):
             f.do(f"store ptr %pool, ptr {born}")
             for at, value in (
@@ -117,7 +116,7 @@ def define_start(module: Module, host: Host) -> None:
                 (12, f(f"trunc i64 {number} to i32")),
                 (16, f(f"add i32 {bell}, 1")),
             ):
-                f.do(f"store i32 {value}, ptr {f(f'getelementptr i8, ptr {born}, i64 {at}')}")
+                born.bytes(at).store(value)
             made = f(
                 f"call i32 @pthread_create(ptr {thread}, ptr {attributes}, ptr @worker, ptr {born})"
             )
@@ -127,11 +126,11 @@ def define_start(module: Module, host: Host) -> None:
             f.do(f"call void @free(ptr {born})")
             f.jump(on)
             f.block(good)
-            f.set("i32", started, f(f"add i32 {f.get('i32', started)}, 1"))
+            started.store(f(f"add i32 {started.load()}, 1"))
             f.jump(on)
             f.block(on)
     f.do(f"call i32 @pthread_attr_destroy(ptr {attributes})")
     f.do(f"call i32 @pthread_sigmask(i32 {host.setmask}, ptr {before}, ptr null)")
-    put(f, "i32", "workers", f.get("i32", started))
+    put(f, "i32", "workers", started.load())
     put(f, "i32", "current", "%threads")
     f.do("ret void")
