@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from weft.codegen.contract import RUN
 from weft.codegen.index import Index, Ptr, Size, minimum
@@ -79,7 +79,6 @@ def end_where_asked(f: Function, run: Ptr, result: str = "") -> None:
         f.block(f.fresh("never"))
 
 
-@contextmanager
 def long_loop(
     f: Function,
     run: Ptr | None,
@@ -89,12 +88,17 @@ def long_loop(
     *,
     each: float = 2.0,
     result: str = "",
-) -> Iterator[Index]:
+) -> AbstractContextManager[Index]:
     """`f.loop` that asks now and then, as a round takes `each` ns; where `run` is None, never."""
     if run is None:
-        with f.loop(start, stop, step) as i:
-            yield i
-        return
+        return f.loop(start, stop, step)
+    return _asking_loop(f, run, start, stop, step, each, result)
+
+
+@contextmanager
+def _asking_loop(
+    f: Function, run: Ptr, start: Size, stop: Size, step: int, each: float, result: str
+) -> Iterator[Index]:
     by = step * max(1, min(ROUNDS, int(EVERY / each)))
     with f.loop(start, stop, by) as first:
         end_where_asked(f, run, result)

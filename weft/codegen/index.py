@@ -37,7 +37,7 @@ __all__ = [
     "unravel",
 ]
 
-_LIMIT = 1 << 63
+_LOWEST, _LIMIT = -(1 << 63), 1 << 63
 
 
 class Index:
@@ -64,42 +64,48 @@ class Index:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def _new(self, word: str, left: Size, right: Size) -> Index:
-        known = left if isinstance(left, int) else right
-        if isinstance(known, int):
-            _checked(known)
+    def _new(self, word: str, left: str | int, right: str | int) -> Index:
         return Index(self.f, self.f(f"{word} i64 {left}, {right}"))
 
     def __add__(self, other: Size) -> Index:
-        return self if other == 0 else self._new("add nsw", self, other)
+        if isinstance(other, int):
+            return self._new("add nsw", self.name, _checked(other)) if other else self
+        return self._new("add nsw", self.name, other.name)
 
-    def __radd__(self, other: int) -> Index:
-        return self if other == 0 else self._new("add nsw", self, other)
+    __radd__ = __add__
 
     def __sub__(self, other: Size) -> Index:
-        return self if other == 0 else self._new("sub nsw", self, other)
+        if isinstance(other, int):
+            return self._new("sub nsw", self.name, _checked(other)) if other else self
+        return self._new("sub nsw", self.name, other.name)
 
     def __rsub__(self, other: int) -> Index:
-        return self._new("sub nsw", other, self)
+        return self._new("sub nsw", _checked(other), self.name)
 
     def __mul__(self, other: Size) -> Size:
-        if other == 1:
-            return self
-        return 0 if other == 0 else self._new("mul nsw", self, other)
+        if isinstance(other, int):
+            if other == 1:
+                return self
+            return self._new("mul nsw", self.name, _checked(other)) if other else 0
+        return self._new("mul nsw", self.name, other.name)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Size) -> Index:
-        return self if other == 1 else self._new("udiv", self, _divisor(other))
+        if isinstance(other, int):
+            return self if other == 1 else self._new("udiv", self.name, _divisor(other))
+        return self._new("udiv", self.name, other.name)
 
     def __rfloordiv__(self, other: int) -> Size:
-        return 0 if other == 0 else self._new("udiv", other, self)
+        return self._new("udiv", _checked(other), self.name) if other else 0
 
     def __mod__(self, other: Size) -> Size:
-        return 0 if other == 1 else self._new("urem", self, _divisor(other))
+        if isinstance(other, int):
+            return 0 if other == 1 else self._new("urem", self.name, _divisor(other))
+        return self._new("urem", self.name, other.name)
 
     def __rmod__(self, other: int) -> Size:
-        return 0 if other == 0 else self._new("urem", other, self)
+        return self._new("urem", _checked(other), self.name) if other else 0
 
 
 #: An index, a stride or the size of an axis: known now, or at run time.
@@ -107,15 +113,15 @@ Size = int | Index
 
 
 def _checked(number: int) -> int:
-    if not -_LIMIT <= number < _LIMIT:
+    if not _LOWEST <= number < _LIMIT:
         raise InternalError(f"{number} is not an i64", op="native")
     return number
 
 
-def _divisor(size: Size) -> Size:
-    if isinstance(size, int) and size < 1:
-        raise InternalError(f"an index is divided by {size}", op="native")
-    return size
+def _divisor(number: int) -> int:
+    if not 0 < number < _LIMIT:
+        raise InternalError(f"an index is divided by {number}", op="native")
+    return number
 
 
 def _one_of(word: str, a: Size, b: Size) -> Index:
@@ -177,15 +183,19 @@ class Ptr:
         return self.name
 
     def __add__(self, index: Size) -> Ptr:
-        if index == 0:
+        by = _checked(index) if isinstance(index, int) else index.name
+        if not by:
             return self
-        return Ptr(self.f, self.f(step(self.kind, self.name, index)), self.kind)
+        f, kind = self.f, self.kind
+        return Ptr(f, f(f"getelementptr {kind}, ptr {self.name}, i64 {by}"), kind)
 
     def bytes(self, count: Size) -> Ptr:
         """So many bytes further on."""
-        if count == 0:
+        by = _checked(count) if isinstance(count, int) else count.name
+        if not by:
             return self
-        return Ptr(self.f, self.f(step("i8", self.name, count)), self.kind)
+        f = self.f
+        return Ptr(f, f(f"getelementptr i8, ptr {self.name}, i64 {by}"), self.kind)
 
     def of(self, kind: str) -> Ptr:
         """The same address, of elements of another type."""
@@ -197,26 +207,30 @@ class Ptr:
 
     def load(self, align: int = 0) -> str:
         """The element; at its type's natural alignment where none is given."""
-        return self.f(f"load {self.kind}, ptr {self.name}{f', align {align}' if align else ''}")
+        if align:
+            return self.f(f"load {self.kind}, ptr {self.name}, align {align}")
+        return self.f(f"load {self.kind}, ptr {self.name}")
 
     def load_index(self) -> Index:
         """The element, an i64."""
-        return Index(self.f, self.load())
+        f = self.f
+        return Index(f, f(f"load i64, ptr {self.name}"))
 
     def load_ptr(self, kind: str = "i8") -> Ptr:
         """The element, a pointer to elements of a type."""
-        return Ptr(self.f, self.load(), kind)
+        f = self.f
+        return Ptr(f, f(f"load ptr, ptr {self.name}"), kind)
 
     def store(self, value: object, align: int = 0) -> None:
         """Write the element: the name of a value, an index or a pointer."""
-        more = f", align {align}" if align else ""
-        self.f.do(f"store {self.kind} {value}, ptr {self.name}{more}")
+        if align:
+            self.f.do(f"store {self.kind} {value}, ptr {self.name}, align {align}")
+        else:
+            self.f.do(f"store {self.kind} {value}, ptr {self.name}")
 
 
 def step(kind: str, pointer: str, index: Size | str) -> str:
     """The instruction for the address of an element."""
-    if isinstance(index, int):
-        _checked(index)
     return f"getelementptr {kind}, ptr {pointer}, i64 {index}"
 
 

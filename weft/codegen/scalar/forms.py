@@ -100,11 +100,11 @@ def load(f: Function, dtype: DType, pointer: Ptr, lanes: int, mask: str | None =
     kind, align = _MEMORY[dtype], dtype.itemsize
     whole = vector_type(kind, lanes)
     if mask is None:
-        raw = f(f"load {whole}, ptr {pointer}, align {align}")
+        raw = f(f"load {whole}, ptr {pointer.name}, align {align}")
     elif lanes == 1:
         room = f.var(kind, "zeroinitializer")
         with f.when(mask):
-            room.store(f(f"load {kind}, ptr {pointer}, align {align}"))
+            room.store(f(f"load {kind}, ptr {pointer.name}, align {align}"))
         raw = room.load()
     else:
         given = Vec(f, kind, lanes, "")
@@ -113,7 +113,7 @@ def load(f: Function, dtype: DType, pointer: Ptr, lanes: int, mask: str | None =
             whole, f"llvm.masked.load.{given.suffix}.p0", f"ptr, {mask_type}, {whole}"
         )
         raw = f(
-            f"call {whole} @{name}(ptr align {align} {pointer}, {mask_type} {mask}, "
+            f"call {whole} @{name}(ptr align {align} {pointer.name}, {mask_type} {mask}, "
             f"{whole} zeroinitializer)"
         )
     return _read(Vec(f, kind, lanes, raw), dtype).name
@@ -126,10 +126,10 @@ def store(
     raw = _written(Vec(f, _COMPUTE[dtype], lanes, value), dtype)
     align = dtype.itemsize
     if mask is None:
-        f.do(f"store {raw.type} {raw}, ptr {pointer}, align {align}")
+        f.do(f"store {raw.type} {raw}, ptr {pointer.name}, align {align}")
     elif lanes == 1:
         with f.when(mask):
-            f.do(f"store {raw.type} {raw}, ptr {pointer}, align {align}")
+            f.do(f"store {raw.type} {raw}, ptr {pointer.name}, align {align}")
     else:
         mask_type = f"<{lanes} x i1>"
         if align < 4:
@@ -138,7 +138,7 @@ def store(
             "void", f"llvm.masked.store.{raw.suffix}.p0", f"{raw.type}, ptr, {mask_type}"
         )
         f.do(
-            f"call void @{name}({raw.type} {raw}, ptr align {align} {pointer}, {mask_type} {mask})"
+            f"call void @{name}({raw.type} {raw}, ptr align {align} {pointer.name}, {mask_type} {mask})"
         )
 
 
