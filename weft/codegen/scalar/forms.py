@@ -137,9 +137,8 @@ def store(
         name = f.module.declare(
             "void", f"llvm.masked.store.{raw.suffix}.p0", f"{raw.type}, ptr, {mask_type}"
         )
-        f.do(
-            f"call void @{name}({raw.type} {raw}, ptr align {align} {pointer.name}, {mask_type} {mask})"
-        )
+        given = f"{raw.type} {raw}, ptr align {align} {pointer.name}, {mask_type} {mask}"
+        f.do(f"call void @{name}({given})")
 
 
 def _unknown_mask(f: Function, pointer: Ptr, mask: str, mask_type: str) -> str:
