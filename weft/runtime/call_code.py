@@ -267,7 +267,7 @@ class _Call:
             with f.when(f(f"and i1 {missing}, {there}")):
                 spare = spare_at.load_ptr()
                 holders = _load("i64", own, at.count)
-                both = f(f"icmp eq i64 {holders}, 2")  # references from its tensor and from the spares
+                both = f(f"icmp eq i64 {holders}, 2")  # its tensor and the spares
                 alone = f(f"icmp eq i64 {_load('i64', spare, at.count)}, 1")  # None never is
                 with f.when(f(f"and i1 {both}, {alone}")):
                     same = f(f"icmp eq ptr {_pointer(spare, at.tensor_data)}, {own}")
