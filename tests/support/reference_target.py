@@ -79,7 +79,7 @@ class ReferenceEmitter(Emitter):
                 if output not in taken and number not in taken.values():
                     taken[output] = number
             outputs = [
-                given[taken[i]] if i in taken else _empty(value)
+                given[taken[i]].reshape(value.tensor_type.shape) if i in taken else _empty(value)
                 for i, value in enumerate(plan.root.graph.outputs)
             ]
             arena = np.empty(plan.root.arena, np.uint8)
@@ -144,8 +144,10 @@ class _Run:
                 return part.view(value.tensor_type.dtype.numpy)
         raise AssertionError(f"{value} lies nowhere")
 
-    def _shaped(self, value: Value) -> Array:
-        return self._buffer(value).reshape(value.tensor_type.shape)
+    def _read(self, leaf: Leaf) -> Array:
+        buffer = self._buffer(leaf.root)
+        steps = [step * buffer.itemsize for step in leaf.view.strides]
+        return np.lib.stride_tricks.as_strided(buffer[leaf.view.offset :], leaf.view.shape, steps)
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -167,9 +169,7 @@ class _Run:
             root = operand if isinstance(operand, Value) else operand.root
             return _viewed(value, root, known[root])
         if isinstance(operand, Leaf):
-            view, buffer = operand.view, self._buffer(operand.root)
-            steps = [step * buffer.itemsize for step in view.strides]
-            return np.lib.stride_tricks.as_strided(buffer[view.offset :], view.shape, steps)
+            return self._read(operand)
         kind = value.tensor_type
         return np.broadcast_to(np.asarray(operand.number, kind.dtype.numpy), kind.shape)
 
@@ -179,10 +179,11 @@ class _Run:
         node, at = step.nodes[0], self.plan.memory.offsets[step.group]
         own = self.arena[at : at + step.room]
         own[:] = POISON
-        operands = [op.root for op in step.group.operands[node] if isinstance(op, Leaf)]
-        given = [self._shaped(root) for root in operands]
+        given = [self._read(op) for op in step.group.operands[node] if isinstance(op, Leaf)]
         wanted = [
-            _empty(value) if self.plan.place(value) is None else self._shaped(value)
+            _empty(value)
+            if self.plan.place(value) is None
+            else self._buffer(value).reshape(value.tensor_type.shape)
             for value in node.outputs
         ]
 
