@@ -125,8 +125,34 @@ def scans(x: Any) -> Any:
     return last * ys.sum(axis=0) + ys[1]
 
 
+def averaged(z: Any, scale: Any) -> Any:
+    parts = []
+    for i in range(3):
+        z = weft.tanh(z * scale + i)
+        parts.append(z)
+        if z.sum() > 1.3:
+            break
+    return weft.stack(parts).mean(axis=0)
+
+
+def list_in_a_loop(x: Any) -> Any:
+    """A list of a length that the data decides, made anew in each iteration."""
+    w = x
+    for _ in range(3):
+        w = averaged(w, x)
+    return w
+
+
+def list_in_a_branch_of_a_loop(x: Any) -> Any:
+    w = x
+    for _ in range(3):
+        if x.sum() > 0.1:
+            w = averaged(w, x)
+    return w
+
+
 PROGRAMS = [
-    *(while_, for_, nested, breaks, lists, parameters),
+    *(while_, for_, nested, breaks, lists, parameters, list_in_a_loop, list_in_a_branch_of_a_loop),
     *(branches, early, newton, descent, scans),
 ]
 

@@ -208,10 +208,10 @@ class Dim(Integer):
         return bounds(self)
 
     def evaluate(self, bindings: Mapping[str, int]) -> int:
-        """Its value for these sizes of the names."""
+        """Its value for these sizes of the names, which may be symbolic themselves."""
         value = replaced(self, bindings)
         if isinstance(value, Dim):
-            missing = ", ".join(name for name in value.names if name not in bindings)
+            missing = ", ".join(name for name in self.names if name not in bindings)
             if missing:
                 raise ShapeError(f"{self} has no value: the size of {missing} is not given")
         return value

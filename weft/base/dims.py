@@ -235,25 +235,25 @@ def _solved(size: int, number: int, where: str, bindings: MutableMapping[str, in
     return True
 
 
-def substitute(tree: Any, bindings: Mapping[str, int]) -> Any:
+def substitute(tree: Any, bindings: Mapping[str, int], partly: bool = False) -> Any:
     """A tree of tuples, lists, dicts and slices with each Dim replaced by its size.
 
-    Returns the same object if it contains no Dim.
+    Returns the same object if it contains no Dim. With `partly`, names without a size stay.
     """
     if isinstance(tree, Dim):
-        return tree.evaluate(bindings)
+        return replaced(tree, bindings) if partly else tree.evaluate(bindings)
     if isinstance(tree, (tuple, list)):
-        parts = [substitute(part, bindings) for part in tree]
+        parts = [substitute(part, bindings, partly) for part in tree]
         if all(new is old for new, old in zip(parts, tree, strict=True)):
             return tree
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     if isinstance(tree, dict):
-        values = {key: substitute(part, bindings) for key, part in tree.items()}
+        values = {key: substitute(part, bindings, partly) for key, part in tree.items()}
         same = all(values[key] is part for key, part in tree.items())
         return tree if same else values
     if isinstance(tree, slice):
         ends = (tree.start, tree.stop, tree.step)
-        new = tuple(substitute(part, bindings) for part in ends)
+        new = tuple(substitute(part, bindings, partly) for part in ends)
         return tree if all(a is b for a, b in zip(new, ends, strict=True)) else slice(*new)
     return tree
 

@@ -126,8 +126,9 @@ class PreparedGraph:
                 watch.before(node, slots)
             try:
                 evaluate: Any = op.eval
-                if has_dims and not stacks:
-                    attrs = substitute(attrs, sizes)
+                if has_dims and (not stacks or control is not None):
+                    # A stack may be made before anybody knows the sizes of what will lie on it.
+                    attrs = substitute(attrs, sizes, partly=stacks)
                 if nested:
                     given = [slots[i] for i in places]
                     if control is None:
