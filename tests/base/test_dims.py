@@ -231,7 +231,7 @@ def test_the_error_says_the_way_out() -> None:
 
 @pytest.mark.parametrize("wrong", ["", "2B", "a b", "if", "B*2", "é", 3])
 def test_names(wrong: Any) -> None:
-    with pytest.raises(DTypeError, match="is no name"):
+    with pytest.raises(DTypeError, match="is not a valid name"):
         weft.dim(wrong)
     with pytest.raises(RangeError):
         weft.dim("B", min=3, max=2)

@@ -1,4 +1,4 @@
-"""`weft.detect_nan`: the op and the line where a NaN or inf is born, eagerly and compiled."""
+"""`weft.detect_nan`: the op and the line that create a NaN or inf, eagerly and compiled."""
 
 from __future__ import annotations
 

@@ -445,7 +445,7 @@ def test_an_error_inside_shows_its_place() -> None:
         (lambda: weft.step(len), "no compiled function"),
         (lambda: weft.step(made("source", "interpret"), stage="scheduled"), "no stage"),
         (lambda: weft.step(made("source", "interpret")).next(), "nothing is running"),
-        (lambda: weft.step(made("source", "interpret"))["x"], "does not stand anywhere"),
+        (lambda: weft.step(made("source", "interpret"))["x"], "no run is stopped"),
         (lambda: weft.step(made("source", "interpret")).break_at("here"), "no place"),
         (lambda: weft.step(made("source", "interpret")).break_when(), "no condition"),
         (lambda: weft.step().break_at(3), "which file"),

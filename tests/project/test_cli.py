@@ -65,7 +65,7 @@ def test_a_step_shows_what_ran() -> None:
 def test_a_step_that_does_not_do_what_it_says_fails() -> None:
     with pytest.raises(TourError, match="Not true: 1 > 2"):
         tour.run(Step("Title.", "1\n", ("1 > 2",)), {})
-    with pytest.raises(TourError, match="ValueError was to be raised"):
+    with pytest.raises(TourError, match="ValueError should be raised"):
         tour.run(Step("Title.", "1\n", ("True",), raises="ValueError"), {})
     with pytest.raises(ZeroDivisionError):
         tour.run(Step("Title.", "1 / 0\n", ("True",)), {})

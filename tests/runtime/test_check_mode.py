@@ -211,8 +211,8 @@ FAULTS: dict[Body, str] = {
     misaligned: r"reads 8 bytes at an address that is not aligned",
     writes_nothing: r"has not written f32\[40\] at byte 0 of 160",
     leaves_one_out: r"has not written f32\[40\] at byte 156 of 160",
-    unknown_status: r"gives a status that nobody knows, 77",
-    fails_for_nothing: r"says that it fails, and its op does not",
+    unknown_status: r"returns an unknown status, 77",
+    fails_for_nothing: r"reports a failure, but its op does not fail",
 }
 
 

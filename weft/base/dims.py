@@ -37,7 +37,9 @@ def dim(name: str, min: int = 0, max: int | None = None) -> Dim:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise DTypeError(
-            f"{name!r} is no name for a dimension", op="dim", hint="use letters, digits and _"
+            f"{name!r} is not a valid name of a dimension",
+            op="dim",
+            hint="use letters, digits and _",
         )
     low, high = operator.index(min), None if max is None else operator.index(max)
     if low < 0 or (high is not None and high < low):

@@ -27,9 +27,9 @@ def kernels(self: Captured, program: int = -1) -> list[KernelView]:
     if code is not None:
         return kernels_of(code)
     raise CaptureError(
-        f"{self!r} is run op by op, without kernels{f': {found.reason}' if found.reason else ''}",
+        f"{self!r} runs op by op, without kernels{f': {found.reason}' if found.reason else ''}",
         op="kernels",
-        hint='weft.compile(fn, backend="native") makes some',
+        hint='weft.compile(fn, backend="native") compiles kernels',
     )
 
 

@@ -240,7 +240,7 @@ def run(step: Step, namespace: dict[str, Any], file: str = "<step>") -> str:
             namespace["error"] = error
             out += f"{type(error).__module__}.{raised}: {error}".splitlines()
     if raised != step.raises:
-        raise TourError(f"{step.title} {step.raises} was to be raised, not {raised or 'nothing'}")
+        raise TourError(f"{step.title} {step.raises} should be raised, not {raised or 'nothing'}")
     for check in step.checks:
         if not eval(check, namespace):
             raise TourError(f"{step.title} Not true: {check}")

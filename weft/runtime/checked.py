@@ -83,8 +83,8 @@ class CheckedProgram(NativeProgram):
         call = made.checking.calls[self._noted.words["check_call"][0]]
         if known:
             self._interpret(inputs)  # raises the error of the op
-            raise _error(call, "says that it fails, and its op does not")
-        raise _error(call, f"gives a status that nobody knows, {status}")
+            raise _error(call, "reports a failure, but its op does not fail")
+        raise _error(call, f"returns an unknown status, {status}")
 
     def _words(self, name: str) -> list[int]:
         start = self.library.address(name)
@@ -149,7 +149,9 @@ def _error(call: Any, text: str, location: Any = None) -> InternalError:
     ops = ", ".join(dict.fromkeys(node.op.name for node in call.group.in_order()))
     name = ", ".join(filter(None, call.kernels)) or call.group.kind
     head = call.group.nodes[0]
-    error = InternalError(f"kernel {name} ({ops}) {text}", hint="report it: this is Weft's mistake")
+    error = InternalError(
+        f"kernel {name} ({ops}) {text}", hint="please report it: this is a bug in Weft"
+    )
     made = located(error, head)
     assert isinstance(made, InternalError)
     if location is not None:

@@ -375,7 +375,7 @@ def _check_static(graph: Graph) -> None:
                 if has_dims(kind.shape):
                     raise NotNative(f"{value} has a size that is not known")
                 if str(kind.device) != "cpu" or kind.layout != "dense":
-                    raise NotNative(f"{value} does not lie dense on the CPU")
+                    raise NotNative(f"{value} is not a dense tensor on the CPU")
     for value in (*graph.inputs, *graph.outputs):
         if not isinstance(value.type, (TensorType, StackType)):
             raise NotNative(f"{value} is neither a tensor nor a stack")

@@ -97,9 +97,9 @@ def compare(
     unknown = [name for name in backends if name not in MODES]
     if unknown or len(backends) < 2:
         known = ", ".join(f'"{name}"' for name in MODES)
-        raise RangeError(f"no two modes: {unknown or backends}", op="compare", hint=known)
+        raise RangeError(f"not two known modes: {unknown or backends}", op="compare", hint=known)
     if by not in ("mode", "kernel"):
-        raise RangeError(f"nothing is compared by {by!r}", op="compare", hint='"mode", "kernel"')
+        raise RangeError(f"cannot compare by {by!r}", op="compare", hint='"mode", "kernel"')
     plain = function.function if isinstance(function, Captured) else function
     comparing = _Comparing(plain, args, kwargs, Tolerance(rtol, atol))
     return comparing.kernels() if by == "kernel" else comparing.run(backends)

@@ -49,7 +49,7 @@ def explain_traced(traced: Captured, *args: Any, **kwargs: Any) -> Report:
         raise CaptureError(
             f"{traced!r} has not been recorded: there is nothing to explain",
             op="explain",
-            hint="weft.explain(fn, *args), with arguments of the kind that it is for",
+            hint="weft.explain(fn, *args), with example arguments",
         )
     peak = machine_peak(get_num_threads())
     programs = [

@@ -244,7 +244,7 @@ def _compile(facts: Facts) -> Section:
     found = sum(program.from_disk for program in facts.programs)
     brief = shown_seconds(total)
     if found:
-        brief += f"; the code of {plural(found, 'program')} was found on disk"
+        brief += f"; the code of {plural(found, 'program')} was in the cache"
     return Section("Time to compile", brief, _table(rows))
 
 
@@ -255,7 +255,7 @@ def _recordings(facts: Facts) -> Section:
     ]
     again = len(rows) - 1
     brief = f"{plural(again, 'time')} again" if again else "once"
-    return Section("Recorded", brief, _table(rows, ("", "took", "gave", "because")))
+    return Section("Recorded", brief, _table(rows, ("", "time", "result", "reason")))
 
 
 def _machine(facts: Facts) -> Section:

@@ -69,7 +69,7 @@ class Programs:
                 timed = _timed[program] = code.timed()
                 thread = threading.get_ident()
                 self.found.append(
-                    Event("to profile it", "compile", begin, now(), thread, executable.name)
+                    Event("compile for profiling", "compile", begin, now(), thread, executable.name)
                 )
         self._programs.append(program)
         self._known[id(program)] = timed

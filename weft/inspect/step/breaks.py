@@ -81,7 +81,7 @@ def parse_place(place: str | int, default: Callable[[], str]) -> tuple[str, int]
         return default(), int(place)
     file, colon, line = place.rpartition(":")
     if not colon or not line.isdigit() or not file:
-        raise RangeError(f"{place!r} is no place", op="break_at", hint='"model.py:12", or 12')
+        raise RangeError(f"{place!r} is not a place", op="break_at", hint='"model.py:12", or 12')
     return file, int(line)
 
 

@@ -18,7 +18,7 @@ class Looks:
 
     def _here(self) -> Place:
         if self.place is None:
-            raise RangeError("the run does not stand anywhere", op="step", hint="s.start(*args)")
+            raise RangeError("no run is stopped", op="step", hint="s.start(*args)")
         return self.place
 
     def __getitem__(self, name: str) -> Any:

@@ -145,14 +145,14 @@ class Place:
         if name not in variables:
             known = ", ".join(sorted(variables)) or "none"
             raise RangeError(
-                f"there is no variable {name!r} here", op="step", hint=f"those are: {known}"
+                f"there is no variable {name!r} here", op="step", hint=f"the variables are: {known}"
             )
         found = self.value(variables[name])
         if found is MISSING:
             raise RangeError(
-                f"{name!r} has no value by itself in this graph, here",
+                f"{name!r} has no value here in this graph",
                 op="step",
-                hint="it is computed later, or passes took it apart: stage='captured' keeps all",
+                hint="it is computed later, or passes removed it: stage='captured' keeps all",
             )
         return found
 

@@ -142,7 +142,7 @@ class Stepper(Looks):
         function = getattr(function, "forward", function)
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if code is None:
-            raise RangeError("which file?", op="break_at", hint='say "model.py:12"')
+            raise RangeError("the file is not known", op="break_at", hint='say "model.py:12"')
         return str(code.co_filename)
 
     # --- moving -------------------------------------------------------------------------------
@@ -151,7 +151,9 @@ class Stepper(Looks):
         """Call the function and stop before its first op."""
         function = self.function
         if function is None:
-            raise RangeError("which function?", op="start", hint="weft.step(f), or begin(...)")
+            raise RangeError(
+                "there is no function to call", op="start", hint="weft.step(f), or begin(...)"
+            )
         return self.begin(lambda: function(*args, **kwargs))
 
     def begin(self, work: Callable[[], Any]) -> Place | None:
@@ -374,5 +376,5 @@ def _traced(function: Any) -> Captured | None:
     if isinstance(inner, Captured):
         return inner
     raise RangeError(
-        f"{function!r:.60} is no compiled function", op="step", hint="weft.step(weft.compile(f))"
+        f"{function!r:.60} is not a compiled function", op="step", hint="weft.step(weft.compile(f))"
     )

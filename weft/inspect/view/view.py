@@ -74,7 +74,7 @@ def drawings_of(obj: Any) -> list[Drawing]:
     hint = "a tensor, a graph, a compiled function that was called, or a file"
     if callable(obj):
         hint = "f = weft.compile(f); f(…); weft.view(f); or weft.view of the result, a tensor"
-    raise DTypeError(f"a {type(obj).__name__} is no graph", op="view", hint=hint)
+    raise DTypeError(f"cannot draw a {type(obj).__name__}", op="view", hint=hint)
 
 
 def _of_function(function: Captured) -> list[Drawing]:
@@ -92,7 +92,7 @@ def _of_function(function: Captured) -> list[Drawing]:
         found += _of_executable(programs[number], f"{number}: {programs[number].name}")
         left = len(order) - place - 1
         if left and sum(len(drawing.items) for drawing in found) > MOST_ITEMS:
-            found[0].notes.append(f"{left} more recordings are left out of this page")
+            found[0].notes.append(f"{left} more recordings are not on this page")
             break
     return found
 
@@ -157,6 +157,6 @@ def _from_file(path: Path) -> Graph:
         ) from error
     except UnicodeDecodeError as error:
         raise GraphError(
-            f"{path} is no text", op="view", hint="give a file with the text of a graph"
+            f"{path} is not a text file", op="view", hint="give a file with the text of a graph"
         ) from error
     return parse_graph(text, _AnyConstant())

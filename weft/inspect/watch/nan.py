@@ -137,8 +137,8 @@ def _error(
     loops: str,
     where: SourceLocation | None = None,
 ) -> NonFiniteError:
-    came = " out of infs" if worst(inputs) == "inf" else ""
-    text = f"{A[what]} is born here{came}: {count_text(outputs, what)} of {_type(outputs)}"
+    source = " from infinities" if worst(inputs) == "inf" else ""
+    text = f"it creates {A[what]}{source}: {count_text(outputs, what)} of {_type(outputs)}"
     if loops:
         text += f"\n  {loops}"
     error = NonFiniteError(text, op=op, operands=[summary(x) for x in inputs], hint=HINT)
@@ -162,7 +162,7 @@ class detect_nan:
     ...     weft.log(weft.asarray([1.0, 0.0]))
     Traceback (most recent call last):
         ...
-    weft.base.errors.NonFiniteError: log: an inf is born here: 1 of 2 elements of f32[2]
+    weft.base.errors.NonFiniteError: log: it creates an inf: 1 of 2 elements of f32[2]
       operands: f32[2] in [0, 1] (1 zeros)
       ...
 
