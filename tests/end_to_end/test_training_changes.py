@@ -335,7 +335,7 @@ def test_checks_do_not_grow_with_the_parameters(kind: str, mode: str) -> None:
     for layers in (2, 12):
         captured = trained(layers, KINDS[kind], mode)
         root = captured._roots[-1]
-        assert root.straight is not None
+        assert root.fast_path is not None
         counts.append(len(root.enter.__doc__.splitlines()))
         assert len(captured.recordings) == (1 if kind == "sgd" else 2)
     assert counts[0] == counts[1] < 100

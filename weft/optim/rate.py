@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.core.changing_numbers import number_in
 from weft.core.operands import cast, paired
-from weft.core.outside import number_in
 from weft.core.tensor import Tensor
 
 

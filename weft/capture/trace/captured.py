@@ -29,7 +29,7 @@ from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.binding import parameter_names
-from weft.capture.trace.fast_path import is_straight, straight
+from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.path_results import Execute as Execute
 from weft.capture.trace.path_results import Numbers, finish
 from weft.capture.trace.path_results import Prepare as Prepare
@@ -134,8 +134,8 @@ class Captured:
         self._lock = threading.RLock()
         self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
-        self._sets_aside = True
-        self._latest: Segment | None = None  # the straight one that was taken last
+        self._defers_calls = True
+        self._latest: Segment | None = None  # the one with a fast path that was taken last
         self._hits = 0
         self._warned = False
 
@@ -152,7 +152,7 @@ class Captured:
             given = segment.enter(args, kwargs)
             if given.__class__ is list:
                 self._hits += 1
-                return segment.straight(given, args, kwargs)
+                return segment.fast_path(given, args, kwargs)
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -228,9 +228,9 @@ class Captured:
                     break
             else:
                 return _Miss(taken, self._why(taken, candidates, args, kwargs))
-            if segment.straight is not None:
+            if segment.fast_path is not None:
                 self._latest = segment
-                return segment.straight(given, args, kwargs)
+                return segment.fast_path(given, args, kwargs)
             places = segment.places()
             numbers.update((value, given[places[id(o)]]) for value, o in segment.inputs)
             forms.append(self._run(segment, numbers))
@@ -302,8 +302,8 @@ class Captured:
         with uncollected(), bundled(self._bundle()):
             recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
-        if watch.aside is not None and watch.aside.clash:
-            self._sets_aside = False  # from now on such calls are followed
+        if watch.deferred is not None and watch.deferred.clash:
+            self._defers_calls = False  # from now on such calls are followed
             return self._record(args, kwargs, miss, inside)
         seconds = time.perf_counter() - start
         outcome = f"not kept: {trouble[0]}" if trouble else f"{len(recorded.graph.nodes)} ops"
@@ -342,7 +342,7 @@ class Captured:
         """One run, recorded, and put into the tree unless there is trouble; and how it ended."""
         recorded = self.make_recorder(args, kwargs)
         watch = recorded.watch
-        watch.sets_aside = self._sets_aside
+        watch.defers_calls = self._defers_calls
         recorded.differentiated = not inside  # there the tape sees each op
         recorded.name = self._name()
         recorded.parameters = parameter_names(self.function, len(args))
@@ -353,8 +353,8 @@ class Captured:
             with capturing(), recording(recorded):
                 result = run_watched(watch, self.function, args, kwargs)
                 ending = recorded.finish(result)
-                if watch.aside is not None:
-                    watch.aside.end(recorded)
+                if watch.deferred is not None:
+                    watch.deferred.end(recorded)
         except CaptureError as error:
             if self.policy.records:
                 raise
@@ -363,12 +363,12 @@ class Captured:
             recorded.restore()
             watch.rollback()
         trouble += [*watch.uncacheable, *recorded.refusals]
-        clashes = watch.aside is not None and watch.aside.clash
+        clashes = watch.deferred is not None and watch.deferred.clash
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
             path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget)
-            if len(path) == 1 and is_straight(path[0]) and not inside:
-                path[0].straight = straight(path[0], self._name(), self._prepare)
+            if len(path) == 1 and has_fast_path(path[0]) and not inside:
+                path[0].fast_path = fast_path(path[0], self._name(), self._prepare)
             self._warn_of_budget(path)
         return recorded, ending, trouble
 

@@ -26,7 +26,7 @@ from weft.ir.signature import NONE, Given, Made, OutputRouting
 Run = Callable[[list[Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
-def is_straight(segment: Segment) -> bool:
+def has_fast_path(segment: Segment) -> bool:
     """Whether a first segment is all there is, and each tensor that it makes is for one place."""
     ending = segment.ending
     if ending is None or ending.signature.new_leaves:
@@ -44,8 +44,8 @@ def is_straight(segment: Segment) -> bool:
     return max(seen.values(), default=1) == 1 and all(value in made for value in ending.made)
 
 
-def straight(segment: Segment, name: str, prepare: Prepare) -> Run:
-    """What is done in each call once the guards of the segment hold; see `is_straight`."""
+def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
+    """What is done in each call once the guards of the segment hold; see `has_fast_path`."""
     ending = segment.ending
     assert ending is not None
     signature = ending.signature

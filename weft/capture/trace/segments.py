@@ -173,7 +173,7 @@ class Segment:
     ready: Any = None  # the executable form
     enter: Enter = field(default=_closed, repr=False)
     fetched: list[Origin] = field(default_factory=list)
-    straight: Any = None  # all that a call does from here on, where the path is but this segment
+    fast_path: Any = None  # all that a call does from here on, where the path is but this segment
 
     def open(self) -> None:
         """Make the function that checks the guards and fetches what is read from outside."""

@@ -23,7 +23,7 @@ from weft.capture.convert.convert import (
 from weft.capture.watch import library
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.builtin_calls import HANDLERS
-from weft.capture.watch.deferred_calls import set_aside
+from weft.capture.watch.deferred_calls import defer
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.values import is_plain
@@ -78,7 +78,7 @@ def call_function(
     hooks: Hooks, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     code = function.__code__
-    if function.__dict__.get("aside") and set_aside(hooks, function, args, kwargs):
+    if function.__dict__.get("deferred") and defer(hooks, function, args, kwargs):
         return None
     if is_converted(function):
         cell = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))[HOOKS]

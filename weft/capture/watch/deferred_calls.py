@@ -1,9 +1,9 @@
-"""Calls that are set aside: not followed, but made again after each run of the graph.
+"""Calls that are deferred: not followed, but made again after each run of the graph.
 
 A schedule of learning rates computes in Python, with a count that is another one in each call: to
 follow it would be to record each step anew. It is done as an effect instead, in its turn among the
 effects. That is right as long as the rest of the run sees nothing of what it does; where the run
-does, it is recorded once more, and such calls are followed (`Aside.clash`).
+does, it is recorded once more, and such calls are followed (`DeferredCalls.clash`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from weft.capture.watch.watch import Known
 
 
-class Aside:
-    """What calls that were set aside in a run may change.
+class DeferredCalls:
+    """What calls that were deferred in a run may change.
 
     containers  by id: reading of them afterwards is a clash
     tensors     by id: computing with them afterwards is one
@@ -46,7 +46,7 @@ class Aside:
             self.clash = True
 
     def begin(self, tensors: Any) -> None:
-        """A call is set aside now; `tensors` records the run."""
+        """A call is deferred now; `tensors` records the run."""
         if not self._since:
             self._since = len(tensors.graph.nodes)
             self._written = {id(e.tensor): e.tensor._data for e in tensors.written.values()}
@@ -86,18 +86,18 @@ class Aside:
             self.anything = True
 
 
-def set_aside(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def defer(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Leave a call of a method to each replay, if that can be done."""
     watch = hooks.watch
     tensors: Any = watch.tensors
-    if not watch.sets_aside or kwargs or not watch.active or tensors is None:
+    if not watch.defers_calls or kwargs or not watch.active or tensors is None:
         return False
     known = watch.known(args[0])
     if known is None or recorder() is not tensors:  # of the run's own, or in a branch
         return False
     if not str(type(args[0]).__module__).startswith("weft.optim"):
         return False  # a schedule of the user's is followed
-    found = watch.aside = watch.aside or Aside()
+    found = watch.deferred = watch.deferred or DeferredCalls()
     found.begin(tensors)
     found.add(args[0])
     for container in found.containers.values():

@@ -26,8 +26,8 @@ from weft.capture.watch.follow import CONTROL, INERT, PURE_WEFT, SHOWS, WARN, wh
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show, warn
 from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.core.changing_numbers import number_in
 from weft.core.counted import CountedDict
-from weft.core.outside import number_in
 from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
 

@@ -22,7 +22,7 @@ from weft.base.recursion import deeper
 from weft.base.source import user_frame
 from weft.capture.notes import CaptureNotes
 from weft.capture.watch import origin as origins
-from weft.capture.watch.deferred_calls import Aside
+from weft.capture.watch.deferred_calls import DeferredCalls
 from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
 from weft.capture.watch.origin import Origin
@@ -104,8 +104,8 @@ class Watch:
         self._unhooked: list[Origin] = []  # of leaves whose hooks counted, and that had none
         self.written: set[tuple[int, str]] = set()  # attributes that are in no dict: slots
         self._finished = True
-        self.sets_aside = True  # whether calls are left to each replay that can be
-        self.aside: Aside | None = None
+        self.defers_calls = True  # whether calls are left to each replay that can be
+        self.deferred: DeferredCalls | None = None
 
     # --- the run ------------------------------------------------------------------------------
 
@@ -231,8 +231,8 @@ class Watch:
         holder: Known | None = None,
     ) -> None:
         """Note a fact. `holder` is the module that it is an attribute of, if any."""
-        if self.aside is not None:
-            self.aside.read(holder)
+        if self.deferred is not None:
+            self.deferred.read(holder)
         key = (kind, id(origin))
         if origin is not None and not others:
             if key in self._noted:
@@ -270,8 +270,8 @@ class Watch:
 
     def note(self, value: Any, origin: Origin, holder: Known | None = None) -> Any:
         """A value was read: guard it, or remember where it was found. Returns the value."""
-        if self.aside is not None:
-            self.aside.read(holder)
+        if self.deferred is not None:
+            self.deferred.read(holder)
         if id(origin) in self._read or not self.active:
             return value
         self._read.add(id(origin))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import DTypeError
+from weft.core.changing_numbers import deferred
 from weft.core.grad_mode import no_grad
 from weft.core.operands import as_number, assign
-from weft.core.outside import aside
 from weft.core.tensor import Tensor
 from weft.ops.creation import full_like
 from weft.optim.optimizer import Group, Optimizer, OptimizerError
@@ -100,7 +100,7 @@ class LRScheduler:
         """The learning rates that this schedule set last."""
         return list(self._last_lr)
 
-    @aside
+    @deferred
     def step(self) -> None:
         """Go on to the next epoch."""
         self.last_epoch += 1

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from typing import Any
 
-from weft.core.outside import aside
+from weft.core.changing_numbers import deferred
 from weft.optim.lr_scheduler.base import LRScheduler, per_group
 from weft.optim.optimizer import Group, Optimizer, OptimizerError
 
@@ -47,7 +47,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._place(0)
         return self.get_lr()
 
-    @aside
+    @deferred
     def step(self, epoch: float | None = None) -> None:
         """Go on to the next epoch, or to the one given."""
         if epoch is None and self.last_epoch < 0:

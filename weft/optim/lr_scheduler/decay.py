@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from weft.core.outside import aside
+from weft.core.changing_numbers import deferred
 from weft.optim.lr_scheduler.base import LRScheduler, per_group, set_lr
 from weft.optim.optimizer import Optimizer, OptimizerError
 
@@ -234,7 +234,7 @@ class SequentialLR(LRScheduler):
         for scheduler in self._schedulers:
             scheduler._undo()
 
-    @aside
+    @deferred
     def step(self) -> None:
         """Go on to the next epoch."""
         self.last_epoch += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from weft.core.outside import aside
+from weft.core.changing_numbers import deferred
 from weft.optim.lr_scheduler.base import LRScheduler, lr_of, per_group, set_lr
 from weft.optim.optimizer import Optimizer, OptimizerError
 
@@ -64,7 +64,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.num_bad_epochs = 0
         self._last_lr = self.rates()
 
-    @aside
+    @deferred
     def step(self, metrics: Any) -> None:  # type: ignore[override]
         """Go on to the next epoch, of which `metrics` is what counts: a number or 0-d tensor."""
         current = float(metrics)

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., None])
 
 
-def aside(method: F) -> F:
+def deferred(method: F) -> F:
     """Mark a method that changes numbers in Python, and gives nothing back.
 
     Where a function is recorded, it is not followed: each replay calls it after the graph has run.
     """
-    method.aside = True  # type: ignore[attr-defined]
+    method.deferred = True  # type: ignore[attr-defined]
     return method
 
 
