@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from source_constructs import IN
 
 import weft
+from weft.capture.from_source import branches
 from weft.errors import CaptureError
 
 
@@ -266,3 +269,112 @@ def test_no_iteration_is_lost(function: Any) -> None:
             continue
         for a, b in zip(found, wanted, strict=True):
             assert float(weft.abs(weft.asarray(a) - b).sum()) < 1e-5
+
+
+# --- whose error it is: the program's, which a branch raises where it is taken, or ours -----------
+
+
+class NoText:
+    def __str__(self) -> Any:
+        return 3
+
+
+def _key(x):
+    return {}["a"] * x
+
+
+def prints_no_text(x):
+    if x.sum() > 0:
+        print(NoText())  # here
+    return -x
+
+
+def chooses_by_many(x):
+    if x.sum() > 0:
+        return weft.cond(x, lambda: x, lambda: -x)  # here
+    return -x
+
+
+def multiplies_other_sizes(x):
+    if x.sum() > 0:
+        y = x * 2
+        return y @ weft.ones(3)  # here
+    return -x
+
+
+def fails_in_a_function(x):
+    if x.sum() > 0:
+        y = x * 2
+        return _key(y)  # here
+    return -x
+
+
+def scans_nothing(x):
+    if x.sum() > 0:
+        if x.sum() > 1:
+            return weft.scan(lambda c, _: (c, c), x, None)[0]  # here
+    return -x
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize(
+    "function",
+    [prints_no_text, chooses_by_many, multiplies_other_sizes, fails_in_a_function, scans_nothing],
+)
+def test_an_error_of_the_program_is_raised_where_its_side_is_taken(
+    function: Any, backend: str
+) -> None:
+    """Files were told by their names once, and those names had changed: it was raised always."""
+    compiled = weft.compile(function, backend=backend)
+    for number in (-1.0, 3.0, -2.0):
+        x = weft.full((2,), number)
+        if number < 0:
+            np.testing.assert_array_equal(compiled(x).numpy(), function(x).numpy())
+            continue
+        with pytest.raises(Exception) as eager:  # noqa: PT011
+            function(x)
+        with pytest.raises(eager.type) as found:
+            compiled(x)
+        assert type(found.value) is eager.type
+        lines, start = inspect.getsourcelines(function)
+        here = start + next(i for i, line in enumerate(lines) if line.endswith("# here\n"))
+        seen = [(entry.path.name, entry.lineno + 1) for entry in found.traceback]
+        assert (Path(__file__).name, here) in seen
+
+
+def test_a_mistake_of_ours_is_not_an_error_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x):
+        if x.sum() > 0:
+            if x.sum() > 1:
+                x = x * 2
+            return x
+        return -x
+
+    def broken(*_args: Any) -> Any:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(branches, "_merged_entries", broken)
+    with pytest.raises(weft.errors.InternalError, match="a KeyError while control flow is recor"):
+        weft.compile(f)(-weft.ones(2))
+
+
+def branches_of_different_sizes(x):
+    if x.sum() > 0:
+        which = (x.sum() > 1).astype(weft.int64)
+        return weft.switch(which, [lambda: x, lambda: x[:1]]).sum()
+    return x.sum()
+
+
+def carries_of_different_structures(x):
+    if x.sum() > 0:
+        return weft.scan(lambda c, _: ((c[0], c[0]), c[0]), (x,), None, length=2)[1].sum()
+    return x.sum()
+
+
+@pytest.mark.parametrize("function", [branches_of_different_sizes, carries_of_different_structures])
+def test_what_only_a_graph_cannot_do_is_refused_on_a_side_too(function: Any) -> None:
+    """Plain Python can: so it is an error of the recording, on whichever side it stands."""
+    function(weft.ones(2))
+    with pytest.raises(CaptureError) as found:
+        weft.compile(function)(-weft.ones(2))
+    assert isinstance(found.value, (weft.errors.ShapeError, weft.errors.DTypeError))

@@ -129,6 +129,18 @@ class CaptureError(WeftError, RuntimeError):
     """Python code that cannot be captured in a graph."""
 
 
+class CaptureShapeError(ShapeError, CaptureError):
+    """Shapes that plain Python can go on with, and a graph cannot."""
+
+
+class CaptureDTypeError(DTypeError, CaptureError):
+    """Values of different kinds that plain Python can go on with, and a graph cannot."""
+
+
+class CaptureGradientError(GradientError, CaptureError):
+    """A gradient that plain Python can compute, and a graph cannot."""
+
+
 class InternalError(WeftError, RuntimeError):
     """A bug in Weft, not in your program: please report it."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.device import Device, as_device
-from weft.base.errors import DTypeError, ShapeError, WeftError
+from weft.base.errors import CaptureDTypeError, CaptureShapeError, WeftError
 from weft.base.promotion import promote_weak, result_dtype
 from weft.base.pytree import TreeSpec
 from weft.base.source import SourceLocation
@@ -66,7 +66,7 @@ def differ(
     a, b = one[0], two[0]
     types = [type_of(v) if isinstance(v, Tensor) else v for v in (a, b)]
     shapes = all(isinstance(t, TensorType) for t in types) and types[0].dtype is types[1].dtype
-    kind = ShapeError if shapes else DTypeError
+    kind = CaptureShapeError if shapes else CaptureDTypeError
     return kind(
         f"{name} is {shown(a)} {one[1]}{one[2]}, and {shown(b)} {two[1]}{two[2]}",
         op=op,
@@ -79,7 +79,7 @@ def check_structure(
 ) -> None:
     if one != two:
         a, b = (repr(spec).removeprefix("TreeSpec(")[:-1] for spec in (one, two))
-        raise DTypeError(
+        raise CaptureDTypeError(
             f"the results have different structures: {a} {words[0]}{lines[0]}, "
             f"and {b} {words[1]}{lines[1]}",
             op=op,

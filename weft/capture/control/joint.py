@@ -15,7 +15,7 @@ from weft.autodiff import engine
 from weft.autodiff.conditional_gradients import Doubts, is_used
 from weft.base import dtypes
 from weft.base.device import CPU
-from weft.base.errors import GradientError
+from weft.base.errors import CaptureGradientError
 from weft.capture.control.borders import Border
 from weft.capture.control.gradient_flow import is_smooth
 from weft.capture.control.gradient_reach import has_gaps
@@ -180,12 +180,12 @@ def _check_closed(nested: NestedRecorder, split: int) -> None:
     """What steps and hooks with a backward in Python may not do: everything else is closed."""
     where = "inside of a branch or loop body"
     if any(value.type is TOKEN for node in nested.graph.nodes[split:] for value in node.outputs):
-        raise GradientError(
+        raise CaptureGradientError(
             f"a hook or the backward of a Function prints or calls Python {where}",
             hint="print what goes forward: weft.print(x); or write weft.unroll(range(n))",
         )
     if nested.captured:
-        raise GradientError(
+        raise CaptureGradientError(
             f"a hook or the backward of a Function uses a tensor from outside {where}",
             hint="hand it to forward and keep it: ctx.save_for_backward(...)",
         )

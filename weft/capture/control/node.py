@@ -29,7 +29,7 @@ from weft.autodiff.transforms.history import Primal
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_dims
-from weft.base.errors import CaptureError, GradientError, WeftError
+from weft.base.errors import CaptureError, CaptureGradientError, WeftError
 from weft.base.source import SourceLocation, user_location
 from weft.capture.control.borders import Border
 from weft.capture.control.gradient_flow import active_results, has_leaves, is_smooth
@@ -119,9 +119,9 @@ class ControlNode(HistoryNode):
 
     def _check(self, asked: Sequence[bool]) -> None:
         if self.opaque:
-            raise GradientError(self.opaque, op=self.name())
+            raise CaptureGradientError(self.opaque, op=self.name())
         if any(asked[i] for i in self.pinned):
-            raise GradientError(
+            raise CaptureGradientError(
                 "a leaf is written to inside of this loop, and its gradient is asked for through "
                 "the loop",
                 op=self.name(),

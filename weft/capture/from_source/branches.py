@@ -15,7 +15,7 @@ from weft.capture.from_source.journal import Journal, Parts, Variable
 from weft.capture.from_source.merge import Build, Maybe, Merge, typed_as
 from weft.capture.from_source.merge_entries import Give, merge_entry, same_parts
 from weft.capture.from_source.reach import Reach
-from weft.capture.from_source.run import OF_RECORDING, OneSided, Unreachable, uncatchable
+from weft.capture.from_source.run import OF_RECORDING, OneSided, Unreachable, own_work, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
@@ -148,10 +148,26 @@ def _record_if(
         Branch(hooks, here, function, name, chosen)
         for function, name in zip(functions, names, strict=True)
     ]
+    with own_work():
+        return _joined(hooks, here, branches, predicate, live, cells, words, split)
+
+
+def _joined(
+    hooks: Hooks,
+    here: GraphRecorder,
+    branches: Sequence[Branch],
+    predicate: Tensor,
+    live: Sequence[str],
+    cells: frozenset[int],
+    words: Sequence[str],
+    split: set[int],
+) -> Any:
+    """One node for both sides; gives what their values merge to."""
+    chosen = here.value_of(predicate)
     _give_back(hooks, branches)
     _spend(hooks, here, branches, chosen)
     failed = [branch.error is not None for branch in branches]
-    merge = Merge(functions, words, "if")
+    merge = Merge([branch.function for branch in branches], words, "if")
     if all(failed):
         build: Build = lambda results: MISSING  # noqa: E731
     elif any(failed):

@@ -68,10 +68,7 @@ def _enumerate(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     start = args[1] if len(args) > 1 else kwargs.get("start", 0)
     if rows is None or not isinstance(start, int):
         return NotImplemented
-    if isinstance(rows.count, int):
-        numbers = Steps(start, start + rows.count, 1)
-    else:
-        numbers = Steps(start, start + rows.count, 1)
+    numbers = Steps(start, start + rows.count, 1)
     return zipped([Rows([numbers], 0), rows])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.vmap import Mapping
 from weft.autodiff.transforms.whole_call import call_whole, spreads
-from weft.base.errors import CaptureError, ShapeError
+from weft.base.errors import CaptureError, CaptureShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, stand_in
@@ -89,7 +89,7 @@ class _ElementLoop(RecordedLoop):
         local = local_sizes(nested.graph)
         for y in ys:
             if any(local.intersection(getattr(size, "names", ())) for size in y.shape):
-                raise ShapeError(
+                raise CaptureShapeError(
                     f"a result is {y.type}{line_of(y, self.body)}: its size depends on values, and "
                     "may differ from element to element",
                     op="vmap",

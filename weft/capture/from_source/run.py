@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from weft.base.errors import CaptureError, InternalError
+from weft.base.errors import CaptureError, InternalError, WeftError
 from weft.base.source import raised_location
 from weft.capture.from_source.journal import Entry, Journal, Variable, entry_for
 from weft.capture.from_source.may_alias import Aliases, SourceNested
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
 
 #: Errors of the recording itself. All others belong to the program: the graph raises them.
 OF_RECORDING = (CaptureError, InternalError, RecursionError)
+
+
+@contextlib.contextmanager
+def own_work() -> Iterator[None]:
+    """Around what the recording does by itself, without code of the program: an error that is not
+    Weft's own is a mistake here."""
+    try:
+        yield
+    except (WeftError, RecursionError, MemoryError):
+        raise
+    except Exception as error:
+        raise InternalError(
+            f"a {type(error).__name__} while control flow is recorded: {error}",
+            hint="report it; weft.trace or plain Python may run the function meanwhile",
+        ) from error
 
 
 class OneSided(CaptureError):
