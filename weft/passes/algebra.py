@@ -1,8 +1,8 @@
 """Algebraic simplification: a table of rules, each exact for every value of the dtypes it names.
 
-What is not here is not exact: `x + 0.0` (-0.0 + 0.0 is 0.0), `x * 0.0` and `x - x` (NaN and
-infinities), `x == x` of floats (NaN), `x * 1` of complex numbers (infinities), `-(x - y)` of floats
-(the zero has the other sign), and everything that reassociates floats.
+Rules that are not exact are left out: `x + 0.0` (-0.0 + 0.0 is 0.0), `x * 0.0` and `x - x` (NaN and
+infinities), `x == x` for floats (NaN), `x * 1` for complex numbers (infinities), `-(x - y)` for
+floats (a zero gets the other sign), and everything that reassociates floats.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ _CHOICE = [
     Rule("where(c, False, True)", "logical_not(c)", "bool"),
 ]
 
-#: Two constants become one, which `fold` computes. Of floats this would round differently.
+#: Two constants become one, which `fold` computes. For floats this would round differently.
 _REASSOCIATED = [
     Rule(f"{op}({op}(x, k1), k2)", f"{op}(x, {op}(k1, k2))", kinds, "integers wrap alike")
     for op, kinds in (
@@ -170,7 +170,7 @@ _REASSOCIATED = [
     )
 ]
 
-#: By topic; the first rule that fits is taken.
+#: By topic. The first rule that matches is applied.
 SECTIONS: dict[str, list[Rule]] = {
     "neutral elements": _NEUTRAL,
     "signs and parts": _SIGNS,

@@ -1,4 +1,4 @@
-"""`if` and `switch`: branches that are never taken, results that nobody uses."""
+"""`if` and `switch`: removes branches that are never taken, and results that nobody uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.passes.nesting import counted, inline, narrowed, replaced_node, used_v
 
 
 class ConstantBranches(Pass):
-    """Puts the branch that is always taken in the place of an `if` or `switch`."""
+    """Replaces an `if` or `switch` by the branch that is always taken."""
 
     name = "constant_branches"
 
@@ -33,7 +33,7 @@ class ConstantBranches(Pass):
 
 
 def _chosen(node: Node) -> Graph | None:
-    """The branch that is taken, where that is known."""
+    """The branch that is taken, or None where that is not known."""
     number = number_of(node.inputs[0])
     if number is None:
         return None
@@ -43,9 +43,9 @@ def _chosen(node: Node) -> Graph | None:
 
 
 class SelectBranches(Pass):
-    """Puts `where` in the place of an `if` that chooses between operands and constants.
+    """Replaces an `if` that only chooses between operands and constants by `where`.
 
-    Such an `if` masks a gradient. As a `where`, the mask is fused with what is computed of it.
+    Such an `if` masks a gradient. As a `where`, the mask is fused with what uses the gradient.
     """
 
     name = "select_branches"
@@ -117,7 +117,7 @@ class TrimBranches(Pass):
 
 
 def _smaller(node: Node, used: set[Value]) -> tuple[list[int], list[int]] | None:
-    """Which results and operands a node needs; None where it needs all."""
+    """Which results and operands a node needs; None if it needs all of them."""
     results = [i for i, v in enumerate(node.outputs) if v in used or v.type is TOKEN]
     needed: set[int] = set()
     for branch in node.graphs:

@@ -1,4 +1,4 @@
-"""One way of writing what can be written in several, so that later passes need to know one only."""
+"""Canonical forms: one way to write each call, so that later passes need to match only one."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Canonical(Pass):
 
 
 def _in_order(node: Node, sweep: Sweep, ranks: Ranks) -> Value | None:
-    """Constants on the right; otherwise what was made first on the left."""
+    """Constants go to the right; otherwise the operand that was made first goes to the left."""
     if len(node.inputs) != 2 or not isinstance(node.inputs[0].type, TensorType):
         return None
     left, right = node.inputs
@@ -77,7 +77,7 @@ def _in_order(node: Node, sweep: Sweep, ranks: Ranks) -> Value | None:
     if is_constant(left) != is_constant(right):
         swap = is_constant(left)
     else:
-        source = sweep.source  # the ranks are those of the old graph
+        source = sweep.source  # ranks are known for the old graph
         if source.op is not node.op:
             return None
         swap = ranks[source.inputs[0]] > ranks[source.inputs[1]]
@@ -85,7 +85,7 @@ def _in_order(node: Node, sweep: Sweep, ranks: Ranks) -> Value | None:
 
 
 def _comparison(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    """x > y is y < x; with a constant, that stands on the right."""
+    """x > y becomes y < x; a constant goes to the right."""
     left, right = node.inputs
     if is_constant(left) != is_constant(right):
         swap = is_constant(left)
@@ -95,7 +95,7 @@ def _comparison(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
 
 
 def _product(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    """x * x is square(x), bit by bit for real numbers."""
+    """x * x becomes square(x): the same bits for real numbers."""
     left, right = node.inputs
     if left is right and of_kind(type.dtype, "real numeric"):
         return sweep.add(SQUARE, left)
@@ -103,13 +103,13 @@ def _product(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
 
 
 def _constant(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    """A constant that holds one number is `full`, where it has axes at all."""
+    """A constant with axes that holds one number everywhere becomes `full`."""
     number = one_number(node.attrs["value"].array) if type.shape else None
     return None if number is None else sweep.uniform(number, type)
 
 
 def _full(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    """Without axes it is a constant; its value is the Python number that its dtype gives."""
+    """`full` without axes becomes a constant; its value becomes the Python number of its dtype."""
     number = number_of(node.outputs[0])
     assert number is not None
     if type.shape and number.item().__class__ is node.attrs["value"].__class__:

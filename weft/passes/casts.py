@@ -1,8 +1,8 @@
 """Casts of casts: one cast, or none.
 
-A cast loses nothing where the second dtype holds every value of the first. What follows it then
-depends on the value alone, so it can be had at once; with one exception: out of the range of an
-integer, a float saturates while an integer wraps.
+A cast loses nothing if the second dtype holds every value of the first. Then the next cast can
+start from the first dtype, with one exception: outside the range of an integer dtype, a float
+saturates and an integer wraps.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from weft.passes.contract import Notes, Pass
 from weft.passes.facts import STANDARD, dense, made_by
 from weft.passes.sweep import Sweep
 
-#: How many bits of an integer a floating dtype holds, and how large its exponent can be.
+#: Bits of an integer that a floating dtype holds exactly, and its largest exponent.
 _DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _REACH = {"float16": 15, "bfloat16": 127, "float32": 127, "float64": 1023}
 
 
 class Casts(Pass):
-    """Removes casts that change nothing, and makes one of two where that is exact."""
+    """Removes casts that change nothing, and merges two casts where that is exact."""
 
     name = "casts"
 
@@ -55,14 +55,14 @@ def _shorter(node: Node, sweep: Sweep) -> Value | None:
 
 @lru_cache(maxsize=10_000)
 def can_skip(source: DType, through: DType, target: DType) -> bool:
-    """Whether a cast of `source` to `through` to `target` is the one of `source` to `target`."""
+    """Whether a cast from `source` over `through` to `target` equals the direct cast."""
     if not STANDARD.issuperset((source, through, target)):
         return False
     if source.kind == "complex" and target.kind not in ("complex", "bool"):
-        return False  # which is an error
+        return False  # such a cast is an error
     whole = {"int", "uint"}
     if {source.kind, through.kind, target.kind} <= whole and through.bits >= target.bits:
-        return True  # the low bits are all that counts
+        return True  # only the low bits count
     if not holds(through, source):
         return False
     if source.kind in whole and through.kind == "float" and target.kind in whole:

@@ -1,4 +1,4 @@
-"""Equal calls on equal inputs are made once."""
+"""Common subexpressions: equal calls on equal inputs are merged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _unmergeable: dict[Op, bool] = {}
 
 
 class CommonSubexpressions(Pass):
-    """Makes equal calls once; never random draws, effects or control flow."""
+    """Merges equal calls, but never random draws, effects or control flow."""
 
     name = "cse"
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        number: dict[Value, Value] = {}  # of a value that was seen before: the first like it
+        number: dict[Value, Value] = {}  # a value that was seen before -> the first equal one
         first: dict[Hashable, Node] = {}
         same: dict[Node, Node] = {}
         get = number.get
@@ -48,7 +48,7 @@ class CommonSubexpressions(Pass):
 
 
 def _stays(op: Op) -> bool:
-    """Random draws, effects, control flow, and results whose sizes get names of their own."""
+    """Whether a call is never merged: it is random, an effect, control flow, or makes a size."""
     found = _unmergeable.get(op)
     if found is None:
         found = _unmergeable[op] = is_bound(op) or op.data_shape
@@ -56,7 +56,7 @@ def _stays(op: Op) -> bool:
 
 
 def _ordered(op: Op, inputs: tuple[Value, ...]) -> Hashable:
-    """The inputs; as a set where their order means nothing."""
+    """The inputs, as a set if their order does not matter."""
     if len(inputs) != 2 or not op.commutative or inputs[0] is inputs[1]:
         return inputs
     type = inputs[0].type

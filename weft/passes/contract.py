@@ -1,12 +1,12 @@
-"""What a pass is: from one graph to another that computes the same.
+"""What a pass is: it turns a graph into another one that computes the same.
 
-The contract, which tests hold for every pass:
+The contract, which tests check for every pass:
 
-- a valid graph in, a valid graph out, with the same inputs and as many outputs of the same types;
-- its input is never changed; where there is nothing to do, it comes back as it is;
-- every result is bit for bit what it was: the sign of a zero, infinities and wrapped integers
-  included. Only of a NaN no more than that it is one is kept: its sign and payload are free;
-- the time is linear in the number of nodes, or n log n, and nothing recurses into the graph.
+- a valid graph in, a valid graph out, with the same inputs and the same types of outputs;
+- the given graph is never changed, and is returned itself if there is nothing to do;
+- results keep every bit, including the sign of a zero, infinities and wrapped integers. The only
+  exception is a NaN: it stays a NaN, but its sign and payload may change;
+- the time is O(n) or O(n log n) in the number of nodes, and nothing recurses along the graph.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["FunctionPass", "Notes", "Pass", "graph_pass"]
 
 
 class Notes:
-    """What a pass did, in words: it counts, and the pipeline writes it into the history."""
+    """What a pass did, counted in words; the pipeline writes it into the graph's history."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def add(self, what: str, count: int = 1) -> None:
-        """`notes.add("nodes removed", 3)`: equal words are summed up."""
+        """`notes.add("nodes removed", 3)`: counts of equal words are added up."""
         self.counts[what] += count
 
     def __str__(self) -> str:
@@ -41,11 +41,11 @@ class Pass:
 
     name: str = ""
     #: Whether `run` also applies it to the graphs nested in nodes, before the graph around them.
-    #: A pass that says False sees to them itself, or leaves them alone.
+    #: A pass that says False handles them itself, or leaves them alone.
     nested: bool = True
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        """One graph, without regard to nested ones: the same object where nothing is to change."""
+        """Rewrite one graph, not its nested ones. Returns the same object if nothing changes."""
         raise NotImplementedError
 
     def run(self, graph: Graph, notes: Notes | None = None) -> Graph:
@@ -54,7 +54,7 @@ class Pass:
         if not self.nested or not any(node.graphs for node in graph.nodes):
             return self._rewritten(graph, notes)
         done: dict[Graph, Graph] = {}
-        for inner in reversed(list(graph.walk())):  # those inside before those around them
+        for inner in reversed(list(graph.walk())):  # inner graphs before outer ones
             done[inner] = self._rewritten(_with_nested(inner, done), notes)
         return done[graph]
 
@@ -77,7 +77,7 @@ class Pass:
 
 
 def _with_nested(graph: Graph, done: dict[Graph, Graph]) -> Graph:
-    """The graph with new nested graphs, or itself if they are the old ones."""
+    """The graph with new nested graphs; the same object if none of them changed."""
     if all(done[inner] is inner for node in graph.nodes for inner in node.graphs):
         return graph
     builder = Builder(
@@ -109,7 +109,7 @@ class FunctionPass(Pass):
 
 
 def graph_pass(function: Any = None, /, *, name: str = "", nested: bool = True) -> Any:
-    """Make a pass of a function `(graph) -> graph`, or `(graph, notes) -> graph`.
+    """Make a pass from a function `(graph) -> graph` or `(graph, notes) -> graph`.
 
     >>> @weft.graph_pass
     ... def do_nothing(graph):

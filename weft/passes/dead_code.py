@@ -1,4 +1,4 @@
-"""Nodes that no output and no effect needs are left out."""
+"""Dead code: removes nodes that no output and no effect depends on."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def needed_nodes(graph: Graph) -> set[Node]:
 
 
 def names_in_attributes(node: Node) -> set[str]:
-    """The names of sizes that a node, or a node in its nested graphs, asks for."""
+    """The named sizes that the attributes of a node, or of nodes nested in it, refer to."""
     nodes = [node]
     for nested in node.graphs:
         nodes += [inner for graph in nested.walk() for inner in graph.nodes]
@@ -59,7 +59,7 @@ def names_in_attributes(node: Node) -> set[str]:
 
 
 def size_makers(graph: Graph) -> dict[str, Value]:
-    """For each named size that no input has: the first array that has it. A stack tells none."""
+    """For each named size that no input has, the first array that has it. Stacks do not count."""
     makers: dict[str, Value] = {}
     known = {name for value in graph.inputs for name in _names(value.type)}
     for node in graph.nodes:
@@ -72,6 +72,6 @@ def size_makers(graph: Graph) -> dict[str, Value]:
 
 @lru_cache(maxsize=10_000)
 def _names(type: Type) -> tuple[str, ...]:
-    """The names of sizes that an array of a type tells."""
+    """The named sizes of an array type."""
     shape = type.shape if isinstance(type, TensorType) else ()
     return tuple({name for dim in dims_in(shape) for name in dim.names})

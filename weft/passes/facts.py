@@ -1,8 +1,8 @@
-"""What passes know of ops and values beyond types: which numbers, which order, which place.
+"""What passes ask of ops and values, beyond their types.
 
-"Exact" is meant bit by bit, so some things that hold for numbers do not hold here: the larger of
-0.0 and -0.0 is whichever kernel-wise comes first, and a product of complex numbers that is computed
-with fused multiply-adds is not quite the product of the same numbers the other way round.
+"Exact" means: the same bits. So some laws of arithmetic do not hold here. Of 0.0 and -0.0 either
+may be the maximum, whichever the kernel meets first; and a product of complex numbers computed with
+fused multiply-adds may round differently if its operands are exchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.ops.cards import FULL
 
 Array = np.ndarray[Any, Any]
 
-#: The dtypes of which the rules are known to hold; users' own may compute as they like.
+#: The dtypes for which the rules are known to hold. A dtype of a user may compute differently.
 STANDARD = frozenset(DTYPES.values())
 
 
@@ -34,7 +34,7 @@ def of_kind(dtype: DType, kinds: str) -> bool:
 
 
 def has_effect(node: Node) -> bool:
-    """Whether a node does something beside giving results, itself or in its nested graphs."""
+    """Whether a node, or a node nested in it, has an effect."""
     if node.op.effect:
         return True
     return bool(node.graphs) and any(
@@ -59,7 +59,7 @@ def is_bound(op: Op) -> bool:
 
 
 def dense(node: Node) -> TensorType | None:
-    """The type of the one result of a node, if it is an ordinary dense tensor."""
+    """The type of the only result of a node, if that is a dense tensor; else None."""
     if len(node.outputs) != 1:
         return None
     type = node.outputs[0].type
@@ -78,14 +78,14 @@ def made_by(value: Value, op: Op) -> Node | None:
 
 
 def is_constant(value: Value) -> bool:
-    """Whether a value is written in the graph: `constant`, or `full`."""
+    """Whether a value is known now: made by `constant` or `full`."""
     return value.node is not None and value.node.op in (CONSTANT, FULL)
 
 
 def number_of(value: Value) -> Array | None:
-    """The number that stands everywhere in a constant, as a 0-d array; None where it is not one.
+    """The number that a constant holds everywhere, as a 0-d array; None if there is none.
 
-    Of larger constants nobody asks: `canonical` makes `full` of those that hold one number.
+    Larger constants are not searched: `canonical` has made `full` of those that hold one number.
     """
     node = value.node
     if node is None:
@@ -99,9 +99,9 @@ def number_of(value: Value) -> Array | None:
 
 
 def one_number(array: Array) -> Array | None:
-    """The number that stands everywhere in an array, if `full` can say it; None if there is none.
+    """The number that an array holds everywhere, if `full` can express it; else None.
 
-    The last element is looked at first: most arrays differ there already.
+    The last element is compared first: most arrays already differ there.
     """
     if not array.size:
         return None
@@ -116,7 +116,7 @@ def one_number(array: Array) -> Array | None:
 
 
 def is_plain(number: Array) -> bool:
-    """Whether a Python number says it all: it does not keep the payload of a NaN."""
+    """Whether a Python number expresses all bits: it does not keep the payload of a NaN."""
     return bits(np.asarray(number.item()).astype(number.dtype)) == bits(number)
 
 
@@ -138,7 +138,7 @@ def limits(dtype: DType) -> tuple[Any, Any] | None:
 
 
 def spelled(text: str, dtype: DType) -> Array | None:
-    """A number of a rule in a dtype: MIN, MAX, ALL (all bits), or a Python number."""
+    """The number that a rule spells, in a dtype: MIN, MAX, ALL (all bits set), or a number."""
     found = limits(dtype)
     if text in ("MIN", "MAX"):
         return None if found is None else np.asarray(found[text == "MAX"]).astype(dtype.numpy)

@@ -1,4 +1,4 @@
-"""Calls on constants are made once, here, by the op's own kernel."""
+"""Constant folding: calls on constants are computed now, by the op's own kernel."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from weft.passes.contract import Notes, Pass
 from weft.passes.facts import Array, is_bound, is_static
 from weft.passes.sweep import Sweep
 
-#: A constant with more elements is only made of constants with at least as many.
+#: A larger constant is only made from constants that are at least as large.
 MOST_ELEMENTS = 4096
-#: The most elements of a `full`, `arange` or `eye` that are written out to compute with.
+#: A `full`, `arange` or `eye` with more elements than this is not expanded to compute with it.
 MOST_MADE = 65536
 
 Arrays = dict[Value, Array]
@@ -61,8 +61,8 @@ def _is_candidate(node: Node) -> bool:
             return False
     op = node.op
     if is_bound(op) or op.data_shape or op.alias:
-        return False  # an alias says something beside a value
-    if op is BROADCAST_TO:  # smaller before than after
+        return False  # an alias is there for more than its value
+    if op is BROADCAST_TO:  # its operand is smaller than its result
         return False
     total = 0
     for value in inputs:
@@ -87,7 +87,7 @@ def _plain(value: Value) -> TensorType | None:
 
 
 def _evaluated(node: Node, arrays: Arrays) -> list[Array] | None:
-    """The results of a node, or None: what fails here fails where it is run, on the user's line."""
+    """The results of a node; None if it fails, so that it fails at run time, on the user's line."""
     try:
         inputs = [_array_of(value, arrays) for value in node.inputs]
         kernel = node.op.kernels[np.ndarray][inputs[node.op.dispatch_on].dtype]
@@ -116,7 +116,7 @@ def _created(op: Op, attrs: dict[str, Any]) -> Array:
 
 
 def _frozen(array: Array) -> Array:
-    """The array, never to be written again. One of its own needs no copy."""
+    """The array, made read-only if it owns its memory."""
     if array.base is None:
         array.flags.writeable = False
     return array

@@ -1,4 +1,4 @@
-"""What a loop computes anew in each iteration, though it never changes, is computed before it."""
+"""Loop-invariant code motion: what is the same in each iteration is computed before the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.passes.contract import Notes, Pass
 
 
 class Hoist(Pass):
-    """Moves what does not change in a loop before the loop, where that cannot fail."""
+    """Moves loop-invariant nodes in front of the loop, if they cannot fail."""
 
     name = "hoist"
 
@@ -30,7 +30,7 @@ class Hoist(Pass):
 def _invariant(body: Graph, consts: int) -> list[Node]:
     """The nodes of a body that depend on its constants only, in order.
 
-    Not those of a size that only an iteration knows.
+    Nodes with a size that only an iteration knows are left out.
     """
     known: set[Value] = set(body.inputs[:consts])
     hidden = local_sizes(body)
@@ -49,7 +49,7 @@ def _has_work(node: Node) -> bool:
 
 
 def _is_work(node: Node) -> bool:
-    """A constant costs nothing where it is, and moving it alone would gain nothing."""
+    """Whether moving a node saves work: a constant costs nothing inside the loop."""
     return bool(node.inputs) or (node.op.creation and node.op is not CONSTANT)
 
 

@@ -1,8 +1,9 @@
-"""The gradients of the parts of a value, put together: one concat instead of a sum of padded parts.
+"""Gradients of slices of one value become one concat instead of a sum of padded parts.
 
-What comes back of x[:, :3] and x[:, 3:] is written into zeros each, and the zeros are added up:
-with n parts, n times the work. Where the parts lie side by side along one axis, nothing is added to
-anything but zeros, and x + 0.0 is x, up to the sign of a zero: one addition of 0.0 sees to that.
+The gradients of x[:, :3] and x[:, 3:] are each padded with zeros to the shape of x, and then added:
+for n parts, n times the work. If the parts lie side by side along one axis, each element is added
+to zeros only, and x + 0.0 is x up to the sign of a zero. One addition of 0.0 to the concat gives
+the zeros the same sign.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from weft.passes.slices import WHOLE, index_parts
 
 
 class Joins(Pass):
-    """Makes one concat of a sum of parts that lie side by side, each in zeros."""
+    """Replaces a sum of zero-padded parts that lie side by side by one concat."""
 
     name = "joins"
 
@@ -41,7 +42,7 @@ class Joins(Pass):
 
 
 class Pad(NamedTuple):
-    """A value that stands from `start` to `stop` of an axis, among zeros."""
+    """A value at `start` to `stop` of an axis, with zeros around it."""
 
     start: int
     stop: int
@@ -50,7 +51,7 @@ class Pad(NamedTuple):
 
 
 def _sums(graph: Graph) -> dict[Node, list[Pad]]:
-    """Sums of parts side by side: of each the parts, in order."""
+    """The sums of parts that lie side by side, each with its parts in order."""
     pads: dict[Value, Pad] = {}
     for node in graph.nodes:
         pad = _pad(node)
@@ -81,7 +82,7 @@ def _sums(graph: Graph) -> dict[Node, list[Pad]]:
 
 
 def _pad(node: Node) -> Pad | None:
-    """What a scatter_add by a slice (or a number) along one axis writes."""
+    """The part that a scatter_add by a slice (or a number) along one axis writes; else None."""
     if node.op is not SCATTER_ADD or len(node.inputs) != 1:
         return None
     kind = node.outputs[0].tensor_type
@@ -102,7 +103,7 @@ def _pad(node: Node) -> Pad | None:
 
 
 def _side_by_side(value: Value, pads: dict[Value, Pad]) -> list[Pad] | None:
-    """The parts of a sum in order, if they lie along one axis and no two share a place."""
+    """The parts of a sum in order, if they lie along one axis and do not overlap; else None."""
     leaves: list[Pad] = []
     stack = [value]
     while stack:

@@ -1,4 +1,4 @@
-"""`while` and `scan`: carries that nobody needs or that never change, operands given twice."""
+"""`while` and `scan`: removes carries that are unused or never change, and repeated operands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.passes.nesting import Reach, counted, narrowed, replaced_node, used_va
 
 @dataclass(slots=True)
 class Loop:
-    """The operands and results of a loop by what they are for; numbers are places in its inputs."""
+    """The operands of a loop by their role, as positions in its inputs."""
 
     node: Node
     consts: list[int]
@@ -31,11 +31,11 @@ class Loop:
 
     @property
     def first_y(self) -> int:
-        """Where in the body's outputs the ys begin."""
+        """The position of the first y in the body's outputs."""
         return len(self.carries)
 
     def y_result(self, number: int) -> int:
-        """The place in the node's results of what becomes of a y."""
+        """The position in the node's results of a y."""
         counter = self.node.op is WHILE
         return len(self.carries) + counter + number
 
@@ -48,7 +48,7 @@ def loop_of(node: Node) -> Loop:
 
 
 class TrimLoops(Pass):
-    """Drops carries and results of loops that nobody needs; carries that never change are given."""
+    """Drops unused carries and results of loops; carries that never change become constants."""
 
     name = "trim_loops"
 
@@ -72,7 +72,7 @@ class TrimLoops(Pass):
 
 @dataclass(slots=True)
 class TrimPlan:
-    """What is left of a loop: places in its inputs, and of ys their numbers."""
+    """What a loop keeps: positions in its inputs, and the numbers of its ys."""
 
     loop: Loop
     consts: list[int]  # constants and carries that never change
@@ -80,7 +80,7 @@ class TrimPlan:
     xs: list[int]
     ys: list[int]
     keeps_count: bool
-    same: dict[int, int]  # of an operand that is given twice: the first of them
+    same: dict[int, int]  # a repeated operand -> the first equal one
 
     def apply(self, builder: Builder, notes: Notes) -> None:
         loop, node = self.loop, self.loop.node
@@ -128,7 +128,7 @@ class TrimPlan:
 
 
 def _fixed_carries(loop: Loop) -> list[int]:
-    """Carries that the body gives as it is given them."""
+    """Carries that the body returns unchanged."""
     body = loop.body
     return [
         i
@@ -138,7 +138,7 @@ def _fixed_carries(loop: Loop) -> list[int]:
 
 
 def _plan(loop: Loop, used: set[Value]) -> TrimPlan | None:
-    """What a loop needs; None where it needs all it has."""
+    """What a loop needs; None if it needs everything."""
     node, body, condition = loop.node, loop.body, loop.condition
     inside = {value: i for i, value in enumerate(body.inputs)}
     fixed = _fixed_carries(loop)
@@ -171,7 +171,7 @@ def _plan(loop: Loop, used: set[Value]) -> TrimPlan | None:
         new = reach.add([body.outputs[i - loop.carries[0]]])
         stack += [inside[v] for v in new if inside[v] in set(changing)]
     touched = {inside[v] for v in reach.inputs} | from_condition
-    # A carry that never changes is a result, too: it stays as long as somebody needs it inside.
+    # A carry that never changes is also a result: it stays while the body needs it.
     consts = [i for i in [*loop.consts, *fixed] if i in touched]
     same: dict[int, int] = {}
     seen: dict[Value, int] = {}
@@ -203,7 +203,7 @@ def _plan(loop: Loop, used: set[Value]) -> TrimPlan | None:
 
 
 def _merged(graph: Graph, same: dict[int, int]) -> Graph:
-    """A nested graph in which one input stands for several that are always equal."""
+    """A nested graph in which equal inputs are merged into one."""
     if not same:
         return graph
     builder = Builder(graph)

@@ -1,4 +1,4 @@
-"""What passes over control flow share: putting nested graphs in place, and making smaller ones."""
+"""Shared by passes over control flow: inlining nested graphs, and shrinking them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weft.passes.dead_code import names_in_attributes, needed_nodes, size_makers
 
 
 def inline(builder: Builder, graph: Graph, inputs: Sequence[Value]) -> list[Value]:
-    """Copy the nodes of a nested graph into the graph being built; gives what its outputs are.
+    """Copy the nodes of a nested graph into the graph being built; returns its outputs there.
 
-    The copies are nodes and values of their own, however often a graph is put in place.
+    Each call makes new nodes and values.
     """
     inner = Builder(graph)
     inner.graph = builder.graph
@@ -23,20 +23,20 @@ def inline(builder: Builder, graph: Graph, inputs: Sequence[Value]) -> list[Valu
 
 
 def narrowed(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
-    """A nested graph with these of its inputs and outputs, and only the nodes they need."""
+    """A nested graph with only these inputs and outputs, and the nodes that they need."""
     needed = needed_nodes(with_outputs(graph, outputs))
     return extract(graph.name, inputs, [n for n in graph.nodes if n in needed], outputs)
 
 
 def with_outputs(graph: Graph, outputs: Sequence[Value]) -> Graph:
-    """The same nodes, not copied, with other outputs: to ask what these need."""
+    """The same nodes (not copies) with other outputs, to find out what these need."""
     other = Graph(graph.name)
     other.inputs, other.nodes, other.outputs = graph.inputs, graph.nodes, tuple(outputs)
     return other
 
 
 def used_values(graph: Graph) -> set[Value]:
-    """The values that some node or the result of a graph uses."""
+    """The values that a node or the outputs of a graph use."""
     used = set(graph.outputs)
     for node in graph.nodes:
         used.update(node.inputs)
@@ -44,10 +44,9 @@ def used_values(graph: Graph) -> set[Value]:
 
 
 class Reach:
-    """Which inputs of a graph are needed, as more and more of its values are asked for.
+    """Which inputs of a graph are needed, for a growing set of wanted values.
 
-    What tells a size that a node asks for is needed, too. Each node is looked at once, however
-    often something is added.
+    Arrays that tell a size which a node refers to are needed, too. Each node is visited once.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -59,7 +58,7 @@ class Reach:
             self.inputs.update(value for value in node.inputs if value.node is None)
 
     def add(self, values: Iterable[Value]) -> set[Value]:
-        """Ask for more values; gives the inputs that are newly needed."""
+        """Want more values; returns the inputs that are needed for the first time."""
         before = set(self.inputs)
         stack = list(values)
         while stack:
@@ -83,7 +82,7 @@ def replaced_node(
     kept: Sequence[int],
     **attrs: object,
 ) -> Node:
-    """Put a changed control node in the place of an old one; `kept` are the results it has."""
+    """Replace a control node by a changed one, which has only the results in `kept`."""
     new = Node(
         node.op,
         inputs,

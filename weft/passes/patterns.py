@@ -1,13 +1,13 @@
 """Rules as text: `multiply(x, 1)` → `x`, read once and then matched on nodes.
 
     x, y, z         any value; the same letter twice means the same value
-    c               a condition: any value of bools
+    c               a condition: any bool value
     k1, k2          a constant
-    0, 1, -0.0, …   a constant that holds this number everywhere, in the dtype at hand
+    0, 1, -0.0, …   a constant that holds this number everywhere
     MIN, MAX, ALL   the limits of the dtype (infinities for floats); all bits set
-    add(x, y)       a call of an op; commutative ops fit in both orders
+    add(x, y)       a call of an op; a commutative op matches in both orders
 
-Values that are used elsewhere may be part of a match: a rule gives no more nodes than it takes.
+A match may include values that are also used elsewhere: a rule never adds nodes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Bindings = dict[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a table: what becomes what, for which dtypes of x, and why that is exact."""
+    """One row of a table: what is replaced by what, for which dtypes of x, and why it is exact."""
 
     before: str
     after: str
@@ -67,7 +67,7 @@ class Rule:
 
 
 def read(text: str) -> Pattern:
-    """A pattern of its text."""
+    """Parse the text of a pattern."""
     return _read(ast.parse(text, mode="eval").body)
 
 
@@ -80,7 +80,7 @@ def _read(node: ast.expr) -> Pattern:
 
 
 def letters(pattern: Pattern) -> list[str]:
-    """The letters of a pattern, in the order in which they first stand there."""
+    """The letters of a pattern, in order of first appearance."""
     if isinstance(pattern, Call):
         return list(dict.fromkeys(name for part in pattern.parts for name in letters(part)))
     return [pattern.name] if isinstance(pattern, Letter) else []
@@ -90,7 +90,7 @@ def letters(pattern: Pattern) -> list[str]:
 
 
 def matches(pattern: Pattern, value: Value, bound: Bindings) -> Iterator[Bindings]:
-    """All ways in which a value fits a pattern, given what letters already stand for."""
+    """All matches of a value with a pattern, given the letters that are bound already."""
     if isinstance(pattern, Letter):
         known = bound.get(pattern.name)
         if known is value:
@@ -112,7 +112,7 @@ def _is_bool(value: Value) -> bool:
     return value.tensor_type.dtype is dtypes.bool
 
 
-#: What letters stand for that do not stand for anything.
+#: Letters that match only some values.
 _MAY_BE = {"k1": is_constant, "k2": is_constant, "c": _is_bool}
 
 
@@ -153,7 +153,7 @@ def _bits(text: str, dtype: DType) -> bytes | None:
 
 
 class Table:
-    """Rules by what they ask for, so that most nodes are passed over with one look-up."""
+    """Rules indexed by what they match, so that most nodes are skipped with one look-up."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -170,7 +170,7 @@ class Table:
         return found
 
     def find(self, node: Node, sweep: Sweep) -> tuple[Rule, Value] | None:
-        """The first rule that fits a node, and what it makes of it."""
+        """The first rule that matches a node, and the value that replaces it."""
         of_op = self._of.get(node.op)
         if of_op is None:
             return None
@@ -194,7 +194,7 @@ class Table:
 
 
 def _changes_dtype(pattern: Call) -> bool:
-    """Whether the dtype of x may be another than that of the operands of the call."""
+    """Whether x may have another dtype than the operands of the outermost call."""
     inner = [part for part in pattern.parts if isinstance(part, Call)]
     return any(Trait.OTHER_DTYPE in part.op.traits or _changes_dtype(part) for part in inner)
 
@@ -204,11 +204,11 @@ class Entry:
     rule: Rule
     before: Call
     after: Pattern
-    plain: bool  # the dtype of x is that of the operands
+    plain: bool  # x has the dtype of the operands
 
 
 class _OfOp:
-    """The rules of one op, by what their first special part is."""
+    """The rules of one op, indexed by their most specific part."""
 
     def __init__(self) -> None:
         self.always: list[Entry] = []
@@ -231,7 +231,7 @@ class _OfOp:
             self.always.append(entry)
 
     def candidates(self, node: Node) -> list[Entry]:
-        """The rules that may fit a node."""
+        """The rules that may match a node."""
         found = self.always
         inputs = node.inputs
         if self.twice and len(set(inputs)) < len(inputs):
@@ -266,7 +266,7 @@ class _OfOp:
 
 
 def build(pattern: Pattern, bound: Bindings, like: TensorType, sweep: Sweep) -> Value | None:
-    """The value that a pattern stands for, as one of type `like`."""
+    """The value of a pattern under these bindings, with the type `like`."""
     if isinstance(pattern, Number):
         number = spelled(pattern.text, like.dtype)
         return None if number is None else sweep.uniform(number, like)

@@ -1,4 +1,4 @@
-"""The passes in their order: the one place that says what happens to a graph, and when."""
+"""The passes in their order: the one place that says which passes run, and when."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = ["optimize", "passes", "register", "unregister"]
 
 #: What runs, in this order, until nothing changes any more.
 DEFAULT: tuple[Pass, ...] = (
-    DeadCode(),  # first, so that nothing else is done in vain
-    Canonical(),  # one form, for the rules to come
-    CommonSubexpressions(),  # rules that ask for "the same value twice" see it
+    DeadCode(),  # first, so that no other pass works on dead code
+    Canonical(),  # one form for the rules that follow
+    CommonSubexpressions(),  # rules that match "the same value twice" depend on it
     Fold(),
     Algebra(),
     Strength(),
@@ -52,8 +52,7 @@ DEFAULT: tuple[Pass, ...] = (
     Unroll(),
 )
 
-#: How often the list is gone through at most. Two rounds are usual: one to change, one to see that
-#: nothing is left to do.
+#: The most rounds over the list. Two are usual: one changes the graph, one finds nothing to do.
 MOST_ROUNDS = 20
 
 AnyPass = Pass | Callable[[Graph], Graph]
@@ -138,11 +137,11 @@ def optimize(
     show: bool = False,
     told: Callable[[Graph], None] | None = None,
 ) -> Graph:
-    """The graph after all passes, run until nothing changes; itself if nothing is to be done.
+    """The graph after all passes, run until nothing changes; `graph` itself if nothing changes.
 
-    `passes` is the list to run instead of the usual one: passes, their names, or functions. With
-    `verify` the graph is checked after each, with `show` each says what it changed; `told` is
-    called with each graph on the way.
+    `passes` replaces the usual list: passes, their names, or functions. With `verify` the graph is
+    checked after each pass; with `show` each pass prints what it changed. `told` is called with
+    each graph on the way.
 
     >>> graph = weft.make_graph(lambda x: (x * 1 + x / 4) - (x / 4) * 0.5, weft.spec(3))
     >>> [node.op.name for node in weft.optimize(graph).nodes if node.inputs]
@@ -160,7 +159,7 @@ def _run_all(
     show: bool,
     tell: Sequence[Callable[[Graph], None]],
 ) -> Graph:
-    clean: dict[Pass, Graph] = {}  # the graph in which a pass found nothing to do
+    clean: dict[Pass, Graph] = {}  # the graph in which this pass found nothing to do
     for _ in range(MOST_ROUNDS):
         start = graph
         for step in todo:
@@ -179,15 +178,15 @@ def _run_all(
     return graph
 
 
-#: After so many new nodes, those of graphs that are no more are given back.
+#: After this many new nodes, discarded graphs are collected.
 MOST_NODES = 1_000_000
 
 
 @contextlib.contextmanager
 def _fewer_collections() -> Iterator[Callable[[Graph], None]]:
-    """Python's search for unused cycles takes as long as the passes themselves, and finds little.
+    """Pause Python's cycle collector: it takes as long as the passes themselves, and finds little.
 
-    Gives a function that is told of each new graph, and collects once many have been made.
+    Yields a function to call with each new graph; it collects after many new nodes.
     """
     nodes = 0
 
@@ -203,7 +202,7 @@ def _fewer_collections() -> Iterator[Callable[[Graph], None]]:
 
 
 def _run(step: Pass, graph: Graph, verify: bool) -> Graph:
-    """One pass, noted in the history of the graph it made."""
+    """Run one pass, and note it in the history of the graph that it made."""
     notes = Notes()
     begin = time.perf_counter()
     new = step.run(graph, notes)
@@ -217,7 +216,7 @@ def _run(step: Pass, graph: Graph, verify: bool) -> Graph:
 
 
 def _check(step: Pass, old: Graph, new: Graph) -> None:
-    """The contract of a pass, as far as it can be seen without running the graph."""
+    """Check the contract of a pass, as far as that is possible without running the graph."""
     try:
         new.verify()
     except GraphError as error:

@@ -1,4 +1,4 @@
-"""Constants that are handed to a branch or a loop are written down inside of it."""
+"""Constants that are operands of a branch or loop are moved into it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from weft.ir.literal import CONSTANT
 from weft.passes.contract import Notes, Pass
 from weft.passes.nesting import replaced_node, used_values
 
-#: Larger ones stay outside: there is one of them, however many graphs use it.
+#: Larger constants stay outside, so that several graphs share one.
 MOST_ELEMENTS = 16
 
 
 class PushConstants(Pass):
-    """Writes small constants down where they are used, inside of branches and loops."""
+    """Moves small constants into the branches and loops that use them."""
 
     name = "push_constants"
 
@@ -26,7 +26,7 @@ class PushConstants(Pass):
                 builder.copy(node)
                 continue
             places = todo[node]
-            first = node.op.branch  # the predicate is no input of the branches
+            first = node.op.branch  # the predicate is not an input of the branches
             graphs = [
                 _with_constants(inner, {i - first: node.inputs[i].node for i in places})
                 for inner in node.graphs
@@ -38,7 +38,7 @@ class PushConstants(Pass):
 
 
 def _constants(node: Node) -> list[int]:
-    """The operands that are small constants, and that a nested graph uses."""
+    """The positions of operands that are small constants and are used by a nested graph."""
     if node.op.branch:
         places = range(1, len(node.inputs))
     elif node.op.loop:
@@ -61,7 +61,7 @@ def _constants(node: Node) -> list[int]:
 
 
 def _with_constants(graph: Graph, constants: dict[int, Node | None]) -> Graph:
-    """A nested graph that no longer reads some of its inputs; they are still there."""
+    """A nested graph that no longer reads some of its inputs, but still has them."""
     builder = Builder(graph)
     for place, made in constants.items():
         assert made is not None

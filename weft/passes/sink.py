@@ -1,9 +1,9 @@
-"""Broadcasts move behind the computations on what is broadcast: compute small, then repeat.
+"""Moves broadcasts behind elementwise calls: compute on the small operand, then broadcast.
 
 exp(broadcast_to(x))                        → broadcast_to(exp(x))
 broadcast_to(x) + broadcast_to(y)           → broadcast_to(x + y)
 x + broadcast_to(y), x of the full shape    → x + y, which broadcasts by itself
-permute_dims(broadcast_to(x)), and reshapes that add or drop axes of size 1: behind them, too
+permute_dims(broadcast_to(x)), and reshapes that add or drop axes of size 1: in the same way
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.passes.sweep import Sweep
 
 
 class SinkBroadcasts(Pass):
-    """Moves broadcasts behind elementwise calls, so that these compute on less."""
+    """Moves broadcasts behind elementwise calls, which then compute fewer elements."""
 
     name = "sink"
 
@@ -54,7 +54,7 @@ def _elementwise(node: Node, sweep: Sweep) -> Value | None:
     if type is None or is_bound(node.op) or _kernel_sees_shapes(node):
         return None
     if node.op.alias or 0 in type.shape:
-        return None  # nothing to be saved
+        return None  # there is nothing to save
     inputs = [_before_broadcast(value, sweep) for value in node.inputs]
     if inputs == list(node.inputs):
         return None
@@ -70,7 +70,7 @@ def _kernel_sees_shapes(node: Node) -> bool:
 
 
 def _before_broadcast(value: Value, sweep: Sweep) -> Value:
-    """What was broadcast; of `full`, its number without axes."""
+    """The operand of a broadcast; for `full`, its number as a 0-d constant."""
     made = made_by(value, BROADCAST_TO)
     if made is not None:
         return made.inputs[0]
@@ -95,7 +95,7 @@ def _reshape(node: Node, sweep: Sweep) -> Value | None:
     ]
     kept = [size for size in inner.outputs[0].tensor_type.shape if not _is_one(size)]
     if kept != [size for size in type.shape if not _is_one(size)]:
-        return None  # more than axes of size 1 that come or go
+        return None  # it changes more than axes of size 1
     rest = iter(before)
     shape = tuple([1 if _is_one(size) else next(rest) for size in type.shape])
     return sweep.fitted(_reshaped(x, shape, sweep), type)
@@ -112,7 +112,7 @@ def _permute(node: Node, sweep: Sweep) -> Value | None:
 
 
 def _padded(x: TensorType, broadcast: Node) -> Shape:
-    """The shape of x with the axes that the broadcast puts in front, as ones."""
+    """The shape of x, with ones for the axes that the broadcast adds in front."""
     return (1,) * (broadcast.outputs[0].tensor_type.ndim - x.ndim) + x.shape
 
 

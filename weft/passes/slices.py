@@ -1,8 +1,8 @@
-"""Parts of parts: x[2:][::-1] is one slice of x.
+"""Slices of slices: x[2:][::-1] becomes one slice of x.
 
-A static index is brought into one form, a part per axis of x: an int, or the range of numbers that
-a slice takes. Ranges of ranges are ranges. Along an axis whose size is a name, a slice is kept
-as it is written, and goes together with whole axes only.
+A static index is normalized to one part per axis of x: an int, or the range that a slice selects. A
+range of a range is a range. Along an axis of symbolic size a slice is kept as it is written, and
+combines only with slices that select everything.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft.passes.sweep import Sweep
 WHOLE = slice(None)
 NEW = None  # an axis of size 1 that x does not have
 
-#: Of one axis of x: an int, a range, or a slice as it was written.
+#: The part for one axis of x: an int, a range, or a slice as it was written.
 Part = int | range | slice
 
 
 class Slices(Pass):
-    """Makes one slice of a slice of a slice, and leaves out those that take everything."""
+    """Merges slices of slices, and drops those that select everything."""
 
     name = "slices"
 
@@ -74,19 +74,19 @@ def _shorter(node: Node, sweep: Sweep) -> Value | None:
 
 
 def _reads_back(node: Node, written: Node) -> bool:
-    """Whether x[index] is read right after it was written."""
+    """Whether a getitem reads exactly what a setitem wrote."""
     if len(written.inputs) != 2:
         return False
     return attrs_key({"": node.attrs["index"]}) == attrs_key({"": written.attrs["index"]})
 
 
 def parsed(node: Node) -> list[Part | None] | None:
-    """The index of a getitem, see `index_parts`."""
+    """The normalized index of a getitem; see `index_parts`."""
     return index_parts(node.inputs[0].tensor_type.shape, node.attrs["index"])
 
 
 def index_parts(shape: Shape, index: Any) -> list[Part | None] | None:
-    """An index of x of a shape: a part for each axis of x, and None for each new one."""
+    """Normalize an index for a shape: one part per axis of x, and None for each new axis."""
     given: list[Any] = list(index) if isinstance(index, tuple) else [index]
     used = sum(part is not NEW and part is not ... for part in given)
     at = next((i for i, part in enumerate(given) if part is ...), len(given))
@@ -110,7 +110,7 @@ def index_parts(shape: Shape, index: Any) -> list[Part | None] | None:
 
 
 def _range(part: slice, size: int) -> Part:
-    """What a slice takes of an axis; WHOLE if it is all of it, in order."""
+    """The range that a slice selects; WHOLE if that is the whole axis in order."""
     if part.stop is None and part.start in (None, 0) and part.step in (None, 1):
         return WHOLE
     ends = (size, part.start, part.stop, part.step)
@@ -121,12 +121,12 @@ def _range(part: slice, size: int) -> Part:
 
 
 def composed(first: list[Part | None], second: list[Part | None]) -> list[Part | None] | None:
-    """The index that does what two do one after the other; None where it cannot be said."""
+    """The one index that equals two in sequence; None if there is none."""
     out: list[Part | None] = []
     later = iter(second)
 
     def news() -> Any:
-        """The next part of the second index that is no new axis; those go to the result."""
+        """The next part of the second index that is not a new axis; new axes go to the result."""
         for part in later:
             if part is not NEW:
                 return part
@@ -134,7 +134,7 @@ def composed(first: list[Part | None], second: list[Part | None]) -> list[Part |
         return WHOLE
 
     for part in first:
-        if isinstance(part, int):  # this axis is gone: the second index knows nothing of it
+        if isinstance(part, int):  # this axis is gone: the second index does not cover it
             out.append(part)
             continue
         then = news()
@@ -163,13 +163,13 @@ def _is_all_of_one(part: Part) -> bool:
 
 
 def _of_range(part: range, then: range) -> range:
-    """The elements `then` of `part`."""
+    """The part that selects `then` from `part`."""
     taken: range = part[_written(then)]
     return taken
 
 
 def _written(part: Part | None) -> Any:
-    """A part as an index."""
+    """A part, written as an index."""
     if not isinstance(part, range):
         return part
     if not part:

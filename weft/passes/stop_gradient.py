@@ -1,4 +1,4 @@
-"""For graphs that are never differentiated: what only says so is left out."""
+"""For graphs that are never differentiated: removes ops that only affect gradients."""
 
 from __future__ import annotations
 

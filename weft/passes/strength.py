@@ -1,8 +1,8 @@
-"""Dearer calls become cheaper ones with the same results, bit by bit.
+"""Strength reduction: expensive calls become cheaper ones with the same bits.
 
-Not here, as it does not pay: a product of integers as a shift (NumPy and LLVM are as fast with
-both). Not here, as it is not exact: `x / 3` as a product; `x ** 0.5` and `x ** -1`, which only some
-versions of NumPy compute as a root and a quotient.
+Left out because it does not pay: an integer product as a shift (NumPy and LLVM are as fast with
+both). Left out because it is not exact: `x / 3` as a product; `x ** 0.5` and `x ** -1`, which only
+some versions of NumPy compute as a root and a quotient.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Found = tuple[str, Value] | None
 
 
 class Strength(Pass):
-    """Replaces dear calls by cheaper ones: x / 4 → x * 0.25, x % 8 → x & 7, x ** 2 → square(x)."""
+    """Replaces calls by cheaper ones: x / 4 → x * 0.25, x % 8 → x & 7, x ** 2 → square(x)."""
 
     name = "strength"
 
@@ -71,7 +71,7 @@ def _divide(node: Node, type: TensorType, sweep: Sweep) -> Found:
 
 
 def _has_exact_inverse(numbers: Array) -> bool:
-    """Whether these are powers of two whose inverses are ordinary numbers, not denormal ones."""
+    """Whether these are powers of two with inverses that are not denormal."""
     wide = numbers.astype(np.float64)
     smallest = float(_smallest(numbers.dtype))
     mantissas, _ = np.frexp(wide)
@@ -87,8 +87,8 @@ def _power(node: Node, type: TensorType, sweep: Sweep) -> Found:
     if number is None:
         return None
     whole = of_kind(type.dtype, "integral")
-    # Only with a 0-d power does the kernel for floats compute a product; for an array of powers
-    # NumPy's vector code is not exact even for x ** 1.
+    # The kernel for floats computes a product only if the power is 0-d. For an array of powers,
+    # NumPy's vector code is not even exact for x ** 1.
     if not whole and not (of_kind(type.dtype, "real floating") and not y.tensor_type.shape):
         return None
     if number == 1 and not whole:
@@ -119,7 +119,7 @@ def _remainder(node: Node, type: TensorType, sweep: Sweep) -> Found:
 
 
 def _power_of_two(node: Node, type: TensorType) -> int | None:
-    """k, where integers are divided by the number 2**k."""
+    """k, if integers are divided by the number 2**k; else None."""
     if not of_kind(type.dtype, "integral"):
         return None
     number = number_of(node.inputs[1])
@@ -130,7 +130,7 @@ def _power_of_two(node: Node, type: TensorType) -> int | None:
 
 
 def _numbers(value: Value) -> Array | None:
-    """The one number of a constant, or all of them if it is small."""
+    """The numbers of a constant, if it is small or holds one number; else None."""
     number = number_of(value)
     if number is not None:
         return number
@@ -141,7 +141,7 @@ def _numbers(value: Value) -> Array | None:
 
 
 def _like(value: Value, numbers: Array, sweep: Sweep) -> Value:
-    """A constant of the type of `value` with other numbers: one for each of its own, or one."""
+    """A constant of the type of `value` with other numbers, or one number everywhere."""
     type = value.tensor_type
     if numbers.shape == type.shape:
         return sweep.constant(numbers, type)
@@ -152,7 +152,7 @@ def _smallest(dtype: np.dtype[np.generic]) -> float:
     return _SMALLEST[dtype.name]
 
 
-#: The smallest number of each dtype that is not denormal.
+#: The smallest normal number of each dtype.
 _SMALLEST = {
     "float16": 2.0**-14,
     "bfloat16": 2.0**-126,

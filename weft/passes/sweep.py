@@ -1,9 +1,8 @@
-"""One walk over a graph in order, in which a rule may put other values in the place of a node's.
+"""One walk over a graph in order, in which a rule may replace the results of a node.
 
-The walk goes from inputs to outputs, so a rule that looks at what made its inputs sees them as they
-have become: most chains of rewrites are done in one walk. Nothing is built before the first rule
-fits: a graph without work for a pass costs the looking only. Nodes that nobody uses any more are
-left to `dead_code`.
+The walk goes from inputs to outputs, so a rule sees its inputs as already rewritten: one walk does
+most chains of rewrites. No graph is built before the first rule matches, so a graph without work
+costs only the matching. Nodes that become unused are left to `dead_code`.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ from weft.ir.types import TensorType
 from weft.ops.cards import BROADCAST_TO, FULL
 from weft.passes.facts import one_number
 
-#: (node, sweep) -> what its results are replaced by, or None to leave the node as it is. The values
-#: replace the results of the node one by one, and have their types; they do not use them.
+#: (node, sweep) -> the values that replace its results, one by one and with the same types; or None
+#: to leave the node as it is. The new values must not use the old ones.
 Rule = Callable[[Node, "Sweep"], "Value | Sequence[Value] | None"]
 
-#: How often a rule is tried again on what it has just made.
+#: The most times that a rule is applied again to what it has just made.
 MOST_TRIES = 16
 
 
 class Sweep:
-    """The walk, and what rules build new nodes with.
+    """The walk, and the methods with which rules build new nodes.
 
-    A rule gets a node, of the old graph until something has changed and of the new one from then
-    on. It may give values of either: what is old is looked up.
+    A rule gets a node of the old graph until something has changed, and of the new graph from then
+    on. It may return values of either graph.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.old = graph
-        self.source: Node  # the node of the old graph that is being looked at
+        self.source: Node  # the current node of the old graph
         self.changes = 0
         self._builder: Builder | None = None
         self._position = 0  # of `source` in the old graph
         self._mark = 0  # how many new nodes there were before
 
     def run(self, rule: Rule) -> Graph:
-        """The graph with the rule applied everywhere; the old one if it never fits."""
+        """The graph with the rule applied everywhere; the old one if it never matches."""
         for position, node in enumerate(self.old.nodes):
             self._position, self.source = position, node
             before = self._builder
@@ -60,7 +59,7 @@ class Sweep:
                     del before.graph.nodes[self._mark]  # `tried`
                 self._replace(node, found, rule)
             elif before is not None:
-                del before.graph.nodes[self._mark + 1 :]  # a rule may make nodes and give up
+                del before.graph.nodes[self._mark + 1 :]  # a rule may add nodes and then give up
             else:
                 self._give_up(node)
         return self.old if self._builder is None or not self.changes else self._builder.finish()
@@ -74,7 +73,7 @@ class Sweep:
         return builder.add(op, *new, like=self.source, **attrs)
 
     def constant(self, array: np.ndarray[Any, Any], like: TensorType) -> Value:
-        """A constant on the device of `like`; `full` if it holds one number along its axes."""
+        """A constant on the device of `like`; `full` if it has axes and holds one number."""
         number = one_number(array) if array.shape else None
         if number is not None:
             return self.uniform(number, like.like(shape=array.shape))
@@ -89,7 +88,7 @@ class Sweep:
         )
 
     def fitted(self, value: Value, like: TensorType) -> Value | None:
-        """`value` broadcast to the shape of `like`; None where that cannot be."""
+        """`value`, broadcast to the shape of `like`; None if that is not possible."""
         type = value.tensor_type
         if type.dtype is not like.dtype:
             return None
@@ -103,7 +102,7 @@ class Sweep:
     # --- within -------------------------------------------------------------------------------
 
     def _start(self) -> Builder:
-        """From now on there is a new graph."""
+        """Start the new graph, with copies of all nodes so far."""
         if self._builder is None:
             self._builder = Builder(self.old)
             for node in self.old.nodes[: self._position]:
@@ -112,13 +111,13 @@ class Sweep:
         return self._builder
 
     def _give_up(self, node: Node) -> None:
-        """The first rule that began to build did not go through with it."""
+        """Undo what a rule added before it gave up, if that started the new graph."""
         if self._builder is not None:
             del self._builder.graph.nodes[self._mark :]
             self._builder.copy(node)
 
     def _replace(self, node: Node, found: Value | Sequence[Value], rule: Rule) -> None:
-        """Let the users of `node` use what the rule gave, and try the rule on that once more."""
+        """Replace the results of `node` by what the rule returned, and try the rule on these."""
         builder = self._start()
         nodes = builder.graph.nodes
         get = builder.map.get

@@ -1,4 +1,4 @@
-"""Short loops whose length is known become straight code: each iteration has nodes of its own."""
+"""Unrolling: short loops of known length become straight-line code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.ops.parts import GETITEM
 from weft.passes.contract import Notes, Pass
 from weft.passes.nesting import inline
 
-#: A loop is unrolled where it has no more iterations, and would make no more nodes, than this.
+#: A loop is unrolled if it has at most this many iterations, and makes at most this many nodes.
 MOST_ITERATIONS = 8
 MOST_NODES = 64
 
@@ -37,7 +37,7 @@ class Unroll(Pass):
 def is_short(node: Node) -> bool:
     """Whether a node is a scan that is worth unrolling.
 
-    Not where an iteration has sizes of its own: they would have one name in all iterations.
+    A body with sizes of its own is not unrolled: they would have the same name in all iterations.
     """
     if node.op is not SCAN:
         return False

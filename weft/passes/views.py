@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: several become one, or none."""
+"""Views: several ops that only move elements become one, or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.passes.sweep import Sweep
 
 
 class Views(Pass):
-    """Cancels reshapes, permutations and broadcasts that undo, repeat or do nothing."""
+    """Cancels reshapes, permutations and broadcasts that undo each other or do nothing."""
 
     name = "views"
 
@@ -40,13 +40,13 @@ class Views(Pass):
 
 
 def _same(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    """identity(x) → x, and to_device where x is already"""
+    """identity(x) → x; to_device(x) → x if x is on that device"""
     value = node.inputs[0]
     return value if value.type == type else None
 
 
 def _of_uniform(value: Value, type: TensorType, sweep: Sweep) -> Value | None:
-    """However it is turned, one number everywhere stays that."""
+    """A view of `full` is `full`, with another shape."""
     made = made_by(value, FULL)
     if made is None:
         return None
@@ -84,7 +84,7 @@ def _permute(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
 
 
 def keeps_order(shape: Shape, axes: Sequence[int]) -> bool:
-    """Whether a permutation moves axes of size 1 only: the elements stay in their order."""
+    """Whether a permutation moves only axes of size 1, so that elements keep their order."""
     moved = [axis for axis in axes if shape[axis].__class__ is not int or shape[axis] != 1]
     return moved == sorted(moved)
 
@@ -94,7 +94,7 @@ def _broadcast(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
     if value.tensor_type.shape == type.shape:
         return value
     inner = made_by(value, BROADCAST_TO)
-    if inner is None:  # axes of size 1 in front come by themselves
+    if inner is None:  # a broadcast adds axes of size 1 in front by itself
         inner = made_by(value, RESHAPE)
         if inner is not None and not _only_adds_in_front(inner):
             inner = None
@@ -114,7 +114,7 @@ def _only_adds_in_front(node: Node) -> bool:
 
 
 def _concat(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    """The concatenation of one is that one; empty parts are left out."""
+    """The concatenation of one array is this array; empty parts are dropped."""
     axis = node.attrs["axis"]
     if len(node.inputs) == 1:
         return node.inputs[0]
@@ -125,7 +125,7 @@ def _concat(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
 
 
 def _reduction(node: Node, type: TensorType, sweep: Sweep) -> Value | None:
-    """Over axes of size 1, or none at all, each element is its own maximum, product…"""
+    """A reduction over axes of size 1, or over none, gives the elements themselves."""
     (value,) = node.inputs
     x = value.tensor_type
     axes = node.attrs["axis"]
