@@ -30,18 +30,18 @@ _PLAIN_SHAPE = re.compile(r"\d+(?:,\d+)*")
 
 
 def unquoted(text: str) -> str:
-    """A name without the quotes that it may stand in."""
+    """A name without its quotes, if it has any."""
     return str(ast.literal_eval(text)) if _QUOTED.fullmatch(text) else text
 
 
 class AttributeParser:
-    """Reads attributes and types at the place where the scanner stands."""
+    """Reads attributes and types at the position of the scanner."""
 
     def __init__(self, scanner: Scanner, constants: Mapping[str, Any]) -> None:
         self.scanner = scanner
         self.constants = constants
         self.literals: dict[str, Literal] = {}
-        self.names: dict[str, Dim] = {}  # named dimensions of which bounds are given
+        self.names: dict[str, Dim] = {}  # named dimensions with bounds
         self.types: dict[str, Type] = {}
         self.dtypes: dict[str, DType] = dict(DTYPES)
         self.dtypes |= {dtype.short: dtype for dtype in DTYPES.values()}
@@ -87,7 +87,7 @@ class AttributeParser:
     # --- attributes ---------------------------------------------------------------------------
 
     def value(self, known: Type | None = None, *, slices: bool = True) -> Any:
-        """One attribute; `known` is the type that an array without a type of its own has."""
+        """One attribute; `known` is the type of arrays that are written without a type."""
         scan = self.scanner
         if scan.text == ":" and scan.kind == "sign":
             return self._slice(None)
@@ -109,7 +109,7 @@ class AttributeParser:
         return found
 
     def _items(self, close: str) -> tuple[list[Any], bool]:
-        """Values up to a closing sign; and whether the last one was followed by a comma."""
+        """The values up to a closing sign, and whether a comma follows the last one."""
         scan = self.scanner
         found: list[Any] = []
         comma = True
@@ -148,7 +148,7 @@ class AttributeParser:
             string = ast.literal_eval(self.scanner.take("string", "a string"))
         except (SyntaxError, ValueError):
             self.scanner.fail("this string does not read", position)
-        # Interned, as words in source are: cards may compare them with `is`.
+        # Interned, like words in source code: cards may compare them with `is`.
         return sys.intern(string) if isinstance(string, str) else string
 
     def _float(self) -> float:
@@ -276,7 +276,7 @@ class AttributeParser:
         return Literal(array.reshape(type.shape))
 
     def _elements(self, dtype: DType, close: str, position: int) -> np.ndarray[Any, Any]:
-        """The numbers up to a closing sign as a flat array, none of them changed."""
+        """The numbers up to a closing sign as a flat array, with all their bits."""
         scan = self.scanner
         texts: list[str] = []
         while not scan.accept(close):
@@ -347,12 +347,12 @@ _FORMS: dict[str, Callable[[AttributeParser, int], Any]] = {
 
 
 def _bits_of(text: str) -> int | None:
-    """The bits of a NaN that says them: nan(0x7fc00001)."""
+    """The bits of a NaN that spells them out: nan(0x7fc00001)."""
     return int(text[text.index("(") + 1 : -1], 16) if text.endswith(")") else None
 
 
 def elements_array(texts: list[str], dtype: DType) -> np.ndarray[Any, Any]:
-    """An array of the numbers that print so."""
+    """The array of numbers that prints as these texts."""
     if dtype.kind == "complex":
         return _floats(texts, np.dtype(f"f{dtype.itemsize // 2}")).view(dtype.numpy)
     if dtype.kind == "float":

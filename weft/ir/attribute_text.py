@@ -1,4 +1,4 @@
-"""Attributes as text: every value that cards take, written so that it reads back bit for bit.
+"""Attributes as text: every value that cards take, in a form that reads back bit for bit.
 
 `weft.ir.attribute_parse` is the inverse, and `docs/ir.md` has the grammar of both.
 """
@@ -22,7 +22,7 @@ from weft.ir.types import DENSE, StackType, TensorType, TokenType, Type
 #: Constants with more elements are printed by reference, as @digest.
 MOST_ELEMENTS = 16
 
-#: Words that mean something else than a dimension of that name.
+#: Words that are not names of dimensions.
 WORDS = frozenset(
     {"None", "True", "False", "nan", "inf", "token", "complex", "device", "dict", "dim", "dtype"}
     | {"opaque", "scalar", "slice"}
@@ -34,16 +34,16 @@ Table = dict[str, np.ndarray[Any, Any]]
 
 
 def word(text: str) -> str:
-    """A name as it is, or in quotes where it is none that reads back."""
+    """A name, in quotes if it would not read back without them."""
     return text if WORD.fullmatch(text) else repr(text)
 
 
 class AttributeText:
-    """Prints attributes and types; notes the constants that are printed by reference."""
+    """Prints attributes and types; collects the constants that are printed by reference."""
 
     def __init__(self, constants: Table) -> None:
         self.constants = constants
-        #: what is known of the named dimensions that were printed
+        #: bounds of the named dimensions that were printed
         self.bounds: dict[str, tuple[int | None, int | None]] = {}
         self.types: dict[Type, str] = {}
         self.words = {dtype: _dtype_word(dtype) for dtype in DTYPES.values()}
@@ -76,11 +76,11 @@ class AttributeText:
             return printer(self, value)
         if isinstance(value, np.generic):
             return self._scalar(value)
-        # A function of the user's, say: it is shown, and what is read back is refused.
+        # For example a function of the user: it is shown, but cannot be read back.
         return f"opaque({str(value)!r})"
 
     def literal(self, literal: Literal, known: Type | None = None) -> str:
-        """The elements of an array, or a reference; without its type where that is `known`."""
+        """The elements of an array, or a reference; without the type if that is `known`."""
         array = literal.array
         if array.size <= MOST_ELEMENTS:
             elements = elements_text(array)
@@ -125,7 +125,7 @@ class AttributeText:
         return self.words.get(value) or f"dtype({value.name!r})"
 
     def _scalar(self, value: np.generic) -> str:
-        """A number of NumPy's: an array of one element, that is no array."""
+        """A NumPy scalar."""
         array = np.asarray(value)
         try:
             dtype = self._dtype(dtype_of_numpy(array.dtype))
@@ -175,7 +175,7 @@ def _device_text(device: Device) -> str:
 
 
 def _dtype_word(dtype: DType) -> str:
-    """The short name, unless several dtypes go by it."""
+    """The short name, unless several dtypes share it."""
     alone = sum(other.short == dtype.short for other in DTYPES.values()) == 1
     return dtype.short if alone and WORD.fullmatch(dtype.short) else dtype.name
 
@@ -184,7 +184,7 @@ def _dtype_word(dtype: DType) -> str:
 
 
 def elements_text(array: np.ndarray[Any, Any]) -> list[str] | None:
-    """Each element as text, in order; None where some element has no exact text."""
+    """Each element as text, in order; None if an element has no exact text."""
     dtype = dtype_of_numpy(array.dtype)
     kind = dtype.kind
     array = np.ascontiguousarray(array, dtype.numpy)  # in the byte order of this machine
@@ -204,7 +204,7 @@ def elements_text(array: np.ndarray[Any, Any]) -> list[str] | None:
 
 
 def _float_text(element: np.ndarray[Any, Any]) -> str:
-    """The one float in `element`: the shortest text that gives its bits again."""
+    """The float in `element`, as the shortest text that reads back to the same bits."""
     number = float(element.item())
     if number != number:
         for text in ("nan", "-nan"):

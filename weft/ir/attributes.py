@@ -1,7 +1,7 @@
-"""Attributes as keys: what two calls of an op compare their attributes by.
+"""Attributes as keys, by which two calls of an op are compared.
 
-`==` on attributes is not enough. It says that 1, True and 1.0 are equal, that 0.0 and -0.0 are, and
-that NaN is not equal to itself; and slices have no hash in Python 3.11.
+`==` on attributes is not enough: 1, True and 1.0 are equal, 0.0 and -0.0 are equal, and NaN is not
+equal to itself. And slices have no hash in Python 3.11.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def attr_key(value: Any) -> Hashable:
     if kind is slice:
         return kind, attr_key(value.start), attr_key(value.stop), attr_key(value.step)
     if kind is dict:
-        # Key by key without regard to order, as dicts are equal.
+        # Regardless of order, like equality of dicts.
         return kind, frozenset([(attr_key(name), attr_key(part)) for name, part in value.items()])
     if isinstance(value, np.generic):
         return kind, value.dtype.str, value.tobytes()
@@ -53,5 +53,5 @@ def attr_key(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return kind, "at", id(value)  # nothing is known of it but that it is itself
+        return kind, "at", id(value)  # an unknown object is only equal to itself
     return kind, value

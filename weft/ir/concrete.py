@@ -1,4 +1,4 @@
-"""A graph with symbolic sizes, for certain ones."""
+"""A graph with symbolic sizes, specialized to numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["concrete", "names_in", "names_of_inputs"]
 
 
 def names_in(graph: Graph) -> set[str]:
-    """The names of all sizes in a graph, nested ones included."""
+    """The names of all sizes in a graph and its nested graphs."""
     found: set[str] = set()
     for part in graph.walk():
         for value in part.values():
@@ -28,7 +28,7 @@ def names_in(graph: Graph) -> set[str]:
 
 
 def names_of_inputs(graph: Graph) -> set[str]:
-    """Those that what is given to the graph says the sizes of."""
+    """The named sizes that the inputs of a graph tell."""
     return {
         name
         for value in graph.inputs
@@ -39,7 +39,7 @@ def names_of_inputs(graph: Graph) -> set[str]:
 
 
 def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph for these sizes, which must be all there are in it: types by the type rules anew.
+    """The graph for these sizes, which must be all of its sizes. Types are inferred anew.
 
     >>> graph = weft.make_graph(lambda x: weft.sum(x * x, axis=0), weft.spec(("B", 4)))
     >>> print(weft.ir.concrete.concrete(graph, {"B": 3}).inputs[0].type)

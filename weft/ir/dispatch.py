@@ -32,8 +32,8 @@ from weft.base.errors import CaptureError, DeviceError, DTypeError
 __all__ = ["register_device", "register_kernel", "unregister_device"]
 
 Kernel = Callable[..., Any]
-#: An evaluation rule: a function (xp, *arrays, **attrs), the name of one in `xp`, or one of these
-#: for each kind of dtype that is special and one for all others under "".
+#: An evaluation rule: a function (xp, *arrays, **attrs), the name of a function of `xp`, or a
+#: dictionary of these by kind of dtype, with "" for all other kinds.
 Evaluation = str | Kernel | dict[str, str | Kernel]
 
 
@@ -52,7 +52,7 @@ class Family:
     from_numpy: Callable[[np.ndarray[Any, Any], Device], Any]
     to_numpy: Callable[[Any], np.ndarray[Any, Any]]
     device_of: Callable[[Any], Device]
-    #: where set, arrays of this family cannot be computed with, and this says why
+    #: if set, kernels cannot run on arrays of this family, and this text says why
     refusal: str = ""
     #: kernels that users registered: by op name and dtype (None: any dtype)
     registered: dict[tuple[str, DType | None], Kernel] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def register_device(
 
 
 def register_stand_in(family: Family) -> None:
-    """Make an array class known that stands for arrays and cannot be computed with."""
+    """Make a class known whose instances stand for arrays, but which kernels cannot run on."""
     _BY_TYPE[family.array_type] = family
 
 
@@ -128,7 +128,7 @@ def register_kernel(
         family.registered[op, key] = kernel
         tables.overridden |= family.array_type is np.ndarray
         if family.array_type in tables:
-            # Emptied, not replaced, as operators hold on to it; it fills itself anew.
+            # Emptied, not replaced: operators hold a reference to it. It fills itself again.
             tables[family.array_type].clear()
         return kernel
 

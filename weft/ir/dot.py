@@ -15,7 +15,7 @@ _FILL = 'style=filled, fillcolor="#cfe8cf"'
 
 
 def graph_dot(graph: Graph) -> str:
-    """Boxes are calls, arrows are values; nested graphs are frames beside the call they serve."""
+    """Boxes are calls, arrows are values, nested graphs are frames next to their call."""
     drawing = _Drawing()
     lines = ["digraph {", '  rankdir=TB; node [shape=box, fontname="monospace"];']
     lines += drawing.draw(graph, "  ")

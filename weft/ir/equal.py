@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def same_graph(first: Graph, second: Graph) -> bool:
-    """Same inputs, same calls in the same order on the same values, same outputs.
+    """Whether inputs, calls (in order, with their operands) and outputs are the same.
 
-    What does not matter: names of graphs and of results, source lines, history.
+    Names of graphs and results, source lines and history are ignored.
     """
     pairs = [(first, second)]
     while pairs:

@@ -1,7 +1,7 @@
-"""Which nodes give a result whatever their inputs hold: those may run where they were not asked to.
+"""Which nodes never fail: these may run speculatively.
 
-What may fail (an index out of range, a matrix that is singular) must not be moved out of a loop or
-branch that may not be run at all.
+A node that may fail (an index out of range, a singular matrix) must not be moved out of a loop or
+branch that may not run at all.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from weft.ir.graph import Node
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
 
-#: Traits of ops that do more than compute, or give a size that depends on values.
+#: Traits of ops that have effects, or results with a size that depends on values.
 DOES_MORE = Trait.RANDOM | Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE
 
 
 def cannot_fail(node: Node) -> bool:
-    """Whether a node gives a result for all values of its inputs, and does nothing else."""
+    """Whether a node has a result for all values of its inputs, and no effect."""
     op = node.op
     if op.may_fail or op.nested or op.traits & DOES_MORE:
         return False

@@ -6,10 +6,10 @@
       return %1
     }
 
-A `Value` is made once: it is an input of its graph, or a result of one `Node`. A node applies an
-op to values of its own graph; nested graphs (branches and bodies of control flow) see nothing from
-outside of themselves, all that they use is handed to them as inputs. Readers do not change a
-graph: passes build a new one, and `replace` and `weft.rewrite` check what they make.
+A `Value` is an input of its graph, or a result of one `Node`. A node applies an op to values of its
+own graph. Nested graphs (branches and bodies of control flow) use only their own inputs; everything
+from outside is passed to them. Readers do not change a graph: passes build a new one, and `replace`
+and `weft.rewrite` check what they make.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = ["Graph", "Node", "Value"]
 
 
 class Value:
-    """One typed value. Without a name of its own it is numbered where it is printed."""
+    """One typed value. A value without a name is printed with a number."""
 
     __slots__ = ("index", "name", "node", "type")
 
     def __init__(self, type: Type, name: str = "", node: Node | None = None, index: int = 0):
         self.type = type
         self.name = name
-        self.node = node  # what made it; None: an input of the graph
-        self.index = index  # its place among the results of the node, or among the inputs
+        self.node = node  # the node that made it; None for an input of the graph
+        self.index = index  # its position in the results of the node, or in the inputs
 
     @property
     def tensor_type(self) -> TensorType:
-        """The type of a value that is no token and no stack."""
+        """The type of a value that is a tensor, not a token or a stack."""
         if not isinstance(self.type, TensorType):
             raise GraphError(f"{self!r} is no tensor: it has no dtype and no shape")
         return self.type
@@ -81,7 +81,7 @@ class Node:
 
     @property
     def out(self) -> Value:
-        """The result of an op that has one."""
+        """The result of an op that has only one."""
         if len(self.outputs) != 1:
             raise GraphError(f"{self.op.name} has {len(self.outputs)} results here, not one")
         return self.outputs[0]
@@ -104,7 +104,7 @@ class Stage:
 
 
 class Graph:
-    """Inputs, nodes in an order in which they can be run, outputs, and what made it.
+    """Inputs, nodes in an order in which they can run, outputs, and a history.
 
     >>> g = weft.make_graph(lambda x, y: (x * y).sum(), weft.ones(3), weft.ones(3))
     >>> [node.op.name for node in g.nodes]
@@ -124,23 +124,23 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: tuple[Value, ...] = ()
         self.history: tuple[Stage, ...] = ()
-        #: How the graph stands for the function it was made of, see weft.capture.make_graph.
+        #: How the graph maps to the function it was made from; see weft.capture.make_graph.
         self.interface: Any = None
         #: Values of tensors that were made with requires_grad=True while it was recorded.
         self.leaves: frozenset[Value] = frozenset()
-        #: What is said in a line of its own before a node is printed: the kernel it is part of.
+        #: Lines that are printed before a node: the kernel it is part of.
         self.notes: Mapping[Node, str] = {}
 
     # --- building -----------------------------------------------------------------------------
 
     def add_input(self, type: Type, name: str = "") -> Value:
-        """One more input."""
+        """Add an input."""
         value = Value(type, name, None, len(self.inputs))
         self.inputs = (*self.inputs, value)
         return value
 
     def set_inputs(self, types: Sequence[Type], names: Sequence[str] | None = None) -> None:
-        """All inputs at once: one by one, a thousand of them would cost a million steps."""
+        """Set all inputs at once: adding a thousand one by one would take a million steps."""
         given = names or [""] * len(types)
         pairs = enumerate(zip(types, given, strict=True))
         self.inputs = tuple([Value(type, name, None, i) for i, (type, name) in pairs])
@@ -153,7 +153,7 @@ class Graph:
         location: SourceLocation | None = None,
         **attrs: Any,
     ) -> Node:
-        """One more call at the end; the op's type rule says what it gives, or what is wrong."""
+        """Add a call at the end; the op's type rule gives the types of its results, or an error."""
         types = infer_types(op, inputs, attrs, graphs)
         node = Node(op, inputs, attrs, types, graphs, location)
         self.nodes.append(node)
@@ -168,7 +168,7 @@ class Graph:
             yield from node.outputs
 
     def users(self) -> dict[Value, list[Node]]:
-        """Which nodes use each value, in order; a node that uses it twice stands there twice."""
+        """The users of each value, in order; a node that uses it twice is listed twice."""
         found: dict[Value, list[Node]] = {value: [] for value in self.values()}
         for node in self.nodes:
             for value in node.inputs:
@@ -195,7 +195,7 @@ class Graph:
         )
 
     def levels(self) -> list[list[Node]]:
-        """The nodes by their depth: those of one level may run at the same time."""
+        """The nodes by depth: those of one level may run at the same time."""
         return graph_levels(self)
 
     def equals(self, other: Graph) -> bool:
@@ -203,11 +203,11 @@ class Graph:
         return same_graph(self, other)
 
     def verify(self) -> None:
-        """Check the rules of graphs; a GraphError says which one is broken, and where."""
+        """Check the rules of graphs; a GraphError names the broken rule and the node."""
         verify_graph(self)
 
     def memory(self, **sizes: int) -> MemoryPlan:
-        """The bytes that are alive at each node, and their peak; `sizes` are of symbolic axes.
+        """The bytes that are alive at each node, and their peak; `sizes` are the symbolic sizes.
 
         >>> graph = weft.make_graph(lambda x: (x * 2 + 1).sum(), weft.spec("n"))
         >>> print(graph.memory(n=1000))
@@ -225,14 +225,14 @@ class Graph:
     def text(
         self, *, constants: Table | None = None, locations: bool = True, history: bool = True
     ) -> str:
-        """The graph as text, with the user's lines and what made it; `Graph.parse` reads it back.
+        """The graph as text, with source lines and history; `Graph.parse` reads it back.
 
-        Large constants are printed by reference, and put into the table `constants`.
+        Large constants are printed by reference, and added to the table `constants`.
         """
         return graph_text(self, constants=constants, locations=locations, history=history)
 
     def constants(self) -> Table:
-        """The arrays that the text refers to, by their digest: what `Graph.parse` needs with it."""
+        """The arrays that the text refers to, by digest; `Graph.parse` needs them."""
         return graph_constants(self)
 
     def to_dot(self) -> str:
@@ -242,21 +242,21 @@ class Graph:
     # --- changing -----------------------------------------------------------------------------
 
     def replace(self, old: Value, new: Value) -> int:
-        """Let all users of `old` use `new`, in place; returns how many uses there were.
+        """Let all users of `old` use `new`, in place; returns the number of uses.
 
-        Nodes move where they have to. A cycle is refused, and leaves the graph as it was.
+        Nodes are reordered if needed. A cycle is an error, and leaves the graph unchanged.
         """
         return replace_value(self, old, new)
 
     def clone(self, name: str | None = None) -> Graph:
-        """A graph of its own with nodes and values of its own."""
+        """A copy with its own nodes and values."""
         builder = Builder(self, name=name)
         for node in self.nodes:
             builder.copy(node)
         return builder.finish()
 
     def stamped(self, stage: Stage) -> Graph:
-        """Note in the history of this graph what made it."""
+        """Add an entry to the history of this graph."""
         self.history = (*self.history, stage)
         return self
 
@@ -265,13 +265,13 @@ Mapped = dict[Value, Value]
 
 
 def copied(node: Node, inputs: Sequence[Value], graphs: Sequence[Graph]) -> Node:
-    """The same call on other inputs, in no graph yet."""
+    """The same call on other inputs, not yet in a graph."""
     types = [value.type for value in node.outputs]
     return Node(node.op, inputs, node.attrs, types, graphs, node.location)
 
 
 def copy_nodes(graph: Graph, nodes: Iterable[Node], known: Mapped) -> None:
-    """Put nodes into another graph; `known` says what their values are there, and learns more."""
+    """Copy nodes into another graph; `known` maps values to those there, and is extended."""
     for node in nodes:
         new = copied(node, [known[value] for value in node.inputs], node.graphs)
         for old, made in zip(node.outputs, new.outputs, strict=True):
@@ -281,13 +281,13 @@ def copy_nodes(graph: Graph, nodes: Iterable[Node], known: Mapped) -> None:
 
 
 def keep_names(known: Mapped) -> None:
-    """Let values have the names of those that they stand for."""
+    """Give values the names of those that they replace."""
     for old, new in known.items():
         new.name = new.name or old.name
 
 
 class Builder:
-    """Makes a new graph out of an old one, node by node: how passes are written.
+    """Makes a new graph from an old one, node by node. Passes are written with it.
 
         builder = Builder(graph)
         for node in graph.nodes:
@@ -295,7 +295,7 @@ class Builder:
             else: builder.copy(node)
         return builder.finish()
 
-    `builder[value]` is what an old value has become.
+    `builder[value]` is the new value for an old one.
     """
 
     def __init__(self, graph: Graph, name: str | None = None, nested: Nested | None = None) -> None:
@@ -328,7 +328,7 @@ class Builder:
         return new
 
     def add(self, op: Op, *inputs: Value, like: Node | None = None, **attrs: Any) -> Value:
-        """A new call with one result; `like` is the old node whose source line it has."""
+        """A new call with one result; it gets the source line of the old node `like`."""
         location = None if like is None else like.location
         return self.graph.add(op, *inputs, location=location, **attrs).out
 
@@ -348,7 +348,7 @@ Nested = Callable[[Graph], Graph]
 def extract(
     name: str, inputs: Sequence[Value], nodes: Sequence[Node], outputs: Sequence[Value]
 ) -> Graph:
-    """A graph of its own out of some nodes of another."""
+    """A new graph from some nodes of another."""
     graph = Graph(name)
     graph.set_inputs([v.type for v in inputs], _unique([v.name for v in inputs]))
     known = dict(zip(inputs, graph.inputs, strict=True))

@@ -1,4 +1,4 @@
-"""What the results of a call are, by the type rule of its op."""
+"""The types of the results of a call, by the type rule of its op."""
 
 from __future__ import annotations
 

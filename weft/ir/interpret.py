@@ -1,10 +1,10 @@
 """The reference interpreter: runs a graph node by node, through the cards.
 
-It is the oracle of every other executor, so it is plain: no reordering, no fusion, no reuse of
-memory; but a value is let go after its last use, as `Graph.memory` counts it. What an op does is
-what its card says. Who calls an op is the caller's choice (`call`): the one `bind` of `weft.core`
-makes the interpreter take and give tensors. Two kinds of ops are not called: control flow, whose
-evaluation runs the nested graphs, and ops on stacks, which are no arrays.
+It is the oracle for every other executor, so it is simple: no reordering, no fusion, no reuse of
+memory. It does release a value after its last use, as `Graph.memory` counts it. What an op does is
+what its card says. The caller chooses how ops are called (`call`): with the `bind` of `weft.core`,
+the interpreter takes and returns tensors. Two kinds of ops are not called: control flow, whose
+evaluation runs the nested graphs, and ops on stacks, which are not arrays.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from weft.ir.types import TensorType
 
 #: op, *inputs, **attributes -> result, or a tuple of results where the op has several.
 Call = Callable[..., Any]
-#: node, inputs, attributes -> results: what is done with nodes that have nested graphs.
+#: node, inputs, attributes -> results: how nodes with nested graphs are run.
 Control = Callable[[Node, list[Any], Mapping[str, Any]], Any]
 Bindings = dict[str, int]
 
 
 class Watch:
-    """Is told of each step of a run: a stepper, a search for NaN. Slots stay filled for it.
+    """Is told of each step of a run: for a stepper, or a search for NaN. Slots stay filled.
 
-    It may read and change the slots: `PreparedGraph.place` says where a value lies.
+    It may read and change the slots: `PreparedGraph.place` has the slot of each value.
     """
 
     def begin(self, program: PreparedGraph, slots: list[Any]) -> None:
-        """A graph begins, nested ones too; the slots hold its inputs."""
+        """A graph, perhaps a nested one, begins; the slots hold its inputs."""
 
     def before(self, node: Node, slots: list[Any]) -> None:
-        """A node is about to be run; nested graphs begin after this."""
+        """A node is about to run; its nested graphs begin after this."""
 
     def after(self, node: Node, slots: list[Any]) -> None:
-        """A node was run: its results are the last in the slots."""
+        """A node has run; its results are the last slots."""
 
     def end(self, program: PreparedGraph, slots: list[Any]) -> None:
-        """A graph has come to its end."""
+        """A graph has ended."""
 
     def failed(self, node: Node, error: Exception) -> None:
         """A node raised."""
 
 
 class Runner:
-    """What control flow and ops on stacks are evaluated with: `run(graph, inputs)`, `run.call`.
+    """What evaluates control flow and ops on stacks: `run(graph, inputs)`, `run.call`.
 
     call     how ops are called
-    sizes    what the symbolic sizes are in this run
-    watch    who is told of each step
+    sizes    the symbolic sizes in this run
+    watch    is told of each step
     """
 
     __slots__ = ("call", "sizes", "watch")
@@ -65,16 +65,16 @@ class Runner:
         self.watch = watch
 
     def __call__(self, program: PreparedGraph, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs of a nested graph, whose sizes in this run are its own."""
+        """The outputs of a nested graph, which has its own symbolic sizes."""
         slots = program.run(inputs, self.call, dict(self.sizes), watch=self.watch)
         return [slots[i] for i in program.outputs]
 
 
 class PreparedGraph:
-    """A graph made ready to be run often: where each value stands is found once.
+    """A graph prepared for many runs: the slot of each value is computed once.
 
     Values live in one list of slots: the inputs first, then the results of the nodes. A slot is
-    emptied after its last use, unless an output of the graph lies there.
+    cleared after its last use, unless it holds an output of the graph.
     """
 
     __slots__ = ("count", "graph", "outputs", "place", "steps", "symbolic")
@@ -109,15 +109,15 @@ class PreparedGraph:
         control: Control | None = None,
         watch: Watch | None = None,
     ) -> list[Any]:
-        """The slots after the run: those of `outputs` hold the outputs, others may be empty.
+        """The slots after the run: `outputs` tells those of the outputs; others may be empty.
 
-        With `control`, nodes with nested graphs are given to it, and ops on stacks are called.
+        `control`, if given, runs nodes with nested graphs; then ops on stacks are called, too.
         """
         sizes = {} if bindings is None else bindings
         if self.symbolic:
             _fit_all(self.graph.inputs, inputs, sizes)
         slots = list(inputs)
-        del inputs  # a list that only this call was given is gone now, and holds nothing any more
+        del inputs  # so that a list which only this call holds keeps no inputs alive
         if watch is not None:
             watch.begin(self, slots)
         for node, op, places, has_dims, symbolic, nested, stacks, dies in self.steps:
@@ -143,7 +143,7 @@ class PreparedGraph:
                 else:
                     out = call(op, *[slots[i] for i in places], **attrs)
             except WeftError as error:
-                if nested:  # it is about a node in there
+                if nested:  # the error is about a node in a nested graph
                     raise
                 error = located(error, node)
                 through(error, node.location)
@@ -202,14 +202,14 @@ def interpret(
 
 
 def sizes_of(graph: Graph, inputs: Sequence[Any]) -> Bindings:
-    """What the symbolic sizes of a graph are for these inputs."""
+    """The symbolic sizes of a graph for these inputs."""
     sizes: Bindings = {}
     _fit_all(graph.inputs, inputs, sizes)
     return sizes
 
 
 def located(error: WeftError, node: Node) -> WeftError:
-    """The error of a node, on the line of the user's code that the node came from."""
+    """The error of a node, with the line of the user's code that the node came from."""
     error = error.about(node.op.name, [value.type for value in node.inputs])
     if node.location is not None:
         error.location = node.location
@@ -219,7 +219,7 @@ def located(error: WeftError, node: Node) -> WeftError:
 def _last_uses(
     graph: Graph, place: Mapping[Value, int], outputs: tuple[int, ...]
 ) -> list[tuple[int, ...]]:
-    """For each node the slots that nobody looks at after it."""
+    """For each node, the slots that are not used after it."""
     known = set(outputs)
     dying: list[tuple[int, ...]] = []
     for node in reversed(graph.nodes):
@@ -252,9 +252,9 @@ def _fit_all(
 
 
 def _fit(value: Value, given: Any, sizes: Bindings, partly: bool) -> None:
-    """Note what the symbolic sizes of a value are in this run; they must not contradict.
+    """Note the symbolic sizes of a value in this run; a contradiction is an error.
 
-    With `partly`, later values may tell the names of a sum: what lies on stacks has no order.
+    With `partly`, names in a sum may be told by later values: stacks have no order.
     """
     if isinstance(value.type, TensorType) and _is_symbolic(value):
         try:

@@ -17,7 +17,7 @@ hashlib = Lazy("hashlib")
 
 
 class Literal:
-    """An array as an attribute: never written, equal when dtype, shape and all bits are equal."""
+    """An array as an attribute: read-only, and equal if dtype, shape and all bits are equal."""
 
     __slots__ = ("_digest", "array")
 
@@ -34,7 +34,7 @@ class Literal:
 
     @property
     def digest(self) -> str:
-        """A name for the content: what the side table of a printed graph lists it under."""
+        """A hash of the content: its key in the table of constants of a printed graph."""
         if self._digest is None:
             head = f"{self.dtype.name}{self.array.shape}".encode()
             self._digest = hashlib.sha256(head + self.array.tobytes()).hexdigest()[:16]
@@ -63,7 +63,7 @@ def _constant(_xp: Any, *, value: Literal, dtype: DType, device: Device) -> Any:
     return family_for(device).from_numpy(value.array, device)
 
 
-#: A constant. `dtype` is that of the value; it stands there as for all ops without inputs.
+#: A constant. `dtype` is that of the value; all ops without inputs have this attribute.
 CONSTANT = Op(
     "constant",
     _constant_type,

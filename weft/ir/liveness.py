@@ -1,8 +1,8 @@
-"""How much memory a graph needs: what is alive before and after each node, and the peak.
+"""How much memory a graph needs: the bytes that are alive before and after each node, and the peak.
 
-A value is alive from the node that makes it to its last use; an output stays to the end. What
-others hold anyway is not counted: inputs, and constants, which are part of the program. A view
-takes no memory of its own, but what it is a view of lives as long as it does.
+A value is alive from the node that makes it to its last use; an output is alive to the end. Inputs
+and constants are not counted: the caller and the program hold them. A view takes no memory, but
+keeps alive the value that it views.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from weft.ir.types import StackType, TokenType
 if TYPE_CHECKING:
     from weft.ir.graph import Graph, Node, Value
 
-#: A size that is not known counts as this many; so does the length of a stack.
+#: An unknown size, or the length of a stack, is counted as this.
 USUAL_SIZE = 256
 
 Sizes = Mapping[str, int]
 
 
 def nbytes(value: Value, sizes: Sizes | None = None) -> int:
-    """The bytes of a value; symbolic sizes are those given, else usual ones."""
+    """The bytes of a value; symbolic sizes that are not given are `USUAL_SIZE`."""
     kind = value.type
     if isinstance(kind, TokenType):
         return 0
@@ -45,17 +45,19 @@ def _known(size: int | Dim, sizes: Sizes) -> int:
 
 
 class Storages:
-    """Where values lie: each in memory of its own, or in that of the value it is a view of."""
+    """In whose memory values lie: in their own, or in that of the value they view."""
 
     def __init__(self) -> None:
-        self._of: dict[Value, tuple[Value, bool]] = {}  # the storage; do elements lie in order?
+        self._of: dict[
+            Value, tuple[Value, bool]
+        ] = {}  # the storage, and whether elements lie in order
 
     def of(self, value: Value) -> Value:
         """The value in whose memory this one lies."""
         return self._of.get(value, (value, True))[0]
 
     def add(self, node: Node) -> bool:
-        """Note where the results of a node lie; whether that is memory of others."""
+        """Note where the results of a node lie; returns whether they share its input's memory."""
         if not node.op.view or len(node.inputs) != 1:
             return False
         source, in_order = self._of.get(node.inputs[0], (node.inputs[0], True))
@@ -116,7 +118,7 @@ def _where(location: SourceLocation | None) -> str:
 
 
 def memory_plan(graph: Graph, sizes: Sizes | None = None) -> MemoryPlan:
-    """The memory that a graph needs, in the order in which its nodes stand."""
+    """The memory that a graph needs if its nodes run in their order."""
     storages = Storages()
     extra = [_inside(node, sizes) for node in graph.nodes]
     free = set(graph.inputs)
@@ -125,7 +127,7 @@ def memory_plan(graph: Graph, sizes: Sizes | None = None) -> MemoryPlan:
         if node.op is CONSTANT:
             free.update(node.outputs)
     lasts = _last_uses(graph.nodes, graph.outputs, storages)
-    sizes_of: dict[Value, int] = {}  # what counts, with its bytes
+    sizes_of: dict[Value, int] = {}  # values that count, with their bytes
     now = peak = 0
     place = -1
     timeline: list[Moment] = []
@@ -159,7 +161,7 @@ def memory_plan(graph: Graph, sizes: Sizes | None = None) -> MemoryPlan:
 def _last_uses(
     nodes: Sequence[Node], outputs: Iterable[Value], storages: Storages
 ) -> list[list[Value]]:
-    """For each node the storages that nobody uses after it."""
+    """For each node, the storages that are not used after it."""
     known = {storages.of(value) for value in outputs}
     lasts: list[list[Value]] = []
     for node in reversed(nodes):
@@ -170,5 +172,5 @@ def _last_uses(
 
 
 def _inside(node: Node, sizes: Sizes | None) -> int:
-    """What the nested graphs of a node need beside its inputs and results: one runs at a time."""
+    """What the nested graphs of a node need at most; only one runs at a time."""
     return max((memory_plan(graph, sizes).peak for graph in node.graphs), default=0)

@@ -1,10 +1,10 @@
-"""Where a small graph, the pattern, occurs in another one.
+"""Pattern matching: finds where a small graph, the pattern, occurs in another one.
 
-The inputs of the pattern stand for any tensors; one that is used twice stands for one value. Its
-nodes stand for calls of the same op with equal attributes, and where an op is commutative, in
-either order. Nodes without inputs are constants: they are equal when their attributes are, and may
-be used elsewhere. All else inside of a match must be used by the match alone, or what is left of
-the graph would lack it.
+An input of the pattern matches any tensor; if it is used twice, both must be the same value. A node
+matches a call of the same op with equal attributes; operands of commutative ops match in either
+order. Nodes without inputs are constants: they match if their attributes are equal, and may also be
+used outside of the match. All other inner values must be used only inside of it, because the rest
+of the graph would lose them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Todo = list[tuple[Value, Value]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A way to lay the pattern over the graph: what each of its values and nodes lies on."""
+    """A match: maps the values and nodes of the pattern to those of the graph."""
 
     values: Values
     nodes: Nodes
 
 
 class Matcher:
-    """One graph, made ready to be searched."""
+    """A graph, prepared for searching."""
 
     def __init__(self, graph: Graph) -> None:
         self.users = graph.users()
@@ -45,11 +45,11 @@ class Matcher:
     def find(
         self, pattern: Graph, root: Node, fixed: Mapping[Value, Value] | None = None
     ) -> Iterator[Found]:
-        """All ways in which `root` is what makes the first output of the pattern.
+        """All matches in which `root` makes the first output of the pattern.
 
-        With `fixed`, the values that the inputs of the pattern lie on, all attributes must be
-        equal. Without, the pattern was recorded for other types than those in the graph, so only
-        the ops are compared, and what is found is to be looked at again.
+        With `fixed`, the values that the inputs of the pattern match, all attributes must be
+        equal. Without, the pattern was recorded for other types than those in the graph: only the
+        ops are compared, and the caller has to check each match again.
         """
         first = pattern.outputs[0]
         assert first.node is not None
@@ -59,7 +59,7 @@ class Matcher:
             yield from search.solve(todo, Found(dict(fixed or {}), {}))
 
     def is_whole(self, pattern: Graph, found: Found) -> bool:
-        """Whether what lies inside of a match is used nowhere else."""
+        """Whether the inner values of a match are used nowhere else."""
         inside = set(found.nodes.values())
         kept = {found.values[value] for value in pattern.outputs}
         for node in inside:
@@ -71,7 +71,7 @@ class Matcher:
         return len(kept) == 1 or not self._leads_back(pattern, found, inside)
 
     def _leads_back(self, pattern: Graph, found: Found, inside: set[Node]) -> bool:
-        """Whether an input of the match is made from one of its results: no call could be both."""
+        """Whether an input of the match depends on its results, so that no call can replace it."""
         first = min(self.place[node] for node in inside)
         stack = [found.values[value].node for value in pattern.inputs]
         seen: set[Node] = set()
@@ -95,7 +95,7 @@ class _Search:
         self.exact = exact
 
     def solve(self, todo: Todo, found: Found) -> Iterator[Found]:
-        """All ways to lay values of the pattern over values of the graph, as `todo` asks."""
+        """All matches of the pairs (value of the pattern, value of the graph) in `todo`."""
         values, nodes = dict(found.values), dict(found.nodes)
         todo = list(todo)
         while todo:
@@ -126,7 +126,7 @@ class _Search:
         yield from self._rest(Found(values, nodes))
 
     def _rest(self, found: Found) -> Iterator[Found]:
-        """Lay over the outputs of the pattern that no other output is made of."""
+        """Match the remaining outputs of the pattern, which no matched value depends on."""
         for value in self.pattern.outputs:
             if value not in found.values:
                 for node in self._candidates(value, found.values):
@@ -135,7 +135,7 @@ class _Search:
         yield found
 
     def _candidates(self, value: Value, values: Values) -> Iterable[Node]:
-        """Nodes that may be what makes a value of the pattern: users of what is known, if any."""
+        """Nodes that may match the maker of a value: users of matched values, if there are any."""
         call = value.node
         if call is None:
             return ()
@@ -146,7 +146,7 @@ class _Search:
         return self.matcher.by_op.get(call.op, ())
 
     def _pairs(self, call: Node, node: Node) -> list[Todo]:
-        """The orders in which the inputs of a call can lie on those of a node."""
+        """The orders in which the inputs of a call can match those of a node."""
         straight = list(zip(call.inputs, node.inputs, strict=True))
         if call.op.commutative and len(straight) == 2:
             crossed = list(zip(call.inputs, reversed(node.inputs), strict=True))
@@ -166,7 +166,7 @@ class _Search:
         )
 
     def _same_constant(self, known: Value, given: Value) -> bool:
-        """Whether two values of the graph are one constant that stands there twice."""
+        """Whether two values of the graph are equal constants."""
         a, b = known.node, given.node
         if a is None or b is None or not is_constant(a) or a.op is not b.op:
             return False
@@ -174,5 +174,5 @@ class _Search:
 
 
 def is_constant(node: Node) -> bool:
-    """Whether a node gives the same values wherever it stands."""
+    """Whether a node has the same results anywhere in the graph."""
     return not (node.inputs or node.graphs or node.op.traits & (Trait.RANDOM | Trait.EFFECT))

@@ -27,24 +27,24 @@ class Trait(Flag):
     REDUCTION = auto()  # folds the axes of attribute `axis`
     COMMUTATIVE = auto()  # f(x, y) = f(y, x)
     LINEAR = auto()  # linear in each floating input
-    JOINT = auto()  # linear in all floating inputs together: each stands at places of its own
-    VIEW = auto()  # only renames positions: no arithmetic on elements
+    JOINT = auto()  # linear in all floating inputs together: each fills elements of its own
+    VIEW = auto()  # only selects and reorders elements: no arithmetic
     ALIAS = auto()  # the result has the elements of the first input, in the same places
     PRODUCT = auto()  # sums of products: of matrices, or a convolution
-    COMPOSITE = auto()  # its evaluation calls other ops, and schedules take it apart into these
+    COMPOSITE = auto()  # its evaluation calls other ops; machine code is made from these
     WIDEN = auto()  # narrow floats are computed in float32 and rounded once
     RANDOM = auto()  # never merged with an equal call
     DATA_SHAPE = auto()  # the result's shape depends on values
     ANYWHERE = auto()  # its evaluation uses no namespace: it runs on every device
     CREATION = auto()  # no inputs: attributes `dtype` and `device` choose the kernel
-    EFFECT = auto()  # does something: takes a token first and gives one first, never dropped
-    STACK = auto()  # takes or gives stacks: it is evaluated with (run, *values), not on arrays
+    EFFECT = auto()  # has an effect: its first operand and result are tokens; never dropped
+    STACK = auto()  # has stacks as operands or results: evaluated as (run, *values)
     BRANCH = auto()  # runs one of its nested graphs, once
-    LOOP = auto()  # runs the last of its nested graphs again and again
-    PYTHON = auto()  # calls a Python function that a graph's text does not tell
-    NEEDS_ELEMENTS = auto()  # fails where an axis that it reduces is empty
-    COUNTS = auto()  # of integers: a step of a counter, or checked to fit
-    OTHER_DTYPE = auto()  # elementwise, with results of another dtype than its operands
+    LOOP = auto()  # runs the last of its nested graphs repeatedly
+    PYTHON = auto()  # calls a Python function, which the text of a graph cannot express
+    NEEDS_ELEMENTS = auto()  # fails if an axis that it reduces is empty
+    COUNTS = auto()  # its integers are steps of counters, or checked against overflow
+    OTHER_DTYPE = auto()  # elementwise, but the result may have another dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ TypeRule = Callable[..., Any]  # (*types, **attrs) -> TensorType, or a tuple of 
 #: NumPy for raw arrays, Weft for Tensors and symbolic values.
 DerivativeRule = Callable[..., Any]
 
-#: Traits of ops that give a result for all values of their operands, where the card does not say
-#: otherwise.
+#: Ops with one of these traits have a result for all values of their operands, unless the card
+#: says `may_fail`.
 NEVER_FAILS = (
     Trait.ELEMENTWISE | Trait.REDUCTION | Trait.VIEW | Trait.CREATION | Trait.PRODUCT | Trait.RANDOM
 )
@@ -75,11 +75,11 @@ _ASKED = [
     )
     if trait.name
 ]
-#: Elementwise ops that take no longer than this cost no more than reading their operands.
+#: Up to this, an elementwise op costs no more than reading its operands.
 MOST_CHEAP_CYCLES = 2.0
 
 OPS: dict[str, Op] = {}
-#: Cards that no program calls: only the schedule makes such nodes. Their text reads back, too.
+#: Cards that programs do not call: only the schedule makes such nodes. Their text reads back, too.
 SCHEDULED: dict[str, Op] = {}
 
 
@@ -89,36 +89,36 @@ class Op:
 
     infer   the type rule: operand types and attributes -> result type(s), or an error
     eval    the reference evaluation: (xp, *arrays, **attrs) -> array(s), written against the Array
-            API namespace `xp`; a string stands for the function of that name in `xp`; a dictionary
-            gives one for each kind of dtype that is special, and one for "" (all others)
-    numpy   the same as a plain function of NumPy arrays, where going through `xp` costs more
+            API namespace `xp`; or the name of a function of `xp`; or a dictionary of these by kind
+            of dtype, with "" for all other kinds
+    numpy   the same as a function of NumPy arrays, if that is faster than going through `xp`
     in_place  (x, *rest, **attrs) -> None: writes the result into the NumPy array x
-    kinds   the kinds of dtype it takes ("numeric", "floating"…), of the operand `dispatch_on`
-    vjp     one derivative rule per input (None: no gradient passes through it), so that only what
-            is asked for is computed, and only what the asked rules use is kept alive: parameters
-            that a rule does not use start with an underscore, and those of which it only reads
-            shape and dtype end in `_type`. The rule of a variadic input takes the number of the
-            input first. With several results, g and out are tuples (of g, parts may be None).
-            ELEMENTWISE rules ignore broadcasting: the engine sums the cotangent back to the
-            input's shape. Without rules at all, backward through the op is an error.
+    kinds   the kinds of dtype ("numeric", "floating"…) that operand `dispatch_on` may have
+    vjp     one derivative rule per input; None if the input has no gradient. Only the rules that
+            are needed run, and only what they use is kept alive: parameters that a rule does not
+            use start with an underscore, and those of which it only reads shape and dtype end in
+            `_type`. The rule of a variadic input takes the number of the input first. With several
+            results, g and out are tuples (parts of g may be None). ELEMENTWISE rules ignore
+            broadcasting: the engine sums the cotangent to the input's shape. Without any rules,
+            backward through the op is an error.
     batch   the batching rule, (op, size, mapped, inputs, attrs) -> result(s): see
             `weft.ops.batching`; ELEMENTWISE ops need none
     cost    (input types, output types, **attrs) -> Cost; None: one operation per element
-    cycles  of an elementwise op: what one element takes, where an addition takes 1
-    may_fail  whether a call may fail although its types fit, for example on an index out of range;
-            None: as its traits say. What cannot fail may run where it was not asked for.
-    listed  False: it stands in `SCHEDULED`, not in `OPS`
+    cycles  for an elementwise op: the time for one element, where an addition takes 1
+    may_fail  whether a call can fail on values that its types allow, such as an index out of
+            range; None: see `NEVER_FAILS`. What cannot fail may run speculatively.
+    listed  if False, the card is in `SCHEDULED`, not in `OPS`
 
     Facts that few cards have:
 
-    swap_rounds  kinds of dtype for which f(x, y) and f(y, x) of a COMMUTATIVE op differ in rounding
-            or in the sign of a zero
-    keeps_one  kinds of dtype for which a REDUCTION of one element is this element, bit by bit
-    scatters  of a VIEW: (**attrs) -> whether its elements do not follow each other in memory. A
-            VIEW without this rule is an ALIAS, or a reshape: it keeps the order of elements.
-    graph_names  what its nested graphs are called
+    swap_rounds  kinds of dtype for which f(x, y) and f(y, x) of a COMMUTATIVE op may differ in
+            rounding or in the sign of a zero
+    keeps_one  kinds of dtype for which a REDUCTION of one element gives exactly this element
+    scatters  for a VIEW: (**attrs) -> whether its elements are not contiguous and in order. A VIEW
+            without this rule is an ALIAS or a reshape: it keeps the order of elements.
+    graph_names  the names of its nested graphs
     says    what an op with an EFFECT does, in words, for `weft.explain`
-    short   the name of its step in a backward, where that is not the op's: "Mul" of MulBackward
+    short   its name in a backward, if that is not the name of the op: "Mul" in MulBackward
 
     An op of control flow has nested graphs: its type rule takes them as `graphs`, and so does its
     evaluation, together with the function that runs a graph: (run, *arrays, graphs, **attrs).
@@ -146,8 +146,8 @@ class Op:
     says: str = ""
     short: str = ""
     inputs: tuple[str, ...] = field(init=False)
-    variadic: bool = field(init=False)  # the last of `inputs` stands for any number
-    # Traits that are asked for each node of a graph: asking a Flag takes 40 times as long.
+    variadic: bool = field(init=False)  # the last of `inputs` may be any number of operands
+    # Traits that are tested for each node of a graph: testing a Flag takes 40 times as long.
     elementwise: bool = field(init=False)
     reduction: bool = field(init=False)
     commutative: bool = field(init=False)
@@ -163,7 +163,7 @@ class Op:
     cheap: bool = field(init=False)  # elementwise, and costs no more than reading its operands
     plans: dict[Any, Any] = field(init=False, repr=False)  # see weft.autodiff.save_plan
     attrs: tuple[str, ...] = field(init=False)
-    nested: bool = field(init=False)  # has it nested graphs?
+    nested: bool = field(init=False)  # whether it has nested graphs
     kernels: KernelTables = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

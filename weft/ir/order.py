@@ -1,9 +1,8 @@
 """Orders in which a graph can be run.
 
-By Kahn's method: a node is ready when all that it uses is there, that is, when its in-degree among
-the nodes not yet taken is 0. Of several that are ready, the one that stands first is taken first,
-so a graph that is in order stays as it is. Nothing here recurses: a chain of a million nodes has
-no more depth than one of ten.
+By Kahn's algorithm: a node is ready when its in-degree among the remaining nodes is 0. Of several
+ready nodes, the first in the graph is taken, so a graph that is in order does not change. Nothing
+here is recursive, so long chains of nodes are no problem.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def topological_order(graph: Graph) -> list[Node]: ...
 @overload
 def topological_order(graph: Mapping[T, Iterable[T]]) -> list[T]: ...
 def topological_order(graph: Any) -> Any:
-    """The nodes in an order in which each comes after all that lead to it.
+    """The nodes in an order in which each comes after all of its predecessors.
 
     `graph` is a Graph, or a dictionary {node: [successors]}. A cycle is an error that names it.
 
@@ -53,9 +52,9 @@ def topological_numbers(graph: Graph) -> dict[Node, int]: ...
 @overload
 def topological_numbers(graph: Mapping[T, Iterable[T]]) -> dict[T, int]: ...
 def topological_numbers(graph: Any) -> Any:
-    """How deep each node lies: 0 where nothing leads to it, else one more than the deepest before.
+    """The depth of each node: 0 without predecessors, else one more than the deepest of them.
 
-    Nodes of one number do not depend on each other.
+    Nodes with the same number do not depend on each other.
 
     >>> weft.topological_numbers({"x": ["y", "loss"], "w": ["y"], "y": ["loss"]})
     {'x': 0, 'w': 0, 'y': 1, 'loss': 2}
@@ -73,7 +72,7 @@ def topological_numbers(graph: Any) -> Any:
 
 
 def graph_levels(graph: Graph) -> list[list[Node]]:
-    """The nodes by their depth: those of one level may run together."""
+    """The nodes by depth: those of one level may run at the same time."""
     numbers = topological_numbers(graph)
     levels: list[list[Node]] = [[] for _ in range(max(numbers.values(), default=-1) + 1)]
     for node, number in numbers.items():
@@ -82,7 +81,7 @@ def graph_levels(graph: Graph) -> list[list[Node]]:
 
 
 def _edges(graph: Any) -> tuple[Sequence[Any], list[list[int]]]:
-    """The nodes, and for each the places of those that it leads to."""
+    """The nodes, and for each the positions of its successors."""
     if isinstance(graph, Mapping):
         nodes = list(dict.fromkeys([*graph, *(s for each in graph.values() for s in each)]))
         place = {node: i for i, node in enumerate(nodes)}
@@ -98,7 +97,7 @@ def _edges(graph: Any) -> tuple[Sequence[Any], list[list[int]]]:
 
 
 def _kahn(successors: list[list[int]]) -> list[int]:
-    """Places in order; those on a cycle, and behind one, are left out."""
+    """Positions in order, without those on a cycle or after one."""
     waiting = [0] * len(successors)
     for each in successors:
         for j in each:
@@ -118,14 +117,14 @@ def _kahn(successors: list[list[int]]) -> list[int]:
 def _cycle(
     graph: Any, nodes: Sequence[Any], successors: list[list[int]], order: Sequence[int]
 ) -> str:
-    """A cycle among the nodes that no order has a place for, as text."""
+    """A cycle among the nodes that are not in the order, as text."""
     left = set(range(len(nodes))).difference(order)
     before: dict[int, int] = {}
     for i in sorted(left):
         for j in successors[i]:
             if j in left:
                 before.setdefault(j, i)
-    # All that are left have one of them before them: going back from any, one comes twice.
+    # Each remaining node has a remaining predecessor: going back from any, one comes up twice.
     place = min(left)
     seen: dict[int, None] = {}
     while place not in seen:

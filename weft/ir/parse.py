@@ -28,7 +28,7 @@ _STAGE = re.compile(rf"#\s*after ({QUOTED}|[^,\n]+), (\S+) ms(?:: (.*\S))?\s*")
 
 
 def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
-    """The graph that prints so; `constants` are those that the text refers to by their digest.
+    """The graph that prints as this text; `constants` has the arrays it refers to, by digest.
 
     >>> g = weft.parse_graph('''
     ... graph @f(%x: f32[B,4]) {
@@ -50,7 +50,7 @@ def parse_graph(text: str, constants: Mapping[str, Any] | None = None) -> Graph:
 
 
 class GraphParser:
-    """Reads graphs at the place where the scanner stands."""
+    """Reads graphs at the position of the scanner."""
 
     def __init__(self, text: str, constants: Mapping[str, Any]) -> None:
         self.scan = Scanner(text)
@@ -58,7 +58,7 @@ class GraphParser:
         self._located: dict[str, SourceLocation | None] = {}
 
     def stages(self) -> tuple[Stage, ...]:
-        """The comments here, which are the history of the graph after them; and empty lines."""
+        """Read comments, which are the history of the graph that follows, and skip empty lines."""
         scan = self.scan
         found: list[Stage] = []
         while scan.kind == "end" and scan.stop > scan.position:
@@ -112,7 +112,9 @@ class GraphParser:
         attrs: dict[str, Any] = {}
         if scan.accept("["):
             self._attrs(attrs, known)
-        if isinstance(known, TensorType):  # what the type of the result says is not said twice
+        if isinstance(
+            known, TensorType
+        ):  # attributes that follow from the type of the result are not printed
             for name, said in (("dtype", known.dtype), ("device", known.device)):
                 if name in op.attrs:
                     attrs.setdefault(name, said)
@@ -227,7 +229,7 @@ class GraphParser:
     # --- comments -----------------------------------------------------------------------------
 
     def _end(self) -> str:
-        """The comment at the end of a line; and go on to the next."""
+        """Read the comment at the end of a line, and go to the next line."""
         scan = self.scan
         if scan.kind != "end":
             scan.fail("expected the end of the line")
@@ -243,11 +245,11 @@ class GraphParser:
         return self._located[comment]
 
 
-Result = tuple[int, str, Type]  # where it stands, %name and type
+Result = tuple[int, str, Type]  # its position, %name and type
 
 
 def _name(token: str) -> str:
-    """The name of a value; those that are printed as a number have none."""
+    """The name of a value; values that are printed as a number have none."""
     name = token[1:]
     return "" if name.isdecimal() else unquoted(name)
 

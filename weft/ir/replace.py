@@ -1,4 +1,4 @@
-"""One value instead of another, in place."""
+"""Replacing one value by another, in place."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def replace_value(graph: Graph, old: Value, new: Value) -> int:
-    """Let all uses of `old`, outputs included, use `new`; returns how many there were.
+    """Replace all uses of `old`, outputs included, by `new`; returns the number of uses.
 
-    Nodes are put into another order where `new` is made after a use of `old`.
+    Nodes are reordered if `new` is made after a use of `old`.
     """
     names = value_names(graph.values())
     for value in (old, new):

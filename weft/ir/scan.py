@@ -1,4 +1,4 @@
-"""The words of a graph's text, one after the other, and where each stands."""
+"""The tokens of a graph's text, and their positions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.base.errors import GraphError
 
 QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 
-#: What can come next. The order matters: a string before a word (b'…'), a float before an int.
+#: The kinds of tokens. The order matters: a string before a word (b'…'), a float before an int.
 TOKEN = re.compile(
     rf"""
     (?P<string>b?(?:{QUOTED}))
@@ -27,7 +27,7 @@ _SHOWN = 100  # characters of a line that an error shows
 
 
 class Scanner:
-    """Goes through a text token by token: `kind` and `text` are those of the token it stands at."""
+    """Goes through a text token by token: `kind` and `text` are those of the current token."""
 
     __slots__ = ("kind", "position", "source", "stop", "text")
 
@@ -53,24 +53,24 @@ class Scanner:
             self.text = match.group()
 
     def jump(self, position: int) -> None:
-        """Go to a place further on."""
+        """Skip to a later position."""
         self.stop = position
         self.advance()
 
     def accept(self, sign: str) -> bool:
-        """Go on if this sign or word stands here."""
+        """Whether this sign or word is the current token; if so, skip it."""
         if self.text == sign and self.kind != "string":
             self.advance()
             return True
         return False
 
     def expect(self, sign: str) -> None:
-        """Go on over this sign or word; anything else is an error."""
+        """Skip this sign or word; anything else is an error."""
         if not self.accept(sign):
             self.fail(f"expected {sign!r}")
 
     def take(self, kind: str, wanted: str) -> str:
-        """The text of the token, which must be of this kind; and go on."""
+        """The text of the current token, which must be of this kind; skips it."""
         if self.kind != kind:
             self.fail(f"expected {wanted}")
         text = self.text
@@ -78,7 +78,7 @@ class Scanner:
         return text
 
     def match(self, pattern: re.Pattern[str], wanted: str) -> re.Match[str]:
-        """What a pattern matches here; and go on after it."""
+        """The text that a pattern matches here; skips it."""
         found = pattern.match(self.source, self.position)
         if found is None:
             self.fail(f"expected {wanted}")
@@ -86,7 +86,7 @@ class Scanner:
         return found
 
     def fail(self, message: str, position: int | None = None, **details: Any) -> NoReturn:
-        """The error at this place: line, column, the line itself and what was wanted."""
+        """An error at this position: line, column, the line itself and what was expected."""
         place = self.position if position is None else position
         start = self.source.rfind("\n", 0, place) + 1
         end = self.source.find("\n", place)

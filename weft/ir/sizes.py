@@ -1,4 +1,4 @@
-"""Symbolic sizes in a graph: which names values have, and who tells what they are."""
+"""Symbolic sizes in a graph: their names, and the values that tell them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.ir.types import StackType, TensorType
 
 
 def local_sizes(graph: Graph) -> set[str]:
-    """The names of sizes that nobody outside of a graph knows.
+    """The names of sizes that are not known outside of a graph.
 
-    They depend on values that are computed in it, or on what lies on a stack.
+    They depend on values that are computed in it, or on elements of a stack.
     """
     found: set[str] = set()
     for node in graph.nodes:
@@ -38,7 +38,7 @@ def size_names(values: Sequence[Value]) -> set[str]:
 
 
 def bare_names(value: Value) -> set[str]:
-    """The sizes that an array of this type tells: those that stand in its shape by themselves."""
+    """The names that an array of this type tells: axes whose size is a name alone."""
     kind = value.type
     if not isinstance(kind, TensorType):
         return set()
@@ -46,7 +46,7 @@ def bare_names(value: Value) -> set[str]:
 
 
 def sizes_named(nodes: Sequence[Node]) -> set[str]:
-    """The names of sizes in the attributes of nodes, also of nested ones."""
+    """The names of sizes in the attributes of nodes, including nested ones."""
     found: set[str] = set()
     for node in nodes:
         for size in dims_in(node.attrs):

@@ -14,12 +14,12 @@ from weft.ir.types import TensorType
 if TYPE_CHECKING:
     from weft.ir.graph import Graph, Node, Stage, Value
 
-_COMMENTS = 46  # the column in which comments stand, where the line is not longer
-_BARE_VALUE = re.compile(r"(?!\d+\Z)[\w.]+")  # of digits alone are the values without a name
+_COMMENTS = 46  # the column of comments, unless the line is longer
+_BARE_VALUE = re.compile(r"(?!\d+\Z)[\w.]+")  # digits alone are values without a name
 _BARE_FILE = re.compile(r"[^\s'\"]\S*")
 _BARE_STAGE = re.compile(r"[^\s,'\"](?:[^\n,]*[^\s,])?")
 _BARE_NOTE = re.compile(r"[^\s'\"](?:.*\S)?")
-#: Words that start something else than a call.
+#: Words that do not start a call.
 _STARTS = ("graph", "return")
 
 
@@ -30,13 +30,13 @@ def graph_text(
     locations: bool = True,
     history: bool = True,
 ) -> str:
-    """The text of a graph; large constants go into the table `constants`, by their digest."""
+    """The text of a graph; large constants are added to the table `constants`, by digest."""
     printer = Printer(AttributeText({} if constants is None else constants), locations, history)
     return "\n".join(printer.lines(graph))
 
 
 def graph_constants(graph: Graph) -> Table:
-    """The constants that the text of a graph refers to, by their digest."""
+    """The constants that the text of a graph refers to, by digest."""
     table: Table = {}
     graph_text(graph, constants=table, locations=False, history=False)
     return table
@@ -61,7 +61,7 @@ def _bare(text: str) -> str:
 
 
 def value_names(values: Iterable[Value]) -> dict[Value, str]:
-    """What each value is called in print: %name; or a number, for those without, in order."""
+    """The printed name of each value: %name, or a number if it has none."""
     names: dict[Value, str] = {}
     taken: set[str] = set()
     number = 0
@@ -98,7 +98,7 @@ class Printer:
         outputs = ", ".join([_name(names, value) for value in graph.outputs])
         stages = graph.history if self.history else ()
         lines = [f"{indent}# {_stage_text(stage)}" for stage in stages[:-1]]
-        # Which dimensions there are is known when all is printed: the outermost head says it.
+        # The dimensions are known when all is printed; the outermost head lists them.
         bounds = "" if indent else self.bounds()
         head = f"{indent}graph @{word(graph.name)}{bounds}({inputs}) {{"
         lines.append(_commented(head, _stage_text(stages[-1])) if stages else head)
@@ -139,7 +139,7 @@ class Printer:
         return text
 
     def attrs_text(self, node: Node) -> str:
-        """The attributes, without those that the type of the result says already."""
+        """The attributes, without those that follow from the type of the result."""
         value_text = self.attributes.value
         known = created_type(node)
         if known is None:
@@ -154,7 +154,7 @@ class Printer:
         )
 
     def bounds(self) -> str:
-        """What is known of the named dimensions: [B>=1, 2<=C<=8]"""
+        """The bounds of the named dimensions: [B>=1, 2<=C<=8]"""
         found = []
         for name, (low, high) in sorted(self.attributes.bounds.items()):
             if high is not None:
@@ -165,7 +165,7 @@ class Printer:
 
 
 def created_type(node: Node) -> TensorType | None:
-    """The type of the result of an op that creates a tensor: it says dtype and device."""
+    """The type of the result of a CREATION op, which tells its dtype and device."""
     if node.op.creation and len(node.outputs) == 1:
         type = node.outputs[0].type
         return type if isinstance(type, TensorType) else None
@@ -173,7 +173,7 @@ def created_type(node: Node) -> TensorType | None:
 
 
 def _name(names: dict[Value, str], value: Value) -> str:
-    # A value of another graph breaks the rules; it is shown all the same.
+    # A value of another graph breaks the rules, but is shown.
     return names.get(value, "%?")
 
 

@@ -1,4 +1,4 @@
-"""The types of values: all that is known of them without their numbers."""
+"""The types of values: everything that is known of them before they are computed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class TokenType:
-    """The type of a token: it has no value, and only says what happens before what."""
+    """The type of a token: it has no value, and only orders effects."""
 
     def __str__(self) -> str:
         return "token"
@@ -62,14 +62,14 @@ class TokenType:
 class StackType:
     """The type of a stack that grows and shrinks at its top. Prints as `stack<f32[3]>`.
 
-    Loops leave on stacks what their backward needs, which is not known in number before they run.
+    Loops push on stacks what their backward needs; how much that is depends on the run.
     """
 
     element: TensorType | StackType
 
     @property
     def innermost(self) -> TensorType:
-        """The type of the tensors in it, or in the stacks in it."""
+        """The type of the tensors in it, or in its nested stacks."""
         element = self.element
         while isinstance(element, StackType):
             element = element.element
@@ -77,7 +77,7 @@ class StackType:
 
     @property
     def depth(self) -> int:
-        """How many stacks lie around the tensors."""
+        """The number of nested stacks."""
         return 1 + (self.element.depth if isinstance(self.element, StackType) else 0)
 
     @property
@@ -97,10 +97,10 @@ Type = TensorType | TokenType | StackType
 
 
 def fits(one: Type, two: Type) -> bool:
-    """Whether values of one type may stand where the other is wanted.
+    """Whether values of one type may be used where the other is expected.
 
-    Stacks may differ in the names of sizes that the data decides: each element has sizes of its
-    own, and a graph that is recorded again gives them other names.
+    Stacks may differ in the names of sizes that depend on data: each element has its own sizes,
+    and a graph that is recorded again gives them other names.
     """
     if one == two or not (isinstance(one, StackType) and isinstance(two, StackType)):
         return one == two

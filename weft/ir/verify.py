@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def verify_graph(graph: Graph) -> None:
-    """Check all rules, in nested graphs too; the first that is broken is a GraphError."""
+    """Check all rules, in nested graphs too; a GraphError names the first that is broken."""
     seen: set[Graph] = set()
     waiting = [graph]
     while waiting:
@@ -40,7 +40,7 @@ def verify_graph(graph: Graph) -> None:
 
 
 class _Check:
-    """The check of one graph, without those nested in it."""
+    """The check of one graph, without its nested graphs."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -87,9 +87,9 @@ class _Check:
             self.used_tokens.add(value)
 
     def undefined(self, value: Value, node: Node) -> NoReturn:
-        """Why an input is not there: a cycle, a wrong order, or another graph."""
+        """Why an input is not defined here: a cycle, a wrong order, or another graph."""
         if value.node in self.graph.nodes and value in value.node.outputs:
-            topological_order(self.graph)  # a cycle is named by this
+            topological_order(self.graph)  # raises if there is a cycle, and names it
             self.fail(f"{self.name_of(value)} is used before it is defined", node)
         self.fail(f"the input {value!r} is not a value of the graph", node)
 
@@ -148,7 +148,7 @@ class _Check:
 
 
 def _fits(type: Type, wanted: Type) -> bool:
-    """Whether a type is what a rule says that does not know all sizes: those start with _."""
+    """Whether a type matches that of a rule which does not know all sizes (names with _)."""
     if not isinstance(type, TensorType) or not isinstance(wanted, TensorType):
         return False
     if type.like(shape=()) != wanted.like(shape=()) or type.ndim != wanted.ndim:
@@ -164,7 +164,7 @@ Signature = tuple[int, int | None, frozenset[str], frozenset[str] | None]
 
 @cache
 def _signature(op: Op) -> Signature:
-    """Least and most inputs; attributes that must be given; all that can be (None: any)."""
+    """The least and most inputs, the required attributes, and the allowed ones (None: any)."""
     parameters: list[Any] = list(inspect.signature(op.infer).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     least = sum(p.default is p.empty for p in positional)
