@@ -119,3 +119,25 @@ def test_parameters_are_those_of_the_signature(function: Any) -> None:
     assert [(p.name, p.kind) for p in parameters_of(function)] == [
         (name, KINDS[kind]) for name, kind in found
     ]
+
+
+#: Calls whose types fit and whose values do not.
+WRONG: dict[str, Any] = {
+    "random_bernoulli": lambda: weft.bernoulli(weft.tensor([2.0])),
+    "take": lambda: weft.take(weft.ones(3), weft.asarray([7])),
+    "take_along_axis": lambda: weft.take_along_axis(weft.ones(3), weft.asarray([7]), axis=0),
+    "gather": lambda: weft.ones(3)[weft.asarray([7])],
+    "embedding": lambda: weft.nn.functional.embedding(weft.asarray([7]), weft.ones((3, 2))),
+    "cross_entropy": lambda: weft.nn.functional.cross_entropy(
+        weft.ones((1, 3)), weft.asarray([7])
+    ),
+    "cholesky": lambda: weft.linalg.cholesky(weft.tensor([[-1.0]])),
+    "inv": lambda: weft.linalg.inv(weft.zeros((2, 2))),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_cards_that_fail_on_values_say_so(name: str) -> None:
+    with pytest.raises(weft.errors.WeftError, match=name.removeprefix("random_")):
+        WRONG[name]()
+    assert OPS[name].may_fail

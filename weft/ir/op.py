@@ -63,9 +63,7 @@ DerivativeRule = Callable[..., Any]
 
 #: Ops with one of these traits have a result for all values of their operands, unless the card
 #: says `may_fail`.
-NEVER_FAILS = (
-    Trait.ELEMENTWISE | Trait.REDUCTION | Trait.VIEW | Trait.CREATION | Trait.PRODUCT | Trait.RANDOM
-)
+NEVER_FAILS = Trait.ELEMENTWISE | Trait.REDUCTION | Trait.VIEW | Trait.CREATION | Trait.PRODUCT
 _ASKED = [
     (trait.name.lower(), trait.value)
     for trait in (

@@ -108,7 +108,9 @@ def _cost(per_element: int) -> Any:
     return cost
 
 
-def _card(name: str, infer: Any, evaluate: Any, per_element: int, inputs: int = 1) -> Op:
+def _card(
+    name: str, infer: Any, evaluate: Any, per_element: int, inputs: int = 1, may_fail: bool = False
+) -> Op:
     return Op(
         name,
         infer,
@@ -118,6 +120,7 @@ def _card(name: str, infer: Any, evaluate: Any, per_element: int, inputs: int = 
         vjp=(None,) * inputs,
         batch=draw_rule,
         cost=_cost(per_element),
+        may_fail=may_fail,
     )
 
 
@@ -125,7 +128,9 @@ random_bits = _card("random_bits", _bits_type, philox.bits, 0)
 random_uniform = _card("random_uniform", _uniform_type, philox.uniform, 3)
 random_normal = _card("random_normal", _normal_type, philox.normal, 45)
 random_integers = _card("random_integers", _integers_type, philox.integers, 10)
-random_bernoulli = _card("random_bernoulli", _bernoulli_type, _bernoulli_values, 3, inputs=2)
+random_bernoulli = _card(
+    "random_bernoulli", _bernoulli_type, _bernoulli_values, 3, inputs=2, may_fail=True
+)
 
 
 # --- drawing -----------------------------------------------------------------------------------
