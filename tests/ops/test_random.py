@@ -329,8 +329,8 @@ WRONG: list[tuple[Callable[[], Any], type, str]] = [
     (lambda: weft.bernoulli(1.5), ValueError, "p is 1.5"),
     (lambda: weft.bernoulli(math.nan), ValueError, "p is nan"),
     (lambda: weft.bernoulli(1j), ValueError, "p is 1j"),  # type: ignore[arg-type]
-    (lambda: weft.bernoulli(weft.asarray([0.5, -0.1])), ValueError, "is no probability"),
-    (lambda: weft.bernoulli(weft.asarray([0.5, math.nan])), ValueError, "is no probability"),
+    (lambda: weft.bernoulli(weft.asarray([0.5, -0.1])), ValueError, "is not a probability"),
+    (lambda: weft.bernoulli(weft.asarray([0.5, math.nan])), ValueError, "is not a probability"),
     (lambda: weft.bernoulli(weft.asarray([0, 1])), TypeError, "int64 is not among"),
     (lambda: weft.bernoulli(weft.asarray([0.5, 0.5]), (3,)), ValueError, "does not broadcast"),
     (lambda: weft.permutation(-1), ValueError, "negative size"),

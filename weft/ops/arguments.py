@@ -1,4 +1,4 @@
-"""Checks of arguments that come with tensors: their errors name the operands too."""
+"""Checks of arguments that are passed along with tensors; errors name the operands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["axes_of", "axis_of", "integer", "shared_axis"]
 
 
 def integer(value: Any, name: str, op: str, *operands: Tensor) -> int:
-    """`value` as an int; floats are none, even whole ones."""
+    """`value` as an int; floats are refused, even whole ones."""
     try:
         return operator.index(value)
     except TypeError:
@@ -24,7 +24,7 @@ def integer(value: Any, name: str, op: str, *operands: Tensor) -> int:
 
 
 def axes_of(x: Tensor, axes: int | Sequence[int] | None, op: str) -> tuple[int, ...]:
-    """`axes` of x as numbers from 0 up, in the order given; None means all of them."""
+    """`axes` of x as nonnegative numbers, in the given order; None means all axes."""
     try:
         return normalize_axes(axes, x.ndim, op)
     except (ShapeError, DTypeError) as error:
@@ -32,12 +32,12 @@ def axes_of(x: Tensor, axes: int | Sequence[int] | None, op: str) -> tuple[int, 
 
 
 def axis_of(x: Tensor, axis: int, op: str) -> int:
-    """One axis of x as a number from 0 up."""
+    """An axis of x as a nonnegative number."""
     return axes_of(x, integer(axis, "axis", op, x), op)[0]
 
 
 def shared_axis(axis: int, x1: Tensor, x2: Tensor, op: str) -> int:
-    """An axis of two operands, counted from the last one, so that it is the same one in both."""
+    """An axis of two operands, counted from the end so that it is the same axis in both."""
     fewest, most = sorted((x1.ndim, x2.ndim))
     index = integer(axis, "axis", op, x1, x2)
     if 0 <= index < fewest == most:

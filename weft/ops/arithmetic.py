@@ -114,11 +114,13 @@ remainder = binary(
 
 
 def _pow_base(xp: Any, g: Any, _out: Any, x1: Any, x2: Any) -> Any:
-    if xp is np and not x2.shape:  # one power for all, as in x ** 3: NumPy knows the common ones
+    if (
+        xp is np and not x2.shape
+    ):  # one power for all elements, as in x ** 3: NumPy is fast for common ones
         power = x2.item()
         return g * conj_of(xp, power * x1 ** (power - 1)) if power else xp.zeros_like(g)
-    # 0 ** 0 has slope 0 in its base. Only there is the formula changed: elsewhere it must stay
-    # what it is for x2 = 0 too, as its own derivative in x2 is not 0.
+    # 0 ** 0 has slope 0 in its base. The formula is changed only there: elsewhere it must hold for
+    # x2 = 0 too, because its own derivative in x2 is not 0.
     flat = (x2 == 0) & ~(xp.abs(x1) > 1 / xp.finfo(x1.dtype).max)
     return g * conj_of(xp, x2 * xp.where(flat, 1, x1) ** (x2 - 1))
 
@@ -170,7 +172,7 @@ abs = unary(
 
 
 def _sign_vjp(xp: Any, g: Any, out: Any, x: Any) -> Any:
-    """Of z / |z|: what of g lies across z, over |z|; 0 at 0, and 0 for real numbers."""
+    """For z / |z|: the part of g perpendicular to z, over |z|; 0 at 0 and for real numbers."""
     if not xp.isdtype(x.dtype, "complex floating"):
         return xp.zeros_like(g)
     size = xp.abs(x)
@@ -303,7 +305,7 @@ copysign = binary(
 
 def _nextafter(xp: Any, x1: Any, x2: Any) -> Any:
     found = xp.nextafter(x1, x2)
-    # Of 0.0 and -0.0, NumPy before 2.5 gives the first in float16, and the second in all others.
+    # For 0.0 and -0.0, NumPy before 2.5 returns the first in float16, and else the second.
     return xp.where(x1 == x2, x2, found) if found.dtype == np.float16 else found
 
 

@@ -23,20 +23,20 @@ __all__: list[str] = []
 
 
 def _folded(x: Tensor, axis: int) -> Tensor:
-    """x with its first axis as part of the axis that had the number `axis` for one element."""
+    """x with its first axis merged into axis `axis` (counted for one element)."""
     x = moved(x, 0, axis)
     merged = x.shape[axis] * x.shape[axis + 1]
     return reshaped(x, (*x.shape[:axis], merged, *x.shape[axis + 2 :]))
 
 
 def _unfolded(x: Tensor, axis: int, size: int) -> Tensor:
-    """What undoes `_folded`."""
+    """The inverse of `_folded`."""
     whole = (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :])
     return moved(reshaped(x, whole), axis, 0)
 
 
 def _grouped(op: Op, size: int, inputs: Inputs, attrs: Attrs, axes: tuple[int, int, int]) -> Tensor:
-    """All inputs are mapped: each element is a group of channels of its own.
+    """The rule if all inputs are mapped: each element becomes its own group of channels.
 
     `axes` are those of the channels: of both inputs, and of the result.
     """
@@ -58,7 +58,7 @@ def conv_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -
         return _unfolded(bind(op, _folded(x, 0), weight, **attrs), 0, size)
     if mapped[0]:
         return _grouped(op, size, inputs, attrs, (1, 0, 1))
-    groups = attrs["groups"]  # outputs of one group stand together, those of all elements of it
+    groups = attrs["groups"]  # outputs are ordered by group, then by element
     outputs = weight.shape[1]
     split = reshaped(weight, (size, groups, outputs // groups, *weight.shape[2:]))
     merged = reshaped(moved(split, 0, 1), (size * outputs, *weight.shape[2:]))

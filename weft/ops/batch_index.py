@@ -1,6 +1,6 @@
 """Batching rules of the cards that read and write parts of tensors.
 
-Where index tensors are mapped, the number of the element is one more of them: x[b, i[b]].
+If index tensors are mapped, the element number b becomes one more index: x[b, i[b]].
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALL = slice(None)
 
 
 def numbers(size: int, like: Tensor, ndim: int) -> Tensor:
-    """0 … size - 1 along the first axis, with `ndim` axes of size 1 behind it."""
+    """0 … size - 1 along the first axis, followed by `ndim` axes of size 1."""
     attrs = {"start": 0, "step": 1, "length": size, "dtype": dtypes.int64, "device": like.device}
     out: Tensor = bind(OPS["arange"], **attrs)
     return reshaped(out, (size, *(1,) * ndim))
@@ -46,14 +46,14 @@ def _parts(index: Any) -> tuple[Any, ...]:
 
 
 class _Index:
-    """An index with the tensors in it, as they are for one element and for all together."""
+    """An index and its tensors, for one element and for all elements."""
 
     def __init__(self, ndim: int, index: Any, tensors: Inputs, mapped: Mapped, size: int) -> None:
-        parts = full_index(index, ndim)  # ndim: of what is indexed, for one element
+        parts = full_index(index, ndim)  # ndim: of the indexed tensor, for one element
         taken = [i for i, part in enumerate(parts) if not isinstance(part, (slice, type(None)))]
         self.mapped = any(mapped)
         self.tensors = list(tensors)
-        #: how many axes the tensors have together, and how many of the result stand before those
+        #: the number of axes of the broadcast tensors, and of axes of the result before them
         self.count = max((t.ndim - m for t, m in zip(tensors, mapped, strict=True)), default=0)
         self.adjacent = not tensors or taken[-1] - taken[0] + 1 == len(taken)
         self.front = taken[0] if tensors and self.adjacent else 0
@@ -63,20 +63,20 @@ class _Index:
         self.index = index
 
     def of_mapped(self, like: Tensor) -> tuple[list[Tensor], tuple[Any, ...]]:
-        """The tensors and the index for a tensor with the mapped axis in front."""
+        """The tensors and the index for a tensor whose mapped axis comes first."""
         parts = _parts(self.index)
         if not self.mapped:
             return self.tensors, (_ALL, *parts)
         return [numbers(self.size, like, self.count), *self.tensors], (TENSOR, *parts)
 
     def read(self, part: Tensor) -> Tensor:
-        """What reading from a mapped tensor gives, with the axes in their order."""
+        """The result of reading from a mapped tensor, with its axes in the right order."""
         if self.mapped:
             return moved(part, 1, 1 + self.front, self.count)
         return part if self.adjacent else moved(part, self.count, 0)
 
     def written(self, part: Tensor) -> Tensor:
-        """What is written into a mapped tensor, with the axes as the index has them."""
+        """The value to write into a mapped tensor, with its axes in the order of the index."""
         if self.mapped:
             return moved(part, 1 + self.front, 1, self.count)
         return part if self.adjacent else moved(part, 0, self.count)
@@ -110,7 +110,7 @@ def setitem_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs
 
 
 def _padded(shape: Shape, ndim: int) -> Shape:
-    """A shape as `ndim` axes, by axes of size 1 in front, added or taken away."""
+    """A shape with `ndim` axes: axes of size 1 are added or removed in front."""
     missing = ndim - len(shape)
     return (1,) * missing + shape if missing >= 0 else shape[-missing:]
 
@@ -157,7 +157,7 @@ def search_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs)
 
 
 def _is(indices: Tensor, number: int) -> Tensor:
-    """Where an index is a number, with an axis for the features behind."""
+    """A mask of where an index equals a number, with a last axis for the features."""
     hits: Tensor = bind(OPS["equal"], indices, constant(number, indices.dtype, indices.device))
     return reshaped(hits, (*hits.shape, 1))
 
@@ -168,7 +168,7 @@ def embedding_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Att
         return out
     op.infer(*example_types(mapped, inputs), **attrs)
     weight, indices = inputs
-    # As unsigned, negative ones are beyond the last row: an error.
+    # As unsigned integers, negative indices lie beyond the last row: an error.
     rows = cast(indices, dtypes.uint64) if indices.dtype.kind == "int" else indices
     out = gather_rule(OPS["gather"], size, mapped, (weight, rows), {"index": (TENSOR,)})
     padding = attrs["padding_idx"]
@@ -180,7 +180,7 @@ def embedding_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Att
 
 
 def row_sums_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Tensor:
-    """All tables as one, one below the other."""
+    """All tables become one table, below each other."""
     g, indices = all_mapped(size, mapped, inputs)
     rows, padding = attrs["rows"], attrs["padding_idx"]
     if padding is not None:

@@ -1,8 +1,8 @@
 """Batching rules of the random cards.
 
-Each element of the mapped axis has numbers of its own: in a draw that takes n blocks of the
-generator, element b has those from block b * n on. So a function that draws once gets the numbers
-that a Python loop over the elements would get.
+Each element of the mapped axis gets its own numbers: in a draw of n blocks of the generator, those
+of element b start at block b * n. So a function that draws once gets the same numbers as in a
+Python loop over the elements.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def draw_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -
 
 
 def _per_block(op: Op, operands: Inputs, attrs: Attrs) -> int:
-    """How many elements one block of the generator gives, as in `weft.ops.random`."""
+    """The number of elements from one block of the generator, as in `weft.ops.random`."""
     if op.name == "random_integers":
         return 2
     return philox.elements_per_block(operands[0].dtype if operands else attrs["dtype"])
 
 
 def _spread(p: Tensor, is_mapped: bool, size: int, shape: Any, whole: int) -> Tensor:
-    """One probability for each number that is drawn, also for those that are thrown away."""
+    """One probability for each number drawn, including those that are discarded."""
     wide = aligned(p, True, len(shape)) if is_mapped else p
     rows = size if is_mapped else 1
     count = size_of(shape)

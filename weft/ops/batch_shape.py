@@ -49,7 +49,7 @@ def _turned(x: Tensor) -> Tensor:
 def matmul_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Tensor:
     (a, b), (a_mapped, b_mapped) = inputs, mapped
     a_ndim, b_ndim = a.ndim - a_mapped, b.ndim - b_mapped
-    op.infer(*example_types(mapped, inputs))  # more axes let more pass
+    op.infer(*example_types(mapped, inputs))  # with more axes, the check would let more pass
     if not b_mapped and b_ndim <= 2:
         out: Tensor = bind(op, a, b)
         return out

@@ -1,15 +1,15 @@
-"""Batching rules: one op call that does what a call for each element of an axis would do.
+"""Batching rules: one op call that does the work of one call per element of an axis.
 
-`vmap` calls the rule of a card, `batch(op, size, mapped, inputs, attrs)`, where an input is mapped:
+`vmap` calls the rule of a card, `batch(op, size, mapped, inputs, attrs)`, if an input is mapped:
 
     size      the size of the mapped axis
-    mapped    for each input, whether it has that axis; then it is its first
-    inputs    the tensors; those without the axis are the same for all
-    attrs     the attributes of the call as written for one element
+    mapped    for each input, whether it has that axis, as its first axis
+    inputs    the tensors; those without the axis are the same for all elements
+    attrs     the attributes of the call for one element
 
-It returns the result (or results), with the mapped axis first; or `Same(result)` for one that is
-the same for all. ELEMENTWISE cards need no rule. This file has the rules that several cards share;
-those of one family stand beside it.
+It returns the result (or results) with the mapped axis first, or `Same(result)` if a result is the
+same for all elements. ELEMENTWISE cards need no rule. This file has the rules that several cards
+share; `batch_*.py` have those of one family.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BatchRule = Callable[[Op, int, Mapped, Inputs, Attrs], Any]
 
 
 class Same:
-    """A result that has no mapped axis: it is the same for all."""
+    """A result without the mapped axis: it is the same for all elements."""
 
     __slots__ = ("tensor",)
 
@@ -43,7 +43,7 @@ class Same:
 
 
 # --- moving axes -------------------------------------------------------------------------------
-# Through the cards: the functions of `weft.ops.shape` stand behind this file.
+# These use cards: the functions of `weft.ops.shape` are defined after this file.
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
@@ -74,7 +74,7 @@ def broadcasted(x: Tensor, shape: Shape) -> Tensor:
 
 
 def everywhere(x: Tensor, is_mapped: bool, size: int) -> Tensor:
-    """x with the mapped axis, also where it is the same for all."""
+    """x with the mapped axis, which is added if x does not have it."""
     return x if is_mapped else broadcasted(x, (size, *x.shape))
 
 
@@ -83,7 +83,7 @@ def all_mapped(size: int, mapped: Mapped, inputs: Inputs) -> list[Tensor]:
 
 
 def aligned(x: Tensor, is_mapped: bool, ndim: int) -> Tensor:
-    """x with axes of size 1 behind its mapped axis, so that `ndim` axes follow that."""
+    """x with axes of size 1 after its mapped axis, so that `ndim` axes follow it."""
     missing = ndim - x.ndim + 1
     if not is_mapped or missing <= 0:
         return x
@@ -106,12 +106,12 @@ def elementwise(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs)
 
 
 def leading(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
-    """The rule of ops that let any axes stand before those they work on, the same in all inputs."""
+    """The rule of ops that allow any leading axes, the same in all inputs."""
     return bind(op, *all_mapped(size, mapped, inputs), **attrs)
 
 
 def shifted(*names: str) -> BatchRule:
-    """The rule of ops whose attributes `names` are numbers of axes."""
+    """The rule of ops whose attributes `names` are axis numbers."""
 
     def rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
         behind = {name: _behind(attrs[name]) for name in names}
@@ -143,7 +143,7 @@ def stacked(*cores: int) -> BatchRule:
 
 
 def looped(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
-    """The rule of last resort: a call for each element. `docs/transforms.md` says who takes it."""
+    """The fallback rule: one call per element. `docs/transforms.md` lists the ops that use it."""
     if isinstance(size, Dim):
         raise ShapeError(
             f"a mapped axis of {size} elements is too unknown to go over one by one",
@@ -165,7 +165,7 @@ def looped(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> A
 
 
 def together(parts: Sequence[Tensor]) -> Tensor:
-    """Results side by side along a new first axis."""
+    """Stack results along a new first axis."""
     out: Tensor = bind(OPS["concat"], *[reshaped(x, (1, *x.shape)) for x in parts], axis=0)
     return out
 

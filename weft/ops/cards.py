@@ -1,7 +1,6 @@
-"""Cards by name, for rewrites that are about one op: `node.op is MATMUL`.
+"""Names of cards, for code that is about one op: `node.op is MATMUL`.
 
-Outside of `weft.ops` a card is named here, or not at all: what holds of several ops is a trait or a
-field of their cards.
+A fact that holds for several ops is not a list of these names, but a trait or field of the cards.
 """
 
 from weft.ir.op import OPS

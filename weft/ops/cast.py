@@ -108,8 +108,8 @@ attach(
 
 # --- Python integers in graphs -------------------------------------------------------------------
 
-#: From here on a Python integer counts as too large for the int64 that stands for it. The slack is
-#: for the rounding of estimates, and for counters, whose small steps are not checked.
+#: From this on, a Python integer counts as too large for int64. The margin allows for the rounding
+#: of estimates, and for counters, whose small steps are not checked.
 TOO_LARGE = 2.0**63 - 2.0**40
 
 

@@ -1,18 +1,18 @@
 """The cards of control flow: `if`, `switch`, `while`, `scan`.
 
-Their branches and bodies are nested graphs, and closed: all that a nested graph uses is handed to
-it as an input, so the operands of the node are the inputs of its graphs.
+Their branches and bodies are nested graphs. A nested graph is closed: it uses only its own inputs,
+so the operands of the node are the inputs of its graphs.
 
     if      %predicate, operands…     graphs: then, else            results: those of the branch
     switch  %index, operands…         graphs: one for each index    an index beyond them is clamped
     while   constants…, carries…      graphs: condition, body       results: carries…, see below
     scan    constants…, carries…, xs… graph: body                   results: carries…, ys…
 
-A body takes constants and carries (of a scan also the slices of xs) and gives the carries of the
-next iteration, and after them ys. A scan stacks its ys along a new first axis. A while does not
-know how many there will be: it pushes each y on a stack of its own; with `counted`, the results
-after the carries are the number of iterations and those stacks. In a scan, an x that is a stack is
-popped once in each iteration, and a y that is a stack is pushed on a stack of stacks.
+A body takes constants and carries (in a scan also the slices of xs). It returns the carries of the
+next iteration, followed by ys. A scan stacks its ys along a new first axis. The length of a while
+is not known, so it pushes each y on its own stack; with `counted`, the results after the carries
+are the number of iterations and these stacks. In a scan, an x that is a stack is popped once in
+each iteration, and a y that is a stack is pushed on a stack of stacks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _types(values: Any) -> list[Type]:
 
 
 def _check_inputs(graph: Graph, given: Sequence[Type], what: str) -> None:
-    """Whether a nested graph takes what it is given."""
+    """Check the types of a nested graph's inputs."""
     wanted = _types(graph.inputs)
     if len(wanted) != len(given):
         raise ShapeError(f"{what} takes {len(wanted)} inputs, and {len(given)} are given")
@@ -154,12 +154,12 @@ def _if(run: Any, predicate: Any, *operands: Any, graphs: Any) -> Any:
 
 
 def _switch(run: Any, index: Any, *operands: Any, graphs: Any) -> Any:
-    """Runs one of several graphs: the one of the given number."""
+    """Runs one of several graphs: the one with the given number."""
     return run(graphs[min(max(int(index), 0), len(graphs) - 1)], operands)
 
 
 def _while(run: Any, *operands: Any, graphs: Any, consts: int, counted: bool) -> Any:
-    """Runs its body again and again, as long as its condition holds."""
+    """Runs its body repeatedly, as long as its condition holds."""
     condition, body = graphs
     fixed, carried = operands[:consts], list(operands[consts:])
     stacks: list[Any] = [()] * (len(body.outputs) - len(carried))
@@ -204,7 +204,7 @@ def _scan(
 
 
 def _together(run: Any, value: Any, ys: list[Any], reverse: bool) -> Any:
-    """The ys of all iterations, in the order of the axis; of those that are stacks, a stack."""
+    """The ys of all iterations along a new axis; a stack of them if they are stacks."""
     if isinstance(value.type, StackType):
         stack: Any = ()
         for y in ys:

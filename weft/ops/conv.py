@@ -1,13 +1,13 @@
 """Convolution with 1, 2 or 3 spatial axes, in the layout (batch, channels, *sizes).
 
-Three cards, each linear in both operands, and each the derivative of the others, so that gradients
-of any order are made of the three:
+Three cards, each linear in both operands. The derivatives of each are the other two, so gradients
+of any order need only these three:
 
     conv(x, weight)           → y
     conv_input(g, weight)     → the gradient of x: a transposed convolution
     conv_weight(x, g)         → the gradient of the weight
 
-and `conv_bias`, the first with a bias added. A weight has the shape (outputs, inputs / groups,
+and `conv_bias`, which is `conv` plus a bias. A weight has the shape (outputs, inputs / groups,
 *kernel). `weft.nn.functional` has the public functions.
 """
 
@@ -49,7 +49,7 @@ from weft.ops.windows import Padding, extent, per_axis
 
 
 def _bilinear(xp: Any, g: Any, other: Any, like: Any, name: str, g_first: bool, attrs: Any) -> Any:
-    """The derivative in one operand: another of the cards, of g and of the other operand."""
+    """The derivative in one operand: another of the cards, applied to g and the other operand."""
     other = conj_of(xp, other)
     if name != "conv":
         attrs["size"] = tuple(like.shape[2:])
@@ -190,7 +190,7 @@ def conv(
 
 
 def _batched(x: Tensor, weight: Tensor, op: str) -> tuple[Tensor, bool]:
-    """x with an axis for the batch, and whether it was added here."""
+    """x with a batch axis, and whether it was added here."""
     if weight.ndim < 3 or x.ndim not in (weight.ndim, weight.ndim - 1):
         axes = max(weight.ndim, 3)
         raise ShapeError(
@@ -205,7 +205,7 @@ def _batched(x: Tensor, weight: Tensor, op: str) -> tuple[Tensor, bool]:
 
 
 def _padding(value: Any, kernel: Shape, stride: Shape, dilation: Shape, op: str) -> Padding:
-    """How much is added before and after each spatial axis."""
+    """The padding before and after each spatial axis."""
     if not isinstance(value, str):
         return tuple((n, n) for n in per_axis(value, len(kernel), "padding", op, least=0))
     if value == "valid":
@@ -298,7 +298,7 @@ def conv_transpose(
 
 
 def _check_channels(channels: int, weight: Shape, groups: int, op: str, types: Any) -> None:
-    """An error in the words of a transposed convolution, whose weight has the input first."""
+    """Check channels for a transposed convolution, whose weight has the input channels first."""
     if groups < 1 or channels % groups != 0 or channels != weight[0]:
         raise ShapeError(
             f"the weight of shape {weight} takes {weight[0]} input channels in {groups} groups; "

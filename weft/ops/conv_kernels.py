@@ -1,20 +1,19 @@
 """Convolution on NumPy arrays: matrix products, and slices copied or added around them.
 
-Of a kernel of 3 × 3, the taps along the last axis are spread out on the side of the input
-("unfold": 3 rows of the matrix for each channel), and those along the first axis either there too,
-or on the side of the output, where 3 shifted results are added up ("split"). The second moves less
-memory where there are few outputs for many inputs. In both forms the three kernels are made of the
-same parts:
+For a 3 × 3 kernel, the taps along the last axis are unfolded on the input side (3 rows of the
+matrix for each channel). The taps along the first axis are unfolded there too, or "split" on the
+output side, where 3 shifted results are added. A split moves less memory if there are few outputs
+for many inputs. In both forms the three kernels are made of the same parts:
 
     convolve         x → unfold → W · → fold → y
     convolve_input   g → unfold → Wᵀ · → fold → the gradient of x
     convolve_weight  x → unfold, g → unfold, their product → the gradient of W
 
-Work goes in chunks of the batch that fit the caches, in buffers that are kept between calls.
+The batch is processed in chunks that fit the caches, in buffers that are kept between calls.
 
-To "unfold" multiplies the padding of x, zeros, as any other number; to "split" leaves it out, and
-has zeros of its own on the side of g. That makes a difference for operands that are not finite, as
-0 times these is NaN: these are not split.
+Unfolding multiplies the zeros of the padding of x like other numbers; a split skips them, but has
+zeros on the side of g. This matters for operands that are not finite, because 0 times these is NaN:
+they are not split.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ KEPT = 16 << 20
 
 
 class _Buffers(threading.local):
-    """Memory that kernels of this thread work in. It never leaves them."""
+    """Scratch memory of this thread's kernels. No result refers to it."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Array] = {}
 
     def matrix(self, slot: str, rows: int, columns: int, dtype: Any) -> Array:
-        """An uninitialised matrix. Its rows are apart by no multiple of 1024 bytes: where they
-        are, they compete for the same lines of the cache."""
+        """An uninitialised matrix. The distance of its rows is not a multiple of 1024 bytes:
+        otherwise they would compete for the same cache lines."""
         width = columns * dtype.itemsize
         if width % 1024 == 0:
             width += 64
@@ -81,7 +80,7 @@ def _unfold(source: Array, target: Array, axis: int, window: Window) -> None:
 
 
 def _fold(source: Array, target: Array, axis: int, window: Window) -> None:
-    """The transpose of `_unfold`: each element is the sum of what the windows that read it hold."""
+    """The transpose of `_unfold`: each element is the sum over the windows that read it."""
     before = (slice(None),) * (axis + 2)
 
     def read(tap: int, windows: slice) -> Array:
@@ -128,7 +127,7 @@ def _matrix(source: Array, steps: Steps, side: str) -> Array:
 
 
 def _spread(matrix: Array, target: Array, steps: Steps, sizes: Shape, side: str) -> None:
-    """The transpose of `_matrix`: what its elements hold, added up in a chunk of the result."""
+    """The transpose of `_matrix`: adds its elements to a chunk of the result."""
     rows = matrix.shape[0]
     images = target.shape[1]
     now = list(sizes)
@@ -157,8 +156,8 @@ def _weights(weight: Array, plan: ConvPlan) -> Array:
 
 
 def _stacked(matrix: Array, plan: ConvPlan, images: int) -> Array:
-    """A matrix of all channels as the stack of matrices that is multiplied: one for each group,
-    and for each image where each has a product of its own."""
+    """A matrix of all channels as a stack of matrices to multiply: one for each group, and for
+    each image if images have separate products."""
     rows, columns = matrix.shape
     if not plan.apart:
         return matrix.reshape(plan.groups, rows // plan.groups, columns)
@@ -266,7 +265,7 @@ def convolve_weight(
     if not x.size or not g.size:
         return np.zeros(weight, x.dtype)
     out = _weight_gradient(x, g, weight, plan)
-    # What is not finite in x or g shows in the result, as each of their elements is part of it.
+    # If x or g is not finite, neither is the result: each of their elements is part of it.
     if plan.split and not _finite(out):
         out = _weight_gradient(x, g, weight, plan_for(*given, 0))
     return out

@@ -1,4 +1,4 @@
-"""How a convolution on NumPy arrays is done: what can be known from the shapes alone."""
+"""The plan of a convolution on NumPy arrays: everything that follows from the shapes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from weft.base.shapes import Shape
 from weft.ops.conv_rules import result_sizes
 from weft.ops.windows import Padding, Window, windows_of
 
-Steps = tuple[tuple[int, Window], ...]  # axes whose taps are spread out, one after the other
+Steps = tuple[tuple[int, Window], ...]  # axes whose taps are unfolded, in order
 
 #: Bytes of the largest matrix of a chunk.
 CHUNK = 4 << 20
-#: One product per image is as fast as one for many images where its matrices are thin (at most so
-#: many rows of inputs), and saves copies with a kernel of size 1 and at least so many positions.
+#: Separate products per image are as fast as one for many images if the matrices are thin (at most
+#: this many rows of inputs), and save copies if the kernel has size 1 and there are at least this
+#: many positions.
 THIN, WIDE = 32, 16
 
 
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
-    """How one convolution is done: all that depends on shapes alone."""
+    """How one convolution is computed."""
 
     groups: int
     kernel: Shape  # taps per axis
     channels: int  # of the input, per group
     outputs: int  # of the output, per group
     counts: Shape  # of the output
-    unfolded: Steps  # axes spread out on the input's side
-    split: Steps  # axis 0 spread out on the output's side, or nothing
+    unfolded: Steps  # axes unfolded on the input side
+    split: Steps  # axis 0 if it is split on the output side, else empty
     middle: Shape  # spatial sizes where the two sides meet
-    apart: bool  # whether each image has a product of its own
+    apart: bool  # whether images have separate products
     chunk: int  # images at a time
 
     @property
@@ -67,9 +68,9 @@ def plan_for(
 ) -> ConvPlan:
     """The plan for images (channels, *sizes) and a weight (outputs, channels / groups, *kernel).
 
-    `worth` is how much a split pays, as measured: 2 in the transposed convolution, where the
-    input's side is added up instead of copied, else 1; 0 forbids it. Nor is there one where all of
-    a window is padding.
+    `worth` is how much a split gains, as measured: 2 in the transposed convolution, where the
+    input side is added instead of copied, else 1; 0 forbids a split. There is also none if a
+    window lies entirely in the padding.
     """
     result_sizes(image, weight, stride, padding, dilation, groups)
     channels, *sizes = image
@@ -89,7 +90,7 @@ def plan_for(
     columns = math.prod(middle)
     direct = not unfolded and not splits
     apart = not splits and (inner * kernel[0] <= THIN * groups or (direct and columns >= WIDE))
-    if direct and apart:  # nothing is copied: the product per image is the largest that is made
+    if direct and apart:  # nothing is copied: the product per image is the largest matrix
         columns = max(outputs // groups, 1)
     return ConvPlan(
         groups,

@@ -1,4 +1,4 @@
-"""Convolutions: which shapes go together, and what is computed, tap by tap."""
+"""Convolutions: type rules, and reference evaluations tap by tap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def result_sizes(
     dilation: Shape,
     groups: int,
 ) -> Shape:
-    """What an image (channels, *sizes) becomes: (outputs, *counts); an error where it does not."""
+    """The shape (outputs, *counts) for an image (channels, *sizes), or an error."""
     if len(image) != len(weight) - 1 or len(image) < 2:
         raise ShapeError(
             f"a weight of shape {weight} takes inputs of {len(weight)} axes "
@@ -122,8 +122,8 @@ def conv_weight_type(
 
 
 def _padded(xp: Any, x: Any, padding: Padding) -> Any:
-    """x with its padding, zeros that are multiplied as any other number is; less than none of it
-    takes elements away."""
+    """x with its padding of zeros, which are multiplied like other numbers; negative padding
+    removes elements."""
     if not any(low or high for low, high in padding):
         return x
     taken = [slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(
@@ -144,7 +144,7 @@ def _unpadded(padding: Padding) -> Padding:
 def _tap_slices(
     sizes: Shape, kernel: Shape, stride: Shape, padding: Padding, dilation: Shape
 ) -> Any:
-    """For each tap: its place in the kernel, the windows it reaches, the elements it reads."""
+    """For each tap: its index in the kernel, the windows that use it, the elements it reads."""
     places = itertools.product(*map(range, kernel))
     windows = windows_of(sizes, kernel, stride, dilation, padding)
     return zip(places, taps(windows), strict=True)
@@ -157,7 +157,7 @@ def _grouped(xp: Any, x: Any, groups: int, axis: int) -> Any:
 
 
 def _matrices(xp: Any, x: Any) -> Any:
-    """(batch, groups, channels, *sizes) with the sizes as one axis."""
+    """(batch, groups, channels, *sizes) with the sizes merged into one axis."""
     return xp.reshape(x, (*x.shape[:3], size_of(x.shape[3:])))
 
 

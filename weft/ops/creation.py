@@ -63,7 +63,7 @@ def asarray(
     """A tensor of numbers, nested lists, NumPy arrays, buffers or tensors.
 
     The values are copied, so that later writes to `obj` do not show in the tensor. With
-    `copy=False` memory is shared instead: only then must you not write to `obj` any more.
+    `copy=False` memory is shared instead; then you must not write to `obj` any more.
 
     >>> weft.asarray([[1, 2], [3, 4.5]])
     tensor([[1. , 2. ],
@@ -99,7 +99,7 @@ def asarray(
 
 
 def _of_numbers(obj: Any, dtype: DType, device: Device) -> Tensor:
-    """A tensor of Python numbers, in nested lists or by itself, some known to the graph only."""
+    """A tensor of a Python number or nested lists of them, some of which only the graph knows."""
     if isinstance(obj, (list, tuple)):
         return stack([_of_numbers(part, dtype, device) for part in obj])
     return constant(obj, dtype, device)
@@ -153,7 +153,7 @@ def _eye_type(*, rows: int, columns: int, k: int, dtype: DType, device: Device) 
 
 
 def _full_values(xp: Any, *, shape: Shape, value: Any, dtype: DType, device: Device) -> Any:
-    if value == 0 and "-" not in repr(value):  # not -0.0: zeros come from the system for free
+    if value == 0 and "-" not in repr(value):  # not -0.0: the system provides zeros for free
         return xp.zeros(shape, dtype=dtype.numpy)
     return xp.full(shape, value, dtype=dtype.numpy)
 
@@ -162,7 +162,7 @@ def _arange_values(
     xp: Any, *, start: Any, step: Any, length: int, dtype: DType, device: Device
 ) -> Any:
     if isinstance(start, int) and isinstance(step, int):
-        counted = xp.arange(length, dtype=np.uint64)  # wraps as integers of any width do
+        counted = xp.arange(length, dtype=np.uint64)  # wraps like integers of any width
         whole = counted * np.uint64(step % 2**64) + np.uint64(start % 2**64)
         signed = whole.view(np.int64) if dtype is not dtypes.uint64 else whole
         return xp.astype(signed, dtype.numpy)
@@ -190,7 +190,7 @@ def full(
         if dtype is not None:
             fill_value = cast(fill_value, as_dtype(dtype))
         return broadcast_to(fill_value.to_device(as_device(device)), sizes)
-    if isinstance(fill_value, (Dim, Tensor)):  # a number that is known to the graph only
+    if isinstance(fill_value, (Dim, Tensor)):  # a number that only the graph knows
         return broadcast_to(asarray(fill_value, dtype=dtype, device=device), sizes)
     value = as_number(fill_value, "full")
     wanted = default_for_kind(PYTHON_KINDS[type(value)]) if dtype is None else as_dtype(dtype)
@@ -224,7 +224,7 @@ def ones(shape: int | Sequence[int], *, dtype: Any = None, device: Any = None) -
 
 @public()
 def empty(shape: int | Sequence[int], *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of zeros: memory is never handed out with what happened to be in it."""
+    """A tensor of zeros: uninitialized memory is never handed out."""
     return _filled(new_shape(shape, "empty"), 0, _dtype_or_default(dtype), device, "empty")
 
 
@@ -321,7 +321,7 @@ def linspace(
 
 
 def _spaced(first: complex, last: complex, num: int, device: Device, endpoint: bool) -> Tensor:
-    """What `np.linspace` computes, for a number of points that is not known."""
+    """What `np.linspace` computes, for a symbolic number of points."""
     counts = arange(num, dtype=dtypes.float64, device=device)
     gaps = dim_max(num - 1, 1) if endpoint else num
     step = (last - first) / constant(gaps, dtypes.float64, device)

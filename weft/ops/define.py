@@ -1,4 +1,4 @@
-"""From a line of a table to a card, a public function, a method and an operator."""
+"""Elementwise ops from one call: the card, its public function, methods and an operator."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _card(
 ) -> Op:
     in_place = _writer(getattr(np, evaluate, None)) if isinstance(evaluate, str) else None
     traits |= Trait.ELEMENTWISE
-    if name != "nextafter":  # the one op that means the narrow float's own grid
+    if name != "nextafter":  # it is about the spacing of the narrow dtype itself
         traits |= Trait.WIDEN
     if result != "same":
         traits |= Trait.OTHER_DTYPE
@@ -59,7 +59,7 @@ def _card(
 
 
 def _at_least(kinds: str) -> str:
-    """Functions of floats only take integers too, as the default floating dtype."""
+    """The kind to promote to: functions of floats also take integers, as the default float."""
     return "float" if KINDS[kinds] <= KINDS["floating"] else ""
 
 
@@ -158,18 +158,18 @@ def _attach_operator(op: Op, operator: str, at_least: str, *, arithmetic: bool) 
 
     forward = fast_operator(op, promoted)
     attach({f"__{operator}__": forward})
-    if arithmetic:  # Python itself turns 2 < x into x > 2
+    if arithmetic:  # for comparisons, Python itself turns 2 < x into x > 2
         attach({f"__r{operator}__": reflected, f"__i{operator}__": in_place})
 
 
 def _fits(x: Tensor, y: Tensor, kinds: str) -> bool:
-    """Whether op(x, y) surely has the dtype and shape of x: then it can be written into x."""
+    """Whether op(x, y) has the dtype and shape of x, so that it can be written into x."""
     a, b = x._data, y._data
     return a.dtype is b.dtype and a.dtype.kind in kinds and b.shape in (a.shape, ())
 
 
 def _writer(ufunc: Any) -> Callable[..., None] | None:
-    """The op written into its first operand, where NumPy has it as a ufunc."""
+    """A function that writes the result into the first operand, if the op is a NumPy ufunc."""
     if not isinstance(ufunc, np.ufunc):
         return None
 

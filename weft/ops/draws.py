@@ -89,8 +89,8 @@ def check_fits(operand: Shape, shape: Shape, op: str) -> None:
 
 
 def _bernoulli_values(xp: Any, state: Any, p: Any, *, shape: Shape, dtype: DType) -> Any:
-    if not xp.all((p >= 0) & (p <= 1)):  # nor is NaN
-        raise no_probability("p holds a number that is no probability")
+    if not xp.all((p >= 0) & (p <= 1)):  # NaN is not a probability either
+        raise no_probability("p holds a number that is not a probability")
     return philox.bernoulli(xp, state, p, shape=shape, dtype=dtype)
 
 
@@ -155,10 +155,10 @@ def draw(
     per_block: int = 0,
     **attrs: Any,
 ) -> Tensor:
-    """Call a random primitive with the generator's state, and move that past the blocks used."""
+    """Call a random primitive with the generator's state, and advance that past the blocks used."""
     source = source_of(generator, op.name)
     size = size_of(shape)
-    if known_less(2**60 - 1, size):  # more than there are addresses
+    if known_less(2**60 - 1, size):  # more than the address space
         raise out_of_memory(op.name, shape, dtype.itemsize)
     state = source.advance(ceil_div(size, per_block or philox.elements_per_block(dtype)))
     if device is not None:

@@ -1,6 +1,6 @@
-"""The cards of effects: what a graph does beside giving results, in the order of the program.
+"""The cards of effects: what a graph does besides computing results, in program order.
 
-An effect takes a token first and gives one first. `token` makes the first one.
+The first operand and the first result of an effect are tokens. `token` makes the first token.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ __all__: list[str] = []
 
 
 class Done(threading.local):
-    """Which effects of a call have been done: its beginning may be computed more than once.
+    """Which effects of a call have been done already: its beginning may run more than once.
 
-    A call finds out on the way that nothing is recorded for it, is recorded, and then run from the
-    start. Effects come one after the other, so each is known by its number.
+    A call that finds on the way that nothing is recorded for it is recorded, and then run from the
+    start. Effects are ordered, so each is identified by its number.
 
-    given     what they gave, by their numbers; None: no such call is under way, all are done
+    given     their results, by number; None outside of such a call, where all effects are done
     next      the number of the next one
-    waiting   what only shows or checks is not done: a recording computes what Python asks for
+    waiting   whether effects that only show or check are skipped, while a recording computes a
+              value that Python asks for
     """
 
     given: dict[int, Any] | None = None
@@ -44,20 +45,20 @@ done = Done()
 
 
 def begin_call() -> Any:
-    """From now on no effect is done twice: a run that starts again sets `done.next` to 0."""
+    """From now on no effect is done twice; a run that starts again sets `done.next` to 0."""
     outer = done.given, done.next
     done.given, done.next = {}, 0
     return outer
 
 
 def end_call(outer: Any) -> None:
-    """The call is over; `outer` is what `begin_call` gave."""
+    """End the call; `outer` is what `begin_call` returned."""
     done.given, done.next = outer
 
 
 @contextlib.contextmanager
 def silently() -> Iterator[None]:
-    """In here effects show, check and raise nothing."""
+    """A context in which effects show, check and raise nothing."""
     before, done.waiting = done.waiting, True
     try:
         yield
@@ -67,7 +68,7 @@ def silently() -> Iterator[None]:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """In here effects are done that have been counted already."""
+    """A context in which effects are done without being counted."""
     given, done.given = done.given, None
     try:
         yield
@@ -76,7 +77,7 @@ def apart() -> Iterator[None]:
 
 
 def _once(act: Callable[[], Any], *, may_wait: bool = True) -> Any:
-    """Do the next effect, or give what it gave."""
+    """Do the next effect, or return its earlier result."""
     given = done.given
     if given is None:
         return None if done.waiting and may_wait else act()
@@ -155,10 +156,10 @@ PY_CALL = Op("py_call", _called_type, _call, traits=_EFFECT, says="calls {name}"
 
 
 def value_key(value: Any, depth: int = 2) -> Hashable:
-    """What two Python values are compared by that effects of two recordings were given.
+    """A key by which the Python values in effects of two recordings are compared.
 
-    What cannot change by what it is, functions by their code and what it closes over (some levels
-    deep), all else by identity: those who make keys keep the values alive.
+    Immutable values are compared by value, functions by their code and closure (some levels deep),
+    everything else by identity. Whoever makes a key keeps the value alive.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -176,7 +177,7 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 def _closed_over(function: FunctionType) -> tuple[Any, ...]:
-    """What a function closes over, but for what a capture has put there, anew each time."""
+    """The closure of a function, without what a capture puts there anew each time."""
     held: list[Any] = []
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if not name.startswith("__weft"):
@@ -186,7 +187,7 @@ def _closed_over(function: FunctionType) -> tuple[Any, ...]:
 
 
 class Same:
-    """An attribute of an effect: equal to one that does the same, in another recording, too."""
+    """An attribute of an effect; equal to one that does the same in another recording."""
 
     def __init__(self, *parts: Any) -> None:
         self.key = parts
@@ -199,7 +200,7 @@ class Same:
 
 
 class Template(Same):
-    """Makes a Python value with tensors in it again, out of the values of those.
+    """Rebuilds a Python value with tensors in it from the values of these.
 
     key   says what it makes
     """
@@ -229,7 +230,7 @@ class Shown(Same):
 
 
 def _kept(values: Sequence[Tensor]) -> list[Tensor]:
-    """Values that the user's code may keep: what lies in the memory of a native run is copied."""
+    """Values that the user's code may keep: those in the memory of a native run are copied."""
     return [
         wrap(x._data.copy()) if isinstance(x._data, np.ndarray) and x._data.base is not None else x
         for x in values
@@ -237,7 +238,7 @@ def _kept(values: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Raised(Same):
-    """An error that a branch of the graph raises where it is taken."""
+    """An error that a branch of the graph raises when it is taken."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(type(error), value_key(error.args))
@@ -274,7 +275,7 @@ class Message(Same):
 
 
 class Called(Same):
-    """A call back into Python: its results are checked against what was said of them."""
+    """A call back into Python; its results are checked against the declared types."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Rows of a table by their numbers, and the transpose of that: what `nn.Embedding` is made of."""
+"""Rows of a table by their numbers, and the transpose of that: the cards of `nn.Embedding`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _UNSIGNED = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}
 
 def _embedding_numpy(weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
     if indices.dtype.kind not in "iu" or weight.ndim != 2:
-        raise ValueError  # what NumPy might let pass; the type rule says what is wrong
-    # Read as unsigned, negative numbers are large ones: one look finds all that are out of range.
+        raise ValueError  # NumPy might accept it; the type rule explains the error
+    # As unsigned integers, negative numbers are large: one comparison finds all that are invalid.
     if indices.size and indices.view(_UNSIGNED[indices.itemsize]).max() >= len(weight):
         wrong = indices[(indices < 0) | (indices >= len(weight))][0]
         raise IndexError(
@@ -60,7 +60,7 @@ def _embedding_numpy(weight: Any, indices: Any, *, padding_idx: int | None) -> A
 
 
 def _row_sums(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
-    """The rows of g added up by the number that each has; not those of the padding."""
+    """The sums of the rows of g that have the same number, without the padding."""
     numbers = xp.reshape(indices, (1, size_of(indices.shape)))
     table = xp.reshape(xp.arange(rows, dtype=indices.dtype), (rows, 1))
     hits = table == numbers
@@ -70,11 +70,11 @@ def _row_sums(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | No
     return xp.matmul(xp.astype(hits, as_dtype(g.dtype).numpy), flat)
 
 
-_BLOCK = 65536  # elements that are added up at a time
+_BLOCK = 65536  # elements that are added at a time
 
 
 def _row_sums_numpy(g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
-    """The same, added up in order. `np.add.at` is fast only for flat arrays."""
+    """The same, added in order. `np.add.at` is fast only for flat arrays."""
     size = g.shape[-1]
     out = np.zeros(rows * size, g.dtype)
     flat = g.reshape(indices.size, size)

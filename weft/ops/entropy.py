@@ -1,7 +1,7 @@
-"""Cards of losses over probabilities: cross entropy with classes, and between two chances.
+"""Cards of losses over probabilities: cross entropy of classes, and binary cross entropy.
 
-They serve `weft.nn.functional`. Their evaluation rules say what they are made of; a compiler runs
-those on symbolic values.
+They serve `weft.nn.functional`. Their evaluation rules are written in other ops, which the compiler
+records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _check_classes(x: TensorType, target: TensorType, axis: int) -> Shape:
 
 
 def _hits(xp: Any, x: Any, target: Any, axis: int) -> Any:
-    """Where each element's own class is, as a mask of x's shape; nowhere for none of them."""
+    """A mask of x's shape: where each element's own class is."""
     classes = xp.arange(x.shape[axis], dtype=target.dtype)
     return xp.expand_dims(target, axis=axis) == xp.reshape(
         classes, (-1, *(1,) * (x.ndim - axis - 1))
@@ -49,12 +49,12 @@ def _hits(xp: Any, x: Any, target: Any, axis: int) -> Any:
 
 
 def _picked(x: Any, target: Any, axis: int, ignore_index: int) -> tuple[Any, Any]:
-    """By NumPy: x at each target (0 for ignored ones), and which are ignored; None for none."""
+    """x at each target (0 for ignored ones), and a mask of the ignored ones, or None."""
     classes = x.shape[axis]
     ignored = None
     if target.shape != x.shape[:axis] + x.shape[axis + 1 :] or target.dtype.kind not in "iu":
-        raise ValueError  # what NumPy might let pass; the type rule says what is wrong
-    # Read as unsigned, negative targets are large ones: one look finds all that are out of range.
+        raise ValueError  # NumPy might accept it; the type rule explains the error
+    # As unsigned integers, negative targets are large: one comparison finds all that are invalid.
     largest = _largest(target.view(_UNSIGNED[target.itemsize]), axis=None) if target.size else -1
     if largest >= classes or 0 <= ignore_index < classes:
         ignored = target == ignore_index
@@ -78,7 +78,7 @@ _UNSIGNED = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}
 _largest = np.maximum.reduce
 _total = np.add.reduce
 
-# The negative log-likelihood: minus the log-probability of each target's class.
+# The negative log-likelihood: minus the log-probability of each target class.
 
 
 def _nll_type(logp: TensorType, target: TensorType, *, axis: int, ignore_index: int) -> TensorType:
@@ -112,8 +112,8 @@ nll = Op(
     batch=shifted("axis"),
 )
 
-# Cross entropy: the same of log_softmax(x). It also returns the log-probabilities, which backward
-# needs, and the number of targets that were not ignored.
+# Cross entropy: nll(log_softmax(x)). It also returns the log-probabilities, which backward needs,
+# and the number of targets that were not ignored.
 
 
 def _cross_entropy_type(
@@ -167,7 +167,7 @@ def _cross_entropy_vjp(
         scale = g_loss / count if reduction == "mean" else g_loss
         grad = xp.exp(logp)
         if xp is np and axis == 1 and grad.ndim == 2 and count == target.size:
-            grad[np.arange(len(target)), target] -= 1  # where none is ignored: in place
+            grad[np.arange(len(target)), target] -= 1  # if none is ignored: in place
             grad *= scale[:, None] if reduction == "none" else scale
         else:
             hits = xp.astype(_hits(xp, logp, target, axis), as_dtype(logp.dtype).numpy)
@@ -195,15 +195,15 @@ cross_entropy = Op(
 
 
 def _log(xp: Any, p: Any) -> Any:
-    return xp.maximum(xp.log(p), -100)  # so that no chance is infinitely wrong
+    return xp.maximum(xp.log(p), -100)  # so that no loss is infinite
 
 
 def _bce_values(xp: Any, p: Any, target: Any) -> Any:
     return (target - 1) * _log(xp, 1 - p) - target * _log(xp, p)
 
 
-#: The cross entropy of chances p with targets, element by element. Its slope in p is the true one
-#: also where the logarithm is cut off (up to 1e12), so that training finds its way back.
+#: The binary cross entropy of probabilities p and targets, element by element. Its derivative in p
+#: is the true one (up to 1e12) even where the logarithm is clamped, so that training can recover.
 binary_cross_entropy = Op(
     "binary_cross_entropy",
     binary_rule("real floating", "same"),

@@ -1,7 +1,7 @@
-"""The largest and the smallest of NumPy arrays, which are never -0.
+"""Maxima and minima of NumPy arrays, which are never -0.
 
-Which of two equal zeros NumPy gives depends on their order, and on how wide the machine's vectors
-are. So an extreme that is zero is 0, here and in native code.
+Which of 0 and -0 NumPy returns depends on their order and on the width of the machine's vectors. So
+an extreme that is zero is 0, here and in native code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def extreme(ufunc: Any, **more: Any) -> Callable[..., Any]:
 
 
 def without_negative_zeros(x: Array) -> Array:
-    """The array, which is nobody else's, with 0 for -0."""
+    """The array, changed in place: 0 for -0."""
     if x.dtype.kind not in "iub" and x.size:
         bits = x.view(f"i{x.itemsize}")  # -0 is the least of them
         if bits.min() == np.iinfo(bits.dtype).min:

@@ -25,8 +25,8 @@ __all__ = ["fft", "hfft", "ifft", "ihfft", "irfft", "rfft"]
 
 Norm = Literal["backward", "ortho", "forward"]
 
-#: Which of a transform and its inverse is divided by n; "ortho" divides both by sqrt(n). The
-#: table turns a norm of the one into that of the other.
+#: A norm says which of a transform and its inverse is divided by n; "ortho" divides both by
+#: sqrt(n). The table maps the norm of one to that of the other.
 OPPOSITE: dict[str, Norm] = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 # --- cards -------------------------------------------------------------------------------------
@@ -55,7 +55,9 @@ def _irfft_type(x: TensorType, *, n: int, axis: int, norm: str) -> TensorType:
 def _cost(inputs: Types, outputs: Types, *, axis: int, **_attrs: Any) -> Cost:
     """5 n log2(n) operations for each transform; a real one takes half of that."""
     (source,), (result,) = inputs, outputs
-    longer = source if result.dtype.kind == "complex" else result  # of a real transform's two
+    longer = (
+        source if result.dtype.kind == "complex" else result
+    )  # the longer side of a real transform
     flops = 5 * longer.size * dim_max(log2_estimate(longer.shape[axis]), 1)
     if longer.dtype.kind == "float":
         flops //= 2
@@ -63,9 +65,9 @@ def _cost(inputs: Types, outputs: Types, *, axis: int, **_attrs: Any) -> Cost:
 
 
 def _edges_kept(xp: Any, z: Any, n: int, axis: int, factor: float) -> Any:
-    """z times `factor`, but for the values that stand for themselves only, not for a pair too.
+    """z times `factor`, except for values that represent themselves, not a pair.
 
-    Of the half z of a transform of n real points, these are the first and, for even n, the last.
+    In the half z of a transform of n real points, these are the first and, for even n, the last.
     """
     counts = xp.arange(z.shape[axis], device=z.device)
     alone = cast_to(xp, (counts == 0) | (2 * counts == n), real_dtype(as_dtype(z.dtype)).numpy)
@@ -136,7 +138,7 @@ def as_complex(x: Any, op: str) -> Tensor:
 
 
 def as_real(x: Any, op: str) -> Tensor:
-    """x as a real floating tensor; there is no such thing for a complex one."""
+    """x as a real floating tensor; a complex one is an error."""
     (tensor,) = common((x,), op, at_least="float")
     if tensor.dtype.kind == "complex":
         raise DTypeError(
@@ -242,7 +244,7 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "b
 
 @public(namespace="fft")
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """The transform, real, of a signal with x[-j] = conj(x[j]), of which x is the first half."""
+    """The real transform of a signal with x[-j] = conj(x[j]); x is its first half."""
     check_norm(norm, "hfft")
     return real_inverse(conj(as_complex(x, "hfft")), n, axis, OPPOSITE[norm], "hfft")
 

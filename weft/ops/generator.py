@@ -1,9 +1,8 @@
-"""`Generator`: where random numbers come from. Its whole state is one tensor, `uint64[2]`.
+"""`Generator`: the source of random numbers. Its whole state is one tensor, `uint64[2]`.
 
-A draw is two pure ops: one makes numbers of the state, one advances the state past the blocks that
-were used. So a compiled graph can take the state as an input and return it as an output, and draws
-the numbers that eager code would have drawn. Which number comes of which state is written down in
-`weft.ops.philox`.
+A draw is two pure ops: one makes numbers from the state, the other advances the state past the used
+blocks. So a compiled graph takes the state as an input and returns it as an output, and draws the
+same numbers as eager code. `weft.ops.philox` specifies the numbers for each state.
 """
 
 from __future__ import annotations
@@ -102,15 +101,15 @@ class Generator:
         return self._state.device
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start anew from a seed: an int from -2**63 to 2**64 - 1 (-1 is the same as 2**64 - 1)."""
-        # A number, not a state of its own: a recorder would take that for the one it replaces.
+        """Restart from a seed: an int from -2**63 to 2**64 - 1 (-1 is the same as 2**64 - 1)."""
+        # A number, not a new state: a recorder would take a state for the one that it replaces.
         fresh = new_tensor(np.array([_key(seed), 0], dtype=np.uint64), self.device)
         with self._lock:
             assign(self._state, fresh, "manual_seed")
         return self
 
     def seed(self) -> int:
-        """Start anew from a seed of the operating system, and say which."""
+        """Restart from a seed of the operating system; returns the seed."""
         chosen = _entropy()
         self.manual_seed(chosen)
         return chosen
@@ -124,9 +123,9 @@ class Generator:
         return _restored(self.state)
 
     def advance(self, blocks: int) -> Tensor:
-        """Take `blocks` blocks of 128 bits: the state to make them of. The next draw is past them.
+        """Reserve `blocks` blocks of 128 bits: returns the state that makes them.
 
-        This is all that a random op of your own needs.
+        A random op of your own needs nothing else.
         """
         with self._lock:
             before = detached(self._state)
@@ -157,23 +156,23 @@ def _new_state(key: int, device: Device) -> Tensor:
     return state
 
 
-#: The states of all generators that there are.
+#: The states of all live generators.
 _states: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 class Draws:
-    """What all generators held at some time: to draw the same numbers once more."""
+    """The states of all generators at some time, to draw the same numbers again."""
 
     def __init__(self) -> None:
         self._held = [(state, _copied(state._data)) for state in list(_states.values())]
 
     def end(self) -> None:
-        """Only the generators count that were drawn from by now."""
+        """Keep only the generators that were drawn from since."""
         self._held = [(state, data) for state, data in self._held if _differ(state._data, data)]
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """Draw what was drawn after that time; generators are where they were when it is over."""
+        """Draw again what was drawn since; afterwards the generators are as they were before."""
         now = [(state, _copied(state._data)) for state, _ in self._held]
         for state, data in self._held:
             state._data = _copied(data)
@@ -191,7 +190,7 @@ def _differ(now: Any, before: Any) -> bool:
 
 
 def _copied(data: Any) -> Any:
-    """An array of its own: compiled code writes a state where it lies."""
+    """A copy: compiled code writes states in place."""
     return data.copy() if isinstance(data, np.ndarray) else data
 
 
@@ -213,7 +212,7 @@ def _key(seed: Any) -> int:
     return number % 2**64
 
 
-#: What functions draw from when they are given no generator.
+#: The generator of functions that are called without one.
 default_generator = Generator()
 
 
@@ -231,11 +230,11 @@ def manual_seed(seed: int) -> Generator:
 
 @public()
 def get_rng_state() -> Tensor:
-    """The state of the default generator, to be given to `set_rng_state` later."""
+    """The state of the default generator, for `set_rng_state`."""
     return default_generator.state
 
 
 @public()
 def set_rng_state(state: Tensor) -> None:
-    """Make the default generator go on from `state`."""
+    """Let the default generator continue from `state`."""
     default_generator.state = state

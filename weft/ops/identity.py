@@ -1,4 +1,4 @@
-"""The same value again: as a tensor of its own, and on another device."""
+"""Ops whose result is their operand: as a new tensor, without a gradient, on another device."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ STOP_GRADIENT = Op(
     vjp=(None,),
     traits=Trait.ELEMENTWISE | Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
 )
-#: The value of one tensor with the gradient of another: what a write under no_grad() leaves in a
-#: tensor that has a history. It is dropped, as stop_gradient is, from graphs that are only run.
+#: The value of one tensor with the gradient of another: the result of a write under no_grad() to a
+#: tensor that has a history. Like stop_gradient, it is dropped from graphs that are only run.
 WITH_GRADIENT_OF = Op(
     "with_gradient_of",
     _checked_alike,
@@ -67,8 +67,8 @@ WITH_GRADIENT_OF = Op(
     traits=Trait.ANYWHERE,
     may_fail=False,
 )
-#: Keeps what is computed again apart from what was computed before: equal calls are merged, but
-#: not behind different fences.
+#: Keeps recomputation apart from the first computation: equal calls are merged, but not behind
+#: different fences.
 FENCE = Op(
     "fence",
     lambda x: x,
@@ -95,7 +95,7 @@ def _checked_shape(_xp: Any, x: Any, *, shape: Shape) -> Any:
     return x
 
 
-#: Says what the shape is that a run found: what follows was recorded for that shape only.
+#: Checks the shape that a run found: what follows was recorded for this shape only.
 ASSUME_SHAPE = Op(
     "assume_shape",
     lambda x, *, shape: x.like(shape=shape),
@@ -116,7 +116,7 @@ _to_device = Op(
 
 
 def _clone(self: Tensor) -> Tensor:
-    """A tensor of its own with the same value. Costs nothing until one of them is written."""
+    """A new tensor with the same value. Costs nothing until one of them is written."""
     out: Tensor = bind(_identity, self)
     return out
 

@@ -53,7 +53,7 @@ def _static_index(index: Any) -> dict[str, Any]:
 
 
 def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
-    """x[key]: a part of x, as a tensor of its own."""
+    """x[key]: a part of x, as a new tensor."""
     if _is_static(key):
         part = short(GETITEM, operator.getitem, self, key, _static_index)
         if part is not None:
@@ -79,7 +79,7 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
     elif _is_static(key):
         update(SETITEM, self, new, index=key)
     elif (mask := _whole_mask(self, key, new)) is not None:
-        # No positions are looked for: how many there are would depend on values.
+        # Without looking for positions: their number would depend on values.
         rebind(self, where(mask, new, self), "setitem")
     else:
         x, index, tensors = _split(self, key)
@@ -93,7 +93,7 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
 
 
 def _whole_mask(x: Tensor, key: Any, value: Tensor) -> Tensor | None:
-    """A mask over the first axes of x, for `where`, if the same value is written at all its places.
+    """A mask over the first axes of x, for `where`, if one value is written everywhere.
 
     Returns None for other indices, and for values that differ from place to place.
     """
@@ -139,7 +139,7 @@ def _split(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...], list[Tensor]]:
     parts: list[Any] = []
     tensors: list[Tensor] = []
     given = key if isinstance(key, tuple) else (key,)
-    axis = 0  # of x, up to where the index has been read
+    axis = 0  # of x: the next one that the index covers
     for position, part in enumerate(given):
         if part is ...:
             later = sum(_axes_used(p) for p in given[position + 1 :])
@@ -180,7 +180,7 @@ def _split(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...], list[Tensor]]:
 
 
 def _axes_used(part: Any) -> int:
-    """How many axes of the tensor a part of an index takes."""
+    """The number of axes of the tensor that a part of an index covers."""
     if part is None or isinstance(part, (bool, np.bool_)):
         return 0
     if isinstance(part, (Tensor, np.ndarray)) and part.dtype in (dtypes.bool, np.dtype(bool)):
@@ -285,7 +285,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 @public("take_along_axis")
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """For each position, the element of x that `indices` names along the axis, as argsort gives."""
+    """For each position, the element of x at `indices` along the axis; for results of argsort."""
     at = normalize_axis(axis, x.ndim, "take_along_axis")
     if indices.ndim != x.ndim:
         raise ShapeError(
@@ -347,7 +347,7 @@ _searchsorted = Op(
 def searchsorted(
     x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Tensor:
-    """Where in the sorted x1 each value of x2 would have to be inserted to keep it sorted."""
+    """The positions in the sorted x1 at which inserting the values of x2 keeps it sorted."""
     if side not in ("left", "right"):
         raise ShapeError(f"side must be 'left' or 'right', not {side!r}", op="searchsorted")
     ordered = x1 if sorter is None else take(x1, sorter)

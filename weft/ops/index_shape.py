@@ -1,8 +1,8 @@
-"""What shape a part of a tensor has, and how an index is written.
+"""The shapes of parts of tensors, and the form of an index.
 
-An index has a static part (ints, slices, new axes), an attribute of the cards in `weft.ops.parts`,
-and the integer tensors in it, which are inputs; the word TENSOR stands for each of them in the
-static part.
+An index has a static part (ints, slices, new axes), which is an attribute of the cards in
+`weft.ops.parts`, and integer tensors, which are inputs. In the static part, TENSOR stands for each
+of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Index = Any  # an int, slice, None, Ellipsis or TENSOR, or a tuple of them
 
 
 def full_index(index: Index, ndim: int) -> list[Any]:
-    """The index with `...` and missing axes spelled out: one part per axis, and Nones."""
+    """The index with `...` and missing axes expanded: one part per axis, and None for new axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     used = sum(part is not None and part is not ... for part in parts)
     if used > ndim:
@@ -37,7 +37,7 @@ def full_index(index: Index, ndim: int) -> list[Any]:
 
 
 def slice_length(part: slice, size: int) -> int:
-    """How many elements a slice takes of an axis."""
+    """The number of elements that a slice selects from an axis."""
     step = 1 if part.step is None else part.step
     if not has_dims((part.start, part.stop, step, size)):
         return len(range(*part.indices(size)))
@@ -45,8 +45,8 @@ def slice_length(part: slice, size: int) -> int:
     if not upwards and not known_less(step, 0):
         raise _unclear(part, size, "step")
     first, last = (part.start, part.stop) if upwards else (part.stop, part.start)
-    # Elements lie between the largest of `lows` and the smallest of `highs`: what the slice says,
-    # and the ends of the axis where that may lie beyond them.
+    # Elements lie between the largest of `lows` and the smallest of `highs`: the bounds of the
+    # slice, and the ends of the axis if the bounds may lie beyond them.
     least, most = (0, size) if upwards else (-1, size - 1)
     lows, highs = [least], [most]
     if first is not None:
@@ -99,7 +99,7 @@ def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> 
                 raise IndexError(f"index {part} is out of range for an axis of size {size}")
             ints.append(i)
             if gathers:
-                result.append(TENSOR)  # beside tensors, an int is one more of them
+                result.append(TENSOR)  # next to tensors, an int counts as a 0-d tensor
     if not gathers:
         return tuple(result)
     together = broadcast_shapes(*tensors)

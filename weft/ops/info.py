@@ -20,7 +20,7 @@ from weft.ir.dispatch import FAMILIES, family_for
 __all__ = ["ARRAY_API_VERSIONS", "ArrayNamespaceInfo", "array_namespace_info"]
 
 ARRAY_API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
-#: The standard's dtypes; ours also have two narrow floats, which its suite does not know.
+#: The dtypes of the standard. Weft also has two narrow floats, which its test suite does not know.
 _BEYOND = frozenset({float16, bfloat16})
 
 

@@ -180,7 +180,7 @@ def _eigh_type(x: TensorType) -> tuple[TensorType, TensorType]:
 
 
 def _eigh_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
-    """Symmetric. The vectors of equal values are not unique: their gradient is not finite."""
+    """Symmetric. Eigenvectors of equal eigenvalues are not unique: their gradient is not finite."""
     (g_values, g_vectors), (values, vectors) = g, out
     unit = identity_like(xp, vectors)
     inner = xp.zeros_like(vectors)
@@ -290,7 +290,7 @@ def _svd_vjp(xp: Any, g: Any, out: Any, _x: Any, *, full_matrices: bool) -> Any:
 
 
 def _if_longer(xp: Any, long: int, size: int, x: Any) -> Any:
-    """x where `long` is above `size`, else zeros: where that is not known, it is asked later."""
+    """x if `long` is above `size`, else zeros; decided at run time if the sizes are symbolic."""
     return x if known_less(size, long) else xp.where(xp.asarray(long) > size, x, 0)
 
 

@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices, and what small singular values decide: rank, pseudo-inverse."""
+"""Norms of vectors and matrices, and functions of singular values: rank, pseudo-inverse."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ Axes = tuple[int, ...]
 
 
 def _largest(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
-    """The largest absolute value; 0 of no values, as sums have it."""
+    """The largest absolute value; 0 if there are none, as for sums."""
     return _extreme(max, 0.0, x, axes, keepdims)
 
 
 def _smallest(x: Tensor, axes: Axes, keepdims: bool) -> Tensor:
-    """The smallest absolute value; inf of no values."""
+    """The smallest absolute value; inf if there are none."""
     return _extreme(min, math.inf, x, axes, keepdims)
 
 
@@ -68,7 +68,7 @@ def _extreme(reduce: Any, of_none: float, x: Tensor, axes: Axes, keepdims: bool)
         return flat_in(full(shape, of_none, dtype=real_dtype(x.dtype), device=x.device), x)
     values = abs(x)
     for axis in axes:
-        if not known_less(0, x.shape[axis]):  # it may be empty: one more value that changes nothing
+        if not known_less(0, x.shape[axis]):  # it may be empty: append a neutral value
             shape = (*values.shape[:axis], 1, *values.shape[axis + 1 :])
             none = full(shape, of_none, dtype=values.dtype, device=x.device)
             values = concat([values, none], axis=axis)
@@ -93,7 +93,7 @@ def _power_norm(x: Tensor, axes: Axes, keepdims: bool, ord: float) -> Tensor:
         return sum(abs(x), axis=axes, keepdims=keepdims)
     if ord == 2:
         return root_or_zero(sum(_squares(x), axis=axes, keepdims=keepdims))
-    # Powers of 0 stand apart: 0 ** ord has no slope for ord < 1, but the norm is to have one of 0.
+    # Powers of 0 are separate: 0 ** ord has no slope for ord < 1, but the norm should have slope 0.
     none = equal(x, 0)
     powers = where(none, 0 if ord > 0 else math.inf, pow(abs(where(none, 1, x)), float(ord)))
     total = sum(powers, axis=axes, keepdims=keepdims)
@@ -200,7 +200,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     wide = widened(tensor)
     values = svdvals(wide)
     least = expand_dims(_tolerance(rtol, tensor, wide, "matrix_rank"), -1)
-    if has_dims(values.shape[-1:]):  # there may be none
+    if has_dims(values.shape[-1:]):  # there may be no singular values
         top = _largest(values, (values.ndim - 1,), True)
     else:
         top = values[..., :1]

@@ -1,4 +1,4 @@
-"""What the functions of `weft.linalg` share: checks of matrices, conversions, costs."""
+"""Shared by the functions of `weft.linalg`: checks of matrices, conversions, costs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def flat_in(value: Tensor, x: Tensor) -> Tensor:
-    """A value that does not change with x: with a gradient of zeros, not without one."""
+    """A value that does not depend on x, but has a gradient of zeros."""
     if x._node is None:
         return value
     nothing = where(constant(False, dtypes.bool, x.device), x, 0)
@@ -104,7 +104,7 @@ def square_type(x: TensorType) -> TensorType:
 
 
 def bind_with_hint(hint: str, op: Op, *inputs: Tensor, **attrs: Any) -> Any:
-    """`bind` with a way out for matrices that the op is not defined for."""
+    """`bind`, with a hint in the error for matrices that the op is not defined for."""
     try:
         return bind(op, *inputs, **attrs)
     except LinAlgError as error:

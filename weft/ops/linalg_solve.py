@@ -209,7 +209,7 @@ def _is_singular(xp: Any, det: Any, x: Any) -> Any:
     size = x.shape[-1]
     if not isinstance(size, Dim) and size > _SMALL:
         return det == 0
-    # |det| is at most the product of the lengths of the rows: is it but the rounding of that?
+    # |det| is at most the product of the lengths of the rows: is it only the rounding of that?
     most = xp.prod(xp.linalg.vector_norm(x, axis=-1), axis=-1)
     return xp.abs(det) <= most * (4 * xp.finfo(x.dtype).eps) * size
 
@@ -231,7 +231,7 @@ def _adjugate(xp: Any, x: Any) -> Any:
 
 
 def _slogdet_vjp(xp: Any, g: Any, out: Any, x: Any) -> Any:
-    """The inverse, turned; there is no gradient, but NaN, where x is singular."""
+    """The transposed inverse; NaN if x is singular."""
     (g_sign, g_log), (sign, _) = g, out
     factor = xp.zeros_like(sign) if g_log is None else g_log
     if g_sign is not None and xp.isdtype(x.dtype, "complex floating"):

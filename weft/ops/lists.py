@@ -1,7 +1,7 @@
 """Lists of tensors in a graph, as stacks: single elements, and all of them as one tensor.
 
 A list that a recorded loop appends to is a stack, with its last element on top. Each op here is
-linear in what it takes, and its derivative is another one of them.
+linear, and its derivative is another of these ops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 class Only:
-    """A stack of zeros with one element at a place, counted from the top."""
+    """A stack of zeros, except for one element at a position counted from the top."""
 
     __slots__ = ("place", "value", "zeros")
 
@@ -127,14 +127,14 @@ def _stack_of(run: Any, x: Any) -> tuple[Any, ...]:
 
 
 def _at(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
-    """One place for all elements."""
+    """The batching rule for a position that is the same for all elements."""
     if mapped[1]:
         raise CaptureError("elements index a list by different numbers", op="vmap")
     return bind(op, *inputs, **attrs)
 
 
 def _as_rows(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
-    """The rows of all elements, of which each has its own."""
+    """The batching rule for rows, which each element has its own of."""
     if mapped[-1] and len(mapped) > 1:
         raise CaptureError("elements have lists of different lengths", op="vmap")
     return moved(bind(op, *inputs, **attrs), 1, 0)

@@ -51,7 +51,7 @@ def _matmul_type(x1: TensorType, x2: TensorType) -> TensorType:
 
 
 def _stacked(stack1: tuple[int, ...], stack2: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the stack of matrices that two stacks of matrices give."""
+    """The shape of the stack of the products of two stacks of matrices."""
     try:
         return broadcast_shapes(stack1, stack2)
     except ShapeError as error:
@@ -65,7 +65,7 @@ _of_matrices = np.matmul
 
 
 def _numpy_matmul(a: Any, b: Any) -> Any:
-    """`ndarray.dot` where it means the same: on small arrays `np.matmul` takes twice as long."""
+    """`ndarray.dot` where it is equivalent: for small arrays `np.matmul` takes twice as long."""
     columns = b.ndim
     rows = a.ndim
     if columns == rows:
@@ -128,7 +128,7 @@ _matmul = Op(
 
 
 def _operands(x1: Any, x2: Any, op: str) -> list[Tensor]:
-    """Both as tensors of one dtype. Numbers, which have no axes, are no operands of products."""
+    """Both as tensors of one dtype. Numbers have no axes, and are refused."""
     if x1.__class__ is x2.__class__ is Tensor and x1._data.dtype is x2._data.dtype:
         return [x1, x2]
     for value in (x1, x2):
@@ -147,7 +147,7 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The matrix product: x1 @ x2.
 
     The last two axes hold matrices, the axes before them a stack, which broadcasts. A 1-d operand
-    is a row on the left and a column on the right, and its axis is gone from the result.
+    is a row on the left and a column on the right; its axis is not in the result.
 
     >>> weft.asarray([[1, 2], [3, 4]]) @ weft.asarray([10, 1])
     tensor([12, 34])
@@ -156,7 +156,7 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     return out
 
 
-#: What @ takes as its other side (numbers only to say that they are none).
+#: What @ takes as its other operand (numbers only for a better error).
 _OPERANDS = (Tensor, np.ndarray, np.generic, int, float, complex)
 
 

@@ -1,7 +1,7 @@
-"""Cards behind layers that run in every step: one node each instead of up to eleven.
+"""Cards of common layers: one node each instead of up to eleven.
 
-They serve `weft.nn.functional`, where their public functions are. Each is also a composition of
-other ops, and its evaluation rule says which: a compiler runs that rule on symbolic values.
+They serve `weft.nn.functional`, which has their public functions. Their evaluation rules are
+written in other ops, which the compiler records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_linear(x: Shape, weight: Shape) -> None:
 
 def _linear_numpy(x: Any, weight: Any, bias: Any) -> Any:
     if not x.ndim or bias.shape != weight.shape[:1]:
-        raise ValueError  # what NumPy would let pass; the type rule says what is wrong
+        raise ValueError  # NumPy would accept it; the type rule explains the error
     if x.ndim < 3:
         out = x.dot(weight.T)
     else:  # one large product instead of many small ones
@@ -161,7 +161,7 @@ def _softplus_values(xp: Any, x: Any) -> Any:
     return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
-#: A smooth relu. Made of maximum and abs its slope at 0 would be 0; it is 1/2.
+#: A smooth relu. Written with maximum and abs, its slope at 0 would be 0 instead of 1/2.
 softplus = Op(
     "softplus",
     unary_rule("real floating", "same"),

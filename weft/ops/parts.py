@@ -1,7 +1,7 @@
 """The cards that read and write parts of tensors: getitem, gather, setitem, scatter_add.
 
-An index has a static part (ints, slices, new axes), an attribute, and the integer tensors in it,
-which are inputs; the word TENSOR stands for each of them in the static part.
+An index has a static part (ints, slices, new axes), which is an attribute, and integer tensors,
+which are inputs. In the static part, TENSOR stands for each of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _setitem_type(
 
 
 def _filled_in(index: Index, arrays: Sequence[Any]) -> Any:
-    """The index with its tensors back in their places."""
+    """The index with its tensors filled in."""
     if not arrays:
         return index
     given = iter(arrays)
@@ -73,8 +73,7 @@ def _read_plain(x: Any, index: Index) -> Any:
     return x[index]
 
 
-# A rule below may call a card that stands behind it: each of reading and adding is the derivative
-# of the other.
+# A rule may call a card that is defined later: reading and adding are derivatives of each other.
 
 
 def _part(x: Any, indices: Sequence[Any], index: Index) -> Any:
@@ -82,10 +81,10 @@ def _part(x: Any, indices: Sequence[Any], index: Index) -> Any:
 
 
 class Patch:
-    """A raw gradient that is zero but for one part: what x[index] passes back to x.
+    """A raw gradient that is zero except for one part: the gradient of x from x[index].
 
-    Patches of one array add up in one buffer of their own, so reading an array row by row costs
-    its backward the rows, not as many arrays as there are rows.
+    Patches of one array are added in one buffer. So the backward of reading an array row by row
+    costs as much as the rows, not one whole array per row.
     """
 
     __slots__ = ("buffer", "index", "part", "shape")
@@ -154,7 +153,7 @@ GATHER = Op(
 def _setitem_x(
     xp: Any, g: Any, _out: Any, _x: Any, _value: Any, *indices: Any, index: Index
 ) -> Any:
-    """What was written over has no gradient."""
+    """Elements that were overwritten have no gradient."""
     zero = xp.zeros((), dtype=g.dtype, device=g.device)
     return apply(SETITEM, g, zero, *indices, index=index)
 
@@ -163,7 +162,7 @@ def _setitem_value(
     xp: Any, g: Any, _out: Any, _x: Any, value_type: Any, *indices: Any, index: Index
 ) -> Any:
     part = _part(g, indices, index)
-    if indices:  # they may name a place twice, and the last write stays
+    if indices:  # they may repeat a position; the last write wins
         numbers = xp.reshape(xp.arange(part.size, device=g.device), part.shape)
         untouched = xp.zeros(g.shape, dtype=numbers.dtype, device=g.device)
         written = apply(SETITEM, untouched, numbers, *indices, index=index)
@@ -197,7 +196,7 @@ def _scatter_add_type(
 
 
 def _scattered(xp: Any, value: Any, *indices: Any, shape: Shape, index: Index) -> Any:
-    """Zeros, with the value added at the index: twice where the index names a place twice."""
+    """Zeros, with the value added at the index; repeated positions add up."""
     out = xp.zeros(shape, dtype=value.dtype)
     if indices:
         xp.add.at(out, _filled_in(index, indices), value)
@@ -207,7 +206,7 @@ def _scattered(xp: Any, value: Any, *indices: Any, shape: Shape, index: Index) -
 
 
 def _scattered_numpy(value: Any, *indices: Any, shape: Shape, index: Index) -> Any:
-    """The same; NumPy adds at places in a flat array five times as fast."""
+    """The same; `np.add.at` is five times as fast on flat arrays."""
     if not indices:
         return _scattered(np, value, shape=shape, index=index)
     out = np.zeros(size_of(shape), value.dtype)
@@ -216,7 +215,7 @@ def _scattered_numpy(value: Any, *indices: Any, shape: Shape, index: Index) -> A
 
 
 def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
-    """Where in memory the elements of x[index] lie, for x of `shape`."""
+    """The flat positions of the elements of x[index], for x of `shape`."""
     parts = index if isinstance(index, tuple) else (index,)
     axis = len(parts) - 1
     if parts == (slice(None),) * axis + (TENSOR,):
@@ -233,7 +232,7 @@ def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
 
 
 def _in_range(at: Any, size: int) -> Any:
-    """Places on an axis of a size: none is negative, none lies beyond the end."""
+    """Positions on an axis as nonnegative numbers; an error if one is out of range."""
     wide = at.astype(np.int64)
     if wide.size and not (-size <= wide.min() and wide.max() < size):
         wrong = wide[(wide < -size) | (wide >= size)][0]

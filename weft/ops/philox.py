@@ -1,4 +1,4 @@
-"""Philox 4×32-10 and the numbers made of its bits, as pure rules over arrays.
+"""Philox 4×32-10 and the numbers made from its bits, as pure rules over arrays.
 
 Random numbers in Weft are a function of a state, `uint64[2]` = (key, block), and of nothing else:
 the same state gives the same bits eagerly, interpreted, in native code and on any device. So
@@ -77,14 +77,14 @@ UNIFORM_BITS = {float16: 11, bfloat16: 8, float32: 24, float64: 53}
 
 #: Blocks made at a time: 64 KiB per array of words, so that a dozen of them stay in the cache.
 CHUNK = 2**13
-#: So few blocks are made one by one.
+#: Up to this many blocks are made one by one.
 FEW = 8
 
 Words = tuple[Any, Any, Any, Any]  # w0 w1 w2 w3
 
 
 def elements_per_block(dtype: DType) -> int:
-    """How many elements of a dtype one block of 128 bits gives: a word of 32 bits at least each."""
+    """The number of elements from one block of 128 bits; each takes at least a 32-bit word."""
     return 16 // max(4, dtype.itemsize)
 
 
@@ -115,7 +115,7 @@ def philox_4x32(counter: Words, keys: Iterable[tuple[Any, Any]], constants: Any)
 
 @cache
 def _arrays(xp: Any) -> tuple[Any, Any]:
-    """The constants in arrays: in operations on small arrays they are cheaper than ints."""
+    """The constants as arrays: with small arrays, these are faster than ints."""
     constants = [xp.asarray(c, dtype=xp.uint64) for c in CONSTANTS]
     return constants, xp.asarray(KEY_STEPS, dtype=xp.uint64)
 
@@ -134,7 +134,7 @@ def blocks(xp: Any, state: Any, first: int, count: int) -> Words:
 
 
 def _few_blocks(xp: Any, state: Any, first: int, count: int) -> Words:
-    """The same with Python's ints, which for a few numbers are faster than arrays."""
+    """The same with Python ints, which are faster than arrays for a few numbers."""
     key, block = int(state[0]), int(state[1]) + first
     low, high = key & LOW_32, key >> 32
     keys = [((low + a) & LOW_32, (high + b) & LOW_32) for a, b in zip(*KEY_STEPS, strict=True)]
@@ -147,7 +147,7 @@ def _few_blocks(xp: Any, state: Any, first: int, count: int) -> Words:
 
 
 def interleaved(xp: Any, dtype: Any, *rows: Any) -> Any:
-    """The elements of several arrays in turn."""
+    """The elements of several arrays, interleaved."""
     out = xp.empty((rows[0].shape[0], len(rows)), dtype=dtype)
     for i, row in enumerate(rows):
         out[:, i] = row
@@ -185,7 +185,7 @@ def filled(
 
 
 def advance(xp: Any, state: Any, *, blocks: int) -> Any:
-    """The state after a draw of so many blocks."""
+    """The state after a draw of this many blocks."""
     return state + xp.asarray([0, blocks % 2**64], dtype=xp.uint64)
 
 
@@ -274,7 +274,7 @@ TWO_52 = 0x4330000000000000  # 2^52 as a float: its mantissa holds an integer
 
 
 def normal_pairs_32(xp: Any, radius: Any, angle: Any, scale: float) -> tuple[Any, Any]:
-    # Bits of numbers in [1, 2), so that one exact subtraction is all it takes.
+    # Bits of numbers in [1, 2): one exact subtraction gives the result.
     u = ((radius << 20) | (ONE | 1 << 19)).view(xp.float64) - 1.0
     t = (((angle << 22) & MANTISSA) | (ONE | 1 << 21)).view(xp.float64) - 1.5
     return _polar(xp, u, t, angle << 32, scale)

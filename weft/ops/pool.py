@@ -1,7 +1,7 @@
 """Pooling functions: the largest element, or the mean, of windows along the last axes.
 
-They take (batch, channels, *sizes), or (channels, *sizes) where `axes` says how many spatial axes
-there are. `weft.nn.functional` has the public functions made of these.
+They take (batch, channels, *sizes), or (channels, *sizes) if `axes` gives the number of spatial
+axes. `weft.nn.functional` has the public functions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Sizes = int | Sequence[int]
 
 
 def _axes(x: Tensor, axes: int | None, op: str) -> int:
-    """The number of spatial axes: as asked, or all but batch and channels."""
+    """The number of spatial axes: as given, or all except batch and channels."""
     if axes is None:
         axes = x.ndim - 2
     if axes < 1 or x.ndim not in (axes + 1, axes + 2):
@@ -55,9 +55,9 @@ def _windows(
     ceil_mode: bool,
     op: str,
 ) -> Padding:
-    """The padding, before and after each axis, with which all windows just fit.
+    """The padding before and after each axis with which all windows fit.
 
-    In `ceil_mode` the last window may reach over the end, if it starts before it.
+    In `ceil_mode` the last window may extend beyond the end if it starts before it.
     """
     found = []
     sizes = x.shape[x.ndim - len(kernel) :]
@@ -71,7 +71,7 @@ def _windows(
                 hint="then windows would hold nothing but padding; use at most kernel // 2",
             )
         count = (size + 2 * pad - reach) // s + 1
-        if ceil_mode:  # one more that reaches over the end, if it starts before it
+        if ceil_mode:  # one more window that extends beyond the end, if it starts before it
             over = ceil_div(size + 2 * pad - reach, s) + 1
             count = dim_min(over, (size + pad - 1) // s + 1)
         if known_less(count, 1):
@@ -197,7 +197,7 @@ def avg_pool(
 def _counts(
     sizes: Shape, kernel: Shape, stride: Shape, padding: Padding, beyond: Shape
 ) -> int | np.ndarray[Any, Any]:
-    """How many elements each window has, counting `beyond` so many on each side of an axis."""
+    """The number of elements of each window, counting `beyond` elements on each side of an axis."""
     total: Any = 1
     volume = size_of(kernel)
     for size, k, s, (low, high), more in zip(sizes, kernel, stride, padding, beyond, strict=True):
@@ -210,7 +210,7 @@ def _counts(
 def _symbolic_counts(
     x: Tensor, sizes: Shape, kernel: Shape, stride: Shape, padding: Padding, beyond: Shape
 ) -> int | Tensor:
-    """The same where sizes are not known: computed with tensors, unless all windows are full."""
+    """The same for symbolic sizes: computed with tensors, unless all windows are full."""
     if all(
         low <= more and known_less(high, more + 1)
         for (low, high), more in zip(padding, beyond, strict=True)
@@ -242,7 +242,7 @@ def _mean(x: Tensor, divisor: Any, attrs: dict[str, Any]) -> Tensor:
 
 
 def _outputs(x: Tensor, output_size: Any, axes: int | None, op: str) -> Shape:
-    """How many windows along each axis; None for as many as there are elements."""
+    """The number of windows along each axis; None means the number of elements."""
     n = _axes(x, axes, op)
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,)
     if len(given) == 1:
@@ -257,12 +257,12 @@ def _outputs(x: Tensor, output_size: Any, axes: int | None, op: str) -> Shape:
 
 
 def _even_windows(x: Tensor, outputs: Shape) -> tuple[Tensor, dict[str, Any], list[Any], list[Any]]:
-    """x with its axes rearranged so that the windows are equally long and lie side by side.
+    """x with its axes rearranged so that the windows have equal lengths and do not overlap.
 
-    Window o of an axis of n elements in m windows reaches from floor(o n / m) to ceil((o + 1) n /
-    m). Where these differ in length, the last element of a shorter one is repeated. Returned with
-    the attributes of the pooling: which elements were taken along each axis (None: all as they
-    lie), and the true lengths (None: not known, but all the same).
+    With m windows on n elements, window o extends from floor(o n / m) to ceil((o + 1) n / m). If
+    lengths differ, the last element of a shorter window is repeated. Also returns the attributes
+    of the pooling, the elements that were taken along each axis (None: all in order), and the true
+    lengths (None: not known, but equal).
     """
     taken: list[Any] = []
     lengths: list[Any] = []
@@ -303,7 +303,7 @@ def _even_windows(x: Tensor, outputs: Shape) -> tuple[Tensor, dict[str, Any], li
 def adaptive_max_pool(
     x: Tensor, output_size: Any, return_indices: bool = False, *, axes: int | None = None
 ) -> Any:
-    """The largest elements of `output_size` windows that share each axis as evenly as can be.
+    """The largest elements of `output_size` windows that divide each axis as evenly as possible.
 
     `output_size` is an int, or for each spatial axis an int or None (as many as there are
     elements). With `return_indices`, also where each lies, as in `max_pool`.
@@ -324,7 +324,7 @@ def adaptive_max_pool(
 
 
 def _numbered(at: Tensor, sizes: Shape, wanted: Shape, taken: Sequence[Any]) -> Tensor:
-    """Numbers of elements of an array of `sizes` as numbers in the one they were taken from."""
+    """Flat indices into an array of `sizes`, as indices into the array it was taken from."""
     if all(elements is None for elements in taken):
         return at
     result: Any = 0
@@ -343,7 +343,7 @@ def _numbered(at: Tensor, sizes: Shape, wanted: Shape, taken: Sequence[Any]) -> 
 
 
 def adaptive_avg_pool(x: Tensor, output_size: Any, *, axes: int | None = None) -> Tensor:
-    """The means of `output_size` windows that share each axis as evenly as can be.
+    """The means of `output_size` windows that divide each axis as evenly as possible.
 
     `output_size` is an int, or for each spatial axis an int or None (as many as there are
     elements).

@@ -1,9 +1,9 @@
-"""Cards of pooling, over the last axes; the axes before them may be any number.
+"""Cards of pooling over the last axes; there may be any number of axes before them.
 
-`max_pool` has two linear companions that go by where x is the largest in each window (the first of
-equals; the first NaN where there is one): `max_pool_input` adds a value per window to that element,
-and `max_pool_pick` reads that element. Each is the derivative of the other, so gradients of any
-order exist. `sum_pool` and `sum_pool_input` are the same for sums, of which means are made.
+`max_pool` has two linear companions, which use the position of the largest element of x in each
+window (the first of equal ones, or the first NaN): `max_pool_input` adds a value per window to that
+element, and `max_pool_pick` reads that element. Each is the derivative of the other, so gradients
+of any order exist. `sum_pool` and `sum_pool_input` do the same for sums, from which means are made.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _sum_input_type(
 
 
 # --- reference evaluation, for any namespace ---------------------------------------------------
-# Largest values start from the lowest number there is, so that padding never wins.
+# Maxima start from the lowest number, so that padding never wins.
 
 
 def _spatial(x: Any, kernel: Shape) -> Shape:
@@ -116,7 +116,7 @@ def _evaluate_max(
 
 
 def _first_largest(xp: Any, x: Any, out: Any, attrs: Any) -> Any:
-    """For each tap: windows, elements, and in which windows this tap is the one that counts."""
+    """For each tap: windows, elements, and a mask of the windows whose maximum this tap reads."""
     windows = windows_of(
         _spatial(x, attrs["kernel"]),
         attrs["kernel"],

@@ -1,8 +1,8 @@
 """Pooling on NumPy arrays, over the last axes, tap by tap.
 
-Largest values and sums are made axis by axis. Which element of a window is the largest (the first
-of equals; the first NaN where there is one) is asked again, tap by tap, by those who need to know:
-in a forward pass without a backward nobody does.
+Maxima and sums are computed axis by axis. The position of the largest element of a window (the
+first of equal ones, or the first NaN) is found tap by tap, and only by kernels that need it: a
+forward pass without a backward does not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _windows(sizes: Shape, kernel: Shape, *rest: Any) -> tuple[Window, ...]:
 
 
 def _places(window: Window, axes_behind: int) -> list[tuple[Any, Any]]:
-    """For each tap that reaches the axis: the windows and the elements, as indices."""
+    """For each tap that reads the axis: the windows and the elements, as indices."""
     behind = (slice(None),) * axes_behind
     return [
         ((..., outside, *behind), (..., inside, *behind))
@@ -45,7 +45,7 @@ def _pool_axis(x: Array, window: Window, behind: int, ufunc: np.ufunc, start: An
         return folded
     places = _places(window, behind)
     full = slice(0, window.out)
-    whole = [p for p in places if p[0][1] == full]  # taps that all windows have
+    whole = [p for p in places if p[0][1] == full]  # taps of all windows
     shape = (*x.shape[:axis], window.out, *x.shape[axis + 1 :])
     if len(whole) > 1:
         first, second = whole[:2]
@@ -92,7 +92,7 @@ def sum_pool(x: Array, *, kernel: Shape, stride: Shape, padding: Padding) -> Arr
 
 
 def _winners(x: Array, out: Array, windows: Sequence[Window]) -> Iterator[tuple[Any, Any, Array]]:
-    """For each tap: windows, elements, and in which of the windows this tap is the one."""
+    """For each tap: windows, elements, and a mask of the windows whose maximum this tap reads."""
     free = np.ones(out.shape, bool)
     nans = out.dtype.kind == "f" and bool(np.isnan(out).any())
     for outside, inside in taps(windows):
@@ -146,7 +146,7 @@ def max_pool_pick(
     padding: Padding,
     dilation: Shape,
 ) -> Array:
-    """Of each window the element of v at the place where x is the largest."""
+    """For each window, the element of v at the position of the largest element of x."""
     windows = _windows(x.shape, kernel, stride, dilation, padding)
     result = np.zeros(out.shape, v.dtype)
     given, written = _bits(v), _bits(result)
@@ -159,7 +159,7 @@ def max_pool_pick(
 def max_pool_indices(
     x: Array, out: Array, *, kernel: Shape, stride: Shape, padding: Padding, dilation: Shape
 ) -> Array:
-    """Where the largest element of each window lies: its number in row-major order of the axes."""
+    """The flat index of the largest element of each window, in row-major order of the axes."""
     windows = _windows(x.shape, kernel, stride, dilation, padding)
     result = np.zeros(out.shape, np.int64)
     numbers = np.arange(np.prod([w.size for w in windows])).reshape([w.size for w in windows])

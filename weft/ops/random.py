@@ -163,7 +163,7 @@ def uniform(
     drawn = draw(random_uniform, new_shape(shape, "uniform"), wanted, device, generator)
     if low == 0 and high == 1:
         return drawn
-    # Rounding may reach `high` where the span is large beside the spacing of numbers.
+    # Rounding may give `high` if the span is large compared to the spacing of numbers.
     last = np.nextafter(wanted.numpy.type(high), wanted.numpy.type(low))
     return minimum(drawn * (high - low) + low, float(last))
 

@@ -1,6 +1,6 @@
-"""The gates of LSTM and GRU cells: all that happens in a step after its matrix products.
+"""The gates of LSTM and GRU cells: everything in a step after its matrix products.
 
-One node for each step instead of a dozen. Features lie along the last axis, gates side by side.
+One node per step instead of a dozen. Features lie along the last axis, gates next to each other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _lstm_type(gates: TensorType, c: TensorType) -> tuple[TensorType, TensorType
 
 
 def _lstm_values(xp: Any, gates: Any, c: Any) -> Any:
-    """The next h and c, and how far the gates (input, forget, new value, output) are open."""
+    """The next h and c, and the activated gates (input, forget, new value, output)."""
     i, f, n, o = _split(gates, 4)
     i, f, n, o = _sigmoid(xp, i), _sigmoid(xp, f), xp.tanh(n), _sigmoid(xp, o)
     new = f * c + i * n
@@ -59,7 +59,7 @@ def _lstm_values(xp: Any, gates: Any, c: Any) -> Any:
 
 
 def _lstm_numpy(gates: Any, c: Any) -> Any:
-    """The same with few large steps."""
+    """The same with fewer, larger operations."""
     opened = np.exp(-gates)
     opened += 1
     np.reciprocal(opened, out=opened)
@@ -74,7 +74,7 @@ def _lstm_numpy(gates: Any, c: Any) -> Any:
 
 
 def _lstm_change(xp: Any, g: Any, out: Any) -> tuple[Any, Any]:
-    """The gradient of the new c, by itself and through h; and tanh of the new c."""
+    """The gradient of the new c, directly and through h; and tanh of the new c."""
     g_h, g_c, _ = g
     _, new, opened = out
     t = xp.tanh(new)
@@ -135,7 +135,7 @@ def _gru_values(xp: Any, x: Any, hidden: Any, h: Any) -> Any:
 
 
 def _gru_changes(xp: Any, g: Any, x: Any, hidden: Any, h: Any) -> tuple[Any, Any, Any, Any]:
-    """The gradients of what goes into each gate, and how far the reset gate is open."""
+    """The gradients of the input of each gate, and the activated reset gate."""
     r, z, n, hn = _gru_open(xp, x, hidden)
     into_n = g * (1 - z) * (1 - n * n)
     return into_n * hn * (r * (1 - r)), g * (h - n) * (z * (1 - z)), into_n, r

@@ -50,10 +50,10 @@ __all__ = [
 ]
 
 
-#: All axes of a tensor, by their number. NumPy has at most 64.
+#: All axes of a tensor, by the number of axes. NumPy allows at most 64.
 _ALL = [tuple(range(ndim)) for ndim in range(65)]
 _SMALL = 4096
-#: What asks NumPy (from 2.3 on) for a 0-d array instead of a scalar, at no cost.
+#: Asks NumPy (from 2.3 on) for a 0-d array instead of a scalar.
 _AS_ARRAY: dict[str, Any] = {"out": ...} if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else {}
 
 
@@ -100,7 +100,7 @@ def _size(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
 
 
 def _spread(xp: Any, g: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> Any:
-    """A reduced value back over the axes it was reduced from."""
+    """A reduced value, broadcast back over the reduced axes."""
     if xp is np and size_of(shape) <= _SMALL:  # NumPy's broadcast_to takes longer than a copy
         out = np.empty(shape, dtype=g.dtype)
         out[...] = g if len(axis) == len(shape) else g.reshape(reduced_shape(shape, axis, True))
@@ -109,21 +109,21 @@ def _spread(xp: Any, g: Any, shape: tuple[int, ...], axis: tuple[int, ...]) -> A
 
 
 def products_of_others(xp: Any, x: Any) -> Any:
-    """For each element along the last axis, the product of the others: nothing is divided."""
+    """For each element along the last axis, the product of the others, without division."""
     before = xp.cumulative_prod(x, axis=-1, include_initial=True)[..., :-1]
     behind = xp.cumulative_prod(xp.flip(x, axis=-1), axis=-1, include_initial=True)[..., :-1]
     return before * xp.flip(behind, axis=-1)
 
 
 def _can_divide(products: Any) -> builtins.bool:
-    """Whether a factor can be divided out again: no product is 0, tiny, infinite or NaN."""
+    """Whether products can be divided by a factor: none is 0, tiny, infinite or NaN."""
     size = np.abs(products)
     return builtins.bool(((size >= _least(size.dtype)) & (size < np.inf)).all())
 
 
 @cache
 def _least(dtype: np.dtype[Any]) -> Any:
-    """The smallest number that has all its digits."""
+    """The smallest normal number."""
     return dtype.type(float_info(as_dtype(dtype)).smallest_normal)
 
 
@@ -173,21 +173,21 @@ def _reduce(op: Op, x: Tensor, axis: Axis, keepdims: builtins.bool) -> Tensor:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype that sums and products of `dtype` have."""
+    """The dtype of sums and products of `dtype`."""
     if dtype.kind in ("bool", "int"):
         return dtypes.int64
     return dtypes.uint64 if dtype.kind == "uint" else dtype
 
 
 def _accumulated(x: Tensor, dtype: Any) -> Tensor:
-    """x in the dtype to sum it up in: the asked one, if it is an accumulator."""
+    """x in the dtype to accumulate in: the requested one, if it is an accumulator."""
     if dtype is not None:
         return cast(x, accumulator(as_dtype(dtype)))
     return x if x._data.dtype.kind in "fc" else cast(x, accumulator(x.dtype))
 
 
 def _as_asked(out: Tensor, dtype: Any) -> Tensor:
-    """A sum in int64 wraps to a narrower integer as a sum in that integer would have."""
+    """A sum in the requested dtype. An int64 sum wraps like a sum in the narrower integer."""
     return out if dtype is None else cast(out, as_dtype(dtype))
 
 
@@ -305,7 +305,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = F
 
 
 def _computable(x: Tensor) -> tuple[Tensor, DType]:
-    """x in the dtype that statistics are computed in, and the dtype of their result."""
+    """x in the dtype in which statistics are computed, and the dtype of their result."""
     if x.dtype in NARROW_FLOATS:
         return cast(x, dtypes.float32), x.dtype
     if x.dtype.kind in ("float", "complex"):
@@ -377,7 +377,7 @@ def _cumulative_sum_vjp(xp: Any, g: Any, _out: Any, _x: Any, *, axis: int) -> An
 
 
 def _cumulative_prod_vjp(xp: Any, g: Any, out: Any, x: Any, *, axis: int) -> Any:
-    """Each x[i] is a factor of all out[k] from k = i on; nothing is divided by a zero."""
+    """Each x[i] is a factor of all out[k] with k ≥ i; there is no division by zero."""
     if xp is np and _can_divide(out):
         return _cumulative_sum_vjp(xp, g * conj_of(xp, out), out, x, axis=axis) / conj_of(xp, x)
     last = len(x.shape) - 1
@@ -391,8 +391,8 @@ def _cumulative_prod_vjp(xp: Any, g: Any, out: Any, x: Any, *, axis: int) -> Any
 def _running(xp: Any, g: Any, factors: Any) -> Any:
     """total[i] = g[i] + factors[i + 1] * total[i + 1], in about log2(n) steps.
 
-    After a step total[i] is the sum over a window of elements from i on, and product[i] what the
-    total behind that window has to be multiplied with; each step doubles the window.
+    After a step, total[i] is the sum over a window of elements from i on, and product[i] the factor
+    for the total after that window. Each step doubles the window.
     """
     size = g.shape[-1]
     if isinstance(size, Dim):
@@ -409,7 +409,7 @@ def _running(xp: Any, g: Any, factors: Any) -> Any:
 
 
 def _running_over_all(xp: Any, g: Any, factors: Any) -> Any:
-    """The same for a length that is not known: each pair of i and k on its own."""
+    """The same for a symbolic length: over all pairs of i and k."""
     k = xp.arange(g.shape[-1], device=g.device)
     i = xp.expand_dims(k, axis=-1)
     behind = xp.where(k > i, xp.expand_dims(factors, axis=-2), 1)

@@ -58,7 +58,7 @@ def binary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
 
 
 def conj_of(xp: Any, x: Any) -> Any:
-    """The conjugate, at no cost for real values."""
+    """The conjugate; real values are returned as they are."""
     return xp.conj(x) if x.dtype.kind in ("c", "complex") else x  # NumPy's and our name for it
 
 
@@ -73,7 +73,7 @@ def sum_to(xp: Any, g: Any, shape: Shape) -> Any:
 
 
 def apply(op: Op, *values: Any, **attrs: Any) -> Any:
-    """Another card inside a rule: through `bind` for tensors, its kernel for raw arrays."""
+    """Call another card in a rule: by `bind` for tensors, by its kernel for raw arrays."""
     first = values[op.dispatch_on]
     if isinstance(first, Tensor):
         return bind(op, *values, **attrs)
@@ -83,7 +83,7 @@ def apply(op: Op, *values: Any, **attrs: Any) -> Any:
 
 
 def cast_to(xp: Any, g: Any, dtype: Any) -> Any:
-    """A cotangent in the dtype of its input; of a complex one for a real input, the real part."""
+    """A cotangent in the dtype of its input; the real part if only the cotangent is complex."""
     source, target = as_dtype(g.dtype), as_dtype(dtype)
     if source is target:
         return g

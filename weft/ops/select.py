@@ -70,7 +70,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     """x with values below `min` raised to it and those above `max` lowered to it.
 
     NaN stays NaN, in x and in a bound. Where min is above max, the result is max. A Python integer
-    beyond the range of x's dtype is no bound at all. Values on a bound keep their gradient.
+    beyond the range of x's dtype is ignored. Values on a bound keep their gradient.
     """
     x = as_tensor(x, "clip")
     result = x
@@ -88,7 +88,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 
 def _replaced(x: Tensor, bound: Operand, beyond: BinaryFunction) -> Tensor:
-    """Where a bound takes the place of x: not where they are equal, so x has the gradient there."""
+    """Where a bound replaces x: not where they are equal, so that x has the gradient there."""
     replaced = beyond(x, bound)
     if number_kind(bound) is not None and bound == bound:
         return replaced
@@ -96,13 +96,13 @@ def _replaced(x: Tensor, bound: Operand, beyond: BinaryFunction) -> Tensor:
 
 
 def root_or_zero(x: Tensor) -> Tensor:
-    """The square root with slope 0 at 0, where sqrt has inf: lengths and deviations end in it."""
+    """The square root with slope 0 at 0, where sqrt has inf; for lengths and deviations."""
     none = equal(x, 0)
     return where(none, 0, sqrt(where(none, 1, x)))
 
 
 def _never_binds(x: Tensor, bound: Any, is_lower: bool) -> bool:
-    """Whether a Python integer lies outside of x's dtype, on the side where it changes nothing."""
+    """Whether a Python integer is outside of the range of x's dtype, where it has no effect."""
     if x.dtype.kind not in ("int", "uint") or number_kind(bound) != "int":
         return False
     info = int_info(x.dtype)

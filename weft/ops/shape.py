@@ -1,4 +1,4 @@
-"""Ops that rearrange elements without computing: four primitives and what is built from them."""
+"""Ops that rearrange elements: four primitives, and functions built from them."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
 
 @public()
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
-    """The tensors one after the other along `axis`; flattened first when it is None."""
+    """The tensors joined along `axis`; flattened first if it is None."""
     if not arrays:
         raise ShapeError("there is nothing to concatenate", op="concat")
     parts = common(arrays, "concat")
@@ -203,7 +203,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
 
 @public()
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
-    """The tensors, all of one shape, side by side along a new axis."""
+    """Tensors of one shape, joined along a new axis."""
     if not arrays:
         raise ShapeError("there is nothing to stack", op="stack")
     parts = common(arrays, "stack")
@@ -313,7 +313,7 @@ def flip(x: Tensor, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
 def roll(
     x: Tensor, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None
 ) -> Tensor:
-    """x with elements moved along `axis` by `shift`, those pushed out coming in at the front."""
+    """x with elements shifted along `axis`; elements shifted out come back in at the front."""
     if axis is None:
         if not isinstance(shift, (int, Dim)):
             raise DTypeError("without an axis, shift must be one int", op="roll")
@@ -336,7 +336,7 @@ def roll(
 
 @public("tile")
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
-    """x laid out repeatedly: repetitions[i] times along axis i, counted from the last."""
+    """x repeated: repetitions[i] times along axis i, counted from the last."""
     counts = new_shape(repetitions, "tile")
     ndim = builtins.max(x.ndim, len(counts))
     shape = (1,) * (ndim - x.ndim) + x.shape

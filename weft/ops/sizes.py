@@ -1,4 +1,4 @@
-"""Sizes that are not known yet, as numbers to compute with: x / B."""
+"""Symbolic sizes as numbers to compute with: x / B."""
 
 from __future__ import annotations
 

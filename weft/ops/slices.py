@@ -1,9 +1,9 @@
-"""Slices whose bounds are tensors, where a graph is recorded: x[:n], acc[2 * i : 2 * i + 2] = v.
+"""Slices with tensors as bounds, while a graph is recorded: x[:n], acc[2 * i : 2 * i + 2] = v.
 
-Such a slice becomes integer positions along its axis. What is read has a length of its own that
-depends on values, unless the bounds have a known distance: x[i : i + 2] has two elements, and it is
-an error where it reaches beyond the axis. What is written says the length itself; a value that
-broadcasts along the axis is written wherever the slice leads.
+Such a slice becomes integer positions along its axis. The length of what is read depends on values,
+unless the distance of the bounds is known: x[i : i + 2] has two elements, and is an error if it
+reaches beyond the axis. In a write, the value tells the length; a value that broadcasts along the
+axis is written to all positions of the slice.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["has_tensor_bounds", "read_slices", "written_slices"]
 
 
 def has_tensor_bounds(key: Any) -> bool:
-    """Whether an index holds slices with tensors as bounds, and somebody records.
+    """Whether an index has slices with tensors as bounds, and a graph is recorded.
 
-    Where nobody does, Python takes such a tensor for the number that it holds.
+    Otherwise Python uses the number that such a tensor holds.
     """
     if recorder() is None:
         return False
@@ -42,7 +42,7 @@ def has_tensor_bounds(key: Any) -> bool:
 
 
 def _parts(key: Any) -> list[Any]:
-    """An index as a list; inside of a transform that no graph is recorded of, with numbers."""
+    """An index as a list; with numbers as bounds inside of a transform that is not recorded."""
     parts = list(key) if key.__class__ is tuple else [key]
     if graph_recorder() is not None:
         return parts
@@ -61,7 +61,7 @@ def _is_open(part: Any) -> bool:
 
 
 def _first_open(parts: list[Any], ndim: int, axes_used: Any) -> tuple[int, int] | None:
-    """The place in the index of the first open slice, and its axis."""
+    """The position in the index of the first open slice, and its axis."""
     axis = 0
     for place, part in enumerate(parts):
         if part is ...:
@@ -74,9 +74,9 @@ def _first_open(parts: list[Any], ndim: int, axes_used: Any) -> tuple[int, int] 
 
 
 def read_slices(x: Tensor, key: Any, axes_used: Any) -> tuple[Tensor, Any]:
-    """x with its open slices taken, and the index that is left.
+    """x with its open slices applied, and the rest of the index.
 
-    `axes_used` says how many axes of x a part of an index takes.
+    `axes_used` gives the number of axes of x that a part of an index covers.
     """
     parts = _parts(key)
     while (found := _first_open(parts, x.ndim, axes_used)) is not None:
@@ -100,7 +100,7 @@ def written_slices(x: Tensor, key: Any, value: Tensor, axes_used: Any) -> Tensor
     cut = Slice(parts[place], x.shape[axis])
     rest = (*parts[:place], slice(None), *parts[place + 1 :])
     length = _extent(parts, place, x.ndim, value)
-    if length == 1:  # the same all along: no positions are looked for
+    if length == 1:  # one value for all: positions are not needed
         everywhere = written_slices(x, rest, value, axes_used)
         return where(reshape(cut.mask(), (-1,) + (1,) * (x.ndim - axis - 1)), everywhere, x)
     at = cut.places(length if isinstance(length, int) else cut.distance())
@@ -115,20 +115,20 @@ def _along(axis: int) -> tuple[Any, ...]:
 
 
 def _extent(parts: list[Any], place: int, ndim: int, value: Tensor) -> Any:
-    """The size that a value has along a slice; None where tensors beside it make that unclear."""
+    """The size of a value along a slice; None if other tensors in the index make it ambiguous."""
     if any(not (p is None or p is ... or isinstance(p, (slice, int, Dim))) for p in parts):
         return None
     kept = [p for p in parts[place + 1 :] if p is None or isinstance(p, slice)]
     behind = len(kept)
     taken = sum(p is not None and p is not ... for p in parts)
-    if not any(p is ... for p in parts[:place]):  # the axes that the index leaves out stand behind
+    if not any(p is ... for p in parts[:place]):  # the axes that the index leaves out come last
         behind += ndim - taken
     at = value.ndim - 1 - behind
     return value.shape[at] if at >= 0 else 1
 
 
 class Slice:
-    """A slice of an axis of some size; at least one of its bounds is a tensor."""
+    """A slice of an axis, with a tensor as one of its bounds at least."""
 
     def __init__(self, part: slice, size: int) -> None:
         self.graph = graph_recorder()
@@ -157,7 +157,7 @@ class Slice:
         return cast(bound, dtypes.int64)
 
     def distance(self) -> int | None:
-        """How many elements lie between bounds of which each is the other and a number."""
+        """The distance of the bounds, if they differ by a number; else None."""
         (first, start), (last, stop) = self.forms
         if first != last or None in self.bounds or not isinstance(stop - start, int):
             return None
@@ -166,7 +166,7 @@ class Slice:
         return None if longer else length
 
     def ends(self) -> tuple[Any, Any]:
-        """The bounds as Python takes them: counted from the front, and not beyond the axis."""
+        """The bounds by Python's rules: counted from the front, and clamped to the axis."""
         low, high = (0, self.size) if self.step > 0 else (-1, self.size - 1)
         defaults = (low, high) if self.step > 0 else (high, low)
         found: list[Any] = []
@@ -179,7 +179,7 @@ class Slice:
         return found[0], found[1]
 
     def mask(self) -> Tensor:
-        """Which elements of the axis it takes."""
+        """A mask of the elements of the axis that it selects."""
         first, last = self.ends()
         k = arange(self.size)
         if self.step < 0:
@@ -190,10 +190,10 @@ class Slice:
         return logical_and(inside, remainder(k - first, abs(self.step)) == 0)
 
     def places(self, length: int | None) -> Tensor:
-        """The positions that it takes: `length` of them, or as many as there are.
+        """The positions that it selects: `length` of them, or as many as there are.
 
-        Equal slices have equal positions, also where they are computed anew: so what is read from
-        x[:n] can be written to x[:n].
+        Equal slices have equal positions, even if they are computed again, so that what is read
+        from x[:n] can be written to x[:n].
         """
         memo: dict[Any, Tensor] = self.graph.memo
         key = (
@@ -219,7 +219,7 @@ class Slice:
         step = abs(self.step)
         ahead = (last - first if self.step > 0 else first - last) + (step - 1)
         count = maximum(ahead // step, 0)
-        # A position beyond the axis is an error where it is used.
+        # Using a position beyond the axis is an error.
         return where(count == length, first + arange(length) * self.step, self.size)
 
 
@@ -233,7 +233,7 @@ def _linear(bound: Any) -> Form:
         return frozenset(), 0
     if not isinstance(bound, Tensor):
         return frozenset(), bound
-    while hasattr(bound._data, "tensor"):  # what it stands for below transforms
+    while hasattr(bound._data, "tensor"):  # the tensor below the transforms
         bound = bound._data.tensor
     terms, number = _form(graph_value(bound), _DEEPEST)
     return frozenset((value, n) for value, n in terms.items() if n), number

@@ -34,7 +34,7 @@ def _sort_cost(inputs: Any, outputs: Any, *, axis: int, descending: bool) -> Cos
 
 
 def _key(xp: Any, x: Any, descending: bool) -> Any:
-    """Values whose ascending order is the asked order of x; NaN stays NaN and so stays last."""
+    """Keys whose ascending order is the requested order of x; NaN stays NaN, and so last."""
     if not descending:
         return x
     return -x if xp.isdtype(x.dtype, "real floating") else ~x
@@ -50,7 +50,7 @@ def _argsorted(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
 
 
 def _sort_vjp(xp: Any, g: Any, _out: Any, x: Any, *, axis: int, descending: bool) -> Any:
-    """Each element's gradient is at the place that the element was sorted to."""
+    """The gradient of each element is at the position that it was sorted to."""
     order = apply(_argsort, x, axis=axis, descending=descending)
     places = apply(_argsort, order, axis=axis, descending=False)
     return xp.take_along_axis(g, places, axis=axis)
@@ -95,7 +95,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
-    """The indices that put the values along `axis` in order; equal values keep theirs."""
+    """The indices that sort the values along `axis`; equal values keep their order."""
     at = normalize_axis(axis, x.ndim, "argsort")
     out: Tensor = bind(_argsort, x, axis=at, descending=bool(descending))
     return out
@@ -148,7 +148,7 @@ class UniqueInverse(NamedTuple):
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The distinct values in ascending order, with their positions and counts.
 
-    Each NaN counts as a value of its own.
+    Each NaN counts as a separate value.
     """
     return UniqueAll(*bind(_unique_op, x))
 

@@ -1,8 +1,8 @@
-"""Functions that models are full of: the error function, sigmoid, relu, and the softmax family.
+"""Functions that most models use: the error function, sigmoid, relu, and the softmax family.
 
-Each is one card with one derivative rule, although most could be written with other ops: eagerly
-a node costs microseconds, and the stable forms below are easy to get wrong. The evaluation rules
-use the Array API only, so a compiler that has no kernel for one runs its rule on symbolic values.
+Each is one card with one derivative rule, although most could be written with other ops: in eager
+mode a node costs microseconds, and the stable forms below are easy to get wrong. Evaluation rules
+use only the Array API, so the compiler can record the ops of a composite.
 
 - relu'(0) is 0. NaN propagates.
 - softmax and log_softmax subtract the maximum first: logits of 1e30 neither overflow nor lose
@@ -87,7 +87,7 @@ def _tail(xp: Any, x: Any) -> Any:
     return squared * t * _fraction(_TAIL, t)
 
 
-_BLOCK = 65536  # elements: what is worked on at a time stays in the cache
+_BLOCK = 65536  # elements per block: a block stays in the cache
 
 
 def _erf(xp: Any, x: Any) -> Any:
@@ -164,7 +164,7 @@ def _softmax_type(x: TensorType, *, axis: int) -> TensorType:
 
 
 def _shifted(xp: Any, x: Any, axis: int) -> Any:
-    """x less its maximum along the axis; what is left is at most 0."""
+    """x minus its maximum along the axis: at most 0."""
     return x - xp.max(x, axis=axis, keepdims=True) if x.shape[axis] else x
 
 
@@ -183,7 +183,7 @@ _total = np.add.reduce
 
 
 def _softmax_numpy(x: Any, *, axis: int) -> Any:
-    """The same with fewer arrays and fewer steps of Python."""
+    """The same with fewer arrays and less Python."""
     if not x.shape[axis]:
         return x
     out = x - _largest(x, axis=axis, keepdims=True)

@@ -1,8 +1,8 @@
-"""Stacks: what loops whose length nobody knows before leave for their backward.
+"""Stacks: what loops of unknown length save for their backward.
 
-A stack is a value like any other: a push gives a new stack and leaves the old one as it is. In the
-interpreter it is a linked list, so both push and pop cost one step and copy nothing. Each is the
-derivative of the other, so gradients of any order pass through them.
+A stack is an immutable value: a push returns a new stack, and the old one does not change. In the
+interpreter it is a linked list, so push and pop are O(1) and copy nothing. Each is the derivative
+of the other, so gradients of any order pass through them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Zeros:
         self.dtype = dtype
         self.device = device
         self.depth = depth
-        self.sizes = sizes  # what symbolic sizes are, looked up only when a zero is made
+        self.sizes = sizes  # the symbolic sizes, needed only when a zero is made
 
     def top(self, run: Any) -> Any:
         if self.depth > 1:
@@ -52,8 +52,8 @@ class Zeros:
 
 
 class Sum:
-    """The sum of two stacks, element by element, added up where they are popped: from the left, as
-    machine code does. There may be thousands of them, one inside the other."""
+    """The sum of two stacks, element by element, computed when they are popped: from the left, as
+    machine code does. Sums may be nested thousands deep."""
 
     __slots__ = ("x", "y")
 
@@ -143,7 +143,7 @@ def _unpushed(number: int) -> Any:
 
 
 def _unpopped(_xp: Any, g: Any, _out: Any, stack: Any) -> Any:
-    """What was popped goes back on top of what came for the rest."""
+    """The gradient of a pop: its element is pushed on the gradient of the rest."""
     below, top = g
     if below is None:
         below = zero_stack(stack._data.value.type)
@@ -153,13 +153,13 @@ def _unpopped(_xp: Any, g: Any, _out: Any, stack: Any) -> Any:
 
 
 def _together(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
-    """The batching rule: a stack of what all elements push, and all push and pop at once."""
+    """The batching rule: all elements push and pop at once, on one stack."""
     given = [widened(x, m, size) for x, m in zip(inputs, mapped, strict=True)]
     return bind(op, *given, **attrs)
 
 
 class SharedStack(CaptureError):
-    """A stack that is the same for all elements of a `vmap` would have to differ."""
+    """A stack that is the same for all elements of a `vmap` would have to become different."""
 
     def __init__(self, value: Any) -> None:
         super().__init__("elements push different values on a stack that they share", op="vmap")
@@ -167,9 +167,9 @@ class SharedStack(CaptureError):
 
 
 def widened(x: Tensor, is_mapped: bool, size: int) -> Tensor:
-    """A tensor or a stack for all elements of a mapped axis, also where it is the same for all.
+    """A tensor or stack with a mapped axis, which is added if it is missing.
 
-    Of a stack, that can be done as long as it is empty, or one of zeros.
+    To a stack it can be added only while that is empty, or a stack of zeros.
     """
     if is_mapped:
         return x
@@ -242,7 +242,7 @@ def zero_like(x: Tensor) -> Tensor:
 
 
 def zero_of(kind: TensorType | StackType) -> Tensor:
-    """A zero of a type; of a stack, one that pops zeros forever."""
+    """A zero of a type; for a stack type, a stack that pops zeros forever."""
     if isinstance(kind, StackType):
         return zero_stack(kind)
     attrs = {"shape": kind.shape, "value": 0, "dtype": kind.dtype, "device": kind.device}
@@ -251,5 +251,5 @@ def zero_of(kind: TensorType | StackType) -> Tensor:
 
 
 def stack_form(op: Op) -> Op:
-    """What an op called on stacks means: `add` is `stack_add`."""
+    """The form of an op for stacks: `add` becomes `stack_add`."""
     return STACK_ADD if op.name == "add" else op

@@ -204,8 +204,8 @@ cosh = unary(
 
 
 def _tanh_slope(xp: Any, g: Any, out: Any, _x: Any) -> Any:
-    if xp is np and out.shape and out.dtype.kind == "f":  # in one buffer, and by an array of one:
-        slope = out * out  # a Python number takes NumPy as long as two such products
+    if xp is np and out.shape and out.dtype.kind == "f":  # in one buffer; and 1 as an array,
+        slope = out * out  # because a Python number takes NumPy as long as two products
         np.subtract(_ONE[out.dtype], slope, out=slope)
         slope *= g
         return slope

@@ -1,8 +1,8 @@
-"""How an optimizer's update rule reaches the tensors it changes: one op call per parameter.
+"""Update rules of optimizers: one op call per parameter.
 
-A rule is a card whose first `outputs` operands are what it gives new values to: the parameter and
-its state. Run eagerly it writes into their own buffers, in few passes over memory. A recorder sees
-an op like any other, whose results are then assigned.
+A rule is a card that gives new values to its first `outputs` operands: the parameter and its state.
+In eager mode it writes into their buffers, in few passes over memory. A recorder sees an ordinary
+op, whose results are then assigned.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from weft.ops.rules import check_kind, check_same
 
 Array = np.ndarray[Any, Any]
 
-#: What kernels work on in place, float32 and float64; others take the evaluation rule of the card.
+#: Kernels work in place on float32 and float64. Other dtypes use the evaluation rule of the card.
 IN_PLACE = "fd"
 NARROW = frozenset(dtype.numpy for dtype in NARROW_FLOATS)
-#: Elements per round of a kernel of several passes: the pieces stay in the cache between them.
+#: Elements per chunk of a kernel with several passes: a chunk stays in the cache between them.
 CHUNK = 65536
 
 
-#: Operands that are 0-d: how many steps were made, and the learning rate.
+#: Operands that are 0-d: the number of steps, and the learning rate.
 SCALARS = frozenset({"step", "lr"})
 
 
@@ -50,7 +50,7 @@ def rule(
     """The card of an update rule.
 
     operands    names: the parameter, its state, its gradient, the learning rate
-    outputs     how many of them, from the first, get new values
+    outputs     the number of operands, from the first, that get new values
     """
     inputs = operands.split()
 
@@ -86,7 +86,7 @@ def rule(
 
 
 def _batch_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
-    """Element by element, but for what is 0-d: where that is mapped, one call for each."""
+    """Element by element, except for 0-d operands: if these are mapped, one call per element."""
     scalar = [operand in SCALARS for operand in op.inputs]
     if any(m and s for m, s in zip(mapped, scalar, strict=True)):
         return looped(op, size, mapped, inputs, attrs)
@@ -109,10 +109,10 @@ def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:
 
 
 def apply(op: Op, *operands: Tensor, **attrs: Any) -> None:
-    """Give the first `op.outputs` operands the values that the rule computes for them."""
+    """Give the first `op.outputs` operands the new values that the rule computes."""
     p, g = operands[0]._data, operands[op.outputs]._data
     if p.dtype is g.dtype and p.shape == g.shape and p.dtype.char in IN_PLACE:
-        del p, g  # so that nobody but their tensors holds them
+        del p, g  # so that only their tensors hold them
         update(op, *operands, **attrs)
         return
     _check(op, operands, attrs)
@@ -132,7 +132,7 @@ def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
 def chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     """Corresponding pieces of arrays of one shape, each small enough for the cache.
 
-    They are never 0-d: of such arrays NumPy's operators make numbers that cannot be written to.
+    They are never 0-d: NumPy's operators turn such arrays into scalars, which cannot be written.
     """
     if not arrays[0].ndim:
         yield tuple(array.reshape(1) for array in arrays)

@@ -1,4 +1,4 @@
-"""Windows that slide along an axis: what convolutions and pooling share.
+"""Sliding windows along an axis, for convolutions and pooling.
 
 Window `o` reads, with its tap `j`, the position `o * stride + j * dilation - low`. Positions
 outside the axis are padding. A negative `low` skips the first elements.
@@ -16,7 +16,7 @@ from weft.base.dim_algebra import known_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, as_shape
 
-#: For each spatial axis, how much is added before and after it (less than 0: taken away).
+#: For each spatial axis, the padding before and after it (negative: elements are removed).
 Padding = tuple[tuple[int, int], ...]
 
 
@@ -33,7 +33,7 @@ class Window:
 
     @property
     def trivial(self) -> bool:
-        """Whether the one tap of each window o just reads element o."""
+        """Whether each window o has one tap, which reads element o."""
         return self.taps == self.stride == 1 and self.low == 0 and self.out == self.size
 
     @property
@@ -43,13 +43,13 @@ class Window:
 
     @property
     def tiling(self) -> bool:
-        """Whether each element is in one window, and nothing else is."""
+        """Whether each element is in exactly one window, and there is no padding."""
         whole = self.size == self.out * self.taps and self.low == 0
         return whole and self.dilation == 1 and self.stride == self.taps
 
     @property
     def has_empty(self) -> bool:
-        """Whether some window has no element of the axis with any of its taps."""
+        """Whether a window lies entirely outside of the axis."""
         reached = 0
         for start, stop in sorted((outside.start, outside.stop) for outside, _ in slices(self)):
             if start > reached:
@@ -58,13 +58,13 @@ class Window:
         return reached < self.out
 
     def reversed(self) -> Window:
-        """The windows of outputs that each input is part of; only for stride 1."""
+        """For each input, the window of outputs that it contributes to; only for stride 1."""
         return Window(self.out, self.size, self.taps, 1, -self.dilation, -self.low)
 
 
 @lru_cache(maxsize=1024)
 def slices(window: Window) -> tuple[tuple[slice, slice], ...]:
-    """For each tap: which windows lie inside the axis with it, and which elements they read."""
+    """For each tap: the windows for which it lies inside the axis, and the elements they read."""
     found = []
     for tap in range(window.taps):
         offset = tap * window.dilation - window.low
@@ -87,12 +87,12 @@ def taps(windows: Sequence[Window]) -> Iterator[tuple[Any, Any]]:
 
 
 def extent(taps: int, dilation: int) -> int:
-    """How far one window reaches."""
+    """The extent of one window."""
     return (taps - 1) * dilation + 1
 
 
 def window_count(size: int, taps: int, stride: int, dilation: int, padding: tuple[int, int]) -> int:
-    """How many whole windows fit along an axis; less than 1 when not even one does."""
+    """The number of whole windows along an axis; less than 1 if none fits."""
     room = size + sum(padding) - extent(taps, dilation)
     return 0 if known_less(room, 0) else room // stride + 1
 
@@ -100,9 +100,9 @@ def window_count(size: int, taps: int, stride: int, dilation: int, padding: tupl
 def sliding_shape(
     sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
 ) -> Shape:
-    """How many windows there are along each axis; an error where a window does not fit.
+    """The number of windows along each axis; an error if none fits.
 
-    In an axis whose size is not known, it is taken to fit: kernels check it again.
+    For an axis of symbolic size, kernels check this again.
     """
     given = (sizes, kernel, stride, dilation, padding)
     if len({len(part) for part in given}) != 1:
@@ -120,7 +120,7 @@ def sliding_shape(
 
 
 def too_large(sizes: Shape, kernel: Shape, dilation: Shape, padding: Padding) -> ShapeError:
-    """The error for windows of which not even one fits."""
+    """The error for windows that do not fit."""
     padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
     reach = tuple(map(extent, kernel, dilation))
     dilated = f" (dilated to {reach})" if reach != kernel else ""
@@ -134,7 +134,7 @@ def too_large(sizes: Shape, kernel: Shape, dilation: Shape, padding: Padding) ->
 def windows_of(
     sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Padding
 ) -> tuple[Window, ...]:
-    """The windows along each axis; an error where one does not fit."""
+    """The windows along each axis; an error if they do not fit."""
     counts = sliding_shape(sizes, kernel, stride, dilation, padding)
     return tuple(
         Window(size, count, k, s, d, low)

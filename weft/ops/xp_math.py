@@ -1,6 +1,6 @@
-"""Elementwise evaluation rules where the Array API function alone is not what Weft promises.
+"""Elementwise evaluation rules for which the Array API function is not enough.
 
-Written against the namespace `xp` of the arrays at hand; the cards say for which kinds of dtype.
+They use the namespace `xp` of the arrays; the cards say for which kinds of dtype.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def same(xp: Any, x: Any) -> Any:
 
 
 def floor_divide(xp: Any, x1: Any, x2: Any) -> Any:
-    """floor(x1 / x2) for floats: with infinities as the standard has it, not as Python does."""
+    """floor(x1 / x2) for floats; infinities follow the Array API standard, not Python."""
     out = xp.floor_divide(x1, x2)
     return xp.where(xp.isinf(x1) | xp.isinf(x2), xp.floor(x1 / x2), out)
 
@@ -43,7 +43,7 @@ def float_power(xp: Any, x1: Any, x2: Any) -> Any:
 
 
 def complex_expm1(xp: Any, x: Any) -> Any:
-    """exp(x) - 1; for infinities and NaNs by way of exp, which knows them all."""
+    """exp(x) - 1; infinities and NaNs are computed by exp, which handles all of them."""
     out = xp.where(xp.isfinite(x), xp.expm1(x), xp.exp(x) - 1)
     return xp.where(x == 0, x - xp.real(x), out)  # never -0.0 as the real part of zero
 
