@@ -128,9 +128,7 @@ WRONG: dict[str, Any] = {
     "take_along_axis": lambda: weft.take_along_axis(weft.ones(3), weft.asarray([7]), axis=0),
     "gather": lambda: weft.ones(3)[weft.asarray([7])],
     "embedding": lambda: weft.nn.functional.embedding(weft.asarray([7]), weft.ones((3, 2))),
-    "cross_entropy": lambda: weft.nn.functional.cross_entropy(
-        weft.ones((1, 3)), weft.asarray([7])
-    ),
+    "cross_entropy": lambda: weft.nn.functional.cross_entropy(weft.ones((1, 3)), weft.asarray([7])),
     "cholesky": lambda: weft.linalg.cholesky(weft.tensor([[-1.0]])),
     "inv": lambda: weft.linalg.inv(weft.zeros((2, 2))),
 }
