@@ -250,7 +250,7 @@ def _scalars(w: Any, z: Any, h: Any) -> Any:
 
 OF_OLD: list[tuple[Any, str, Any, Callable[..., Any], tuple[Any, ...]]] = [
     (Values, "_is_ready", lambda *_: True, lambda r: F.gelu(r.T.reshape(-1)), (X,)),
-    (Values, "_is_made", lambda *_: True, _scalars, (W, weft.spec((6,)), weft.spec(()))),
+    (Values, "_is_computed", lambda *_: True, _scalars, (W, weft.spec((6,)), weft.spec(()))),
     (
         Grouping,
         "_handed_to",

@@ -1,8 +1,8 @@
-"""The axes of a loop nest, and where the dimensions of a value lie among them.
+"""The axes of a loop nest, and which of them the dimensions of a value run along.
 
-A group of nodes shares one iteration space. Each dimension of a value in it runs along some axes of
-that space, one after the other (a reshape may join axes, or cut one in two), or along none, where
-the value is the same for all. So views inside a group cost nothing: they only change the map.
+The nodes of a group share one iteration space. A dimension of a value runs along one or several of
+its axes (a reshape may join axes, or split one), or along none, where the value is broadcast. Views
+inside a group cost nothing: they only change this map.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.ops.cards import BROADCAST_TO, PERMUTE_DIMS, RESHAPE
 
 __all__ = ["Map", "Space"]
 
-#: For each dimension of a value, the axes it runs along; () where its size is 1 or it is repeated.
+#: For each dimension of a value, the axes it runs along; () where its size is 1 or it is broadcast.
 Map = tuple[tuple[int, ...], ...]
 
 
@@ -25,7 +25,7 @@ class Space:
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
         self.order: list[int] = []
-        self.maps: list[dict[Any, Map]] = []  # told when an axis is cut
+        self.maps: list[dict[Any, Map]] = []  # changed when an axis is split
         self.may_split = True
 
     def full(self, shape: Sequence[int]) -> Map:
@@ -48,7 +48,7 @@ class Space:
         return size
 
     def split(self, axis: int, inner: int) -> tuple[int, int]:
-        """Cut an axis into an outer and an inner one, everywhere."""
+        """Split an axis into an outer and an inner one, in all maps."""
         outer_axis, inner_axis = len(self.sizes), len(self.sizes) + 1
         self.sizes[outer_axis] = self.sizes[axis] // inner
         self.sizes[inner_axis] = inner
@@ -63,7 +63,7 @@ class Space:
     def viewed(
         self, found: Map, old: Sequence[int], op: Op, attrs: Mapping[str, Any], new: Sequence[int]
     ) -> Map | None:
-        """The map of a view of a value of shape `old`; None where the axes cannot say it."""
+        """The map of a view of a value of shape `old`; None where axes cannot express it."""
         if op.alias:
             return found
         if op is PERMUTE_DIMS:
@@ -76,8 +76,8 @@ class Space:
 
     def _reshaped(self, found: Map, old: Sequence[int], new: Sequence[int]) -> Map | None:
         if 0 in old:
-            return None  # no element says which dimension is which
-        # What the old dimensions run along, in order; a repeated one is an axis without a number.
+            return None  # without elements, sizes do not tell dimensions apart
+        # The axes of the old dimensions, in order; None for a dimension that is broadcast.
         parts: list[tuple[int | None, int]] = []
         for size, axes in zip(old, found, strict=True):
             if axes:
@@ -106,7 +106,7 @@ class Space:
                     here.append(None)
                 else:
                     outer, inner = self.split(axis, rest)
-                    # Axes of this value that were read already have new numbers only if cut.
+                    # Axes of this value that were visited before keep their numbers unless split.
                     parts.append((inner, rest))
                     here.append(outer)
                 left = 1

@@ -45,7 +45,7 @@ class Grouping(Values):
         self._refusal: Why | None = None  # why the node at hand did not join the group it reads
         for node in early_first(graph):
             self._take(node)
-        self.results = [self._settled(value) for value in graph.outputs]
+        self.results = [self._dense(value) for value in graph.outputs]
         for group in self.groups:
             made = dict.fromkeys(value for node in group.in_order() for value in node.outputs)
             group.outputs = [v for v in made if v in self._wanted and self._home.get(v) is group]
@@ -63,7 +63,7 @@ class Grouping(Values):
         if node.graphs:
             self._alone(node, "control")
         elif node.op.elementwise and self._target.emits(node):
-            if not self._floats(node):
+            if not self._inlines(node):
                 self._elementwise(node)
         elif node.op.reduction and self._target.emits(node):
             self._reduce(node)
@@ -100,12 +100,12 @@ class Grouping(Values):
             group.operands.update(loops.operands)
 
     def _handed_to(self, node: Node, place: int, kind: str) -> Leaf:
-        """An operand as who computes a node reads it; a call into Python reads dense arrays."""
+        """An operand, laid out as the code of a node reads it; Python reads dense arrays."""
         layout = Layout.DENSE if kind == "call" else self._target.layout(node, place)
         return self.handed(node.inputs[place], layout)
 
     def _follows(self, node: Node) -> bool:
-        """Let a pooling follow the convolution that it alone needs, image by image."""
+        """Let a pooling follow a convolution image by image, if nothing else uses its result."""
         if not node.inputs:
             return False
         value = node.inputs[0]
@@ -125,11 +125,11 @@ class Grouping(Values):
     def _prologue(
         self, node: Node, side: int, before: Sequence[Operand]
     ) -> tuple[Group, Leaf] | None:
-        """The loops that compute an operand of a product where it is packed, if it floats and is
-        not read where it lies; and how it would be read from memory. `before` are the operands that
-        stand before it."""
+        """The prologue of an operand of a product: the loops that compute it where it is packed.
+        With it, how the operand would be read from memory. None if it is not inlined, or is packed
+        more than once. `before`: the operands before it."""
         root, chain = self.root(node.inputs[side])
-        if root not in self._floating or side > 1:
+        if root not in self._inlined or side > 1:
             return None
         if chain:
             ndim = tensor_type(root).ndim
@@ -137,30 +137,30 @@ class Grouping(Values):
             if len(chain) > 1 or chain[0].attrs.get("axes") != turned:
                 return None
         other = self._view_beside(node, side, before)
-        view = self._seen(node.inputs[side])
+        view = self._view_of(node.inputs[side])
         if view is None or other is None:
             return None
-        made = self._floating[root].node
+        made = self._inlined[root].node
         if not self._target.packs(node, side, *((view, other) if side == 0 else (other, view))):
             self.why[made] = ("unpacked", None)
             return None
         self.why[made] = ("packed", None)
         group = Group("loop", position=len(self.groups))
-        pulled = self._pull(group, root, group.space.full(tensor_type(root).shape))
+        pulled = self._inline_into(group, root, group.space.full(tensor_type(root).shape))
         assert pulled, root
         group.outputs = [root]
         return group, Leaf(root, view)
 
     def _view_beside(self, node: Node, side: int, before: Sequence[Operand]) -> View | None:
-        """How the other operand of a product lies, or will; None where that is not known, or where
-        it is the same one, which then lies in memory."""
+        """The layout of the other operand of a product; None where it is not known, or where both
+        operands are one value."""
         if side == 1:
             return before[0].view if isinstance(before[0], Leaf) else None
         left, right = (self.root(value)[0] for value in node.inputs[:2])
-        return None if left is right else self._seen(node.inputs[1])
+        return None if left is right else self._view_of(node.inputs[1])
 
-    def _seen(self, value: Value) -> View | None:
-        """How a value is read from what it is a view of; None if strides cannot say."""
+    def _view_of(self, value: Value) -> View | None:
+        """How a value is read from its root; None if strides cannot express it."""
         root, chain = self.root(value)
         view: View | None = dense(tensor_type(root).shape)
         for node in chain:
@@ -190,11 +190,11 @@ class Grouping(Values):
         return max((h for h in homes if h is not None), key=lambda h: h.position, default=None)
 
     def _candidates(self, node: Node) -> list[Group]:
-        """The groups that a node may join: all that it needs is there when they run."""
-        for value in node.inputs:  # what is seen through views is computed, and may be joined
+        """The groups that a node may join: all its operands are computed when they run."""
+        for value in node.inputs:  # what views look at is not inlined: its group may be joined
             root, chain = self.root(value)
-            if chain and root in self._floating:
-                self._sink(root)
+            if chain and root in self._inlined:
+                self._materialize(root)
         latest = self._latest(node)
         found = [] if latest is None else [latest]
         last = self._last_loop
@@ -207,22 +207,22 @@ class Grouping(Values):
     def _joined(
         self, group: Group, node: Node, shape: Sequence[int]
     ) -> tuple[Map, list[Operand]] | None:
-        """Where the operands of a node lie in a group's loops, and what they are; None if it
-        does not fit in, and `_refusal` says why."""
-        found = self._tried(group, node, shape)
+        """The axes of a node in a group's loops, and its operands there; None if it does not fit,
+        and `_refusal` says why."""
+        found = self._try_join(group, node, shape)
         if isinstance(found, str):
             self._refusal = self._refusal or (found, group)
             return None
         return found
 
-    def _tried(
+    def _try_join(
         self, group: Group, node: Node, shape: Sequence[int]
     ) -> tuple[Map, list[Operand]] | str:
         if group.kind not in ("loop", *IN_REGISTERS):
             return "no loops"
         if len(group.nodes) >= self._target.limits.nodes:
             return "full"
-        if 0 in group.space.sizes.values():  # a copy of nothing
+        if 0 in group.space.sizes.values():  # a copy without elements
             return "empty"
         values = [self.root(value)[0] for value in node.inputs]
         if any(value in group.after for value in values):
@@ -230,10 +230,10 @@ class Grouping(Values):
         mine = [
             i for i, value in enumerate(values) if value in group.maps and literal_of(value) is None
         ]
-        for i in mine:  # twice: what one view cuts is cut for the others too
-            if self._inside(group, node.inputs[i]) is None:
+        for i in mine:  # in two rounds: one view may split an axis that another uses
+            if self._map_inside(group, node.inputs[i]) is None:
                 return "view"
-        inside = [self._inside(group, node.inputs[i]) for i in mine]
+        inside = [self._map_inside(group, node.inputs[i]) for i in mine]
         if any(found is None for found in inside):
             return "view"
         place = group.place_of(shape, [found for found in inside if found is not None])
@@ -246,24 +246,26 @@ class Grouping(Values):
             if i in mine:
                 operands.append(values[i])
                 continue
-            if value is values[i] and (value in self._floating or self._again(value, group)):
-                if not self._pull(group, value, place):
+            if value is values[i] and (
+                value in self._inlined or self._rematerializes(value, group)
+            ):
+                if not self._inline_into(group, value, place):
                     return "twice"
                 operands.append(value)
                 continue
             found = self.leaf(value)
-            if not self._is_ready(found, group):  # a copy, which this group or a later one writes
+            if not self._is_ready(found, group):  # a copy that this group or a later one writes
                 return "copy"
             operands.append(found)
         return place, operands
 
-    def _begun(self, node: Node, shape: Sequence[int]) -> tuple[Group, Map, list[Operand]]:
-        """A group for a node that fits into none, and what it computes with."""
+    def _new_group_for(self, node: Node, shape: Sequence[int]) -> tuple[Group, Map, list[Operand]]:
+        """A new group for a node that fits into no other: its axes there, and its operands."""
         roots = [self.root(value)[0] for value in node.inputs]
         pulled = [
             value
             for value, root in zip(node.inputs, roots, strict=True)
-            if root is value and (root in self._floating or self._again(root, None))
+            if root is value and (root in self._inlined or self._rematerializes(root, None))
         ]
         leaves = {value: self.leaf(value) for value in node.inputs if value not in pulled}
         group = self._new("loop")
@@ -273,7 +275,7 @@ class Grouping(Values):
             if value not in pulled:
                 operands.append(leaves[value])
             else:
-                pulled_in = self._pull(group, value, place)
+                pulled_in = self._inline_into(group, value, place)
                 assert pulled_in, value
                 operands.append(value)
         return group, place, operands
@@ -287,7 +289,7 @@ class Grouping(Values):
                 break
         self.why[node] = JOINED if joined is not None else self._refusal or BEGINS
         if joined is None:
-            group, place, operands = self._begun(node, shape)
+            group, place, operands = self._new_group_for(node, shape)
             joined = place, operands
         group.add(node, joined[0], joined[1], joined[0])
         self._home[node.outputs[0]] = group
@@ -311,7 +313,7 @@ class Grouping(Values):
             self._refusal = self._refusal or ("axes", group)
         self.why[node] = JOINED if how is not None else self._refusal or BEGINS
         if joined is None or how is None:
-            group, place, operands = self._begun(node, shape)
+            group, place, operands = self._new_group_for(node, shape)
             joined = place, operands
             how = group.reduction(joined[0], axes, node, small)
             assert how is not None
@@ -330,7 +332,7 @@ class Grouping(Values):
 
 
 def _may_total(group: Group, node: Node) -> bool:
-    """Whether a reduction can be done on what a product gives in registers: over all of it."""
+    """Whether a reduction is the sum of all elements that a product leaves in registers."""
     kind = tensor_type(node.inputs[0])
     return (
         group.kind == "product"

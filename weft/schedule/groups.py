@@ -1,18 +1,18 @@
 """Groups of nodes that become one kernel, and how nodes find their group.
 
-Nodes are taken in order. A node joins the last of the groups that its operands come from, where the
-loops of that group can compute it too; all its other operands are there by then, so groups never
-wait for each other in a circle, and the work is linear in the number of nodes. Otherwise it begins
-a group of its own. Views belong to no group: they say how something is read.
+Nodes are visited in order. A node joins the latest group that computes one of its operands, if the
+loops of that group can compute the node, too. All its other operands are computed by then, so the
+order of groups has no cycles, and grouping takes time linear in the number of nodes. Any other node
+begins a group of its own. Views belong to no group: they only say how a buffer is read.
 
     loop      elementwise ops and reductions over one iteration space
     product   a matrix product or convolution, and elementwise ops on its result
-    attention       the same of a whole attention
-    attention_grad  its backward
+    attention       a whole attention, and elementwise ops on its result
+    attention_grad  the gradients of an attention
     kernel    one node that has an emitter of its own
     control   a node with nested graphs
     stack     a node that pushes to a stack of the run, or pops from it
-    call      a node whose card is called back in Python
+    call      a node whose card is called in Python
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.schedule.views import View
 
 __all__ = ["IN_REGISTERS", "Group", "Leaf", "Operand", "Scalar"]
 
-#: Kinds of groups whose first node gives elements that the others take from registers.
+#: Kinds of groups whose first node leaves its elements in registers for the other nodes.
 IN_REGISTERS = ("product", "attention")
 
 
@@ -42,26 +42,27 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An operand that is one number, known now."""
+    """An operand that is a number known at compile time."""
 
     number: Any
 
 
-#: A value computed in the same loops, one read from memory, or a number.
+#: A value that the same loops compute, one that is read from memory, or a number.
 Operand = Value | Leaf | Scalar
 
 
 @dataclass(eq=False)
 class Group:
     """
-    maps      where the values computed in the loops lie in the space
-    places    of each node: where its operands, aligned to the right, lie in the space
-    operands  what each node computes with
-    marks     "row": the axes that reductions inside run over; "columns": those that results are
-              summed over which are there only after the loops
-    after     those results
-    prologues  of a product: by the number of an operand, the loops that compute its elements; they
-              are no group of their own, but run where the operand is packed. Their operands stand
+    maps      for each value that the loops compute: the axes that its dimensions run along
+    places    for each node: the axes that the dimensions of its operands, aligned to the right, run
+              along
+    operands  for each node: what it computes with
+    marks     "row": the axes of reductions whose results the loops use; "columns": the axes of
+              reductions whose results exist only after the loops
+    after     the results of the latter
+    prologues of a product: for the number of an operand, the loops that compute its elements. They
+              are no group of their own: they run where the operand is packed. Their operands are
               among those of the group
     """
 
@@ -94,20 +95,20 @@ class Group:
 
     @property
     def written(self) -> list[Value]:
-        """The results that loops write, or what follows a kernel in registers: not its others."""
+        """The results that loops or an epilogue write; not other results of a kernel."""
         found = [value for value in self.outputs if value in self.maps]
         if self.kind != "loop":
             found = [value for value in found if value not in self.after]
         return found if self.tail is None else [*found, self.tail.inputs[0]]
 
     def in_order(self) -> list[Node]:
-        """All nodes, as they are computed: those of prologues first, a tail last."""
+        """All nodes in the order of computation: prologues first, the tail last."""
         first = [node for loops in self.prologues.values() for node in loops.nodes]
         return [*first, *self.nodes, *([] if self.tail is None else [self.tail])]
 
     @property
     def totals(self) -> list[Node]:
-        """Of what a kernel gives in registers: the reductions of all of it."""
+        """The reductions of all elements that a kernel leaves in registers."""
         if self.kind == "loop":
             return []
         return [node for node in self.nodes if node.outputs[0] in self.after]
@@ -139,7 +140,8 @@ class Group:
     def place_of(
         self, shape: Sequence[int], inside: Sequence[tuple[Map, Sequence[int]]]
     ) -> Map | None:
-        """Where a result of this shape lies, made of operands in the loops; None if nowhere."""
+        """The axes of a result of this shape, computed from operands in the loops. None if the
+        loops do not go over its elements."""
         space = self.space
         made: list[tuple[int, ...] | None] = [None if size != 1 else () for size in shape]
         for found, sizes in inside:
@@ -167,21 +169,21 @@ class Group:
         return found if self.fits(found) else None
 
     def fits(self, place: Map) -> bool:
-        """Whether the loops can compute a value there: at each point, or once for each row."""
+        """Whether the loops can compute a value along these axes: at each point, or once a row."""
         axes = [axis for part in place for axis in part]
         if len(set(axes)) != len(axes):
             return False
         missing = set(self.space.order) - set(axes)
         if not missing:
-            # Lanes run along the innermost axis: results that turn it outward are others' work.
+            # Lanes run along the innermost axis: a result along another one is not written here.
             return not axes or axes[-1] == self.space.order[-1]
         return self.row is not None and missing == set(self.row)
 
     def reduction(self, place: Map, axes: Sequence[int], node: Node, small: int) -> str | None:
-        """How a reduction of dimensions of a full value can be done here: "row", "column" or not.
+        """How these loops can reduce some dimensions of a value: as "row", "column", or not (None).
 
-        A row's result can be used in the loops, a column's only after them. A total over at most
-        `small` elements is a row.
+        The loops can use the result of a row; that of a column exists only after them. A total over
+        at most `small` elements is a row.
         """
         space = self.space
         over = tuple(axis for axis in space.order if any(axis in place[i] for i in axes))

@@ -1,9 +1,9 @@
-"""Which results may be written where an input lies: parameters and moments, in their updates.
+"""Which results may overwrite an input: parameters and moments, when they are updated.
 
-A result may take the place of an input if the kernel that writes it is the last to read the input,
-and reads each element just where it writes; and if nothing after the first such write can fail, so
-that a run that raises has written nothing. For the same reason a run is not interrupted from then
-on: whatever takes long comes before.
+A result may take the buffer of an input if the kernel that writes it is the last to read the input,
+and reads each element only where it writes it. Nothing may fail after the first such write, so that
+a run that raises has changed nothing. For the same reason a run is not interrupted after it: steps
+that take long must come before.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft.schedule.views import View, dense
 
 __all__ = ["in_place"]
 
-#: For how long at most a run may go on after its first write, in ns, beside the updates themselves:
-#: so long a user waits who asked for its end.
+#: How long a run may take after its first write to an input, in ns, without the updates themselves:
+#: Ctrl-C waits as long.
 PATIENCE = 200_000_000.0
 
 
@@ -29,7 +29,8 @@ def in_place(
     may_fail: Callable[[Group], bool],
     times: Mapping[Group, float],
 ) -> list[tuple[int, int]]:
-    """Pairs of an output and an input that may be one buffer: of each input, with one at most.
+    """Pairs of an output and an input that may share a buffer. A caller uses each output and each
+    input once at most.
 
     `times`: about how many nanoseconds each group takes one thread.
     """
@@ -49,7 +50,7 @@ def in_place(
 def _possible(
     graph: Graph, grouping: Grouping, may_fail: Callable[[Group], bool]
 ) -> list[tuple[int, int]]:
-    safe_from = 0  # nothing fails from this position on
+    safe_from = 0  # no group fails from this position on
     last_read: dict[Value, int] = {}
     for group in grouping.groups:
         if may_fail(group):
@@ -89,10 +90,10 @@ def _reads_where_it_writes(group: Group, given: Value, value: Value) -> bool:
             if not isinstance(operand, Leaf) or operand.root is not given:
                 continue
             if group.kind in IN_REGISTERS and (
-                node is group.nodes[0] or node not in group.places  # its prologue
+                node is group.nodes[0] or node not in group.places  # of its prologue
             ):
                 return False
-            # The same dimensions along the same axes: element by element the same place.
+            # The same axes and a dense view: each element is read where it is written.
             if operand.view != whole or group.places[node] != group.maps[value]:
                 return False
     return True

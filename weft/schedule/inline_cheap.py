@@ -1,7 +1,7 @@
-"""Cheap nodes that depend on nothing but inputs: computed wherever they are used, again if need be.
+"""Cheap nodes that depend only on inputs are computed in each group that uses them.
 
-Reading their operands costs no more than reading them would. So they begin no group of their own,
-which the nodes that use them might not fit into.
+To read their operands costs no more than to read their results. They begin no group of their own,
+as the nodes that use them might not fit into it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from weft.ir.types import TensorType
 from weft.ops.cards import MATMUL
 from weft.schedule.groups import Leaf, Operand, Scalar
 
-__all__ = ["Floating", "only_packed", "size_of", "uses_of"]
+__all__ = ["Recipe", "count_of", "only_packed", "uses_of"]
 
-#: How many nodes are computed again at most, to compute one.
+#: The most nodes that are inlined to compute one.
 MOST = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Floating:
-    """A node, and what it computes with: buffers, numbers, and other floating values."""
+class Recipe:
+    """How a value is computed in a group that uses it: a node and its operands, some of which may
+    be inlined, too. `count`: how many nodes that takes."""
 
     node: Node
     operands: tuple[Operand, ...]
@@ -31,15 +32,15 @@ class Floating:
 
 
 def uses_of(graph: Graph) -> Counter[Value]:
-    """How often each value is read, or given back."""
+    """How often each value is used by nodes, or as an output."""
     uses = Counter(value for node in graph.nodes for value in node.inputs)
     uses.update(graph.outputs)
     return uses
 
 
 def only_packed(graph: Graph, uses: Mapping[Value, int]) -> frozenset[Node]:
-    """Elementwise nodes that nobody but one operand of one product needs: they are computed where
-    it is packed, if that is done once, however dear they are."""
+    """Elementwise nodes that only one operand of one product depends on. They are computed where it
+    is packed, however expensive they are, if it is packed once."""
     asked: set[Value] = set()
     found: set[Node] = set()
     for node in reversed(graph.nodes):
@@ -55,6 +56,6 @@ def _shape(value: Value) -> object:
     return value.type.shape if isinstance(value.type, TensorType) else None
 
 
-def size_of(operands: tuple[Leaf | Scalar | Value, ...], known: dict[Value, Floating]) -> int:
-    """How many floating nodes a node would be with its operands."""
+def count_of(operands: tuple[Leaf | Scalar | Value, ...], known: dict[Value, Recipe]) -> int:
+    """How many nodes it takes to compute a node with its inlined operands."""
     return 1 + sum(known[op].count for op in operands if isinstance(op, Value))

@@ -1,6 +1,6 @@
-"""How an emitter reads an operand. The one rule about it: what an emitter is handed suits what it
-declares, and an emitter that declares nothing is handed dense operands; `Values.handed` copies the
-others first, and the verifier of plans (`weft.codegen.verify`) holds it to that."""
+"""How an emitter reads an operand. There is one rule: an emitter gets operands in the layout that
+it declares, dense ones if it declares nothing. `Values.handed` copies operands in other layouts,
+and the verifier (`weft.schedule.verify`) checks that."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Layout", "suits"]
 
 class Layout(enum.Enum):
     """
-    DENSE    all elements of the buffer, in C order: the emitter looks at no strides
-    ROWS     any strides and offset, the elements of the last axis side by side
-    MATRIX   any strides and offset, elements side by side along one of the last two axes
+    DENSE    all elements of the buffer, in C order: the emitter ignores strides
+    ROWS     any strides and offset, but stride 1 along the last axis
+    MATRIX   any strides and offset, but stride 1 along one of the last two axes
     """
 
     DENSE = "dense"
@@ -27,7 +27,7 @@ class Layout(enum.Enum):
 
 
 def suits(layout: Layout, leaf: Leaf) -> bool:
-    """Whether an emitter that declares a layout may be handed an operand."""
+    """Whether an operand has the layout that an emitter declares."""
     kind = leaf.root.type
     if not isinstance(kind, TensorType):  # a stack or a token: it has no elements
         return True

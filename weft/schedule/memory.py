@@ -1,4 +1,4 @@
-"""Where values lie: one arena for all of a run, in which buffers take turns."""
+"""Where values lie: one arena for a run, whose memory is reused once a value is dead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = TypeVar("Key")
 
 
 def size_of_type(kind: Type) -> int:
-    """Bytes of a value: of a stack its address, of a token nothing (but room it has)."""
+    """Bytes of a value. A stack is an address; a token has no data, but as much room."""
     return kind.nbytes if isinstance(kind, TensorType) else 8
 
 
@@ -26,9 +26,9 @@ class ArenaPlan(Generic[Key]):
     """
     offsets       of the buffers, in bytes
     peak          how large the arena is
-    lower_bound   how small it could be at best: the most that is in use at one step
-    sizes, born, dies   what was planned: bytes, the first and the last step of each buffer
-    alignment     what offsets are multiples of
+    lower_bound   no arena can be smaller: the most bytes that are in use at one step
+    sizes, born, dies   of each buffer: bytes, first step, last step
+    alignment     offsets are multiples of this
     """
 
     offsets: dict[Key, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class ArenaPlan(Generic[Key]):
         return max(self.alignment, -(-size // self.alignment) * self.alignment)
 
     def timeline(self, steps: int) -> list[int]:
-        """How many bytes are in use at each of some steps."""
+        """How many bytes are in use at each of the first `steps` steps."""
         change = [0] * (steps + 1)
         for key, size in self.sizes.items():
             change[self.born[key]] += self.taken(size)
@@ -65,8 +65,8 @@ def planned(
 ) -> ArenaPlan[Key]:
     """Offsets for buffers that are in use from step `born` to step `dies`, both included.
 
-    In order of birth, each takes the smallest gap that holds it: gaps are kept sorted by place,
-    and joined with their neighbours as buffers die.
+    In order of birth, each buffer takes the smallest gap that it fits into (best fit). Gaps are
+    sorted by offset, and merged with their neighbours when buffers die.
     """
     made: ArenaPlan[Key] = ArenaPlan(sizes=sizes, born=born, dies=dies, alignment=alignment)
     ending: dict[int, list[Key]] = {}

@@ -1,4 +1,4 @@
-"""What single nodes and values are to a schedule: views, known numbers, small things first."""
+"""Facts about single nodes and values: views, known numbers; and the order of nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tensor_type(value: Value) -> TensorType:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node only looks at its operand: strides may say how."""
+    """Whether a node is a view of its operand, which strides may express."""
     if not (node.op.view or node.op.alias):
         return False
     if node.op is GETITEM:
@@ -44,7 +44,7 @@ def _plain_index(index: Any) -> bool:
 
 
 def literal_of(value: Value) -> Any:
-    """The number that all elements of a value are, where it is known: as a NumPy scalar."""
+    """The number that all elements of a value equal, as a NumPy scalar; None if it is not known."""
     node = value.node
     if node is None or not isinstance(value.type, TensorType):
         return None
@@ -57,7 +57,7 @@ def literal_of(value: Value) -> Any:
 
 
 def early_first(graph: Graph) -> list[Node]:
-    """The nodes, small ones that depend on nothing but inputs first: rates, counts, masks."""
+    """The nodes, with small ones that depend only on inputs first: rates, counts, masks."""
     early: set[Value] = set(graph.inputs)
     first: list[Node] = []
     rest: list[Node] = []

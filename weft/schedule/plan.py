@@ -17,7 +17,7 @@ from weft.ir.literal import Literal
 from weft.ir.types import TensorType
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.memory import ArenaPlan
-from weft.schedule.reasons import AGAIN, FLOATS, said
+from weft.schedule.reasons import INLINED, REMATERIALIZED, said
 from weft.schedule.scan_rows import RowScan
 
 __all__ = ["Arena", "Constant", "GraphPlan", "Input", "Kernel", "Output", "Place", "ProgramPlan"]
@@ -32,7 +32,7 @@ class Kernel:
     items    how many parts of work there are that any thread may do
     cost     about how many nanoseconds one item takes one thread
     scratch  bytes of memory shared by all threads of the call
-    stops    whether an item may take long, and so looks whether the run shall end
+    stops    whether it takes long, and so polls for cancellation
     shared   whether threads share its items
     """
 
@@ -88,8 +88,8 @@ Place = Input | Output | Constant | Arena
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """flops and bytes of memory traffic; `open`: of one round of a loop that tensors decide about,
-    so that there may be more."""
+    """flops and bytes of memory traffic. `open`: it counts one iteration of a loop whose length
+    depends on data."""
 
     flops: int = 0
     bytes: int = 0
@@ -108,9 +108,9 @@ class Step:
 
     why       for each of its nodes, why it is here: see `weft.schedule.reasons`
     nested    the plans of the graphs in its node, where that is control flow
-    rows      of a scan that is done in parts of its rows: how it is cut. `nested` has one plan
-              then, of the body for the rows of a part
-    kernels   the code that does it, one after the other
+    rows      of a scan that runs in parts of its rows: how it is split. `nested` then has one plan,
+              of the body for one part
+    kernels   what runs, one after the other
     """
 
     group: Group
@@ -125,7 +125,7 @@ class Step:
 
     @property
     def nodes(self) -> list[Node]:
-        """The node that the kernels are named after first."""
+        """Its nodes; the one that the kernels are named after comes first."""
         head = self.group.nodes[0]
         return [head, *[node for node in self.group.in_order() if node is not head]]
 
@@ -145,7 +145,7 @@ class Step:
 
     @property
     def parts(self) -> int:
-        """In how many parts of its rows a loop is done."""
+        """The number of parts, of a loop that runs in parts of its rows."""
         return 1 if self.rows is None else self.rows.parts
 
     @property
@@ -154,7 +154,8 @@ class Step:
         return any(kernel.shared for kernel in self.kernels)
 
     def reasons(self, number: str, before: Set[Node]) -> list[tuple[Node, str, bool]]:
-        """Why each of its nodes is here, and whether it joined others and was wanted nowhere else.
+        """For each of its nodes: why it is here, and whether it joined other nodes without having
+        been refused elsewhere.
 
         `number`: that of this step; `before`: nodes that earlier steps compute, too.
         """
@@ -162,8 +163,8 @@ class Step:
         found = []
         for i, node in enumerate(self.nodes):
             why = self.why.get(node)
-            if node in before and why is not FLOATS:
-                why = AGAIN
+            if node in before and why is not INLINED:
+                why = REMATERIALIZED
             joined = i > 0 and (why is None or why[1] is None)
             found.append((node, said(node, self.group, why, prefix), joined))
         return found
@@ -193,13 +194,13 @@ class Step:
 class GraphPlan:
     """How one graph is run.
 
-    name        its own in the program
+    name        unique in the program
     steps       what runs, in order
     results     for each output of the graph: the value that is computed for it
-    outputs     for each value that is written straight to an output: the number of that
+    outputs     for each value that is written directly to an output: the number of the output
     constants   the values that are constants of the program
-    memory      where the others lie in the arena, and by its group the room of a step's own
-    in_place    pairs of an output and an input that may be one buffer: see `weft.schedule.in_place`
+    memory      where other values lie in the arena; and, by their groups, the memory of kernels
+    in_place    pairs of an output and an input that may share a buffer: see `in_place.py`
     """
 
     name: str
@@ -212,7 +213,7 @@ class GraphPlan:
     in_place: list[tuple[int, int]] = field(default_factory=list)
 
     def place(self, value: Value) -> Place | None:
-        """Where a value lies; None where it lies nowhere, as nobody reads it."""
+        """Where a value lies; None for a result that is never read."""
         if value in self._inputs:
             return Input(self._inputs[value])
         if value in self.outputs:
@@ -246,7 +247,7 @@ class GraphPlan:
         return [kernel.name for step in self.steps for kernel in step.kernels]
 
     def walk(self) -> Iterator[tuple[int, GraphPlan]]:
-        """This plan and those of nested graphs, each with how deep it is, as they run."""
+        """This plan and those of nested graphs, outer ones first, each with its depth."""
         stack: list[tuple[int, GraphPlan]] = [(0, self)]
         while stack:
             depth, plan = stack.pop()
@@ -276,7 +277,7 @@ class GraphPlan:
 class ProgramPlan:
     """The plan of a whole program: of its graph, with those nested in it.
 
-    constants   all that values are, each once
+    constants   those that values are, without duplicates
     calls       the nodes whose cards are called in Python, by the number of the call
     """
 
@@ -329,7 +330,7 @@ def _where(plan: GraphPlan, value: Value) -> str:
 
 
 def work_of(node: Node) -> Work:
-    """The work of a node by its card; nothing where its sizes are not known, or it is control."""
+    """The work of a node, as its card estimates it; none if sizes are unknown or it is control."""
     kinds = [value.type for value in (*node.inputs, *node.outputs)]
     if node.graphs or any(isinstance(k, TensorType) and has_dims(k.shape) for k in kinds):
         return Work()
@@ -342,7 +343,7 @@ def work_of(node: Node) -> Work:
 
 
 def control_work(node: Node, inner: list[Work]) -> Work:
-    """The work of control flow from that of its graphs: the largest, or all in each round."""
+    """The work of control flow: of its largest branch, or of all iterations of a loop."""
     if node.op.branch:
         return max(inner, key=lambda work: (work.flops, work.bytes))
     whole = sum(inner, Work())
@@ -353,13 +354,13 @@ def control_work(node: Node, inner: list[Work]) -> Work:
 
 
 def bytes_of(value: Value) -> int:
-    """How large a value is; a token is nothing, and a stack only its address."""
+    """The bytes of a tensor; 0 for tokens, stacks and unknown sizes."""
     kind = value.type
     return int(kind.nbytes) if isinstance(kind, TensorType) and not has_dims(kind.shape) else 0
 
 
 def _bytes_seen(leaf: Leaf) -> int:
-    """The bytes of the elements that a view looks at; one that is repeated counts once."""
+    """The bytes of the elements that a view reads; broadcast ones count once."""
     count = 1
     for size, stride in zip(leaf.view.shape, leaf.view.strides, strict=True):
         count *= size if stride or not size else 1

@@ -51,8 +51,8 @@ class _Planner:
     # --- what runs ------------------------------------------------------------------------------
 
     def _steps(self, graph: Graph) -> tuple[Grouping, list[Step]]:
-        """The groups of a graph with their kernels. A node that gets none is called in Python, and
-        all are grouped anew."""
+        """The groups of a graph, with their kernels. If a node gets none, it is to be called in
+        Python, and the graph is grouped again."""
         refused: set[Node] = set()
         while True:
             grouping = Grouping(graph, self.target, refused)
@@ -68,7 +68,7 @@ class _Planner:
         if group.kind == "control":
             self._nest(step)
         kernels = self.emitter.kernels(step, name)
-        if kernels is None and group.kind == "kernel":  # a call reads dense operands as well
+        if kernels is None and group.kind == "kernel":  # a call reads dense operands, too
             group.kind = "call"
             kernels = self.emitter.kernels(step, name)
         if kernels is None:
@@ -82,7 +82,7 @@ class _Planner:
         rows = self.target.rows(node)
         if rows is not None:
             part = self._nested(rows.body)
-            if all(inner.kind != "call" for inner in part.steps):  # Python is for one thread
+            if all(inner.kind != "call" for inner in part.steps):  # only one thread runs Python
                 step.rows, step.nested = rows, [part]
                 return
         step.nested = [self._nested(inner) for inner in node.graphs]

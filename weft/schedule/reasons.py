@@ -8,25 +8,25 @@ from __future__ import annotations
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
 
-__all__ = ["AGAIN", "BEGINS", "COPIED", "FLOATS", "JOINED", "Why", "said"]
+__all__ = ["BEGINS", "COPIED", "INLINED", "JOINED", "REMATERIALIZED", "Why", "said"]
 
 Why = tuple[str, Group | None]
 
 JOINED: Why = ("joined", None)
 BEGINS: Why = ("begins", None)
-FLOATS: Why = ("floats", None)
+INLINED: Why = ("inlined", None)
 COPIED: Why = ("copied", None)
-AGAIN: Why = ("again", None)
+REMATERIALIZED: Why = ("rematerialized", None)
 
 REASONS = {
     "joined": "the same loops compute it",
     "beside": "the loops before it go over the same elements",
     "begins": "all that it reads lies in memory",
-    "floats": "cheap, and of inputs only: computed wherever it is used",
+    "inlined": "cheap, and of inputs only: computed wherever it is used",
     "follows": "it pools what the convolution made of an image, while that is in the cache",
     "packed": "computed while the product that uses it packs its operand, and never written",
     "unpacked": "written to memory: the product that uses it reads it more than once",
-    "again": "computed once more, which costs less than to write it and read it again",
+    "rematerialized": "computed once more, which costs less than to write it and read it again",
     "copied": "what uses it needs its elements side by side",
     "product": "a product has a kernel of its own, which elementwise ops on its result may join",
     "attention": "attention is one kernel, which elementwise ops on its result may join",
@@ -51,7 +51,7 @@ REASONS = {
 
 
 def said(node: Node, group: Group, why: Why | None, prefix: str = "") -> str:
-    """Why a node is in a group; `prefix` is what the numbers of groups of this graph begin with."""
+    """Why a node is in a group; `prefix`: what the numbers of this graph's steps begin with."""
     key, other = why or (("joined", None) if group.nodes[0] is not node else (group.kind, None))
     if key == "joined" and not any(isinstance(op, Value) for op in group.operands.get(node, ())):
         key = "beside"

@@ -1,8 +1,8 @@
-"""What follows a product in registers, computed again where it is used later, instead of written.
+"""Values of a product's epilogue that are computed again where they are used, not written.
 
-A backward asks for much of what its forward had in registers: of gelu(x @ w + b) for x @ w + b, the
-erf and the exp in it. Each would be written and read again, though all of them follow from x @ w.
-Where that moves fewer bytes, x @ w is written alone.
+A backward uses much of what its forward had in registers: of gelu(x @ w + b) it uses x @ w + b, the
+erf and the exp. All of them can be computed from x @ w. Where that moves fewer bytes, only x @ w is
+written.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weft.ir.graph import Graph, Node, Value
 from weft.schedule.groups import Group, Leaf, Operand
-from weft.schedule.inline_cheap import Floating
+from weft.schedule.inline_cheap import Recipe
 from weft.schedule.nodes import is_view, tensor_type
 from weft.schedule.views import dense
 
 __all__ = ["bytes_written", "kept", "recipes", "roots_of"]
 
-MOST = 16  # nodes that are computed again at most, to compute one
-DEAR = 2  # of them, those that take long: exp, erf…
+MOST = 16  # nodes that are computed again to compute one
+DEAR = 2  # of them expensive ones: exp, erf…
 
 
 def kept(graph: Graph, in_loops: Callable[[Node], bool]) -> set[Value]:
-    """Values that lie in memory in any case: others than loops read them."""
+    """Values that are written to memory in any case, as not only loops read them."""
     found: set[Value] = set(graph.outputs)
     for node in reversed(graph.nodes):
         if is_view(node):
@@ -35,15 +35,16 @@ def kept(graph: Graph, in_loops: Callable[[Node], bool]) -> set[Value]:
 
 def recipes(
     value: Value, home: Group, in_memory: Callable[[Value], bool]
-) -> dict[Value, Floating] | None:
-    """How a value that a product's group computes, and all that it needs of it, is computed of what
-    lies in memory: the product itself among them. None if it is too much, or views are between."""
+) -> dict[Value, Recipe] | None:
+    """How to compute a value of a product's group, and what it depends on there, from what lies in
+    memory, the result of the product included. None if that takes too much, or goes through views.
+    """
     first = home.nodes[0].outputs[0]
 
     def lies(operand: Operand) -> bool:
         return isinstance(operand, Value) and (operand is first or in_memory(operand))
 
-    found: dict[Value, Floating] = {}
+    found: dict[Value, Recipe] = {}
     stack = [value]
     while stack:
         top = stack[-1]
@@ -68,14 +69,14 @@ def recipes(
             Leaf(op, dense(tensor_type(op).shape)) if isinstance(op, Value) and lies(op) else op
             for op in given
         )
-        found[top] = Floating(node, operands, 1 + sum(found[op].count for op in inner))
+        found[top] = Recipe(node, operands, 1 + sum(found[op].count for op in inner))
         stack.pop()
     dear = sum(not made.node.op.cheap for made in found.values())
     return found if dear <= DEAR else None
 
 
-def roots_of(found: Mapping[Value, Floating]) -> dict[Value, None]:
-    """The buffers that are read to compute them."""
+def roots_of(found: Mapping[Value, Recipe]) -> dict[Value, None]:
+    """The buffers that recipes read."""
     operands = [op for made in found.values() for op in made.operands]
     return {op.root: None for op in operands if isinstance(op, Leaf)}
 
@@ -83,7 +84,7 @@ def roots_of(found: Mapping[Value, Floating]) -> dict[Value, None]:
 def bytes_written(
     home: Group, users: Mapping[Value, Sequence[Node]], in_memory: Callable[[Value], bool]
 ) -> int:
-    """The bytes that a product's group would write for others to read, beside what it does now."""
+    """The bytes that a product's group would write only for other groups."""
     inside = set(home.nodes)
     return sum(
         tensor_type(value).nbytes

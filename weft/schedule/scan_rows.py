@@ -1,11 +1,11 @@
-"""Scans that go through each row by itself: a batch of sequences, of which none sees another.
+"""Scans whose rows are independent: a batch of sequences that do not interact.
 
-Threads then need not meet in every iteration: each goes through the whole loop with some of the
-rows. How many rows a part has depends on the loop alone, not on the threads there are, so that
-these make no difference.
+Threads then need no barrier in each iteration: each runs the whole loop on a part of the rows. The
+number of rows in a part depends on the loop alone, so results are the same for any number of
+threads.
 
-Rows are along the first axis. A value of the body is one of rows if each of its rows depends on
-that row alone of all other values of rows, and it is fixed if it depends on none.
+Rows lie along the first axis. A value of the body is a value of rows if row i of it depends only on
+row i of other values of rows; it is fixed if it depends on no rows.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from weft.ops.cards import (
 
 __all__ = ["RowScan", "row_scan"]
 
-#: A part has at least so many rows: fewer are slower to multiply.
+#: The fewest rows of a part: products of fewer are slower.
 LEAST_ROWS = 8
 MOST_PARTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class RowScan:
-    """parts   how many there are, equal all
-    body    of a part
-    rows    which operands, then results, of the scan are cut into parts
+    """parts   the number of parts, which have equal sizes
+    body    the body of the loop for the rows of one part
+    rows    for each operand, then each result, of the scan: whether it is split into parts
     """
 
     parts: int
@@ -50,7 +50,7 @@ class RowScan:
 
 
 def row_scan(node: Node) -> RowScan | None:
-    """How a scan is cut into parts; None where it is not."""
+    """How a scan is split into parts; None if its rows are not independent."""
     body = node.graphs[0]
     changing = body.inputs[node.attrs["consts"] :]
     kinds = [value.type for value in (*changing, *body.outputs)]
@@ -69,22 +69,22 @@ def row_scan(node: Node) -> RowScan | None:
 
 
 def _part_size(count: int) -> int:
-    """The rows of a part: parts are equal, not too many and not too small; 0: there are none."""
+    """The rows of a part: parts are equal, and neither many nor small. 0 if there is no way."""
     least = max(LEAST_ROWS, -(-count // MOST_PARTS))
     return next((n for n in range(least, count // 2 + 1) if count % n == 0), 0)
 
 
 class _Cut:
-    """The body anew, for fewer rows."""
+    """Builds the body for the rows of one part."""
 
     def __init__(self, body: Graph, count: int, size: int, changing: set[Value]) -> None:
         self.body, self.count, self.size = body, count, size
         self.rows = set(changing)  # values of rows
-        self.fixed: set[Value] = set()  # values that were used as being no rows
+        self.fixed: set[Value] = set()  # values that were used as fixed ones
         self.graph = Graph(body.name)
 
     def runs(self) -> bool:
-        """Find out which values are of rows; False where some value is neither nor."""
+        """Find the values of rows, and build the body. False if one is neither that nor fixed."""
         plans: list[dict[str, Any] | None] = []
         for node in self.body.nodes:
             if len(node.outputs) != 1 or node.graphs or node.op.traits & DOES_MORE:
@@ -107,13 +107,13 @@ class _Cut:
         return True
 
     def _meets_rows(self, node: Node) -> bool:
-        """Whether a node that depends on no rows makes as many of them as there are, all equal."""
+        """Whether a node that depends on no rows creates them: as many as there are, all equal."""
         shape = node.outputs[0].tensor_type.shape
         made = node.op in (FULL, BROADCAST_TO) and len(shape) > 1
         return made and shape[0] == self.count and not self._leads(node)
 
     def _leads(self, node: Node) -> bool:
-        """Whether the first axis of the result is one of the operand's, of more than one element"""
+        """Whether the first axis of the result is the operand's, with more than one element."""
         if not node.inputs:
             return False
         given = node.inputs[0].tensor_type.shape
@@ -141,9 +141,9 @@ class _Cut:
         return value in self.rows
 
     def aligned(self, value: Value, rank: int) -> bool:
-        """Whether a value meets rows, in an elementwise op, row by row or as the same for all.
+        """Whether an elementwise op can use a value with rows: row by row, or the same for all.
 
-        A constant of the loop with as many rows is cut, too.
+        A constant of the loop with as many rows is split, too.
         """
         shape = value.tensor_type.shape
         if value in self.rows:
@@ -213,7 +213,7 @@ def _getitem(cut: _Cut, node: Node) -> Attrs:
     index = node.attrs["index"]
     parts = index if isinstance(index, tuple) else (index,)
     taken = sum(part is not None and part is not Ellipsis for part in parts)
-    rest = len(node.inputs[0].tensor_type.shape) - taken  # axes that the dots stand for
+    rest = len(node.inputs[0].tensor_type.shape) - taken  # axes that the ellipsis stands for
     whole = bool(parts) and (
         (isinstance(parts[0], slice) and parts[0] == slice(None))
         or (parts[0] is Ellipsis and rest > 0)

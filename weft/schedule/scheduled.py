@@ -1,4 +1,4 @@
-"""The graph as it is run: its nodes kernel by kernel, with a line before each that says which.
+"""The graph in the order in which it runs, with a comment before the nodes of each kernel.
 
 graph @f(%x: f32[8,8]) {
   # kernel 0: loop.tanh.1
@@ -17,9 +17,9 @@ __all__ = ["scheduled"]
 
 
 def scheduled(code: GraphPlan, prefix: str = "", whole: Graph | None = None) -> Graph:
-    """The graph of a function in the order in which its kernels run it.
+    """The graph of a plan, in the order in which its kernels run.
 
-    `whole`: of a loop that is done in parts of its rows, the body as it is for all of them.
+    `whole`: of a loop that runs in parts of its rows, the body for all rows.
     """
     old = code.graph
     twins = dict(zip(old.nodes, (whole or old).nodes, strict=True))
@@ -40,7 +40,7 @@ def scheduled(code: GraphPlan, prefix: str = "", whole: Graph | None = None) -> 
         for node in step.nodes:
             if node in own:
                 _put(graph, node.outputs, known, nested, twins)
-            else:  # a copy that the schedule has made, of which the graph knows nothing
+            else:  # a copy that the schedule made, which is not in the graph
                 _put(graph, node.inputs, known, nested, twins)
         if len(graph.nodes) > first:
             notes[graph.nodes[first]] = f"kernel {prefix}{place}: {_said(step)}"
@@ -62,7 +62,7 @@ def _put(
     nested: dict[Node, list[Graph]],
     twins: dict[Node, Node],
 ) -> None:
-    """Put what computes some values into a graph, behind what that itself needs."""
+    """Append the nodes that compute some values to a graph, after those they depend on."""
     stack = [value.node for value in values if value not in known and value.node is not None]
     while stack:
         node = stack[-1]
@@ -82,7 +82,7 @@ def _put(
 
 
 def _said(step: Step) -> str:
-    """loop.tanh.1, or what it is where it has no function of its own."""
+    """The names of its kernels, or what it is if it has none."""
     names = [kernel.name for kernel in step.kernels if kernel.name]
     if names:
         return ", ".join(names)

@@ -1,9 +1,9 @@
-"""What a program is made for, as the schedule sees it: a `Target`, and an `Emitter` of its code.
+"""What the schedule asks about the machine that a program is made for.
 
-A target holds facts: which nodes share generated loops, which have kernels of their own, how these
-read their operands, how much fits into one kernel. It is the same for all programs. An emitter
-makes the code of one program. The schedule asks it for the kernels of each step, of which it sees
-only what a plan needs (`Kernel`), and hands it the plan when that is whole.
+A `Target` holds facts: which nodes share generated loops, which have kernels of their own, how
+these read their operands, how much fits into one kernel. It is the same for all programs. An
+`Emitter` makes the code of one program: the kernels of each step while the plan is made, of which
+the plan sees a `Kernel`, and the program once the plan is complete.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class Emitter(ABC):
 
     @abstractmethod
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
-        """The kernels of a step, whose names begin with `name`; None where there are none after
-        all: the schedule then calls its node in Python. A step of control flow has the plans of its
-        nested graphs by now, and its first kernel says how much memory they need."""
+        """Make the kernels of a step, with names that begin with `name`. None if there are none for
+        it: its node is then called in Python. A step of control flow has the plans of its nested
+        graphs; the scratch memory of its kernel must have room for them."""
 
     @abstractmethod
     def emit(self, plan: ProgramPlan) -> Any:

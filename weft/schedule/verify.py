@@ -1,14 +1,14 @@
-"""The verifier of plans: what a scheduled program reads and writes, step by step, before it is run.
+"""The verifier of plans: checks what a program will read and write, before it is emitted.
 
-    read      what a step reads was written by a step before it, or is an input or a constant;
-              inside a group see `weft.schedule.verify_group`
-    layout    an emitter is handed operands that lie as it declares to read them
-    place     what lives at the same time does not overlap in the arena: values, the memory of
-              kernels, that of nested graphs and of what loops carry
-    in place  a result that is written where an input lies is written after the last read of it, and
-              each element just where it is read
+    read      what a step reads was written by an earlier step, or is an input or a constant; for
+              what happens inside a group see `weft.schedule.verify_group`
+    layout    an emitter gets operands in the layout that it declares
+    place     what is alive at the same time does not overlap in the arena: values, the memory of
+              kernels, of nested graphs, and of what loops carry
+    in place  a result that overwrites an input is written after the last read of the input, and
+              each element only where it is read
 
-It takes the plan as data, and works out all that it compares with anew.
+It uses nothing but the plan, and computes all that it compares with by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft.schedule.views import dense
 
 __all__ = ["PlanError", "verify_plan"]
 
-LINE = 64  # bytes that places are multiples of
+LINE = 64  # the memory of a loop is laid out in multiples of this many bytes
 
 
 def verify_plan(program: ProgramPlan, target: Target) -> None:
@@ -80,7 +80,7 @@ def _verify_reads(plan: GraphPlan) -> None:
 
 
 def _verify_layouts(group: Group, target: Target) -> None:
-    """Operands of plan that is no loop lie as it reads them."""
+    """Operands of kernels other than loops have the layout that these read."""
     node = group.nodes[0]
     if group.kind == "loop":
         return
@@ -102,7 +102,7 @@ _STRIDED = (*IN_REGISTERS, "attention_grad")
 
 
 def _verify_room(step: Step) -> None:
-    """A step that runs nested graphs has memory for them, and for what a loop carries."""
+    """A step with nested graphs has memory for them, and for the carries of a loop."""
     if not step.nested:
         return
     node = step.nodes[0]
@@ -113,7 +113,7 @@ def _verify_room(step: Step) -> None:
 
 
 def _carried(node: Node, body: Graph) -> int:
-    """Bytes of a loop: the second buffer of each carry, the condition, a slot for each result."""
+    """Bytes that a loop needs: a second buffer for each carry, the condition, a slot per result."""
     if not node.op.loop:
         return 0
     first: int = node.attrs["consts"]
@@ -129,14 +129,14 @@ def _lines(size: int) -> int:
 
 
 def _verify_places(plan: GraphPlan) -> None:
-    """What lives at the same step does not overlap."""
+    """What is alive at the same step does not overlap, and is aligned."""
     offsets = plan.memory.offsets
     last: dict[Value, int] = {}
     for place, step in enumerate(plan.steps):
         for _, _, leaf in step.group.leaves():
             last[leaf.root] = place
     ends: dict[int, list[tuple[int, int, str]]] = {}
-    alive: list[tuple[int, int, str]] = []  # sorted by where they begin; none overlaps another
+    alive: list[tuple[int, int, str]] = []  # sorted by where they begin, without overlaps
     for place, step in enumerate(plan.steps):
         for found, end in _born(plan, place, step, last, offsets):
             at = bisect.bisect(alive, found)
@@ -161,7 +161,7 @@ def _born(
     last: Mapping[Value, int],
     offsets: Mapping[Value | Group, int],
 ) -> list[tuple[tuple[int, int, str], int]]:
-    """What a step writes in the arena: from where to where, what it is, its last step."""
+    """What a step writes to the arena: first byte, end, what it is; and its last step."""
     made: list[tuple[tuple[int, int, str], int]] = []
     if step.room:
         at = offsets[step.group]

@@ -1,9 +1,9 @@
-"""Whether the loops of a group can compute what its nodes say, as they are planned.
+"""Checks that the loops of a group compute what its nodes say.
 
-A value of a group exists point by point of its loops. A node that takes it from there must run
-along the same axes, and must not need what is there only after the loops: a sum of columns, a
-total. A node that reads memory must see all of the view, element by element where it stands.
-Nothing here asks how the plan was made: only what is written in the group counts.
+A value inside a group exists at each point of the loops. A node that uses it must run along the
+same axes, and must not use what exists only after the loops: a sum of columns, a total. A node that
+reads memory must see all elements of the view, each at its own point. How the plan was made does
+not matter here, only what the group says.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def same_elements(one: View, two: View) -> bool:
 
 def _verify_loops(group: Group, nodes: Sequence[Node]) -> None:
     space = copy.copy(group.space)
-    space.may_split = False  # all cuts were made
+    space.may_split = False  # axes are not split any more
     known = set() if group.kind == "loop" else set(group.nodes[0].outputs)
     for node in nodes:
         place = group.places[node]
@@ -127,7 +127,7 @@ def _verify_operand(
 
 
 def _seen(group: Group, space: Space, value: Value, root: Value) -> Map:
-    """Where a view of what the loops compute lies in them."""
+    """The axes of a view of what the loops compute."""
     chain: list[Node] = []
     while value is not root:
         if value.node is None or not is_view(value.node):
@@ -145,7 +145,7 @@ def _seen(group: Group, space: Space, value: Value, root: Value) -> Map:
 
 
 def _verify_result(group: Group, space: Space, node: Node, place: Map) -> None:
-    """A result runs along the axes that its operands do; a reduction's without those it sums."""
+    """A result runs along the axes of its operands; a reduction's, without the reduced ones."""
     wanted = place
     if node.op.reduction:
         axes, keep = node.attrs["axis"], node.attrs["keepdims"]
@@ -171,7 +171,7 @@ def _verify_result(group: Group, space: Space, node: Node, place: Map) -> None:
 
 
 def _verify_written(group: Group) -> None:
-    """What a group leaves in memory is computed there, at each point of its loops or once a row."""
+    """A group computes what it writes to memory, at each point of its loops or once a row."""
     made = {value for node in group.in_order() for value in node.outputs}
     for value in group.outputs:
         if value not in made:

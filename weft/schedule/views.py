@@ -1,4 +1,4 @@
-"""Views as offsets and strides: how a value that is only another look at a buffer is read there."""
+"""Views as offsets and strides: how a value that has no buffer of its own is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class View:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is the whole run of elements from the buffer's first, in C order."""
+        """Whether its elements follow each other in C order, from the first of the buffer on."""
         return self.offset == 0 and all(
             size == 1 or stride == wanted
             for size, stride, wanted in zip(
@@ -47,7 +47,7 @@ def dense(shape: Sequence[int]) -> View:
 
 
 def viewed(view: View, op: Op, attrs: Mapping[str, Any], shape: Sequence[int]) -> View | None:
-    """What a view op makes of a view; None where strides cannot say it. `shape` is the result's."""
+    """The view of a view op's result, whose shape is given; None if strides cannot express it."""
     if op.alias:
         return view
     if op is PERMUTE_DIMS:
@@ -108,13 +108,13 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
         return View(shape, dense_strides(shape), 0)
     old = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
     strides: list[int] = []
-    at = 0  # of `old`: what stands before has been used up
+    at = 0  # the first of `old` that is not used yet
     group: list[tuple[int, int]] = []
     for place, size in enumerate(shape):
         if size == 1:
             strides.append(0)
             continue
-        # The least run of old and new axes with the same number of elements.
+        # The shortest runs of old and new axes with the same number of elements.
         if not group:
             group, at, new = _run(old, at, shape[place:])
             made = _split(group, new)
@@ -152,7 +152,7 @@ def _run(
 
 
 def _split(group: list[tuple[int, int]], new: list[int]) -> list[int] | None:
-    """Strides of the new axes of one run, which need the old ones to follow each other."""
+    """Strides of the new axes of one run; None unless the old axes are contiguous."""
     for (_, outer), (size, inner) in itertools.pairwise(group):
         if outer != size * inner:
             return None

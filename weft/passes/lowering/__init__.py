@@ -1,1 +1,1 @@
-"""Passes that only graphs which become kernels go through, after all others."""
+"""The last passes, only for graphs that become kernels."""

@@ -1,8 +1,8 @@
-"""Composite cards taken apart: their evaluation rules, run on symbolic values, say what of.
+"""Replaces composite ops by the ops they consist of: their evaluation rules are recorded.
 
-What is left are elementwise ops, reductions, products and views, which fuse with what stands
-around them. Narrow floats are computed in float32, as the cards do it, and rounded once.
-Attention goes the other way: many nodes become one.
+What remains are elementwise ops, reductions, products and views, which can be fused with their
+neighbours. Narrow floats are computed in float32 and rounded once, as the cards do it. Attention
+goes the other way: many nodes become one.
 """
 
 from __future__ import annotations

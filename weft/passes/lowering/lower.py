@@ -12,7 +12,7 @@ from weft.passes.lowering.scan_products import ScanProducts
 
 __all__ = ["lowered"]
 
-#: What follows once composite cards are taken apart. The last one changes the order of sums.
+#: What follows once composite ops are replaced. The last pass changes the order of sums.
 _STEPS = (CommonSubexpressions(), DeadCode(), Hoist(), ScanProducts())
 
 

@@ -1,4 +1,4 @@
-"""A scan taken apart, so that some of its work can be done for all iterations at once, outside."""
+"""The parts of a scan, so that work can leave the loop and be done for all iterations at once."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from weft.passes.facts import has_effect
 
 __all__ = ["MOST_BYTES", "ScanParts", "is_look", "is_product", "rank_of", "shape_of"]
 
-#: What may be kept of all iterations of a scan only so that work on it can be done at once.
+#: The most bytes that a scan may keep of all its iterations only to move work out of it.
 MOST_BYTES = 64 << 20
 
 
 class ScanParts:
     """
-    given      of each input of the body: what it is, or what its slices are of, in the graph around
+    given      for each input of the body: the value of the outer graph that it is, or is a slice of
     consts, carries, xs   the inputs of the body; a value that is computed outside becomes an x
-    nodes      of the body, as far as they stay there
-    ends       what the body gives for each carry
-    ys         what the body gives of each iteration, and of those that are asked for: the results
+    nodes      those of the body that stay in the loop
+    ends       for each carry: the output of the body for it
+    ys         for each output of the body that is stacked: the results of the scan that it is
     """
 
     def __init__(self, node: Node, builder: Builder) -> None:
@@ -43,7 +43,7 @@ class ScanParts:
         self.ys: dict[Value, list[Value]] = {}
         for value, result in zip(body.outputs[carries:], node.outputs[carries:], strict=True):
             self.ys.setdefault(value, []).append(result)
-        self.bytes = 0  # kept of all iterations beyond what was
+        self.bytes = 0  # that are kept of all iterations only for this pass
         self._stacked: dict[Value, Value] = {}
 
     def uses(self) -> Counter[Value]:
@@ -61,7 +61,7 @@ class ScanParts:
         return not node.inputs and not node.graphs and not node.op.traits & DOES_MORE
 
     def const(self, value: Value) -> Value:
-        """A value that is the same in all iterations, in the graph around."""
+        """The value in the outer graph, if a value of the body is the same in all iterations."""
         if value not in self.given:
             node = value.node
             assert node is not None
@@ -73,36 +73,36 @@ class ScanParts:
     # --- what differs ---------------------------------------------------------------------------
 
     def source(self, value: Value) -> Value:
-        """The value that another is only a look at."""
+        """The value that another is a view of."""
         while value.node is not None and is_look(value.node):
             value = value.node.inputs[0]
         return value
 
     def is_there(self, value: Value) -> bool:
-        """Whether the values of all iterations lie side by side anyway."""
+        """Whether the values of all iterations are stacked in any case."""
         source = self.source(value)
         return isinstance(source.type, TensorType) and (
             source in self._stacked or source in self.xs or source in self.ys
         )
 
     def more_bytes(self, *values: Value) -> int:
-        """What it takes, in one iteration, to keep values that are not kept yet."""
+        """The bytes per iteration that it takes to keep values that are not kept yet."""
         sources = dict.fromkeys(map(self.source, values))
         return sum(_bytes(source) for source in sources if not self.is_there(source))
 
     def fits(self, more: int) -> bool:
-        """Whether so many bytes of each iteration may be kept, beyond what is."""
+        """Whether this many more bytes of each iteration may be kept."""
         return self.bytes + more * self.length <= MOST_BYTES
 
     def keep(self, *values: Value) -> None:
-        """Let the values of all iterations be there after the loop."""
+        """Make the values of all iterations results of the loop."""
         self.bytes += self.more_bytes(*values) * self.length
         for value in values:
             if not self.is_there(value):
                 self.ys[self.source(value)] = []
 
     def stacked(self, value: Value) -> Value:
-        """The values of all iterations side by side: one in the graph around."""
+        """The stacked values of all iterations, as one value of the outer graph."""
         found = self._stacked.get(value)
         if found is None:
             found = self._stacked[value] = self._look(value)
@@ -119,7 +119,7 @@ class ScanParts:
         return self.on_all(node, self.stacked(node.inputs[0]))
 
     def on_all(self, node: Node, below: Value) -> Value:
-        """What a look, or a sum, is on the values of all iterations: their axis comes first."""
+        """A view or a sum of the stacked values of all iterations: their axis comes first."""
         shape = (self.length, *shape_of(node.outputs[0]))
         if node.op is PERMUTE_DIMS:
             axes = (0, *[axis + 1 for axis in node.attrs["axes"]])
@@ -132,8 +132,8 @@ class ScanParts:
     # --- together again -------------------------------------------------------------------------
 
     def put(self) -> None:
-        """The loop that is left, in the graph around; results that it gives are there from now."""
-        for y in [y for y in self.ys if y in self.xs]:  # what comes in goes out
+        """Put what remains of the loop into the outer graph: its results exist from now on."""
+        for y in [y for y in self.ys if y in self.xs]:  # passed through unchanged
             for old in self.ys.pop(y):
                 self.forward(old, self.given[y])
         needed = self._drop_idle()
@@ -169,7 +169,7 @@ class ScanParts:
         self.builder.forward([old], [new])
 
     def _drop_idle(self) -> set[Value]:
-        """Leave out nodes that nothing needs any more; gives all values that something does."""
+        """Remove nodes that nothing uses any more. Returns all values that are used."""
         needed = {*self.ends.values(), *self.ys}
         kept = []
         for node in reversed(self.nodes):
@@ -181,7 +181,7 @@ class ScanParts:
 
 
 def is_look(node: Node) -> bool:
-    """Whether a node only looks at a value, in a way that a stack of them can be looked at."""
+    """Whether a node is a view of a kind that applies to stacked values as well."""
     if node.op is GETITEM:
         index = node.attrs["index"]
         parts = index if isinstance(index, tuple) else (index,)
@@ -190,7 +190,7 @@ def is_look(node: Node) -> bool:
 
 
 def is_product(node: Node) -> bool:
-    """Whether a node is a product of matrices that have elements."""
+    """Whether a node is a matrix product without empty operands."""
     return node.op is MATMUL and all(0 not in shape_of(value) for value in node.inputs)
 
 

@@ -1,15 +1,15 @@
-"""Matrix products in scans: what does not wait for the iteration before is done for all at once.
+"""Matrix products in scans that do not depend on the previous iteration become one product.
 
 Three kinds of products leave the body of a scan:
 
     before   of a slice and a matrix that is the same in all iterations: x[t] @ W. One product of
              all slices; the body takes slices of its result.
-    after    of a value and such a matrix, where the result is only given out: y[t] = h @ W + b
-    summed   those that a carry adds up, total + a.T @ b: that is one product of all a and all b,
-             put below each other. This is what the backward of a scan does for its weights.
+    after    of a value and such a matrix, where the result is only an output: y[t] = h @ W + b
+    summed   those that a carry adds up, total + a.T @ b: one product of all a and all b,
+             concatenated. The backward of a scan does this for its weights.
 
-A large product is faster than many small ones: it is worth threads and copies of its operands, and
-sums stay in registers. Sums come in another order than in the loop.
+One large product is faster than many small ones: it is worth threads and packed operands, and its
+sums stay in registers. The order of sums changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_WORK = 1 << 23
 
 
 class ScanProducts(Pass):
-    """Does products of all iterations of a scan at once, before or after it."""
+    """Moves products out of scans: one for all iterations, before or after the loop."""
 
     name = "scan_products"
 
@@ -68,7 +68,7 @@ def _has_products(node: Node) -> bool:
 
 
 def _row_and_matrix(parts: ScanParts, node: Node) -> tuple[Value, Value] | None:
-    """Of a product with a matrix that never changes: what is multiplied, and the matrix."""
+    """The operands of a product with a matrix that is the same in all iterations: it is last."""
     if not is_product(node):
         return None
     a, b = node.inputs
@@ -83,7 +83,7 @@ def _row_and_matrix(parts: ScanParts, node: Node) -> tuple[Value, Value] | None:
 
 
 def _all_rows(parts: ScanParts, node: Node, rows: Value, matrix: Value) -> Value:
-    """The product of all iterations, from the rows of all of them."""
+    """The product for all iterations, from the rows of all of them."""
     fixed = parts.const(matrix)
     if matrix is node.inputs[0]:  # a matrix and a column
         fixed = parts.builder.add(PERMUTE_DIMS, fixed, like=node, axes=(1, 0))
@@ -91,7 +91,7 @@ def _all_rows(parts: ScanParts, node: Node, rows: Value, matrix: Value) -> Value
 
 
 def _on_all(parts: ScanParts, node: Node) -> Value:
-    """What a node does in each iteration, done for all of them."""
+    """A node of the body, applied to all iterations at once."""
     found = _row_and_matrix(parts, node)
     if found is not None:
         return _all_rows(parts, node, parts.stacked(found[0]), found[1])
@@ -102,7 +102,7 @@ def _on_all(parts: ScanParts, node: Node) -> Value:
 
 
 def _is_simple(parts: ScanParts, node: Node) -> bool:
-    """Whether a node does the same on stacks: their further axis is the first of all."""
+    """Whether a node does the same on stacked values, whose first axis is the iterations."""
     if is_look(node) or node.op is SUM:
         return True
     if not node.op.elementwise or not node.inputs or node.op.traits & DOES_MORE:
@@ -115,8 +115,8 @@ def _is_simple(parts: ScanParts, node: Node) -> bool:
 
 
 def _before(parts: ScanParts) -> int:
-    """Products of what depends on slices only are done before the loop; how many are."""
-    known: set[Value] = set(parts.xs)  # of all iterations, before the first of them
+    """Move products of what depends on slices only before the loop. Returns how many moved."""
+    known: set[Value] = set(parts.xs)  # for all iterations, before the loop
     products: set[Node] = set()
     for node in parts.nodes:
         changing = [value for value in node.inputs if not parts.is_const(value)]
@@ -149,7 +149,7 @@ def _before(parts: ScanParts) -> int:
 
 
 class _Late:
-    """Products whose results are only given out, and simple ops on these."""
+    """Products whose results are only outputs, and simple ops on these."""
 
     def __init__(self, parts: ScanParts) -> None:
         self.parts = parts

@@ -1,8 +1,8 @@
 """Products that a scan adds up: one product of all iterations, after the loop.
 
-    total + a.T @ b   in each iteration is   all a.T side by side @ all b below each other
+    total + a.T @ b   in each iteration   is   concat(all a).T @ concat(all b)
 
-So the backward of a scan makes the gradients of its weights; see
+This is how the backward of a scan computes the gradients of its weights; see
 `weft.passes.lowering.scan_products`.
 """
 
@@ -15,20 +15,20 @@ from weft.passes.lowering.scan_parts import ScanParts, is_look, is_product, rank
 
 __all__ = ["Sums"]
 
-#: A sum is worth keeping its operands as long as those of one iteration are not much larger.
+#: How many times larger than the sum the operands of one iteration may be that are kept for it.
 MOST_KEPT = 2
 
 
 class Sums:
-    """Carries that add products up; `moved` says which terms are left to one product after all."""
+    """Carries that add up products; `moved`: the terms that become one product after the loop."""
 
     def __init__(self, parts: ScanParts) -> None:
         self.parts = parts
         self.moved: dict[Value, list[Value]] = {}  # by carry
-        self.starts: dict[Value, Value] = {}  # of carries that are no more
+        self.starts: dict[Value, Value] = {}  # of carries that are removed
         self.uses = parts.uses()
         terms = {c: found for c in parts.carries if (found := self._terms(c))}
-        # Sums of what is kept anyway come second: products may have it kept.
+        # Sums of what is kept anyway come second: by then products may have had it kept.
         for fits in (self._is_product, self._is_sum):
             for carry, values in terms.items():
                 for value in values[1:]:
@@ -42,9 +42,8 @@ class Sums:
     # --- which --------------------------------------------------------------------------------
 
     def _terms(self, carry: Value) -> list[Value]:
-        """The terms of the sum that a carry is, itself first; nothing where it is none.
-
-        Nobody else uses it, nor the sum before the loop ends.
+        """The terms of the sum that a carry is, the carry first. None if it is no sum, or if the
+        loop uses the carry or the sum otherwise.
         """
         found: list[Value] = []
         waiting = [self.parts.ends[carry]]
@@ -61,11 +60,11 @@ class Sums:
         return found if is_sum else []
 
     def _is_own(self, value: Value, carry: Value) -> bool:
-        """Whether a value is of use for this sum only, and as large."""
+        """Whether only this sum uses a value, which is as large as the sum."""
         return self.uses[value] == 1 and value.type == carry.type
 
     def _maker(self, value: Value) -> Node | None:
-        """What makes a term, if that is only looked at; of use for nothing else."""
+        """The node that computes a term, through views; None if anything else uses it."""
         while self.uses[value] == 1 and value.node is not None:
             if not is_look(value.node):
                 return value.node
@@ -88,7 +87,7 @@ class Sums:
     # --- and what of them ---------------------------------------------------------------------
 
     def _shorten(self, carry: Value, rest: list[Value]) -> None:
-        """Leave a carry those terms of its sum that stay in the loop; it is the first of them."""
+        """Reduce the sum of a carry to the terms that stay in the loop, the carry first."""
         parts = self.parts
         if rest == [carry]:
             parts.carries.remove(carry)
@@ -135,8 +134,7 @@ class Sums:
         return add(RESHAPE, out, like=node, shape=shape_of(node.outputs[0]))
 
     def _product(self, node: Node) -> Value:
-        """One product: the columns of all left factors side by side, the rows of the right ones
-        below each other."""
+        """One product: concatenated columns of all left factors by rows of all right ones."""
         add, length = self.parts.builder.add, self.parts.length
         factors = _factors(node)
         assert factors is not None
@@ -151,7 +149,7 @@ class Sums:
 
 
 def _factors(node: Node) -> tuple[Value, Value] | None:
-    """The factors of a product of matrices, also of a column and a row multiplied as they are."""
+    """The factors of a matrix product, or of a column multiplied by a row elementwise."""
     if len(node.inputs) != 2:
         return None
     a, b = node.inputs

@@ -5,8 +5,8 @@ With P the weights of the softmax, G the gradient of the result and N "may look 
     dP = where(N, 0, G vᵀ)      dS = P * (dP - sum(P * dP))      dv = weightsᵀ G
     then where(N, 0, dS), where(mask, dS, 0), dS * scale     dq = dS k      dkᵀ = qᵀ dS
 
-which is what the derivative rules of the cards give after all passes. N, the mask and the scale are
-there only where the forward has them; one or two of dq, dk and dv may be missing. Of narrow floats
+which is what the derivative rules of the cards give after all passes. N, the mask and the scale
+appear only if the forward has them; one or two of dq, dk and dv may be missing. With narrow floats
 dP may be cast to float32, and dS back.
 """
 
@@ -57,7 +57,7 @@ class Backward:
 
 
 def gradients(forward: Forward, uses: Uses) -> Backward | None:
-    """The backward of an attention, if it is there."""
+    """The backward of an attention; None if the graph has none."""
     values = _values_end(forward, uses)
     slopes = next(_slopes(forward, uses), None)
     if slopes is None:
@@ -89,7 +89,7 @@ def _end(node: Node | None, uses: Uses, forward: Forward, *, turned: bool = Fals
 
 
 def _values_end(forward: Forward, uses: Uses) -> tuple[Node, Node] | None:
-    """weightsᵀ G, and the node that turns the weights."""
+    """weightsᵀ G, and the node that transposes the weights."""
     weights = forward.weights
     turned = uses.find(weights, PERMUTE_DIMS, lambda node: is_turned(node.outputs[0], weights))
     if turned is None:
@@ -101,7 +101,7 @@ def _values_end(forward: Forward, uses: Uses) -> tuple[Node, Node] | None:
 
 
 def _keys_end(forward: Forward, scores: Value, uses: Uses, inner: list[Node]) -> End:
-    """qᵀ dS or dSᵀ q; what turns an operand for nobody else goes to `inner`."""
+    """qᵀ dS or dSᵀ q; a transpose that nothing else uses goes to `inner`."""
     product = uses.find(
         scores,
         MATMUL,

@@ -1,13 +1,13 @@
-"""Attention as two cards that only the schedule makes, out of the nodes of a graph.
+"""Attention as two cards that only lowering creates, in place of nodes of a graph.
 
     attention       q, k, v[, mask]                  → result, lse
     attention_grad  q, k, v, result, g, lse[, mask]  → gradients of q, k and v
 
 q is (…, queries, features), k (…, keys, features), v (…, keys, values); k and v may be shared along
 axes before those. lse is, for each query, the logarithm of the sum of exp(score): what the backward
-needs to make the weights again. All is computed in float32 where operands are narrower: lse and
-the result are float32 then, as the backward takes the result from what is large: rounded, it would
-tell. Gradients are rounded once. Attributes:
+needs to compute the weights again. Narrow operands are computed in float32. lse and the result are
+float32 then: the backward subtracts the result from large numbers, where its rounding would show.
+Gradients are rounded once. Attributes:
 
     scale   what scores are multiplied by
     causal  a query looks only at keys no later than itself
@@ -32,7 +32,7 @@ Axes = tuple[int, ...]
 
 
 def turned_back(axes: Axes) -> Axes:
-    """The permutation that undoes another."""
+    """The inverse of a permutation."""
     return tuple(int(i) for i in np.argsort(axes))
 
 

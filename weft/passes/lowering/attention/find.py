@@ -1,8 +1,8 @@
-"""Attention found in a graph: softmax(q kᵀ · scale + mask) v, and its gradients where they are.
+"""Finds attention in a graph: softmax(q kᵀ · scale + mask) v, and its gradients.
 
-The nodes become one node, or two: `attention` and `attention_grad`, whose kernels never write the
-scores. Where anybody else looks at scores or weights, all is computed as the graph says. Of narrow
-floats scores may be cast to float32 on the way, and weights back.
+The nodes become one node, `attention`, or two, with `attention_grad`. Their kernels never write the
+scores. If anything else uses scores or weights, the graph stays as it is. With narrow floats scores
+may be cast to float32 on the way, and weights back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from weft.passes.lowering.attention.parts import (
 __all__ = ["Fusion", "Known", "attentions"]
 
 FLOATS = (dtypes.float64, dtypes.float32, dtypes.float16, dtypes.bfloat16)
-#: Columns of q, k and v at most: of wider ones a block does not fit a kernel's stack.
+#: The most columns of q, k and v, forward and backward: a block of wider ones is too large.
 WIDEST, WIDEST_BACK = 1024, 512
 
 
@@ -66,7 +66,7 @@ class Fusion:
     inner: frozenset[Node]  # that are left out, without the ends
 
     def replace(self, builder: Builder, end: Node, known: Known) -> None:
-        """Put the card in the place of an end; `known` keeps what the backward needs."""
+        """Put a card in place of one of the last nodes; `known` keeps what the backward needs."""
         if end is self.forward.end:
             self._begin(builder, known)
         elif end.outputs[0] not in builder.map:  # the first of the gradients
@@ -125,7 +125,7 @@ def _natural(builder: Builder, value: Value, axes: Axes) -> Value:
 
 
 def attentions(graph: Graph) -> dict[Node, Fusion]:
-    """For each node in whose place a card goes, what it is part of."""
+    """For each node that a card replaces: the attention it is part of."""
     softmaxes = [node for node in graph.nodes if node.op is SOFTMAX]
     if not softmaxes:
         return {}
@@ -144,7 +144,7 @@ def attentions(graph: Graph) -> dict[Node, Fusion]:
 
 
 def _fusion(forward: Forward, uses: Uses) -> Fusion | None:
-    """A forward and its backward, if nobody but them looks at what is between."""
+    """A forward with its backward, if nothing else uses the values in between."""
     backward = gradients(forward, uses)
     inner = frozenset(forward.inner if backward is None else (*forward.inner, *backward.inner))
     ends = {forward.end} if backward is None else {forward.end, *backward.nodes}
@@ -164,7 +164,7 @@ def _fusion(forward: Forward, uses: Uses) -> Fusion | None:
 
 
 def _matched(softmax: Node, uses: Uses) -> Forward | None:
-    """The attention around a softmax: who reads it is not looked at yet."""
+    """The attention around a softmax. What else uses its values is not checked here."""
     weights = softmax.outputs[0]
     last = weights.tensor_type.ndim - 1
     if softmax.attrs["axis"] != last:
@@ -254,7 +254,7 @@ def _scaled(value: Value) -> tuple[Node | None, Node | None, list[Node]]:
 
 
 def _is_causal(mask: Value) -> bool:
-    """Whether a mask is known, and lets a query look at keys no later than itself."""
+    """Whether a mask is a known one that lets a query see only keys no later than itself."""
     kind = mask.tensor_type
     if kind.dtype is not dtypes.bool or kind.ndim != 2:
         return False

@@ -1,4 +1,4 @@
-"""Pieces of the search for attention in a graph: who uses what, and what nodes look like."""
+"""Helpers of the search for attention: users of values, patterns of nodes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Forward:
 
 
 class Uses:
-    """Who uses the values of a graph."""
+    """The users of the values of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._users = graph.users()
@@ -79,7 +79,7 @@ class Uses:
     def find(
         self, value: Value, op: Op, fits: Callable[[Node], bool] = lambda node: True
     ) -> Node | None:
-        """The first user that is a call of `op`, and fits."""
+        """The first user that is a call of `op` and meets the condition."""
         return next((node for node in self._users[value] if node.op is op and fits(node)), None)
 
     def reach(
@@ -97,7 +97,7 @@ class Uses:
         return found
 
     def only_by(self, node: Node, members: Collection[Node]) -> bool:
-        """Whether nobody else uses what a node gives."""
+        """Whether nothing else uses the results of a node."""
         return not any(
             value in self._given or any(user not in members for user in self._users[value])
             for value in node.outputs
@@ -146,7 +146,7 @@ def is_number(value: Value, number: float) -> bool:
 
 
 def number_of(node: Node) -> float | None:
-    """The number that stands on the right of a call."""
+    """The number that is the right operand of a call."""
     made = made_by(node.inputs[1], CONSTANT)
     if made is None or node.inputs[1].tensor_type.ndim:
         return None
