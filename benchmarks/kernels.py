@@ -26,7 +26,7 @@ from works.base import Kit
 import weft
 from weft.runtime.executable import Executable, instrumented
 from weft.runtime.native import NativeProgram
-from weft.runtime.timed import TimedProgram, noted, totals
+from weft.runtime.timed import TimedProgram, read_runs, site_totals
 
 
 @dataclass
@@ -57,13 +57,15 @@ class Counting:
             made = TimedProgram(program.graph, dict(program.in_place), self.clock)
             timed = self._timed[id(program)] = made
         outputs, raw, beyond = timed.profiled(inputs)
-        for ran in noted(raw):
+        for ran in read_runs(raw):
             took = self._of(timed, ran.site)
             if took is not None:
                 took.least = min(took.least, ran.stop - ran.start)
                 took.total += ran.stop - ran.start
                 took.calls += 1
-        for site, (calls, total) in enumerate(totals(len(timed.sites), beyond) if beyond else ()):
+        for site, (calls, total) in enumerate(
+            site_totals(len(timed.sites), beyond) if beyond else ()
+        ):
             took = self._of(timed, site)
             if took is not None:
                 took.total += total

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.base.recursion import call_deeply, deeper
+from weft.base.recursion import call_deeply, raised_limit
 from weft.errors import CaptureError
 
 TERMS = 1000
@@ -134,7 +134,7 @@ def down(n: int) -> int:
 
 def test_the_limit_is_what_it_was() -> None:
     before = sys.getrecursionlimit()
-    with deeper(3):
+    with raised_limit(3):
         assert sys.getrecursionlimit() == 3 * before
         assert call_deeply(lambda: down(20 * before)) == 0
         assert sys.getrecursionlimit() == 3 * before

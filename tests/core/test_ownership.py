@@ -39,7 +39,7 @@ import weft
 from weft.core import ownership, tensor
 from weft.runtime import outputs
 
-print(ownership.counts(), tensor._owns, outputs._relied_on())
+print(ownership.counts(), tensor._owns, outputs._counts_are_reliable())
 
 def check(large):
     f = weft.compile(lambda x: x * 2, backend="native")
@@ -83,8 +83,8 @@ def test_kept_results_stay_as_they_are(count: str, tmp_path: Path) -> None:
 def test_here_counts_are_known() -> None:
     assert ownership.counts() == ownership.is_known()
     if ownership.is_known():
-        assert outputs._relied_on()
-        assert native_call._relied_on()
+        assert outputs._counts_are_reliable()
+        assert native_call._counts_are_reliable()
 
 
 @pytest.mark.skipif(not ownership.is_known(), reason="counts are not used")
@@ -135,7 +135,7 @@ def test_a_call_that_is_not_proven_gives_fresh_results(
 ) -> None:
     """What machine code reads of objects is tried as well."""
     monkeypatch.setattr(native_call, path.__name__, lambda _others: True)
-    native_call._relied_on.cache_clear()
+    native_call._counts_are_reliable.cache_clear()
     try:
         f = weft.compile(lambda x: x + 1, backend="native")
         seen = {id(f(weft.full((3,), float(k)))._data) for k in range(3)}
@@ -147,4 +147,4 @@ def test_a_call_that_is_not_proven_gives_fresh_results(
         assert rows[again] == 0
         assert seen
     finally:
-        native_call._relied_on.cache_clear()
+        native_call._counts_are_reliable.cache_clear()

@@ -21,7 +21,7 @@ from weft.inspect.profile.summary import rows_by
 from weft.nn import functional as F
 from weft.runtime.executable import _instruments
 from weft.runtime.peak import Peak
-from weft.runtime.timed import TimedProgram, noted
+from weft.runtime.timed import TimedProgram, read_runs
 
 BACKENDS = ["interpret", "native"]
 
@@ -274,7 +274,7 @@ def test_kernels_are_noted_by_the_clock_that_is_asked_for(clock: int) -> None:
     before = time.clock_gettime_ns(clock)
     _, raw, beyond = program.profiled([weft.arange(1000) * 1.0])
     after = time.clock_gettime_ns(clock)
-    times = [at for ran in noted(raw) for at in (ran.start, ran.stop)]
+    times = [at for ran in read_runs(raw) for at in (ran.start, ran.stop)]
     assert len(times) >= 4
     assert not beyond
     assert times == sorted(times)

@@ -112,8 +112,8 @@ def looked_at_anew() -> Iterator[None]:
     found = [
         object_layout.places,
         native_call._ready,
-        native_call._relied_on,
-        outputs._relied_on,
+        native_call._counts_are_reliable,
+        outputs._counts_are_reliable,
         rungs._best,
     ]
     for kept in found:
@@ -164,7 +164,7 @@ def test_a_newer_python(monkeypatch: pytest.MonkeyPatch) -> None:
         program = made()
     assert isinstance(program, NativeProgram)
     assert program.routed_call(OutputRouting()) is None
-    assert not outputs._relied_on()
+    assert not outputs._counts_are_reliable()
     check(program)
 
 

@@ -35,7 +35,7 @@ from weft.autodiff.node import (
     hook_result,
 )
 from weft.autodiff.tape import anomaly
-from weft.base.source import work, working
+from weft.base.source import with_role, work
 from weft.core.bind import decide, quietly, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
@@ -94,7 +94,7 @@ def run(
     if here is None:
         found = quietly(_run, *given)
         return found
-    with working("backward"):
+    with with_role("backward"):
         found = quietly(_run, *given)
     return found
 

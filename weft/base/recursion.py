@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["call_deeply", "deeper"]
+__all__ = ["call_deeply", "raised_limit"]
 
 #: The stack size for recursion in C (Python's compiler). Pages are allocated as they are used.
 STACK_BYTES = 256 << 20
@@ -26,7 +26,7 @@ _before = 0
 
 
 @contextlib.contextmanager
-def deeper(factor: int) -> Iterator[None]:
+def raised_limit(factor: int) -> Iterator[None]:
     """Raise the recursion limit to this multiple of the user's limit."""
     global _before
     with _lock:
@@ -54,7 +54,7 @@ def call_deeply(function: Callable[[], _T]) -> _T:
             failed.append(error)
 
     thread = threading.Thread(target=run)
-    with deeper(DEEP):
+    with raised_limit(DEEP):
         with _lock:  # the setting holds for all threads that are started next
             size = threading.stack_size(STACK_BYTES)
             try:

@@ -89,27 +89,27 @@ _own_files: set[str] = set()
 
 def user_location() -> SourceLocation | None:
     """The line of the user's code that is running now; None if there is none."""
-    around = _around(sys._getframe(1))
-    if around.user is None and work.outermost is not None:  # the caller of the captured function
-        around = around._replace(user=_first_of_user(work.outermost))
-    return None if around.user is None else around.location(around.user.f_lineno)
+    context = _context_of(sys._getframe(1))
+    if context.user is None and work.outermost is not None:  # the caller of the captured function
+        context = context._replace(user=_first_of_user(work.outermost))
+    return None if context.user is None else context.location(context.user.f_lineno)
 
 
 def raised_location(error: BaseException) -> SourceLocation | None:
     """The line of the user's code that raised an error, for the function that has caught it."""
-    around, line = _around(sys._getframe(1)), 0
+    context, line = _context_of(sys._getframe(1)), 0
     entry = error.__traceback__
     while entry is not None:
-        around = around.inside(entry.tb_frame)
-        if around.user is entry.tb_frame:
+        context = context.entered(entry.tb_frame)
+        if context.user is entry.tb_frame:
             line = entry.tb_lineno
         entry = entry.tb_next
-    if around.user is None:
+    if context.user is None:
         return None
-    return around.location(line or around.user.f_lineno)
+    return context.location(line or context.user.f_lineno)
 
 
-class _Around(NamedTuple):
+class _Context(NamedTuple):
     """The context of a running frame.
 
     user     the innermost frame of the user's code: this frame, or one that led to it
@@ -136,19 +136,19 @@ class _Around(NamedTuple):
             work.noting(self.user, found)
         return found
 
-    def inside(self, frame: FrameType) -> _Around:
+    def entered(self, frame: FrameType) -> _Context:
         """The context of what `frame` calls, where this is the context of `frame`."""
         code = frame.f_code
         if not is_own(code.co_filename):
             user, callers, module, path = self
             if user is not None and work.outermost is not None:
                 callers = _called_from(user, callers)
-            return _Around(frame, callers, module, path)
+            return _Context(frame, callers, module, path)
         if is_module_call(code):
             module = frame.f_locals.get("self")
             if module is not None and module is not self.module:
-                path = longer_path(self.path, self.module, module)
-                return _Around(self.user, self.callers, module, path)
+                path = child_path(self.path, self.module, module)
+                return _Context(self.user, self.callers, module, path)
         return self
 
 
@@ -161,7 +161,7 @@ def _called_from(frame: FrameType, callers: SourceLocation | None) -> SourceLoca
     return SourceLocation(file, frame.f_lineno, function, caller=callers)
 
 
-def _around(frame: FrameType | None) -> _Around:
+def _context_of(frame: FrameType | None) -> _Context:
     """The context of what a frame calls.
 
     During capture this is asked for every op, from deep stacks. The context of a frame does not
@@ -181,15 +181,15 @@ def _around(frame: FrameType | None) -> _Around:
         frame = None
     while known and next(reversed(known)) is not frame:
         known.popitem()
-    around = known[frame] if frame is not None else _NOTHING
+    context = known[frame] if frame is not None else _NOTHING
     for inner in reversed(fresh):
-        around = around.inside(inner)
+        context = context.entered(inner)
         if outermost is not None and not inner.f_code.co_flags & _PAUSES:
-            known[inner] = around
-    return around
+            known[inner] = context
+    return context
 
 
-_NOTHING = _Around()
+_NOTHING = _Context()
 #: Flags of code whose frames may be resumed from different callers.
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -209,7 +209,7 @@ class _Work(threading.local):
 
     def __init__(self) -> None:
         #: During capture: the contexts of frames that are running, the outermost first.
-        self.known: dict[FrameType, _Around] = {}
+        self.known: dict[FrameType, _Context] = {}
 
 
 work = _Work()
@@ -227,7 +227,7 @@ def capturing() -> Iterator[None]:
 
 
 @contextmanager
-def working(role: str) -> Iterator[None]:
+def with_role(role: str) -> Iterator[None]:
     """Give a role to all locations that are created inside."""
     before = work.role, work.forward, work.of
     work.role, work.forward, work.of = role, None, ""
@@ -242,7 +242,7 @@ def is_module_call(code: CodeType) -> bool:
     return code.co_name == "__call__" and code.co_filename == _MODULES
 
 
-def longer_path(path: str, outer: Any, inner: Any) -> str:
+def child_path(path: str, outer: Any, inner: Any) -> str:
     """The path of a module called inside another one, or on its own: Model.blocks.0."""
     return f"{path}.{_name_in(outer, inner)}" if path else type(inner).__name__
 

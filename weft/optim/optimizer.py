@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import DTypeError, WeftError
-from weft.base.source import working
+from weft.base.source import with_role
 from weft.core.bind import quietly, recorder
 from weft.core.counted import Counted, CountedDict, CountedList, CountedState
 from weft.core.grad_mode import enable_grad, no_grad
@@ -150,7 +150,7 @@ class Optimizer(Counted):
             if recorder() is None:
                 quietly(self._update_all)
             else:
-                with working("update"):  # what is recorded says what it is for
+                with with_role("update"):  # what is recorded says what it is for
                     quietly(self._update_all)
         return loss
 

@@ -7,8 +7,8 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from weft.base.collection import uncollected
 from weft.base.errors import GraphError
+from weft.base.gc_pause import gc_paused
 from weft.ir.graph import Graph, Stage
 from weft.passes.algebra import Algebra
 from weft.passes.branches import ConstantBranches, SelectBranches, TrimBranches
@@ -197,7 +197,7 @@ def _fewer_collections() -> Iterator[Callable[[Graph], None]]:
             gc.collect()
             nodes = 0
 
-    with uncollected():
+    with gc_paused():
         yield made
 
 

@@ -13,16 +13,16 @@ from weft.ir.graph import Graph
 from weft.ir.interpret import located
 from weft.ir.types import TensorType
 
-__all__ = ["no_room", "no_room_for_stacks", "room"]
+__all__ = ["aligned_memory", "graph_out_of_memory", "stacks_out_of_memory"]
 
 
-def room(size: int) -> tuple[int, Any]:
+def aligned_memory(size: int) -> tuple[int, Any]:
     """Memory aligned to a cache line: its address, and the object that owns it."""
     memory = np.empty(size + 64, np.uint8)
     return -(-memory.ctypes.data // 64) * 64, memory
 
 
-def no_room(graph: Graph) -> WeftError:
+def graph_out_of_memory(graph: Graph) -> WeftError:
     """The error if memory runs out: it names the largest tensor in the graph."""
     made = [v for part in graph.walk() for v in part.values() if isinstance(v.type, TensorType)]
     # The last of several with this size: earlier ones may be views, which take no memory.
@@ -35,7 +35,7 @@ def no_room(graph: Graph) -> WeftError:
     return located(error, node)
 
 
-def no_room_for_stacks(graph: Graph) -> WeftError:
+def stacks_out_of_memory(graph: Graph) -> WeftError:
     loops = [n for part in graph.walk() for n in part.nodes if n.op.loop]
     error = out_of_memory_for(f"the values that the loops of {graph.name} keep for their backward")
     if not loops:

@@ -33,11 +33,11 @@ from weft.runtime.executable import Program
 from weft.runtime.interpreted import InterpretedProgram, interpreted
 from weft.runtime.keys import code_key
 from weft.runtime.lazy_imports import checked_program, generators, machine_code
-from weft.runtime.memory import no_room, no_room_for_stacks, room
-from weft.runtime.native_call import CallPlan, Result, call_request, lend, native_call
+from weft.runtime.memory import aligned_memory, graph_out_of_memory, stacks_out_of_memory
+from weft.runtime.native_call import CallPlan, Result, call_request, native_call, provide_memory
 from weft.runtime.output_routing import Call, deliver, role
 from weft.runtime.outputs import Outputs
-from weft.runtime.python_call import Start, addressed, by_hand, listed
+from weft.runtime.python_call import Start, addressed, listed, python_call
 from weft.runtime.rungs import no_machine_code, rung, warn_no_machine_code
 from weft.runtime.specialized import SpecializedProgram, may_specialize
 from weft.runtime.stacks import NativeStack, Owner, any_interpreted, class_of
@@ -254,7 +254,7 @@ class NativeProgram(Program):
             if status == Status.TAKEN and call is not None and not memory:  # the first call
                 address, held = self._new_memory()
                 memory.append(held)
-                lend(call, address)
+                provide_memory(call, address)
                 return call(inputs)
             # The memory is taken by another thread, or by an outer call of this program.
             other = in_python(inputs) if status == Status.TAKEN else self._failed(status, inputs)
@@ -268,14 +268,14 @@ class NativeProgram(Program):
         """The memory of one call: its tables and the arena."""
         tables = table_bytes(len(self.captured.inputs), len(self._outputs.kinds))
         try:
-            return room(tables + self.arena)
+            return aligned_memory(tables + self.arena)
         except (MemoryError, ValueError):
-            raise no_room(self.graph) from None
+            raise graph_out_of_memory(self.graph) from None
 
     def _in_python(self) -> Call:
         """The call written in Python."""
         classes = [class_of(value.type) for value in self.captured.inputs]
-        return by_hand(self._start(), classes, self._outputs, self._new_memory, self._failed)
+        return python_call(self._start(), classes, self._outputs, self._new_memory, self._failed)
 
     def _start(self) -> Start:
         """The function that starts the machine code."""
@@ -312,9 +312,9 @@ class NativeProgram(Program):
         if status == Status.INTERRUPTED:
             raise_interrupt()
         if status == Status.NO_ROOM:
-            raise no_room(self.graph)
+            raise graph_out_of_memory(self.graph)
         if status == Status.OUT_OF_MEMORY:
-            raise no_room_for_stacks(self.graph)
+            raise stacks_out_of_memory(self.graph)
         if status == Status.RAISED:
             raise self._errors.pop(threading.get_ident())
         return self._interpret(inputs)  # raises the error, with the user's line

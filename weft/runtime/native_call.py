@@ -38,12 +38,12 @@ from weft.runtime.call_code import (
     call_text,
     table_bytes,
 )
-from weft.runtime.memory import room
+from weft.runtime.memory import aligned_memory
 from weft.runtime.object_layout import places
 from weft.runtime.output_routing import LISTED, VALUE
 from weft.runtime.rungs import rung
 
-__all__ = ["CallPlan", "Result", "entry", "lend", "native_call"]
+__all__ = ["CallPlan", "Result", "entry", "native_call", "provide_memory"]
 
 #: The index of `PyArray_Empty` in NumPy's C API table.
 _EMPTY = 184
@@ -104,7 +104,7 @@ def native_call(
     if ready is None:
         return None
     if reuses is None:
-        reuses = _relied_on()
+        reuses = _counts_are_reliable()
     method, empty = ready.method, ready.empty
     rows = (ctypes.c_int64 * max(1, len(RESULT) * len(plan.results)))()
     table = (ctypes.c_int64 * len(FIELDS))()
@@ -134,7 +134,7 @@ def native_call(
     return made
 
 
-def lend(call: Any, memory: int) -> None:
+def provide_memory(call: Any, memory: int) -> None:
     """Give a call the address of its memory, for its tables and the arena. Without it, and while a
     run uses it, calls return `TAKEN`."""
     call.__self__[FIELDS.index("memory")] = memory
@@ -206,7 +206,7 @@ def _numpy_function(number: int) -> int:
 
 
 @functools.cache
-def _relied_on() -> bool:
+def _counts_are_reliable() -> bool:
     """Whether calls count references correctly, for arrays of inputs, earlier results and their
     arrays: tested with a program that does nothing."""
     paths = (_written_in_place, _tensor_used_again, _array_used_again, _array_taken_out)
@@ -222,8 +222,8 @@ def _tried(inputs: int, result: Result) -> tuple[Callable[[list[Any]], list[Any]
         raise InternalError(f"a call that does nothing gives {status}")
 
     call = native_call(CallPlan(ready.nothing, 0, inputs, [result], failed), reuses=True)
-    memory, owner = room(table_bytes(inputs, 1))
-    lend(call, memory)
+    memory, owner = aligned_memory(table_bytes(inputs, 1))
+    provide_memory(call, memory)
     assert call is not None
     return call, owner
 

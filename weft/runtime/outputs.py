@@ -46,7 +46,7 @@ class Outputs:
         self.kinds = list(kinds)
         places = in_place or {}
         if reuses is None:
-            reuses = _relied_on()
+            reuses = _counts_are_reliable()
         self._in_place = [*places.items()] if reuses else []
         others = [i for i in range(len(self.kinds)) if i not in places]
         self._kept: list[tuple[int, deque[Any]]] = [
@@ -89,7 +89,7 @@ def _is_writeable(array: Any) -> bool:
 
 
 @functools.cache
-def _relied_on() -> bool:
+def _counts_are_reliable() -> bool:
     """Whether both ways to reuse an array count references correctly."""
     return proven(_written_in_place) and proven(_taken_again)
 

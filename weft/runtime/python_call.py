@@ -24,7 +24,7 @@ from weft.runtime.native_call import entry
 from weft.runtime.output_routing import Call
 from weft.runtime.outputs import Outputs
 
-__all__ = ["Failed", "Start", "addressed", "by_hand", "listed"]
+__all__ = ["Failed", "Start", "addressed", "listed", "python_call"]
 
 #: (arrays of inputs, arrays of outputs, address of the memory of a call) -> status
 Start = Callable[[list[Any], list[Any], int], int]
@@ -34,7 +34,7 @@ Failed = Callable[[int, list[Tensor]], list[Tensor]]
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def by_hand(
+def python_call(
     start: Start,
     classes: Sequence[type],
     outputs: Outputs,

@@ -14,11 +14,11 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.runtime.native import NativeProgram
 
-__all__ = ["Ran", "Site", "TimedProgram", "noted", "totals"]
+__all__ = ["KernelRun", "Site", "TimedProgram", "read_runs", "site_totals"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class KernelRun:
     """One run of a site, or the part of a run on one thread; times are in ns."""
 
     site: int
@@ -49,7 +49,7 @@ class TimedProgram(NativeProgram):
         self.sites: list[Site] = made.timing.sites
 
     def profiled(self, inputs: list[Tensor]) -> tuple[list[Tensor], bytes, bytes]:
-        """The outputs, the recorded runs for `noted`, and what `totals` needs for further runs."""
+        """The outputs, and the raw data for `read_runs` and `site_totals`."""
         with self._one_at_a_time:
             self._count.value = 0
             outputs = self.call(inputs)
@@ -62,12 +62,12 @@ class TimedProgram(NativeProgram):
             return outputs, kept, beyond
 
 
-def noted(raw: bytes) -> list[Ran]:
+def read_runs(raw: bytes) -> list[KernelRun]:
     """The recorded runs, at most `ROOM` of them."""
-    return [Ran(*row) for row in struct.iter_unpack("4q", raw)]
+    return [KernelRun(*row) for row in struct.iter_unpack("4q", raw)]
 
 
-def totals(sites: int, beyond: bytes, ran: Iterable[Ran] = ()) -> list[tuple[int, int]]:
+def site_totals(sites: int, beyond: bytes, ran: Iterable[KernelRun] = ()) -> list[tuple[int, int]]:
     """For each site, the number of runs and their total time: those beyond `ROOM`, and `ran`."""
     sums = [list(pair) for pair in struct.iter_unpack("2q", beyond or bytes(16 * sites))]
     for one in ran:

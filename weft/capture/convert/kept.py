@@ -17,7 +17,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from weft.base import store
-from weft.base.kept_code import PYTHON, kept_code
+from weft.base.code_cache import PYTHON, cached_code
 from weft.base.source import PACKAGE
 
 #: Folders of the package that have a say in what a function is rewritten to.
@@ -51,7 +51,7 @@ def kept(function: FunctionType, make: Callable[[], CodeType]) -> CodeType:
     name = name_of(function)
     if name is None:
         return make()
-    return kept_code(name, function.__qualname__, make)
+    return cached_code(name, function.__qualname__, make)
 
 
 def _name(function: FunctionType) -> str | None:

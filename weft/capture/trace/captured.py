@@ -20,8 +20,8 @@ from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
 from weft.base import store
 from weft.base.bundle import bundled
-from weft.base.collection import uncollected
 from weft.base.errors import CaptureError
+from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
 from weft.capture.convert.convert import NoSource, Unconvertible, transformed
@@ -299,7 +299,7 @@ class Captured:
     ) -> Any:
         """Record one run, and finish this call from the recording, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
-        with uncollected(), bundled(self._bundle()):
+        with gc_paused(), bundled(self._bundle()):
             recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
         if watch.deferred is not None and watch.deferred.clash:

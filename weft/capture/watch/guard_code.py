@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from weft.base import store
-from weft.base.kept_code import PYTHON, kept_code
+from weft.base.code_cache import PYTHON, cached_code
 from weft.capture.watch.guards import COSTLY, Guard
 from weft.capture.watch.origin import Origin, Pool
 from weft.core.counted import NUMBERS
@@ -231,4 +231,4 @@ def _compiled_text(text: str) -> CodeType:
 
     if len(text) < LONG:
         return compiled()
-    return kept_code(store.name_of(b"guards 1", PYTHON, text.encode()), "guards", compiled)
+    return cached_code(store.name_of(b"guards 1", PYTHON, text.encode()), "guards", compiled)

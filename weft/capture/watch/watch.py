@@ -18,7 +18,7 @@ import numpy as np
 from weft.autodiff.node import Node, hooks_of
 from weft.base import dtypes
 from weft.base.errors import CaptureError
-from weft.base.recursion import deeper
+from weft.base.recursion import raised_limit
 from weft.base.source import user_frame
 from weft.capture.notes import CaptureNotes
 from weft.capture.watch import origin as origins
@@ -127,7 +127,7 @@ class Watch:
         self._structure(self._remember(target, self.pin(target, name), True), None)
         before = mode.enabled, dtypes.get_default_dtype()
         try:
-            with deeper(3):  # hooks stand between the user's frames
+            with raised_limit(3):  # hooks stand between the user's frames
                 return hooks.call(fn, *args, **kwargs)
         finally:
             if (mode.enabled, dtypes.get_default_dtype()) != before:

@@ -19,7 +19,7 @@ from weft.inspect.compare.eager import Stream, forward_finding, gradient_finding
 from weft.inspect.compare.kernels import KernelComparison, compare_kernels
 from weft.inspect.compare.locate import Finding, in_code, in_passes
 from weft.inspect.compare.report import Comparison, Row
-from weft.inspect.compare.runs import GraphRun, noted_runs, replayed
+from weft.inspect.compare.runs import GraphRun, recorded_runs, replayed
 from weft.inspect.compare.state import State, arrays_of
 from weft.inspect.step.names import Names, caller
 
@@ -159,7 +159,7 @@ class _Comparing:
         outcome = _Outcome()
         start = time.perf_counter()
         try:
-            with noted_runs() as outcome.runs:
+            with recorded_runs() as outcome.runs:
                 result = made(*self.args, **self.kwargs)
             outcome.seconds = time.perf_counter() - start
             outcome.values = _values(result)
@@ -237,7 +237,7 @@ class _Comparing:
         make = made.make_recorder
         made.make_recorder = lambda *given: names.begin(make(*given))
         self.state.restore()
-        with noted_runs() as runs, names.noting():
+        with recorded_runs() as runs, names.noting():
             made(*self.args, **self.kwargs)
         values: dict[str, Any] = {}
         for run in runs:

@@ -22,7 +22,7 @@ from weft.inspect.compare.close import Tolerance
 from weft.inspect.compare.locate import Finding, first_difference
 from weft.inspect.compare.runs import Event, GraphRun, replayed, silently
 from weft.inspect.frames import loops_text
-from weft.inspect.watch.births import summary
+from weft.inspect.watch.nonfinite import summary
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import run_node
 from weft.ir.types import TensorType

@@ -17,7 +17,7 @@ from weft.core.tensor import Tensor
 from weft.inspect.compare.close import Difference, Tolerance
 from weft.inspect.compare.runs import Event, GraphRun, copied, replayed, silently
 from weft.inspect.frames import loops_text
-from weft.inspect.watch.births import summary
+from weft.inspect.watch.nonfinite import summary
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize

@@ -18,7 +18,7 @@ from weft.ir.interpret import PreparedGraph
 from weft.ops.effects import silently
 from weft.runtime.executable import Executable, instrumented
 
-__all__ = ["Event", "GraphRun", "copied", "noted_runs", "replayed", "silently"]
+__all__ = ["Event", "GraphRun", "copied", "recorded_runs", "replayed", "silently"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def copied(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def noted_runs() -> Iterator[list[GraphRun]]:
+def recorded_runs() -> Iterator[list[GraphRun]]:
     """Record each call of an executable, with copies of its inputs and outputs."""
     runs: list[GraphRun] = []
 

@@ -26,7 +26,7 @@ from weft.inspect.explain.facts import (
     State,
     Unrolled,
     Write,
-    noted,
+    with_text,
 )
 from weft.ir.graph import Graph, Node
 from weft.ir.signature import SAME, Signature
@@ -44,23 +44,23 @@ def captured(traced: Captured) -> Capture:
             name, place = node.op.name, node.location
             if node.op.branch and place not in branches:
                 sides = {graph.name: graph.node_count() for graph in node.graphs}
-                branches[place] = Branch(name, sides, noted(place))
+                branches[place] = Branch(name, sides, with_text(place))
             elif node.op.loop and place not in loops:
                 body = node.graphs[-1]
                 carried = [str(value.type) for value in body.outputs]
                 rounds = node.attrs.get("length")
-                loops[place] = Loop(name, rounds, body.node_count(), carried, noted(place))
+                loops[place] = Loop(name, rounds, body.node_count(), carried, with_text(place))
             elif node.op.effect:
                 called = getattr(node.attrs.get("function"), "function", None)
                 said = node.op.says.format(name=getattr(called, "__qualname__", called))
-                python.setdefault((name, place), PythonCall(name, said, noted(place)))
+                python.setdefault((name, place), PythonCall(name, said, with_text(place)))
     unrolled: dict[Any, Unrolled] = {}
     decided: dict[Any, set[bool]] = {}
     followed: dict[CodeType, Followed] = {}
     for recording in traced.recordings:
         notes = recording.notes
         for where, (rounds, why) in notes.unrolled.items():
-            unrolled[where] = Unrolled(rounds, why, noted(SourceLocation(*where)))
+            unrolled[where] = Unrolled(rounds, why, with_text(SourceLocation(*where)))
         for where, answers in notes.decided.items():
             decided.setdefault(where, set()).update(answers)
         for code, count in notes.followed.items():
@@ -68,14 +68,14 @@ def captured(traced: Captured) -> Capture:
                 itself = code is getattr(traced.function, "__code__", None)
                 first = SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
                 own = is_own(code.co_filename)
-                followed[code] = Followed(code.co_qualname, 0, own, itself, noted(first))
+                followed[code] = Followed(code.co_qualname, 0, own, itself, with_text(first))
             followed[code].times += count
     return Capture(
         list(branches.values()),
         list(loops.values()),
         [row for (file, *_), row in unrolled.items() if not is_own(file)],
         [
-            Decision(sorted(answers), noted(SourceLocation(*where)))
+            Decision(sorted(answers), with_text(SourceLocation(*where)))
             for where, answers in decided.items()
             if not is_own(where[0])
         ],
@@ -86,7 +86,7 @@ def captured(traced: Captured) -> Capture:
                 segment.question.kind,
                 str(segment.question.value.type),
                 [repr(answer)[:60] for answer in segment.answers.values()],
-                noted(segment.question.location),
+                with_text(segment.question.location),
             )
             for segment in traced.segments()
             if segment.question is not None
@@ -115,7 +115,7 @@ def guards(traced: Captured) -> list[Guard]:
 def _location(text: str) -> SourceLine | None:
     """The location for the text file:line, as guards and effects store it."""
     file, _, line = text.rpartition(":")
-    return noted(SourceLocation(file, int(line), "")) if file and line.isdecimal() else None
+    return with_text(SourceLocation(file, int(line), "")) if file and line.isdecimal() else None
 
 
 def state(traced: Captured) -> State:
@@ -149,7 +149,7 @@ def recomputed(traced: Captured) -> list[Recomputation]:
         lines: dict[SourceLocation | None, Line] = {}
         for node in split.recomputed:
             if not (node.op.creation or node.op.view):
-                line = lines.setdefault(node.location, Line([], noted(node.location)))
+                line = lines.setdefault(node.location, Line([], with_text(node.location)))
                 line.ops.append(node.op.name)
         rows.append(
             Recomputation(

@@ -10,9 +10,9 @@ from weft.base.source import SourceLocation
 from weft.capture.trace.captured import Captured
 from weft.compile import compile as compiled_of
 from weft.inspect.explain import captured
-from weft.inspect.explain.facts import Program, SourceLine, noted
+from weft.inspect.explain.facts import Program, SourceLine, with_text
 from weft.inspect.explain.measure import Inputs, kernel_seconds, seconds_of
-from weft.inspect.explain.programs import described
+from weft.inspect.explain.programs import program_facts
 from weft.inspect.explain.report import Report
 from weft.runtime.executable import Executable, instrumented
 from weft.runtime.peak import Peak, machine_peak
@@ -81,7 +81,7 @@ def _program(executable: Executable, inputs: Inputs, peak: Peak) -> Program:
     quick = code is not None and code.seconds["llvm"] < MOST_LLVM_S
     if given is not None and measured is not None and code is not None and quick:
         times = kernel_seconds(code, given)  # compiles it again, with timers
-    return described(executable, peak, measured, times, ran=given is not None)
+    return program_facts(executable, peak, measured, times, ran=given is not None)
 
 
 def _place(function: Any) -> SourceLine | None:
@@ -91,7 +91,7 @@ def _place(function: Any) -> SourceLine | None:
         code = getattr(method, "__code__", None)
     if code is None:
         return None
-    return noted(SourceLocation(code.co_filename, code.co_firstlineno, code.co_name))
+    return with_text(SourceLocation(code.co_filename, code.co_firstlineno, code.co_name))
 
 
 def _stages(traced: Captured, programs: list[Program]) -> dict[str, float]:

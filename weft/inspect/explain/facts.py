@@ -20,11 +20,11 @@ class SourceLine(SourceLocation):
 Location = SourceLine | None
 
 
-def noted(place: SourceLocation | None) -> Location:
+def with_text(place: SourceLocation | None) -> Location:
     """A location with the text of its line."""
     if place is None:
         return None
-    forward = noted(place.forward)
+    forward = with_text(place.forward)
     where = (place.file, place.line, place.function, place.module, place.role)
     return SourceLine(*where, forward, place.of, text=place.text)
 

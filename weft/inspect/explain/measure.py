@@ -12,7 +12,7 @@ from weft.ir.types import StackType
 from weft.runtime.executable import Executable
 from weft.runtime.machine_code import MachineCode
 from weft.runtime.output_routing import Call
-from weft.runtime.timed import noted, totals
+from weft.runtime.timed import read_runs, site_totals
 
 __all__ = ["Inputs", "kernel_seconds", "seconds_of"]
 
@@ -61,7 +61,7 @@ def kernel_seconds(code: MachineCode, inputs: list[Tensor]) -> dict[str, float]:
     start = time.perf_counter()
     for _ in range(MOST_RUNS):
         _, kept, beyond = timed.profiled([_same(x) for x in inputs])
-        spent = totals(len(timed.sites), beyond, noted(kept))
+        spent = site_totals(len(timed.sites), beyond, read_runs(kept))
         now: dict[str, float] = {}
         for site, (_, took) in zip(timed.sites, spent, strict=True):
             if not site.part:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.source import SourceLocation
-from weft.inspect.explain.facts import Alive, Memory, MemoryValue, noted
+from weft.inspect.explain.facts import Alive, Memory, MemoryValue, with_text
 from weft.ir.graph import Graph, Value
 from weft.schedule.plan import GraphPlan, bytes_of
 
@@ -29,7 +29,7 @@ def planned_memory(code: GraphPlan) -> Memory:
                 plan.offsets[key],
                 plan.born[key],
                 plan.dies[key],
-                noted(_location(key)),
+                with_text(_location(key)),
             )
             for key in sorted(plan.sizes, key=lambda key: (plan.born[key], plan.offsets[key]))
         ],
@@ -67,7 +67,7 @@ def _by_line(alive: Sequence[tuple[Any, int]]) -> list[Alive]:
     for key, size in alive:
         place = _location(key)
         line = place and (place.role, place.origin.file, place.origin.line, place.origin.module)
-        entry = found.setdefault(line, Alive(0, [], noted(place)))
+        entry = found.setdefault(line, Alive(0, [], with_text(place)))
         entry.bytes += size
         entry.values.append(_what(key))
     return sorted(found.values(), key=lambda entry: -entry.bytes)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from weft.base.dims import has_dims
 from weft.compile import run_passes
-from weft.inspect.explain.facts import Figures, InPlace, Kernel, Pass, Program, Reason, noted
+from weft.inspect.explain.facts import Figures, InPlace, Kernel, Pass, Program, Reason, with_text
 from weft.inspect.explain.kernels import KernelView, kernels_of
 from weft.inspect.explain.memory import interpreted_memory, planned_memory
 from weft.ir.graph import Graph, Node
@@ -16,10 +16,10 @@ from weft.runtime.executable import Executable
 from weft.runtime.peak import Peak
 from weft.schedule.plan import Work, control_work, work_of
 
-__all__ = ["described"]
+__all__ = ["program_facts"]
 
 
-def described(
+def program_facts(
     executable: Executable,
     peak: Peak,
     measured: float | None,
@@ -97,9 +97,9 @@ def _kernel(kernel: KernelView, roof: Roof, measured: float | None) -> Kernel:
         name=kernel.name,
         kind=kernel.kind,
         ops=kernel.ops,
-        places=[noted(place) for place in kernel.locations],
+        places=[with_text(place) for place in kernel.locations],
         why=[
-            Reason(node.op.name, text, joined, noted(node.location))
+            Reason(node.op.name, text, joined, with_text(node.location))
             for node, text, joined in kernel.reasons
         ],
         reads=sum(kernel.reads.values()),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from weft.base.dims import has_dims
-from weft.base.source import PACKAGE, SourceLocation, is_module_call, longer_path
+from weft.base.source import PACKAGE, SourceLocation, child_path, is_module_call
 from weft.core.bind import Recorder, bind, recorder
 from weft.core.tensor import Tensor, type_of
 from weft.inspect.profile.events import Event, MemoryChange
@@ -152,7 +152,7 @@ class Eager(Recorder):
         path, outer = "", None
         for module in reversed(around):
             if module is not None and module is not outer:
-                path, outer = longer_path(path, outer, module), module
+                path, outer = child_path(path, outer, module), module
         backward = isinstance(what, str)
         places: tuple[SourceLocation, ...] = ()
         if code is not None:

@@ -19,7 +19,7 @@ from weft.ir.types import TensorType
 from weft.runtime.executable import Executable, Program
 from weft.runtime.machine_code import MachineCode
 from weft.runtime.output_routing import Call
-from weft.runtime.timed import Ran, Site, TimedProgram, noted, totals
+from weft.runtime.timed import KernelRun, Site, TimedProgram, read_runs, site_totals
 from weft.schedule.plan import GraphPlan, Step, work_of
 
 __all__ = ["Programs"]
@@ -79,7 +79,7 @@ class Programs:
         """Compute the events from the raw records of the runs."""
         for timed, name, start, stop, thread, events, beyond in self._kept:
             self.found.append(Event(name, "run", start, stop, thread, name))
-            ran = noted(events)
+            ran = read_runs(events)
             self.found += _kernel_events(timed, name, ran, beyond)
             self.memory += _memory(timed.code, timed.sites, ran)
         self._kept.clear()
@@ -131,7 +131,9 @@ class _Nodes(Watch):
 # --- what kernels are ----------------------------------------------------------------------------
 
 
-def _kernel_events(timed: TimedProgram, name: str, ran: list[Ran], beyond: bytes) -> list[Event]:
+def _kernel_events(
+    timed: TimedProgram, name: str, ran: list[KernelRun], beyond: bytes
+) -> list[Event]:
     """An event for each run of a kernel, with the parts of its threads."""
     steps = {id(step.group): step for _, code in timed.code.walk() for step in code.steps}
     sites = timed.sites
@@ -151,7 +153,9 @@ def _kernel_events(timed: TimedProgram, name: str, ran: list[Ran], beyond: bytes
         at = bisect.bisect(times, one.start) - 1
         if site.part and at >= 0 and one.stop <= events[at].stop:
             events[at].parts.append((one.thread, one.start, one.stop))
-    for site, (count, took) in zip(sites, totals(len(sites), beyond, whole[MOST:]), strict=True):
+    for site, (count, took) in zip(
+        sites, site_totals(len(sites), beyond, whole[MOST:]), strict=True
+    ):
         if not site.part and count:  # only their sum is kept
             end = ran[-1].stop
             rest = _event(site, steps.get(id(site.group)), name, end - took, end, 0)
@@ -190,7 +194,7 @@ def _itemsize(nodes: list[Node]) -> int:
     return max(sizes, default=4)
 
 
-def _memory(code: GraphPlan, sites: list[Site], ran: list[Ran]) -> list[MemoryChange]:
+def _memory(code: GraphPlan, sites: list[Site], ran: list[KernelRun]) -> list[MemoryChange]:
     """The changes of arena memory at each step of the outermost graph."""
     number = {id(step.group): i for i, step in enumerate(code.steps)}
     timeline = code.memory.timeline(len(code.steps))

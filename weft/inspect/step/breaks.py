@@ -13,7 +13,7 @@ import numpy as np
 from weft.base.errors import RangeError
 from weft.core.tensor import Tensor
 from weft.inspect.frames import Frame, line_of
-from weft.inspect.watch.births import worst
+from weft.inspect.watch.nonfinite import worst
 from weft.ir.graph import Node
 
 __all__ = ["Break", "Condition", "parse_place", "value_condition"]

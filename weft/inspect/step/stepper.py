@@ -17,9 +17,9 @@ from weft.core.tensor import Tensor
 from weft.inspect.frames import Frame
 from weft.inspect.step.breaks import Break, Condition, parse_place, value_condition
 from weft.inspect.step.intercept import intercepted, names_of
-from weft.inspect.step.looks import Looks
 from weft.inspect.step.place import Place
 from weft.inspect.step.prompt import open_prompt
+from weft.inspect.step.queries import Queries
 from weft.inspect.step.runs import Run, line_key
 from weft.inspect.step.worker import Quit, Worker
 from weft.ir.graph import Node
@@ -29,7 +29,7 @@ from weft.runtime.executable import Executable, instrumented
 __all__ = ["Stepper", "step"]
 
 
-class Stepper(Looks):
+class Stepper(Queries):
     """The result of `weft.step`: advances a run, and inspects it where it stops.
 
     `start` or `begin` start a run and stop before its first op. `next`, `line`, `over`, `out`,

@@ -9,10 +9,10 @@ from weft.core.tensor import Tensor
 from weft.inspect.view.drawing import Drawing, Item
 from weft.ir.attribute_text import AttributeText
 
-__all__ = ["drawn_tensor"]
+__all__ = ["draw_tensor"]
 
 
-def drawn_tensor(tensor: Tensor) -> Drawing:
+def draw_tensor(tensor: Tensor) -> Drawing:
     """The drawing of the calls that computed a tensor, through which its backward will go."""
     drawing = Drawing("tensor", "dynamic graph")
     drawing.notes = ["recorded while the program ran; backward goes through it from the end"]

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from weft.inspect.view.crowds import Fold, split_crowds
 from weft.inspect.view.drawing import Drawing, Item, Scope
+from weft.inspect.view.folds import Fold, split_large_folds
 
 __all__ = ["Folding", "folded_by"]
 
@@ -49,7 +49,7 @@ def folded_by(drawing: Drawing, name: str) -> Folding:
     """The folding of this name: "modules" or "kernels"."""
     root = _Forest(drawing, name).root
     _tidy(root, drawing)
-    split_crowds(root, drawing)
+    split_large_folds(root, drawing)
     return _numbered(name, root, drawing)
 
 

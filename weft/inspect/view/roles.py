@@ -11,13 +11,13 @@ from collections import defaultdict
 from weft.base.source import SourceLocation
 from weft.inspect.view.drawing import Drawing, Item
 
-__all__ = ["give_roles", "pair_up"]
+__all__ = ["assign_roles", "pair_up"]
 
 #: The most partners that are listed; a line in a loop may have many.
 MOST_PARTNERS = 24
 
 
-def give_roles(drawing: Drawing) -> None:
+def assign_roles(drawing: Drawing) -> None:
     """Set the role, the path and the partners of each item."""
     items = drawing.items
     users, operands = drawing.users(), drawing.operands()

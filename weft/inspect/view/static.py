@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.base.dims import dims_in
 from weft.inspect.view.drawing import Drawing, Item
-from weft.inspect.view.roles import give_roles
+from weft.inspect.view.roles import assign_roles
 from weft.ir.attribute_text import AttributeText
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT, Literal
@@ -14,13 +14,13 @@ from weft.ir.text import value_names
 from weft.ir.types import TensorType, Type
 from weft.ops.cards import FULL, WHILE
 
-__all__ = ["drawn"]
+__all__ = ["draw_graph"]
 
 #: An item, and the number of one of its results.
 Source = tuple[int, int]
 
 
-def drawn(graph: Graph, *, stage: str = "", recording: str = "") -> Drawing:
+def draw_graph(graph: Graph, *, stage: str = "", recording: str = "") -> Drawing:
     """The drawing of a graph."""
     drawing = Drawing(graph.name, "static graph", stage, recording)
     drawing.notes = [str(step) for step in graph.history]
@@ -30,7 +30,7 @@ def drawn(graph: Graph, *, stage: str = "", recording: str = "") -> Drawing:
     for number, item in enumerate(drawing.items):
         if item.kind == "control" and number not in joined:
             item.hidden = True  # its fold shows the same
-    give_roles(drawing)
+    assign_roles(drawing)
     return drawing
 
 

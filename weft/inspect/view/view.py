@@ -14,10 +14,10 @@ from weft.capture.trace.captured import Captured
 from weft.core.tensor import Tensor
 from weft.inspect.explain.explain import explain_traced
 from weft.inspect.view.drawing import Drawing
-from weft.inspect.view.dynamic import drawn_tensor
+from weft.inspect.view.dynamic import draw_tensor
 from weft.inspect.view.kernels import kernels_of
 from weft.inspect.view.page import Page, Panel
-from weft.inspect.view.static import drawn
+from weft.inspect.view.static import draw_graph
 from weft.ir.graph import Graph
 from weft.ir.literal import Literal
 from weft.ir.parse import parse_graph
@@ -62,11 +62,11 @@ def _panels(obj: Any) -> list[Panel]:
 def drawings_of(obj: Any) -> list[Drawing]:
     """The drawings of an object; a function has several."""
     if isinstance(obj, Tensor):
-        return [drawn_tensor(obj)]
+        return [draw_tensor(obj)]
     if isinstance(obj, Graph):
-        return [drawn(obj)]
+        return [draw_graph(obj)]
     if isinstance(obj, (str, os.PathLike)):
-        return [drawn(_from_file(Path(obj)))]
+        return [draw_graph(_from_file(Path(obj)))]
     if isinstance(obj, Captured):
         return _of_function(obj)
     if isinstance(obj, Executable):
@@ -101,7 +101,7 @@ def _of_executable(executable: Executable, recording: str) -> list[Drawing]:
     found = []
     for stage in STAGES:
         graph = executable.graph(stage)
-        drawing = drawn(graph, stage=stage, recording=recording)
+        drawing = draw_graph(graph, stage=stage, recording=recording)
         if stage == "scheduled":
             _name_kernels(drawing, graph)
         found.append(drawing)

@@ -19,7 +19,7 @@ from weft.core.bind import Recorder, bind, recorder, recording
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, type_of
 from weft.inspect.frames import Frames, loops_text
-from weft.inspect.watch.births import A, born, count_text, summary, worst
+from weft.inspect.watch.nonfinite import A, count_text, created, summary, worst
 from weft.ir.graph import Node
 from weft.ir.interpret import PreparedGraph
 from weft.ir.op import Op
@@ -47,7 +47,7 @@ class Search(Recorder):
         out = bind(op, *inputs, **attrs)
         if not self.resting and recorder() is None:
             outputs = out if isinstance(out, tuple) else (out,)
-            what = born(inputs, outputs, self.inf)
+            what = created(inputs, outputs, self.inf)
             if what:
                 raise _error(op.name, what, inputs, outputs, "")
         return out
@@ -61,7 +61,7 @@ class Search(Recorder):
         before, self.resting = self.resting, True
         try:
             with no_grad():
-                slots = program.run(list(inputs), bind, watch=_Births(self.inf))
+                slots = program.run(list(inputs), bind, watch=_Checks(self.inf))
         finally:
             self.resting = before
         return [slots[i] for i in program.outputs]
@@ -78,7 +78,7 @@ class Search(Recorder):
                 warn_user(f"detect_nan: {what} of {name} holds NaN when it is called ({count})")
 
 
-class _Births(Frames):
+class _Checks(Frames):
     """Checks the results of each node of a run.
 
     The derivative of an op may compute a NaN that it masks out itself. So of a backward step, only
@@ -108,7 +108,7 @@ class _Births(Frames):
                     raise held[2]
                 self._hold(outputs, held[1], held[2])
                 return
-        what = born(inputs, outputs, self.inf)
+        what = created(inputs, outputs, self.inf)
         if not what:
             return
         error = _error(node.op.name, what, inputs, outputs, loops_text(self.loops()), where)

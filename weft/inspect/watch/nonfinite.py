@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.tensor import Tensor
 
-__all__ = ["born", "count_text", "summary"]
+__all__ = ["count_text", "created", "summary"]
 
 A = {"NaN": "a NaN", "inf": "an inf"}
 
@@ -36,7 +36,7 @@ def worst(values: Sequence[Any]) -> str:
     return found
 
 
-def born(inputs: Sequence[Any], outputs: Sequence[Any], inf: bool) -> str:
+def created(inputs: Sequence[Any], outputs: Sequence[Any], inf: bool) -> str:
     """What a call created: "NaN", "inf", or empty.
 
     It created a NaN if its inputs contain none, and an infinity if its inputs are finite. A call

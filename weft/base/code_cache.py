@@ -9,13 +9,13 @@ from types import CodeType
 
 from weft.base import store
 
-__all__ = ["PYTHON", "kept_code"]
+__all__ = ["PYTHON", "cached_code"]
 
 #: The version of Python that compiles: other versions cannot load its code.
 PYTHON = f"{sys.version} {sys.flags.optimize}".encode()
 
 
-def kept_code(name: str, said: str, make: Callable[[], CodeType]) -> CodeType:
+def cached_code(name: str, said: str, make: Callable[[], CodeType]) -> CodeType:
     """The code that `make` compiles, or the same code from the cache."""
     found = store.read(name)
     code = None if found is None else _loaded(found[1])

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.inspect.view.drawing import Drawing
 
-__all__ = ["Fold", "split_crowds"]
+__all__ = ["Fold", "split_large_folds"]
 
 MOST_CHILDREN = 48  # of one fold
 PART = 24  # the size of parts, if there are more children
@@ -35,12 +35,12 @@ class Fold:
         return min([*self.items[:1], *(fold.first() for fold in self.folds)], default=0)
 
 
-def split_crowds(fold: Fold, drawing: Drawing) -> None:
+def split_large_folds(fold: Fold, drawing: Drawing) -> None:
     """Group the children of folds that have too many: by line, then by order."""
     if fold.kind == "update":
         _by_chain(fold, drawing)
     for inner in fold.folds:
-        split_crowds(inner, drawing)
+        split_large_folds(inner, drawing)
     shown = [i for i in fold.items if not drawing.items[i].hidden]
     if len(shown) + len(fold.folds) > MOST_CHILDREN and fold.kind not in ("lines", "part"):
         _by_line(fold, drawing)
@@ -69,7 +69,7 @@ def _by_line(fold: Fold, drawing: Drawing) -> None:
         assert where is not None
         text = (where.forward or where).text or f"{function}, line {line}"
         made = Fold("lines", text, role, items=members)
-        split_crowds(made, drawing)
+        split_large_folds(made, drawing)
         fold.folds.append(made)
     fold.items = sorted(rest)
 
@@ -127,7 +127,7 @@ def _by_order(fold: Fold, drawing: Drawing) -> None:
         if not part.folds:
             part.label = f"part {start // size + 1} of {-(-len(entries) // size)}"
         part.role = _main_role(part, drawing)
-        split_crowds(part, drawing)
+        split_large_folds(part, drawing)
         fold.folds.append(part)
 
 

@@ -8,10 +8,10 @@ from weft.base.errors import RangeError
 from weft.inspect.step.place import Place
 from weft.ir.graph import Graph, Node
 
-__all__ = ["Looks"]
+__all__ = ["Queries"]
 
 
-class Looks:
+class Queries:
     """`s["x"]`, `s.names()`, `s.where()` and so on, for the current place."""
 
     place: Place | None
