@@ -31,40 +31,46 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"weft {version}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="a tour: short programs and what they print")
+    demo = commands.add_parser("demo", help="a tour of short programs and their output")
     demo.set_defaults(run=_demo)
 
-    examined = commands.add_parser("doctor", help="what a bug report needs to know")
+    examined = commands.add_parser("doctor", help="facts about this machine for a bug report")
     examined.add_argument("--json", action="store_true", help="as JSON")
     examined.set_defaults(run=_doctor)
 
-    stepped = commands.add_parser("debug", help="run a script's compiled functions step by step")
+    stepped = commands.add_parser(
+        "debug", help="run a script and step through its compiled functions"
+    )
     stepped.add_argument("--stage", choices=("captured", "optimized"), default="captured")
     stepped.add_argument(
         *("-b", "--break"),
         dest="breaks",
         action="append",
         default=[],
-        help="go on to FILE:LINE, op:NAME, nan, inf or norm>NUMBER first",
+        help="stop first at FILE:LINE, op:NAME, nan, inf or norm>NUMBER",
     )
     stepped.add_argument("script")
     stepped.add_argument("arguments", nargs=argparse.REMAINDER)
     stepped.set_defaults(run=_debug)
 
     looked = commands.add_parser("view", help="show the graph in a file as a page on localhost")
-    looked.add_argument("file", help="the text of a graph, as graph.text() gives it")
+    looked.add_argument("file", help="a file with the text of a graph, from graph.text()")
     looked.add_argument("-o", "--output", help="also write the page (.html) or its picture (.svg)")
-    looked.add_argument("--no-serve", action="store_true", help="write it, and that is all")
-    looked.add_argument("--port", type=int, default=0, help="of localhost; else any that is free")
+    looked.add_argument("--no-serve", action="store_true", help="only write the page")
+    looked.add_argument(
+        "--port", type=int, default=0, help="the port on localhost; by default a free one"
+    )
     looked.add_argument("--browse", action="store_true", help="open it in the browser")
     looked.set_defaults(run=_view)
 
-    kept = commands.add_parser("cache", help="what is kept on disk: machine code and such")
+    kept = commands.add_parser(
+        "cache", help="the cache on disk: machine code and converted functions"
+    )
     actions = kept.add_subparsers(title="actions", required=True, metavar="ACTION")
-    known = actions.add_parser("info", help="where it is, and how much")
+    known = actions.add_parser("info", help="its folder and size")
     known.add_argument("--json", action="store_true", help="as JSON")
     known.set_defaults(run=_cache_info)
-    actions.add_parser("clear", help="remove all of it").set_defaults(run=_cache_clear)
+    actions.add_parser("clear", help="remove all entries").set_defaults(run=_cache_clear)
     return parser
 
 
