@@ -73,7 +73,7 @@ multiply = binary(
     ),
     traits=Trait.COMMUTATIVE | Trait.LINEAR,
     short="Mul",
-    swap_rounds="complex floating",
+    swap_rounds="complex floating",  # with fused multiply-adds
 )
 divide = binary(
     "divide",

@@ -90,7 +90,7 @@ maximum = binary(
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 > x2, x1 == x2),
     ),
     traits=Trait.COMMUTATIVE,
-    swap_rounds="real floating",
+    swap_rounds="real floating",  # of 0.0 and -0.0, either may be the result
 )
 minimum = binary(
     "minimum",
@@ -102,7 +102,7 @@ minimum = binary(
         lambda xp, g, _out, x1, x2: _of_chosen(xp, g, x1 < x2, x1 == x2),
     ),
     traits=Trait.COMMUTATIVE,
-    swap_rounds="real floating",
+    swap_rounds="real floating",  # of 0.0 and -0.0, either may be the result
 )
 isfinite = unary(
     "isfinite", "True where x is neither NaN nor infinite.", "isfinite", kinds="all", result="bool"

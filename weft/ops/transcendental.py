@@ -108,7 +108,7 @@ logaddexp = binary(
     ),
     traits=Trait.COMMUTATIVE,
     cycles=40.0,
-    swap_rounds="real floating",
+    swap_rounds="real floating",  # in the C library
 )
 
 # --- trigonometry -----------------------------------------------------------------------------
@@ -258,5 +258,5 @@ hypot = binary(
     ),
     traits=Trait.COMMUTATIVE,
     cycles=40.0,
-    swap_rounds="real floating",
+    swap_rounds="real floating",  # in the C library
 )
