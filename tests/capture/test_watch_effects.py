@@ -151,6 +151,7 @@ def array(x: Any) -> Any:
     x[0] = 5
     x += 1
     x.sort()
+    x.__setitem__(1, 7)
     return x.sum()
 
 

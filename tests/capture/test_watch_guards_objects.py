@@ -39,8 +39,32 @@ slotted = Slotted()
 space = types.SimpleNamespace(a=1, b=Box(3))
 pair = Pair(1, [2, 3])
 
+
+def filled(x):
+    """A dict of the run's own takes all of another container."""
+    made = {"other": 0}
+    made.update(x)
+    return made["a"]
+
+
+def merged(x):
+    made = {"other": 0}
+    made |= x
+    return made["a"]
+
+
 ROWS: list[Row] = [
     # containers
+    ("dict.update", filled, ({"a": 1},), now({"a": 2}), 'args[0]["a"] was 1, now 2'),
+    (
+        "dict.update keys",
+        filled,
+        ({"a": 1},),
+        now({"a": 1, "b": 2}),
+        "now ['a', 'b']",
+    ),
+    ("dict.update pairs", filled, ([["a", 1]],), now([["a", 2]]), "args[0][0][1] was 1, now 2"),
+    ("dict |=", merged, ({"a": 1},), now({"a": 2}), 'args[0]["a"] was 1, now 2'),
     ("list item", lambda x: x[1], ([1, 2],), now([1, 3]), "args[0][1] was 2, now 3"),
     ("list other item", lambda x: x[1], ([1, 2],), now([0, 2, 5]), None),
     ("list index", lambda x: x[-1], ([1, 2],), now([2]), None),

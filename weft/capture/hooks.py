@@ -23,10 +23,11 @@ import numpy as np
 from weft.base.errors import CaptureError, InternalError
 from weft.base.frames import without_parts
 from weft.base.source import is_own
+from weft.capture import container_methods
+from weft.capture.builtin_table import row_of
 from weft.capture.control.nested import graph_recorder, known_number
 from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
-from weft.capture.from_source.builtin_calls import BUILTINS
 from weft.capture.from_source.endless_recursion import endless_recursion
 from weft.capture.from_source.journal import Globals
 from weft.capture.from_source.merge import Maybe, undefined
@@ -45,10 +46,11 @@ from weft.capture.watch import (
     stores,
 )
 from weft.capture.watch.escaping_values import Handing
+from weft.capture.watch.follow import is_followed, needs_numbers
 from weft.capture.watch.lost_writes import LostWrites
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
-from weft.capture.watch.watch import Known, Watch
+from weft.capture.watch.watch import Watch
 from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ops.effects import CHECK, Raised
@@ -58,6 +60,8 @@ _NOTHING: dict[str, Any] = {}
 #: What records branches and loops.
 _RECORDS = (record_if.__code__, repeat.record_while.__code__)
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
+#: What such methods may belong to that have a table of methods.
+_HOLDERS = (*CONTAINERS, np.ndarray)
 
 
 def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -269,9 +273,6 @@ class Hooks(Handing, LostWrites):
     def item(self, obj: Any, key: Any) -> Any:
         return access.load_item(self, obj, key)
 
-    def container_item(self, known: Known, key: Any) -> Any:
-        return access.container_item(self, known.obj, known, key)
-
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
         access.store_item(self, obj, key, value)
 
@@ -305,39 +306,33 @@ class Hooks(Handing, LostWrites):
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         # Followed functions are called from right here: every frame counts in recursions.
-        if self.watch.records:
-            made = self._call_in_graph(function, args, kwargs)
-            if made is not NotImplemented:
-                return made
-        target = function
-        if target.__class__ is types.MethodType:
-            args = (target.__self__, *args)
-            target = target.__func__
-        known = self.rebuilt.get(id(target))
-        if known is not None and known[2] is known[0].__code__:
-            return known[1](*printing.settled_all(args), **printing.settled_named(kwargs))
-        if not printing.is_shown(function):
-            args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
-        return calls.call(self, target, args, kwargs)
-
-    def _call_in_graph(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a call means where control flow is recorded; NotImplemented: what it always does."""
-        if self.flow.splits and not access.is_followed(function):
+        row = row_of(function)
+        if self.flow.splits and not is_followed(function):
             resolve_all(self.flow, [args, kwargs], set())
-        handler = BUILTINS.get(function) if function.__hash__ is not None else None
-        if handler is not None:
-            made = handler(self, args, kwargs)
+        if row is not None and row.graph is not None and self.watch.records:
+            made = row.graph(self, *args, **kwargs)
             if made is not NotImplemented:
                 return made
-        holder = getattr(function, "__self__", None)
-        if isinstance(holder, (*CONTAINERS, np.ndarray)) and isinstance(function, _METHODS):
-            made = access.call_method(self, function, holder, args)
+        if isinstance(function, _METHODS) and isinstance(function.__self__, _HOLDERS):
+            texts, named = printing.settled_all(args), printing.settled_named(kwargs)
+            made = container_methods.call(self, function, function.__self__, texts, named)
             if made is not NotImplemented:
                 return made
-        access.settle_lists(self, *args)
-        if access.is_foreign(function) and any(map(self.asks, (*args, *kwargs.values()))):
-            return access.call_foreign(self, function, args, kwargs)
-        return NotImplemented
+        if self.watch.records:
+            access.settle_lists(self, *args)
+            if needs_numbers(function) and any(map(self.asks, (*args, *kwargs.values()))):
+                return access.call_foreign(self, function, args, kwargs)
+        if not (printing.is_logging(function) if row is None else row.shows):
+            args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
+        if row is not None and row.call is not None:
+            return row.call(self, *args, **kwargs)
+        if function.__class__ is types.MethodType:
+            args = (function.__self__, *args)
+            function = function.__func__
+        known = self.rebuilt.get(id(function))
+        if known is not None and known[2] is known[0].__code__:
+            return known[1](*args, **kwargs)
+        return calls.call(self, function, args, kwargs)
 
     def callback(self, function: Any) -> Any:
         """A function for the library to call: the followed one in place of the original."""

@@ -16,8 +16,8 @@ from weft.base.pytree import tree_leaves
 from weft.capture.from_source.dynamic_list import DynamicList, dynamic_list_of, settle
 from weft.capture.from_source.merge import one_level
 from weft.capture.from_source.tokens import py_call_like
-from weft.capture.watch import attributes, library, operators, stores
-from weft.capture.watch.follow import LIBRARY, module_of, policy
+from weft.capture.watch import library, operators, stores
+from weft.capture.watch.follow import module_of
 from weft.capture.watch.values import CONTAINERS
 from weft.core.number import Number, plain
 from weft.core.tensor import Tensor
@@ -25,18 +25,6 @@ from weft.core.tensor import Tensor
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
-
-#: Methods of containers that change them.
-WRITING = frozenset(
-    {
-        *("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem"),
-        *("remove", "clear", "sort", "reverse", "rotate", "add", "discard", "update", "setdefault"),
-        *("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__"),
-        *("__ixor__", "difference_update", "intersection_update", "symmetric_difference_update"),
-        *("move_to_end", "fill", "put", "resize", "partition", "itemset"),
-    }
-)
-_NUMPY_FUNCTION = type(np.sum)
 
 
 # --- lists of the graph --------------------------------------------------------------------------
@@ -95,8 +83,8 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
         return obj[index(hooks, key)]
     if isinstance(obj, type) and operators.special(type(obj), "__getitem__") is None:
         return obj[key]  # type: ignore[index]  # list[int], Color["RED"]
-    if _has_rule(hooks, cls, "__getitem__"):
-        return hooks.call(operators.special(cls, "__getitem__"), obj, key)
+    if operators.special(cls, "__getitem__") is not None:
+        return operators.call_special(hooks, obj, "__getitem__", key)
     known = watch.known(obj)
     if known is not None:
         if isinstance(obj, CONTAINERS):
@@ -111,14 +99,6 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
     if isinstance(obj, np.ndarray):
         key = hooks.operand(key, obj)
     return obj[key]
-
-
-def _has_rule(hooks: Hooks, cls: type, name: str) -> bool:
-    """Whether a user's class has a special method, which is read then."""
-    method = operators.special(cls, name)
-    if method is not None:
-        attributes.class_attribute(hooks.watch, cls, name, method)
-    return method is not None
 
 
 def index(hooks: Hooks, key: Any) -> Any:
@@ -149,8 +129,8 @@ def _missing(hooks: Hooks, obj: Any, key: Any) -> Any:
     """What a dict does for a key that it lacks."""
     cls = type(obj)
     factory = getattr(obj, "default_factory", None)
-    if _has_rule(hooks, cls, "__missing__"):
-        return hooks.call(operators.special(cls, "__missing__"), obj, key)
+    if operators.special(cls, "__missing__") is not None:
+        return operators.call_special(hooks, obj, "__missing__", key)
     if factory is None or not hasattr(cls, "__missing__"):
         return dict.__getitem__(obj, key)  # its error, or the `__missing__` of the library
     value = hooks.call(factory)
@@ -167,8 +147,8 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
         key = value_of(key)
     if isinstance(obj, (*CONTAINERS, np.ndarray)):
         hooks.flow.save(obj)
-    if _has_rule(hooks, cls, "__setitem__"):
-        hooks.call(operators.special(cls, "__setitem__"), obj, key, value)
+    if operators.special(cls, "__setitem__") is not None:
+        operators.call_special(hooks, obj, "__setitem__", key, value)
         return
     known = watch.known(obj)
     if isinstance(obj, (dict, set)):
@@ -198,8 +178,8 @@ def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
     watch, cls = hooks.watch, type(obj)
     if isinstance(obj, CONTAINERS):
         hooks.flow.save(obj)
-    if _has_rule(hooks, cls, "__delitem__"):
-        hooks.call(operators.special(cls, "__delitem__"), obj, key)
+    if operators.special(cls, "__delitem__") is not None:
+        operators.call_special(hooks, obj, "__delitem__", key)
         return
     known = watch.known(obj)
     if known is not None and isinstance(obj, CONTAINERS):
@@ -213,24 +193,6 @@ def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
 # --- calls ---------------------------------------------------------------------------------------
 
 
-def call_method(hooks: Hooks, function: Any, holder: Any, args: tuple[Any, ...]) -> Any:
-    """A method of a container or array written in C is about to be called, which may change it.
-
-    Returns NotImplemented where the method itself is to do its work.
-    """
-    hooks.use(holder)
-    dynamic = dynamic_list_of(holder)
-    if dynamic is not None and isinstance(holder, list):
-        appends = function.__name__ == "append"
-        if (appends or function.__name__ == "pop") and len(args) == appends:
-            hooks.flow.save(dynamic)
-            return dynamic.push(*args) if args else taken_from(hooks, dynamic, dynamic.pop())
-        settle_lists(hooks, holder)
-    if function.__name__ in WRITING:
-        hooks.flow.save(holder)
-    return NotImplemented
-
-
 def call_foreign(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Other people's code is called on tensors of the graph."""
     if hooks.flow.fallback == "python":
@@ -242,35 +204,3 @@ def call_foreign(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dic
         hint=f"use the function of Weft; or weft.py_call({name}, weft.spec(...), x), or "
         'weft.compile(..., fallback="python"), which call back into Python',
     )
-
-
-#: Modules of the library whose functions do not look at tensors, or look as Python itself does.
-_HARMLESS = frozenset(
-    {
-        *("builtins", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
-        *("collections", "_collections", "typing", "types", "dataclasses", "contextlib", "enum"),
-        *("abc", "_abc", "logging", "warnings", "inspect", "weakref", "threading", "heapq"),
-        *("_heapq", "bisect", "_bisect", "", "weft"),
-    }
-)
-
-
-def is_followed(function: Any) -> bool:
-    """Whether a function is the user's own: what it does to its arguments is seen there."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is not None and policy(code.co_filename) != LIBRARY
-
-
-def is_foreign(function: Any) -> bool:
-    """Whether a function is of the library, and made for numbers."""
-    if isinstance(function, types.FunctionType):
-        if policy(function.__code__.co_filename) != LIBRARY:
-            return False
-    elif not isinstance(function, (types.BuiltinFunctionType, np.ufunc, _NUMPY_FUNCTION)):
-        return False
-    holder = getattr(function, "__self__", None)
-    if holder is not None and not isinstance(holder, types.ModuleType):
-        return False
-    if isinstance(function, np.ufunc):
-        return True
-    return module_of(function).partition(".")[0] not in _HARMLESS

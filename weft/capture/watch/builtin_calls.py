@@ -1,119 +1,142 @@
-"""Builtin functions that are known one by one: what each looks at, and what it calls."""
+"""What builtin functions do in watched code: what each looks at, and what it calls.
+
+These are the ones whose reads are known exactly. Which builtin does what is one table:
+`weft.capture.builtin_table`.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import operator
 import types
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from weft.capture.watch import attributes, operators
+from weft.capture.watch import library, operators
 from weft.capture.watch.operators import COMPARING
-from weft.capture.watch.printing import formatted, text_of
+from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import is_plain
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
-Handler = Callable[["Hooks", tuple[Any, ...], dict[str, Any]], Any]
+#: Called with the hooks and the arguments of the builtin.
+Handler = Callable[..., Any]
+_NONE: Any = object()  # an argument that was not given
 
 
-def _getattr(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3:
-        return hooks.attr(*args)
+# --- attributes and identity ---------------------------------------------------------------------
+
+
+def get_attribute(hooks: Hooks, obj: Any, name: str, default: Any = _NONE) -> Any:
     try:
-        return hooks.attr(args[0], args[1])
+        return hooks.attr(obj, name)
     except AttributeError:
-        return args[2]
-
-
-def _hasattr(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    try:
-        hooks.attr(*args)
-    except AttributeError:
-        return False
-    return True
-
-
-def _setattr(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    obj, name, value = args
-    attributes.store(hooks, obj, name, value)
-
-
-def _delattr(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    attributes.delete(hooks, *args)
-
-
-def _iter(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 2:
-        return iter(lambda: hooks.call(args[0]), args[1])
-    return iter(hooks.iter(*args))
-
-
-def _next(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    iterator = args[0]
-    cls = type(iterator)
-    known = hooks.watch.known(iterator)
-    method = operators.special(cls, "__next__")
-    if method is not None:
-        attributes.class_attribute(hooks.watch, cls, "__next__", method)
-        try:
-            return hooks.call(method, iterator)
-        except StopIteration:
-            if len(args) > 1:
-                return args[1]
+        if default is _NONE:
             raise
-    if known is not None:
-        hooks.watch.refuse(f"the iterator {known.origin.text} from outside is advanced")
-    return next(*args)
+        return default
 
 
-def _shallow(function: Any) -> Handler:
-    """A function that goes through its iterables and hands the elements on."""
+def has_attribute(hooks: Hooks, obj: Any, name: str) -> bool:
+    return get_attribute(hooks, obj, name, MISSING) is not MISSING
 
-    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        values = [hooks.iter(value) if _is_iterable(value) else value for value in args]
-        return function(*values, **kwargs)
+
+def variables(hooks: Hooks, obj: Any) -> Any:
+    """vars(obj)"""
+    return hooks.attr(obj, "__dict__")
+
+
+def names(hooks: Hooks, *obj: Any) -> list[str]:
+    """dir(obj)"""
+    hooks.watch.refuse("dir() is asked")
+    return dir(*obj)
+
+
+def hash_of(hooks: Hooks, value: Any) -> int:
+    if operators.special(type(value), "__hash__") is not None:
+        return hash(operators.call_special(hooks, value, "__hash__"))
+    if not is_plain(value):
+        _identity_seen(hooks, value, "hash")
+    return hash(value)
+
+
+def id_of(hooks: Hooks, value: Any) -> int:
+    _identity_seen(hooks, value, "id")
+    return id(value)
+
+
+def _identity_seen(hooks: Hooks, value: Any, name: str) -> None:
+    if hooks.watch.origin_of(value) is not None:
+        hooks.watch.identity(value)
+    elif not isinstance(value, Tensor) and type(value) is not tuple:
+        hooks.watch.refuse(f"{name}() of a {type(value).__name__} that the run made is asked for")
+
+
+def type_of(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+    made = type(*args, **kwargs)
+    if len(args) != 1:
+        hooks.watch.inside_classes[id(made)] = made
+    return made
+
+
+def is_instance(hooks: Hooks, value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, tuple):
+        hooks.shallow(wanted)
+    if operators.special(type(wanted), "__instancecheck__") is not None:
+        return hooks.test(operators.call_special(hooks, wanted, "__instancecheck__", value))
+    return isinstance(value, wanted)
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def truth(hooks: Hooks, value: Any = False) -> bool:
+    return hooks.test(value)
+
+
+def by_method(function: Any, *names: str) -> Handler:
+    """abs, int, float…: a method of the user's class where it has one."""
+
+    def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+        value = args[0] if args else None
+        for name in names:
+            if operators.special(type(value), name) is not None:
+                made = operators.call_special(hooks, value, name, *args[1:])
+                # The builtin checks what comes back; abs and round take anything.
+                return made if function in (abs, round) else function(made)
+        hooks.deep_all(args, kwargs, function.__name__)
+        return function(*args, **kwargs)
 
     return handle
 
 
-def _with_callback(function: Any, place: int = 0, name: str = "") -> Handler:
-    """The same, with a function among the arguments that is to be followed."""
-
-    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        values = list(args)
-        for i, value in enumerate(args):
-            if i == place:
-                values[i] = value if value is None else _callable(hooks, value)
-            elif function is not functools.reduce or i == 1:
-                values[i] = hooks.iter(value)
-        named = {k: _callable(hooks, v) if k == name and v else v for k, v in kwargs.items()}
-        return function(*values, **named)
-
-    return handle
+def total(hooks: Hooks, values: Iterable[Any], start: Any = 0) -> Any:
+    """sum(values, start)"""
+    listed = list(hooks.iter(values))
+    if not any(map(_adds, (start, *listed))):
+        hooks.deep(listed, "sum", ("__add__", "__radd__"))
+        return sum(listed, start)  # which adds floats more exactly than a loop does
+    for value in listed:
+        start = operators.binary(hooks, "+", start, value)
+    return start
 
 
-def _is_iterable(value: Any) -> bool:
-    """Whether a value is gone through: modules that hold others are callable, too."""
-    return not callable(value) or hasattr(type(value), "__iter__")
+def _adds(value: Any) -> bool:
+    cls = type(value)
+    return any(operators.special(cls, name) is not None for name in ("__add__", "__radd__"))
 
 
-def _callable(hooks: Hooks, function: Any) -> Any:
-    if isinstance(function, (types.FunctionType, types.MethodType)):
-        return hooks.callback(function)
-    return functools.partial(hooks.call, function)
+def quantifier(wanted: bool) -> Handler:
+    """any: whether one is true; all: that none is false"""
+    return lambda hooks, values: any(hooks.test(v) is wanted for v in hooks.iter(values)) is wanted
 
 
-def _comparing(function: Any) -> Handler:
+def comparing(function: Any) -> Handler:
     """sorted, min, max: the elements are compared, or what `key` makes of them."""
 
-    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         if not args:
             return function(*args, **kwargs)
         values = list(hooks.iter(args[0])) if len(args) == 1 else list(args)
@@ -148,204 +171,104 @@ class _Compared:
         return self.hooks.test(self.hooks.compare(">", self.value, other.value))
 
 
-def _sum(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    start = args[1] if len(args) > 1 else kwargs.get("start", 0)
-    values = list(hooks.iter(args[0]))
-    if not any(map(_adds, (start, *values))):
-        hooks.deep(values, "sum", ("__add__", "__radd__"))
-        return sum(values, start)  # which adds floats more exactly than a loop does
-    for value in values:
-        start = operators.binary(hooks, "+", start, value)
-    return start
+# --- iteration and calls back --------------------------------------------------------------------
 
 
-def _adds(value: Any) -> bool:
-    cls = type(value)
-    return any(operators.special(cls, name) is not None for name in ("__add__", "__radd__"))
+def iterator(hooks: Hooks, value: Any, end: Any = _NONE) -> Any:
+    if end is not _NONE:
+        return iter(lambda: hooks.call(value), end)
+    return iter(hooks.iter(value))
 
 
-def _filter(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    function = hooks.test if args[0] is None else _callable(hooks, args[0])
-    return filter(lambda value: hooks.test(function(value)), hooks.iter(args[1]))
+def advance(hooks: Hooks, iterator: Any, *default: Any) -> Any:
+    """next(iterator, default)"""
+    if operators.special(type(iterator), "__next__") is not None:
+        try:
+            return operators.call_special(hooks, iterator, "__next__")
+        except StopIteration:
+            if default:
+                return default[0]
+            raise
+    known = hooks.watch.known(iterator)
+    if known is not None:
+        hooks.watch.refuse(f"the iterator {known.origin.text} from outside is advanced")
+    return next(iterator, *default)
 
 
-def _flattened(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return itertools.chain.from_iterable(hooks.iter(part) for part in hooks.iter(args[0]))
+def through(function: Any) -> Handler:
+    """A function that goes through its iterables and hands the elements on."""
+
+    def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+        values = [hooks.iter(value) if _is_iterable(value) else value for value in args]
+        return function(*values, **kwargs)
+
+    return handle
 
 
-def _reversed(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    value = args[0]
-    cls = type(value)
-    method = operators.special(cls, "__reversed__")
-    if method is not None:
-        attributes.class_attribute(hooks.watch, cls, "__reversed__", method)
-        return hooks.iter(hooks.call(method, value))
-    if operators.special(cls, "__getitem__") is not None:
+def _is_iterable(value: Any) -> bool:
+    """Whether a value is gone through: modules that hold others are callable, too."""
+    return not callable(value) or hasattr(type(value), "__iter__")
+
+
+def calling(function: Any, place: int = 0, name: str = "") -> Handler:
+    """The same, with a function among the arguments that is followed when it is called."""
+
+    def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+        values = list(args)
+        for i, value in enumerate(args):
+            if i == place:
+                values[i] = value if value is None else _callable(hooks, value)
+            elif function is not functools.reduce or i == 1:
+                values[i] = hooks.iter(value)
+        named = {k: _callable(hooks, v) if k == name and v else v for k, v in kwargs.items()}
+        return function(*values, **named)
+
+    return handle
+
+
+def calling_back(function: Any) -> Handler:
+    """A function of the library that may call any of its arguments, and goes through the others."""
+
+    def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+        if not all(map(is_plain, args)) or kwargs:
+            args = tuple(map(hooks.callback, args))
+            args = tuple(a if callable(a) else hooks.iter(a) for a in args)
+            kwargs = {key: hooks.callback(value) for key, value in kwargs.items()}
+        return library.run(hooks, function, args, kwargs, function.__name__)
+
+    return handle
+
+
+def _callable(hooks: Hooks, function: Any) -> Any:
+    if isinstance(function, (types.FunctionType, types.MethodType)):
+        return hooks.callback(function)
+    return functools.partial(hooks.call, function)
+
+
+def filtered(hooks: Hooks, function: Any, values: Any) -> Any:
+    """filter(function, values)"""
+    keeps = hooks.test if function is None else _callable(hooks, function)
+    return filter(lambda value: hooks.test(keeps(value)), hooks.iter(values))
+
+
+def flattened(hooks: Hooks, values: Any) -> Any:
+    """itertools.chain.from_iterable(values)"""
+    return itertools.chain.from_iterable(hooks.iter(part) for part in hooks.iter(values))
+
+
+def backwards(hooks: Hooks, value: Any) -> Any:
+    """reversed(value)"""
+    if operators.special(type(value), "__reversed__") is not None:
+        return hooks.iter(operators.call_special(hooks, value, "__reversed__"))
+    if operators.special(type(value), "__getitem__") is not None:
         size = operators.length(hooks, value)
         return (hooks.item(value, i) for i in range(size - 1, -1, -1))
     return reversed(hooks.iter(value))
 
 
-def attributes_of(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """operator.attrgetter(...)(obj): the attributes are read here."""
-    getter, obj = args
-    found = []
-    for path in getter.__reduce__()[1]:
-        value = obj
-        for name in path.split("."):
-            value = hooks.attr(value, name)
-        found.append(value)
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-def _quantifier(wanted: bool) -> Handler:
-    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        return any(hooks.test(v) is wanted for v in hooks.iter(args[0])) is wanted
-
-    return handle
-
-
-def _len(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    return operators.length(hooks, *args)
-
-
-def _bool(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return hooks.test(*args) if len(args) == 1 else bool(*args)
-
-
-def _str(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if len(args) != 1 or kwargs:
-        return str(*args, **kwargs)
-    return text_of(hooks, args[0], "__str__", str)
-
-
-def _repr(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return text_of(hooks, args[0], "__repr__", repr)
-
-
-def _format(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return formatted(hooks, args[0], args[1] if len(args) > 1 else "")
-
-
-def _by_method(function: Any, *names: str) -> Handler:
-    """abs, int, float, hash…: a user's method where there is one."""
-
-    def handle(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        value = args[0] if args else None
-        for name in names:
-            method = operators.special(type(value), name)
-            if method is not None:
-                attributes.class_attribute(hooks.watch, type(value), name, method)
-                made = hooks.call(method, value, *args[1:])
-                # The builtin checks what comes back; abs and its like take anything.
-                return made if function in (abs, round) else function(made)
-        hooks.deep_all(args, kwargs, function.__name__)
-        return function(*args, **kwargs)
-
-    return handle
-
-
-def _hash(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    value = args[0]
-    method = operators.special(type(value), "__hash__")
-    if method is not None:
-        attributes.class_attribute(hooks.watch, type(value), "__hash__", method)
-        return hash(hooks.call(method, value))
-    if not is_plain(value):
-        _identity_seen(hooks, value, "hash")
-    return hash(value)
-
-
-def _id(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    _identity_seen(hooks, args[0], "id")
-    return id(args[0])
-
-
-def _identity_seen(hooks: Hooks, value: Any, name: str) -> None:
-    if hooks.watch.origin_of(value) is not None:
-        hooks.watch.identity(value)
-    elif not isinstance(value, Tensor) and type(value) is not tuple:
-        hooks.watch.refuse(f"{name}() of a {type(value).__name__} that the run made is asked for")
-
-
-def _type(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1:
-        return type(args[0])
-    made = type(*args, **kwargs)
-    hooks.watch.inside_classes[id(made)] = made
-    return made
-
-
-def _isinstance(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    wanted = args[1]
-    if isinstance(wanted, tuple):
-        hooks.shallow(wanted)
-    check = operators.special(type(wanted), "__instancecheck__")
-    if check is not None:
-        return hooks.test(hooks.call(check, wanted, args[0]))
-    return isinstance(*args)
-
-
-def _vars(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return hooks.attr(args[0], "__dict__")
-
-
-def _dir(hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    hooks.watch.refuse("dir() is asked")
-    return dir(*args)
-
-
-def _plain_call(function: Any) -> Handler:
-    return lambda hooks, args, kwargs: function(*args, **kwargs)
-
-
-HANDLERS: dict[Any, Handler] = {
-    getattr: _getattr,
-    hasattr: _hasattr,
-    setattr: _setattr,
-    delattr: _delattr,
-    iter: _iter,
-    next: _next,
-    len: _len,
-    bool: _bool,
-    str: _str,
-    repr: _repr,
-    ascii: _by_method(ascii, "__repr__"),
-    format: _format,
-    hash: _hash,
-    id: _id,
-    type: _type,
-    isinstance: _isinstance,
-    vars: _vars,
-    dir: _dir,
-    sum: _sum,
-    any: _quantifier(True),
-    all: _quantifier(False),
-    int: _by_method(int, "__int__", "__index__", "__trunc__"),
-    float: _by_method(float, "__float__", "__index__"),
-    complex: _by_method(complex, "__complex__", "__float__"),
-    abs: _by_method(abs, "__abs__"),
-    round: _by_method(round, "__round__"),
-    operator.index: _by_method(operator.index, "__index__"),
-    **{f: _comparing(f) for f in (sorted, min, max)},
-    **{f: _shallow(f) for f in (list, tuple, zip, enumerate, itertools.chain)},
-    **{f: _shallow(f) for f in (itertools.product, itertools.zip_longest, itertools.islice)},
-    **{f: _shallow(f) for f in (itertools.cycle, itertools.pairwise, itertools.combinations)},
-    **{f: _shallow(f) for f in (itertools.permutations, deque)},
-    itertools.chain.from_iterable: _flattened,
-    reversed: _reversed,
-    filter: _filter,
-    **{f: _with_callback(f) for f in (map, functools.reduce, itertools.starmap)},
-    **{f: _with_callback(f) for f in (itertools.takewhile, itertools.dropwhile)},
-    **{f: _with_callback(f) for f in (itertools.filterfalse, functools.cmp_to_key)},
-    itertools.accumulate: _with_callback(itertools.accumulate, 1, "func"),
-    itertools.groupby: _with_callback(itertools.groupby, 1, "key"),
-    **{f: _plain_call(f) for f in (callable, issubclass, object, super, property)},
-    **{f: _plain_call(f) for f in (staticmethod, classmethod, functools.partial)},
-    **{f: _plain_call(f) for f in (functools.wraps, functools.update_wrapper)},
-    **{f: _plain_call(f) for f in (functools.lru_cache, functools.cache, itertools.repeat)},
-    **{f: _plain_call(f) for f in (operator.itemgetter, operator.attrgetter, itertools.count)},
-}
+def as_it_is(function: Any) -> Handler:
+    """A function that does not look into its arguments."""
+    return lambda hooks, *args, **kwargs: function(*args, **kwargs)
 
 
 # --- contexts ------------------------------------------------------------------------------------
@@ -375,7 +298,4 @@ class FollowedContext:
         return self.hooks.test(self._call("__exit__", kind, error, trace))
 
     def _call(self, name: str, *args: Any) -> Any:
-        cls = type(self.manager)
-        found = getattr(cls, name)
-        attributes.class_attribute(self.hooks.watch, cls, name, found)
-        return self.hooks.call(found, self.manager, *args)
+        return operators.call_special(self.hooks, self.manager, name, *args)

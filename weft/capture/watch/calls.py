@@ -22,7 +22,6 @@ from weft.capture.convert.convert import (
 )
 from weft.capture.watch import library
 from weft.capture.watch.attributes import class_attribute, is_python_function
-from weft.capture.watch.builtin_calls import HANDLERS
 from weft.capture.watch.deferred_calls import defer
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, policy
 from weft.capture.watch.origin import static_lookup
@@ -51,9 +50,9 @@ def call(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if kind is functools.partial:
         return _call_partial(hooks, function, args, kwargs)
     if kind is _CACHED:
-        return call(hooks, function.__wrapped__, args, kwargs)
+        return hooks.call(function.__wrapped__, *args, **kwargs)
     if kind in _ALIASES:  # Table[int](...)
-        return call(hooks, function.__origin__, args, kwargs)
+        return hooks.call(function.__origin__, *args, **kwargs)
     if kind.__module__.startswith("weft.capture") and hasattr(function, "function"):
         return call(hooks, function.function, args, kwargs)  # a traced function in another
     if kind in library.BUILTIN_CALLABLES or isinstance(function, types.BuiltinFunctionType):
@@ -88,7 +87,7 @@ def call_function(
     kind = policy(code.co_filename)
     if kind == WEFT and code not in WRAPPERS:
         if code is quietly.__code__:  # it only calls what it is given
-            return call(hooks, args[0], args[1:], kwargs)
+            return hooks.call(*args, **kwargs)
         if code is _APPLY.__code__:
             return function(_with_followed_rules(hooks, args[0]), *args[1:], **kwargs)
         if str(function.__module__).startswith(TRANSFORMS) and args and not function.__dict__:
@@ -160,7 +159,7 @@ def callable_for(hooks: Hooks, function: Any) -> Any:
     """What stands for anything that can be called: a function that is followed when it is."""
     if isinstance(function, (types.FunctionType, types.MethodType)) or not callable(function):
         return followed(hooks, function)
-    return lambda *args, **kwargs: call(hooks, function, args, kwargs)
+    return lambda *args, **kwargs: hooks.call(function, *args, **kwargs)
 
 
 def _note_function(hooks: Hooks, function: types.FunctionType) -> None:
@@ -206,8 +205,6 @@ def _with_followed_rules(hooks: Hooks, cls: Any) -> Any:
 def construct(hooks: Hooks, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """cls(*args, **kwargs)"""
     meta = type(cls)
-    if meta is type and cls in HANDLERS:
-        return HANDLERS[cls](hooks, args, kwargs)
     maker = static_lookup(meta, "__call__")
     if is_python_function(maker) and not issubclass(meta, enum.EnumMeta):
         class_attribute(hooks.watch, meta, "__call__", maker)
@@ -286,7 +283,7 @@ def _start_dataclass(
     for field in dataclasses.fields(cls):
         factory = field.default_factory
         if field.init and field.name not in passed and factory is not dataclasses.MISSING:
-            kwargs[field.name] = call(hooks, factory, (), {})
+            kwargs[field.name] = hooks.call(factory)
     after = static_lookup(cls, "__post_init__")
     if not is_python_function(after):
         starter(obj, *args, **kwargs)

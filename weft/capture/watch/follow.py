@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import types
-import warnings
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +13,6 @@ import numpy as np
 from weft.base.lazy import Lazy
 from weft.base.source import PACKAGE
 from weft.core.grad_mode import _decorated
-from weft.core.structure import changed
 
 FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
 
@@ -105,37 +102,6 @@ IMPURE = frozenset(
     }
 )
 
-#: Calls that show something: done again, in order, by every replay.
-SHOWS: frozenset[Any] = frozenset({print, changed})
-LOGGER_METHODS = frozenset(
-    {"debug", "info", "warning", "error", "critical", "exception", "log", "warn", "fatal"}
-)
-
-
-def is_logger(value: Any) -> bool:
-    """Whether it is a `logging.Logger`: there is none where nobody has loaded `logging`."""
-    logging = sys.modules.get("logging")
-    return logging is not None and isinstance(value, logging.Logger)
-
-
-def shows(function: Any) -> bool:
-    """Whether a function shows its arguments: print, or one of `logging`."""
-    if function in SHOWS:
-        return True
-    if getattr(function, "__module__", "") != "logging":
-        return False
-    name = getattr(function, "__name__", "")
-    return name in LOGGER_METHODS and getattr(sys.modules["logging"], name, None) is function
-
-
-WARN = warnings.warn
-
-#: Builtin functions that may be handed anything: they do not look into their arguments, or only
-#: at classes, which are guarded already.
-INERT: frozenset[Any] = frozenset(
-    {isinstance, issubclass, callable, type, object, super, property, staticmethod, classmethod}
-)
-
 IMMUTABLE_C = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -164,6 +130,39 @@ def module_of(function: Any) -> str:
         )
         name = getattr(owner, "__module__", "") if owner is not None else ""
     return str(name or "")
+
+
+#: Modules of the library whose functions hand tensors on, or ask them as Python itself does.
+_HANDS_TENSORS_ON = frozenset(
+    {
+        *("builtins", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
+        *("collections", "_collections", "typing", "types", "dataclasses", "contextlib", "enum"),
+        *("abc", "_abc", "logging", "warnings", "inspect", "weakref", "threading", "heapq"),
+        *("_heapq", "bisect", "_bisect", "", "weft"),
+    }
+)
+_NUMPY_FUNCTION = type(np.sum)
+
+
+def is_followed(function: Any) -> bool:
+    """Whether a function is the user's own: what it does to its arguments is seen there."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and policy(code.co_filename) != LIBRARY
+
+
+def needs_numbers(function: Any) -> bool:
+    """Whether a function is of the library, and made for numbers: tensors of a graph have none."""
+    if isinstance(function, types.FunctionType):
+        if policy(function.__code__.co_filename) != LIBRARY:
+            return False
+    elif not isinstance(function, (types.BuiltinFunctionType, np.ufunc, _NUMPY_FUNCTION)):
+        return False
+    holder = getattr(function, "__self__", None)
+    if holder is not None and not isinstance(holder, types.ModuleType):
+        return False
+    if isinstance(function, np.ufunc):
+        return True
+    return module_of(function).partition(".")[0] not in _HANDS_TENSORS_ON
 
 
 def why_impure(function: Any) -> str:

@@ -6,27 +6,23 @@ that depend on more than their arguments make a run that cannot be used again.
 
 from __future__ import annotations
 
-import bisect
-import heapq
 import io
 import operator
 import re
 import struct
 import types
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.autodiff.node import keep_hooks
-from weft.capture.watch import attributes, methods, operators, stores
-from weft.capture.watch.builtin_calls import HANDLERS, Handler, attributes_of
-from weft.capture.watch.follow import CONTROL, INERT, PURE_WEFT, SHOWS, WARN, why_impure
+from weft.capture.watch import attributes, operators, stores
+from weft.capture.watch.follow import CONTROL, PURE_WEFT, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
-from weft.capture.watch.printing import is_logging, show, warn
-from weft.capture.watch.values import CONTAINERS, is_plain
-from weft.core.changing_numbers import number_in
+from weft.capture.watch.printing import is_logging, show
+from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict
 from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
@@ -50,10 +46,6 @@ BUILTIN_CALLABLES = frozenset(
 )
 #: Objects whose methods only compute.
 PURE_HOLDERS = (re.Pattern, re.Match, struct.Struct, np.dtype, np.ufunc, types.GenericAlias)
-#: Methods of arrays that write to them.
-ARRAY_WRITES = frozenset(
-    {"sort", "fill", "put", "resize", "partition", "itemset", "setfield", "setflags", "byteswap"}
-)
 
 
 # --- builtins and their methods ------------------------------------------------------------------
@@ -61,12 +53,7 @@ ARRAY_WRITES = frozenset(
 
 def call_builtin(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(function) is operator.attrgetter:
-        return attributes_of(hooks, (function, *args), kwargs)
-    handler = _handler(function)
-    if handler is not None:
-        return handler(hooks, args, kwargs)
-    if function in SHOWS:
-        return show(hooks, function, args, kwargs)
+        return _attributes_of(hooks, function, *args)
     unbound = isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType))
     if unbound and args and isinstance(args[0], function.__objclass__):  # list.append(x, 1)
         return hooks.call(function.__get__(args[0]), *args[1:], **kwargs)
@@ -76,87 +63,55 @@ def call_builtin(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dic
     return _call_method(hooks, function, holder, args, kwargs)
 
 
-def _handler(function: Any) -> Handler | None:
-    try:
-        return HANDLERS.get(function)
-    except TypeError:  # a method of something that cannot be hashed
-        return None
+def _attributes_of(hooks: Hooks, getter: Any, obj: Any) -> Any:
+    """operator.attrgetter(...)(obj): the attributes are read here."""
+    found = []
+    for path in getter.__reduce__()[1]:
+        value = obj
+        for name in path.split("."):
+            value = hooks.attr(value, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def _call_method(
     hooks: Hooks, function: Any, holder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A method written in C."""
+    """A method written in C, of something that is no container."""
     name = function.__name__
-    known = hooks.watch.known(holder)
-    if isinstance(function, types.MethodWrapperType) or name in _OBJECT_METHODS:
-        special = _OBJECT_METHODS.get(name)
-        if special is not None and getattr(object, name, None) is not None:
-            owner = getattr(function, "__objclass__", None)
-            if owner in (None, object):
-                return special(hooks, holder, args)
-    if isinstance(holder, CONTAINERS):
-        if known is not None:
-            return methods.call_method(hooks, known, name, args, kwargs)
-        if name in ("append", "add", "insert", "appendleft", "setdefault"):
-            return function(*args, **kwargs)
-        if isinstance(holder, dict) and name in ("get", "pop", "__getitem__", "__contains__"):
-            hooks.key(args[0] if args else None)
-            return function(*args, **kwargs)
-        if name in ("extend", "update", "extendleft", "union", "join", "__iadd__"):
-            return function(*(hooks.iter(value) for value in args), **kwargs)
-        if name == "sort" and isinstance(holder, list):
-            holder[:] = HANDLERS[sorted](hooks, (holder,), kwargs)
-            return None
-        if name in ("index", "count", "remove"):
-            hooks.deep((holder, args), name, operators.COMPARING)
-            return function(*args, **kwargs)
-    elif isinstance(holder, np.ndarray) and known is not None:
-        if name in ARRAY_WRITES:
-            return hooks.write_array(known, lambda: function(*args, **kwargs), f".{name}")
-        hooks.watch.content(known)
-    elif isinstance(holder, np.ndarray):
-        if name in ARRAY_WRITES:
-            hooks.write_view(holder)
-    elif isinstance(holder, type):
+    special = OBJECT_METHODS.get(name)
+    if special is not None and getattr(function, "__objclass__", object) is object:
+        return special(hooks, holder, *args)
+    if isinstance(holder, type):
         return call_library(hooks, function, args, kwargs)  # dict.fromkeys, object.__new__
-    elif known is not None and not is_plain(holder) and not isinstance(holder, PURE_HOLDERS):
+    known = hooks.watch.known(holder)
+    if known is not None and not is_plain(holder) and not isinstance(holder, PURE_HOLDERS):
         hooks.watch.refuse(
             f"{known.origin.text}.{name} of a {type(holder).__name__} is called, "
             "which may depend on more than is watched"
         )
-    return _run(hooks, function, args, kwargs, name)
+    return run(hooks, function, args, kwargs, name)
 
 
 def call_library(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of the standard library or of NumPy."""
-    handler = _handler(function)
-    if handler is not None:
-        return handler(hooks, args, kwargs)
-    if function is WARN:
-        return warn(hooks, *args, **kwargs)
     if is_logging(function, args):
         return show(hooks, function, args, kwargs)
     for cell in getattr(function, "__closure__", None) or ():
         hooks.deep(cell.cell_contents, function.__qualname__)  # functions that it was made around
-    if function not in INERT:
-        reason = why_impure(function)
-        if reason:
-            hooks.watch.refuse(reason)
+    reason = why_impure(function)
+    if reason:
+        hooks.watch.refuse(reason)
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "a builtin")
-    return _run(hooks, function, args, kwargs, str(name))
+    return run(hooks, function, args, kwargs, str(name))
 
 
-def _run(
+def run(
     hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> Any:
     """Call, with guards on all that is handed over, and see whether any of it was changed."""
     if all(map(is_plain, args)) and not kwargs:
         return function(*args)
-    if _calls_back(function):
-        args = tuple(map(hooks.callback, args))
-        kwargs = {key: hooks.callback(value) for key, value in kwargs.items()}
-        args = tuple(hooks.iter(a) if not callable(a) else a for a in args)
     seen = hooks.deep_all(args, kwargs, name)
     before = [_contents(known) for known in seen]
     result = function(*args, **kwargs)
@@ -189,13 +144,6 @@ def _undo_contents(hooks: Hooks, known: Known, old: Any) -> None:
         hooks.watch.undo(lambda: stores.put_back(known.obj, old))
 
 
-def _calls_back(function: Any) -> bool:
-    try:
-        return function in CALLS_BACK
-    except TypeError:
-        return getattr(function, "__name__", "") == "sort"
-
-
 def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An object with a `__call__` written in C, or none at all."""
     kind = type(function)
@@ -209,9 +157,6 @@ def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict
 
 def call_class(hooks: Hooks, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A class whose instances are made by code that is not followed."""
-    handler = _handler(cls)
-    if handler is not None:
-        return handler(hooks, args, kwargs)
     if cls is Generator and (args or (kwargs.get("seed"),))[0] is None:
         hooks.watch.refuse("a random seed is asked of the operating system")
     if str(cls.__module__).startswith("weft."):
@@ -221,10 +166,10 @@ def call_class(hooks: Hooks, cls: Any, args: tuple[Any, ...], kwargs: dict[str, 
             hooks.keys_of_all(args)
         hooks.deep_all(args, kwargs, cls.__name__, calls=False)
         return cls(*args, **kwargs)
-    reason = "" if cls in INERT or hooks.watch.inside_classes.get(id(cls)) else _class_reason(cls)
+    reason = "" if id(cls) in hooks.watch.inside_classes else _class_reason(cls)
     if reason:
         hooks.watch.refuse(reason)
-    return _run(hooks, cls, args, kwargs, cls.__name__)
+    return run(hooks, cls, args, kwargs, cls.__name__)
 
 
 #: Classes that keep what they are given and call none of it.
@@ -259,10 +204,6 @@ _MARKS = frozenset({"_register_hook", "_retain_grad", "_register_post_accumulate
 
 def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of Weft's own that is not followed."""
-    if function in SHOWS:
-        return show(hooks, function, args, kwargs)
-    if function is number_in:
-        return _number_in(hooks, *args)
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")
@@ -298,7 +239,7 @@ def _callbacks(hooks: Hooks, value: Any) -> Any:
     return hooks.callback(value)
 
 
-def _number_in(hooks: Hooks, holder: Any, key: str) -> Any:
+def number_from_outside(hooks: Hooks, holder: Any, key: str) -> Any:
     """A number in a dict from outside as an input of the graph: no guard, but that it is one."""
     watch = hooks.watch
     known = watch.known(holder)
@@ -320,43 +261,21 @@ def taken(hooks: Hooks, known: Known, function: Any) -> bool:
 # --- methods of object ---------------------------------------------------------------------------
 
 
-def _object_getattribute(hooks: Hooks, holder: Any, args: tuple[Any, ...]) -> Any:
+def _object_getattribute(hooks: Hooks, holder: Any, name: str) -> Any:
     cls = type(holder)
     own = stores.instance_dict(holder)
     if (
-        (own is None or args[0] not in own)
-        and static_lookup(cls, args[0]) is MISSING
+        (own is None or name not in own)
+        and static_lookup(cls, name) is MISSING
         and operators.special(cls, "__getattr__") is not None
     ):
-        return object.__getattribute__(holder, args[0])  # for its error: __getattr__ comes later
-    return attributes.load_as_object(hooks, holder, args[0])
+        return object.__getattribute__(holder, name)  # for its error: __getattr__ comes later
+    return attributes.load_as_object(hooks, holder, name)
 
 
-def _object_setattr(hooks: Hooks, holder: Any, args: tuple[Any, ...]) -> None:
-    attributes.store_as_object(hooks, holder, *args)
-
-
-def _object_delattr(hooks: Hooks, holder: Any, args: tuple[Any, ...]) -> None:
-    attributes.delete_as_object(hooks, holder, *args)
-
-
-_OBJECT_METHODS: dict[str, Callable[..., Any]] = {
+#: Methods of `object`, which classes of the user's call by super().
+OBJECT_METHODS: dict[str, Callable[..., Any]] = {
     "__getattribute__": _object_getattribute,
-    "__setattr__": _object_setattr,
-    "__delattr__": _object_delattr,
+    "__setattr__": attributes.store_as_object,
+    "__delattr__": attributes.delete_as_object,
 }
-
-#: Further functions of the library that call what they are handed.
-CALLS_BACK: frozenset[Any] = frozenset(
-    {
-        *(
-            bisect.bisect,
-            bisect.bisect_left,
-            bisect.bisect_right,
-            bisect.insort,
-            bisect.insort_left,
-        ),
-        *(heapq.nlargest, heapq.nsmallest, heapq.merge, re.sub, re.subn, defaultdict),
-        *(np.vectorize, np.apply_along_axis, np.fromfunction, np.piecewise),
-    }
-)

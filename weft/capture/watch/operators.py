@@ -75,6 +75,12 @@ def _call(hooks: Hooks, cls: type, name: str, function: Any, *args: Any) -> Any:
     return function(*args)
 
 
+def call_special(hooks: Hooks, obj: Any, name: str, *args: Any) -> Any:
+    """Call a special method of the user's class of an object, watched."""
+    cls = type(obj)
+    return _call(hooks, cls, name, _method(cls, name), obj, *args)
+
+
 def _method(cls: type, name: str) -> Any:
     """A special method as the interpreter finds it: on the class, in Python or in C."""
     found = static_lookup(cls, name)
@@ -115,7 +121,7 @@ def inplace(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
         return function(a, b) if ta is not str else binary(hooks, symbol, a, b)
     method = f"__i{name}__"
     if special(ta, method) is not None:
-        result = _call(hooks, ta, method, _method(ta, method), a, b)
+        result = call_special(hooks, a, method, b)
         return binary(hooks, symbol, a, b) if result is NotImplemented else result
     known = hooks.watch.known(a)
     if known is not None and hasattr(ta, method):
@@ -135,7 +141,7 @@ def inplace(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
 def unary(hooks: Hooks, symbol: str, a: Any) -> Any:
     function, name = UNARY[symbol]
     if special(type(a), name) is not None:
-        return _call(hooks, type(a), name, _method(type(a), name), a)
+        return call_special(hooks, a, name)
     return function(hooks.operand(a, a))
 
 
@@ -178,7 +184,7 @@ def _is_generated(cls: type, name: str) -> bool:
 
 def _compared(hooks: Hooks, cls: type, method: str, left: Any, right: Any) -> Any:
     if method == "__ne__" and special(cls, "__ne__") is None and special(cls, "__eq__") is not None:
-        result = _call(hooks, cls, "__eq__", _method(cls, "__eq__"), left, right)
+        result = call_special(hooks, left, "__eq__", right)
         return result if result is NotImplemented else not truth(hooks, result)
     found = _method(cls, method)
     return NotImplemented if found is None else _call(hooks, cls, method, found, left, right)
@@ -187,8 +193,7 @@ def _compared(hooks: Hooks, cls: type, method: str, left: Any, right: Any) -> An
 def contains(hooks: Hooks, container: Any, value: Any) -> bool:
     cls = type(container)
     if special(cls, "__contains__") is not None:
-        method = _method(cls, "__contains__")
-        return truth(hooks, _call(hooks, cls, "__contains__", method, container, value))
+        return truth(hooks, call_special(hooks, container, "__contains__", value))
     if _method(cls, "__contains__") is None and (
         special(cls, "__iter__") is not None or special(cls, "__getitem__") is not None
     ):
@@ -221,7 +226,7 @@ def truth(hooks: Hooks, value: Any) -> bool:
     if cls in SIMPLE:
         return bool(value)
     if special(cls, "__bool__") is not None:
-        result = _call(hooks, cls, "__bool__", _method(cls, "__bool__"), value)
+        result = call_special(hooks, value, "__bool__")
         if type(result) is not bool:
             raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
         return result
@@ -239,7 +244,7 @@ def truth(hooks: Hooks, value: Any) -> bool:
 def length(hooks: Hooks, value: Any) -> int:
     cls = type(value)
     if special(cls, "__len__") is not None:
-        result = _call(hooks, cls, "__len__", _method(cls, "__len__"), value)
+        result = call_special(hooks, value, "__len__")
         return len(range(result)) if isinstance(result, int) and result >= 0 else len(value)
     known = hooks.watch.known(value)
     if known is not None and isinstance(value, CONTAINERS):
@@ -253,7 +258,7 @@ def iterate(hooks: Hooks, value: Any) -> Any:
     if cls in SIMPLE:
         return value
     if special(cls, "__iter__") is not None:
-        made = _call(hooks, cls, "__iter__", _method(cls, "__iter__"), value)
+        made = call_special(hooks, value, "__iter__")
         return _watched_steps(hooks, made)
     if special(cls, "__next__") is not None:
         return _watched_steps(hooks, value)
@@ -279,14 +284,13 @@ def _watched_steps(hooks: Hooks, iterator: Any) -> Any:
     cls = type(iterator)
     if special(cls, "__next__") is None:
         return iterate(hooks, iterator) if special(cls, "__iter__") is None else iterator
-    return _steps(hooks, iterator, cls)
+    return _steps(hooks, iterator)
 
 
-def _steps(hooks: Hooks, iterator: Any, cls: type) -> Iterator[Any]:
-    function = _method(cls, "__next__")
+def _steps(hooks: Hooks, iterator: Any) -> Iterator[Any]:
     while True:
         try:
-            value = _call(hooks, cls, "__next__", function, iterator)
+            value = call_special(hooks, iterator, "__next__")
         except StopIteration:
             return
         yield value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import warnings
 from collections import defaultdict, deque
@@ -9,9 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.source import PACKAGE, user_frame
-from weft.capture.watch import attributes, operators
+from weft.capture.watch import operators
 from weft.capture.watch.effects import TextParts
-from weft.capture.watch.follow import LOGGER_METHODS, WARN, is_logger, shows
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.tensor import Tensor
 
@@ -32,21 +32,35 @@ def settled_named(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {key: settled(value) for key, value in kwargs.items()} if kwargs else kwargs
 
 
-def is_shown(function: Any) -> bool:
-    """Whether a call shows its arguments, and takes f-strings in parts."""
+LOGGER_METHODS = frozenset(
+    {"debug", "info", "warning", "error", "critical", "exception", "log", "warn", "fatal"}
+)
+
+
+def is_logger(value: Any) -> bool:
+    """Whether it is a `logging.Logger`: there is none where nobody has loaded `logging`."""
+    logging = sys.modules.get("logging")
+    return logging is not None and isinstance(value, logging.Logger)
+
+
+def is_logging(function: Any, args: tuple[Any, ...] = ()) -> bool:
+    """Whether a function is one of `logging`, or a method of a logger, which is the first argument.
+
+    It shows its arguments, at each replay anew: f-strings among them are kept in parts.
+    """
     if isinstance(function, types.MethodType):
-        return function.__name__ in LOGGER_METHODS and is_logger(function.__self__)
-    return type(function) in _FUNCTIONS and (shows(function) or function is WARN)
-
-
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
-
-
-def is_logging(function: Any, args: tuple[Any, ...]) -> bool:
-    if shows(function):
-        return True
+        function, args = function.__func__, (function.__self__,)
     name = getattr(function, "__name__", "")
-    return name in LOGGER_METHODS and bool(args) and is_logger(args[0])
+    if name not in LOGGER_METHODS or getattr(function, "__module__", "") != "logging":
+        return False
+    return getattr(sys.modules["logging"], name, None) is function or (
+        bool(args) and is_logger(args[0])
+    )
+
+
+def showing(function: Any) -> Callable[..., Any]:
+    """The row of a function that shows its arguments."""
+    return lambda hooks, *args, **kwargs: show(hooks, function, args, kwargs)
 
 
 def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -105,16 +119,26 @@ def shows_tensors(value: Any) -> bool:
     return False
 
 
+def string(hooks: Hooks, *args: Any, **kwargs: Any) -> str:
+    """str(value)"""
+    if len(args) != 1 or kwargs:
+        return str(*args, **kwargs)
+    return text_of(hooks, args[0], "__str__", str)
+
+
+def representation(hooks: Hooks, value: Any) -> str:
+    """repr(value)"""
+    return text_of(hooks, value, "__repr__", repr)
+
+
 def text_of(hooks: Hooks, value: Any, name: str, function: Callable[[Any], str]) -> str:
     """str(value) or repr(value), with a user's method followed."""
     cls: Any = type(value)
     if isinstance(value, TextParts):
         return str(value)
     for method in (name, "__repr__"):
-        found = operators.special(cls, method)
-        if found is not None:
-            attributes.class_attribute(hooks.watch, cls, method, found)
-            result = hooks.call(found, value)
+        if operators.special(cls, method) is not None:
+            result = operators.call_special(hooks, value, method)
             if not isinstance(result, str):
                 raise TypeError(f"{method} returned non-string (type {type(result).__name__})")
             return result
@@ -138,15 +162,13 @@ def _shows_address(cls: Any) -> bool:
     return cls.__str__ is object.__str__
 
 
-def formatted(hooks: Hooks, value: Any, spec: str) -> str:
+def formatted(hooks: Hooks, value: Any, spec: str = "") -> str:
     """format(value, spec)"""
     cls: Any = type(value)
     if cls is str or is_plain(value):
         return format(value, spec)
-    found = operators.special(cls, "__format__")
-    if found is not None:
-        attributes.class_attribute(hooks.watch, cls, "__format__", found)
-        result: str = hooks.call(found, value, spec)
+    if operators.special(cls, "__format__") is not None:
+        result: str = operators.call_special(hooks, value, "__format__", spec)
         return result
     if not spec and cls.__format__ is object.__format__:
         return text_of(hooks, value, "__str__", str)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.base.errors import RangeError
+from weft.capture.builtin_table import looks_on
 from weft.capture.control.nested import graph_recorder
-from weft.capture.from_source.builtin_calls import looks_on
 from weft.capture.from_source.tokens import effect, templated
 from weft.core.tensor import Tensor
 from weft.nn.module import Module

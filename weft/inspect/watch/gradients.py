@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.base.source import user_frame
-from weft.capture.from_source.builtin_calls import looks_on
+from weft.capture.builtin_table import looks_on
 from weft.capture.from_source.tokens import print as show
 from weft.core.tensor import Tensor
 

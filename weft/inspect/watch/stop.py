@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 from weft.base.source import PACKAGE, SourceLocation, user_frame
+from weft.capture.builtin_table import looks_on
 from weft.capture.control.nested import graph_recorder
-from weft.capture.from_source.builtin_calls import looks_on
 from weft.capture.from_source.tokens import effect, templated
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown

@@ -1,0 +1,141 @@
+"""Builtin functions in captured code: one row each says all that is special about it.
+
+A function that is not in the table is followed into its source, or called after guards on all that
+it is handed (`watch/library.py`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import heapq
+import itertools
+import operator
+import re
+import warnings
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.capture import make_graph
+from weft.capture.control import branches, loops
+from weft.capture.from_source import graph_builtins as graph
+from weft.capture.from_source import iteration, tokens
+from weft.capture.watch import attributes, library, operators, printing
+from weft.capture.watch import builtin_calls as calls
+from weft.capture.watch.builtin_calls import Handler, as_it_is, by_method, calling, through
+from weft.core.changing_numbers import number_in
+from weft.core.structure import changed
+from weft.ops.elementwise import maximum, minimum
+from weft.ops.shape import stack
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """What a builtin does in captured code.
+
+    call    makes the call: guards what the builtin reads, follows what it calls, and notes what it
+            writes. None: it is called like any other function
+    graph   what it does with tensors of a graph; NotImplemented where it gets none: then `call`
+    shows   it shows its arguments, at each replay anew: f-strings among them are kept in parts
+    """
+
+    call: Handler | None = None
+    graph: Handler | None = None
+    shows: bool = False
+
+
+def _rows(make: Any, *functions: Any) -> dict[Any, Builtin]:
+    return {function: Builtin(make(function)) for function in functions}
+
+
+BUILTINS: dict[Any, Builtin] = {
+    # attributes and identity
+    getattr: Builtin(calls.get_attribute),
+    hasattr: Builtin(calls.has_attribute),
+    setattr: Builtin(attributes.store),
+    delattr: Builtin(attributes.delete),
+    vars: Builtin(calls.variables),
+    dir: Builtin(calls.names),
+    hash: Builtin(calls.hash_of),
+    id: Builtin(calls.id_of),
+    type: Builtin(calls.type_of),
+    isinstance: Builtin(calls.is_instance, graph.is_instance),
+    # values
+    len: Builtin(operators.length, graph.len_),
+    bool: Builtin(calls.truth, graph.bool_),
+    int: Builtin(by_method(int, "__int__", "__index__", "__trunc__"), graph.int_),
+    float: Builtin(by_method(float, "__float__", "__index__"), graph.float_),
+    complex: Builtin(by_method(complex, "__complex__", "__float__")),
+    abs: Builtin(by_method(abs, "__abs__")),
+    round: Builtin(by_method(round, "__round__"), graph.round_),
+    operator.index: Builtin(by_method(operator.index, "__index__")),
+    sum: Builtin(calls.total),
+    any: Builtin(calls.quantifier(True), graph.quantifier(False)),
+    all: Builtin(calls.quantifier(False), graph.quantifier(True)),
+    sorted: Builtin(calls.comparing(sorted)),
+    min: Builtin(calls.comparing(min), graph.extreme(min, minimum)),
+    max: Builtin(calls.comparing(max), graph.extreme(max, maximum)),
+    # text and effects
+    str: Builtin(printing.string),
+    repr: Builtin(printing.representation),
+    ascii: Builtin(by_method(ascii, "__repr__")),
+    format: Builtin(printing.formatted),
+    print: Builtin(printing.showing(print), graph.print_, shows=True),
+    changed: Builtin(printing.showing(changed), shows=True),
+    warnings.warn: Builtin(printing.warn, shows=True),
+    # iteration
+    range: Builtin(graph=graph.range_),
+    iter: Builtin(calls.iterator),
+    next: Builtin(calls.advance, graph.next_),
+    zip: Builtin(through(zip), graph.zip_),
+    enumerate: Builtin(through(enumerate), graph.enumerate_),
+    reversed: Builtin(calls.backwards, graph.reversed_),
+    filter: Builtin(calls.filtered),
+    itertools.chain.from_iterable: Builtin(calls.flattened),
+    **_rows(through, list, tuple, deque, itertools.chain, itertools.product, itertools.zip_longest),
+    **_rows(through, itertools.islice, itertools.cycle, itertools.pairwise),
+    **_rows(through, itertools.combinations, itertools.permutations),
+    # functions that call others
+    **_rows(calling, map, functools.reduce, functools.cmp_to_key, itertools.starmap),
+    **_rows(calling, itertools.takewhile, itertools.dropwhile, itertools.filterfalse),
+    itertools.accumulate: Builtin(calling(itertools.accumulate, 1, "func")),
+    itertools.groupby: Builtin(calling(itertools.groupby, 1, "key")),
+    **_rows(calls.calling_back, bisect.bisect_left, bisect.bisect_right, bisect.insort_left),
+    **_rows(calls.calling_back, bisect.insort_right, heapq.nlargest, heapq.nsmallest, heapq.merge),
+    **_rows(calls.calling_back, re.sub, re.subn),
+    **_rows(calls.calling_back, np.vectorize, np.apply_along_axis, np.fromfunction, np.piecewise),
+    # functions that do not look into their arguments
+    **_rows(as_it_is, callable, issubclass, object, super, property, staticmethod, classmethod),
+    **_rows(as_it_is, functools.partial, functools.wraps, functools.update_wrapper),
+    **_rows(as_it_is, functools.lru_cache, functools.cache, itertools.repeat, itertools.count),
+    **_rows(as_it_is, operator.itemgetter, operator.attrgetter),
+    # Weft's own
+    number_in: Builtin(library.number_from_outside),
+    stack: Builtin(graph=graph.stack),
+    tokens.print: Builtin(graph=graph.print_),
+    tokens.py_call: Builtin(graph=as_it_is(tokens.py_call)),
+    iteration.unroll: Builtin(graph=as_it_is(iteration.unroll)),
+    make_graph.spec: Builtin(graph=as_it_is(make_graph.spec)),
+    branches.cond: Builtin(graph=graph.cond),
+    branches.switch: Builtin(graph=graph.with_functions(branches.switch)),
+    loops.while_loop: Builtin(graph=graph.while_loop),
+    loops.scan: Builtin(graph=graph.with_functions(loops.scan)),
+    loops.map: Builtin(graph=graph.with_functions(loops.map)),
+    loops.fori_loop: Builtin(graph=graph.with_functions(loops.fori_loop)),
+}
+#: The classes of what is in the table. Hashing anything else might run code of the user's.
+_KINDS = frozenset(map(type, BUILTINS))
+
+
+def row_of(function: Any) -> Builtin | None:
+    return BUILTINS.get(function) if type(function) in _KINDS else None
+
+
+def looks_on(function: Any, instead_of: Any = None) -> Any:
+    """Let a function of Weft's own run as it is: it only looks on, and records its own effects."""
+    name = function if instead_of is None else instead_of
+    BUILTINS[name] = Builtin(graph=as_it_is(function))
+    return function
