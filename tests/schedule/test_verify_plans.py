@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
@@ -31,6 +32,7 @@ FILTERS = weft.spec((3, 2, 3, 3))
 
 
 TARGET = CpuTarget(host())
+TABLE = np.arange(48.0, dtype="float32").reshape(8, 6)
 
 
 def _plan(function: Callable[..., Any], *specs: Any) -> ProgramPlan:
@@ -91,6 +93,17 @@ def _own_output(plan: GraphPlan) -> None:
 def _overlap(plan: GraphPlan) -> None:
     first, second = [s.outputs[0] for s in plan.steps[:2]]
     plan.memory.offsets[second] = plan.memory.offsets[first] + 4
+
+
+def _unaligned(plan: GraphPlan) -> None:
+    value = plan.steps[-2].outputs[0]
+    plan.memory.offsets[value] += 8
+    plan.memory.peak += 64
+
+
+def _other_constant(plan: GraphPlan) -> None:
+    literal = next(iter(plan.constants.values()))
+    plan.constants = dict.fromkeys(plan.constants, type(literal)(literal.array + 1))
 
 
 def _overlap_memory(plan: GraphPlan) -> None:
@@ -190,6 +203,8 @@ FAULTS: list[tuple[Callable[[GraphPlan], None], str, Callable[..., Any], tuple[A
     (_never, "never written", _products, (X, W)),
     (_own_output, "not its operand|before it is written", _softmax, (X,)),
     (_overlap, "overlap", _products, (X, W)),
+    (_unaligned, "not aligned", lambda x, w: weft.exp(x @ w) @ w, (X, W)),
+    (_other_constant, "no constant of the program", lambda x: x * TABLE, (X,)),
     (_overlap_memory, "overlap", _loop, (X,)),
     (_too_little_memory, "bytes, and uses", _loop, (X,)),
     (_small_arena, "ends at", _products, (X, W)),

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.ir.graph import Graph, Node, Value
 from weft.schedule.grouping import Grouping
+from weft.schedule.groups import Group
 from weft.schedule.in_place import in_place
 from weft.schedule.memory import ArenaPlan, planned, size_of_type
 from weft.schedule.plan import GraphPlan, ProgramPlan, Step
@@ -61,7 +62,7 @@ class _Planner:
             if len(refused) == before:
                 return grouping, steps
 
-    def _step(self, group: Any, why: Mapping[Node, Why], refused: set[Node]) -> Step:
+    def _step(self, group: Group, why: Mapping[Node, Why], refused: set[Node]) -> Step:
         node = group.nodes[0]
         name = self.name(f"{group.kind}.{node.op.name}")
         step = Step(group, why)

@@ -14,7 +14,7 @@ It uses nothing but the plan, and computes all that it compares with by itself.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
@@ -36,6 +36,7 @@ LINE = 64  # the memory of a loop is laid out in multiples of this many bytes
 
 def verify_plan(program: ProgramPlan, target: Target) -> None:
     """Raise `PlanError` where the plan of a program is wrong for a target."""
+    digests = {literal.digest for literal in program.constants}
     for depth, found in program.root.walk():
         _verify_reads(found)
         for step in found.steps:
@@ -44,7 +45,8 @@ def verify_plan(program: ProgramPlan, target: Target) -> None:
             _verify_room(step)
             if step.kind == "call" and step.nodes[0] not in program.calls:
                 raise PlanError(f"{step.nodes[0].op.name} is called, and has no number")
-        _verify_places(found)
+        _verify_places(found, target)
+        _verify_constants(found, digests)
         if depth and found.in_place:
             raise PlanError(f"@{found.name} is nested, and writes where its inputs lie")
         for output, given in found.in_place:
@@ -77,6 +79,15 @@ def _verify_reads(plan: GraphPlan) -> None:
     for value, place in plan.outputs.items():
         if plan.results[place] is not value or value not in made:
             raise PlanError(f"{value} is to be written as result {place}, which it is not")
+
+
+def _verify_constants(plan: GraphPlan, digests: Set[str]) -> None:
+    """Constants that are read or given back are constants of the program."""
+    read = [value for step in plan.steps for value in step.group.reads()]
+    for value in (*read, *plan.results):
+        literal = plan.constants.get(value)
+        if literal is not None and literal.digest not in digests:
+            raise PlanError(f"{value} is no constant of the program")
 
 
 def _verify_layouts(group: Group, target: Target) -> None:
@@ -128,7 +139,7 @@ def _lines(size: int) -> int:
     return -(-size // LINE) * LINE
 
 
-def _verify_places(plan: GraphPlan) -> None:
+def _verify_places(plan: GraphPlan, target: Target) -> None:
     """What is alive at the same step does not overlap, and is aligned."""
     offsets = plan.memory.offsets
     last: dict[Value, int] = {}
@@ -146,6 +157,8 @@ def _verify_places(plan: GraphPlan) -> None:
                         f"at step {place} of @{plan.name}, {found[2]} at {found[0]} and {other[2]} "
                         f"at {other[0]} overlap"
                     )
+            if found[0] % target.alignment:
+                raise PlanError(f"{found[2]} at {found[0]} is not aligned to {target.alignment}")
             if found[1] > plan.arena:
                 raise PlanError(f"{found[2]} ends at {found[1]} of {plan.arena} bytes")
             alive.insert(at, found)

@@ -21,8 +21,9 @@ __all__ = ["emit_rows", "in_rows"]
 
 #: Loops of less than this are not worth threads; an iteration of more is, by itself. In ns.
 LEAST, MOST = 40_000.0, 150_000.0
-FLOPS_PER_NS = 60.0
-NS_PER_ELEMENT = 0.25  # of one elementwise op, about: some take ten times as long as others
+#: With the widest vectors.
+FLOPS_PER_CYCLE = 20.0
+CYCLES_PER_ELEMENT = 0.75  # of one elementwise op, about: some take ten times as long as others
 
 
 def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
@@ -33,7 +34,7 @@ def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
     # Each part reads them in each iteration: they have to stay in its cache.
     if sum(size_of_type(value.type) for value in constants) > machine.caches.second // 2:
         return None
-    once = _nanoseconds(node.graphs[0])
+    once = _nanoseconds(node.graphs[0], machine)
     if once > MOST or once * node.attrs["length"] < LEAST:
         return None
     return row_scan(node)
@@ -50,16 +51,17 @@ def _is_generated(node: Node, target: Target) -> bool:
     return target.kind(node) != ""
 
 
-def _nanoseconds(body: Graph) -> float:
-    total = 0.0
+def _nanoseconds(body: Graph, machine: Machine) -> float:
+    width = machine.vector_bytes / 64
+    product, elementwise = 1 / (FLOPS_PER_CYCLE * width), CYCLES_PER_ELEMENT / width
+    cycles = 0.0
     for node in body.nodes:
         if not is_view(node):
             given = tuple(value.tensor_type for value in node.inputs)
             made = tuple(value.tensor_type for value in node.outputs)
             flops = node.op.estimate(given, made, **node.attrs).flops
-            pace = 1 / FLOPS_PER_NS if Trait.PRODUCT in node.op.traits else NS_PER_ELEMENT
-            total += flops * pace
-    return total
+            cycles += flops * (product if Trait.PRODUCT in node.op.traits else elementwise)
+    return cycles / machine.ghz
 
 
 def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, inner: int) -> Kernel:
@@ -93,7 +95,7 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
     with each_item(f) as item:
         _check(f)(f(f"call i32 @{name}.part(ptr %args, i64 {item}, ptr {run})"))
     f.do("ret i32 0")
-    cost = _nanoseconds(cut.body) * node.attrs["length"]
+    cost = _nanoseconds(cut.body, module.machine) * node.attrs["length"]
     return Kernel(name, cut.parts, cost, room * cut.parts, stops=True)
 
 
