@@ -11,8 +11,12 @@ from reference_target import ReferenceEmitter
 
 import weft
 import weft.nn.functional as F
+from weft.codegen.machine import host
+from weft.codegen.program import CpuEmitter
+from weft.codegen.text import Module
 from weft.ir.graph import Graph
 from weft.passes.lowering.lower import lowered
+from weft.schedule.plan import ProgramPlan
 from weft.schedule.planner import plan_program
 from weft.schedule.verify import verify_plan
 
@@ -87,6 +91,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
         [(2, 3, 8, 8), (4, 3, 3, 3)],
         8,
     ),
+    "pooled": (
+        lambda x, w: F.max_pool2d(F.conv2d(x, w), 2),
+        [(9, 3, 8, 8), (4, 3, 3, 3)],
+        2,
+    ),
     "attention": (_attention, [(2, 9, 4), (2, 9, 4), (2, 9, 4)], 4),
     "attention's backward": (
         _gradients(lambda *qkv: (_attention(*qkv) ** 2).sum()),
@@ -110,9 +119,20 @@ def test_a_plan_runs_on_another_target(name: str) -> None:
     graph = _graph(name)
     emitter = ReferenceEmitter()
     plan = plan_program(lowered(graph), emitter)
-    verify_plan(plan, emitter.target)
     assert len(plan.root.steps) == PROGRAMS[name][2], str(plan)
-    program = emitter.emit(plan)
+    verify_plan(plan, emitter.target)
+    _check(name, graph, plan)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_plan_of_the_cpu_runs_in_python(name: str) -> None:
+    """The plan alone decides what is read and written where, not the code of its kernels."""
+    graph = _graph(name)
+    _check(name, graph, plan_program(lowered(graph), CpuEmitter(Module(host()))))
+
+
+def _check(name: str, graph: Graph, plan: ProgramPlan) -> None:
+    program = ReferenceEmitter().emit(plan)
     for seed in (0, 1):
         rng = np.random.default_rng(seed)
         given = [rng.standard_normal(shape).astype("float32") for shape in PROGRAMS[name][1]]

@@ -155,7 +155,7 @@ class _Run:
         """Evaluate the nodes of a group; its results are written when all is done."""
         group, known = step.group, dict[Value, Array]()
         for node in group.in_order():
-            operands = group.operands[node]
+            operands = group.operands.get(node, node.inputs)  # a tail's come from registers
             given = [self._operand(node, i, operands[i], known) for i in range(len(node.inputs))]
             known.update(zip(node.outputs, _evaluated(node, given), strict=True))
         for value in group.outputs:
