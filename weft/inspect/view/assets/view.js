@@ -203,6 +203,7 @@ function arrange(fold, plans) {
   });
   const points = [...nodes, ...bends.flat()].sort((a, b) => a.x - b.x);
   spread(points);
+  relax(points, pieces.map(([a, b], i) => [nodes[a], ...bends[i], nodes[b]]));
   const left = Math.min(...points.map((p) => p.x - p.width / 2)), right = Math.max(...points.map((p) => p.x + p.width / 2));
   for (const point of points) point.x -= left;
   const bands = [];
@@ -241,6 +242,29 @@ function spread(points) {
     for (const p of column) {
       p.x = x;
       last.set(p.layer, p);
+    }
+  }
+}
+/** Move points towards the mean of their neighbours along edges, as far as those beside them allow. */
+function relax(points, chains) {
+  const near = new Map(points.map((p) => [p, []])), layers = [];
+  for (const chain of chains) {
+    for (let i = 1; i < chain.length; i++) {
+      near.get(chain[i]).push(chain[i - 1]);
+      near.get(chain[i - 1]).push(chain[i]);
+    }
+  }
+  for (const p of points) (layers[p.layer] ||= []).push(p);
+  const gap = (a, b) => (a.room + b.room) / 2;
+  for (let round = 0; round < 8; round++) {
+    for (const layer of round % 2 ? layers.slice().reverse() : layers) {
+      (layer || []).forEach((p, i) => {
+        if (!near.get(p).length) return;
+        const wish = near.get(p).reduce((sum, other) => sum + other.x, 0) / near.get(p).length;
+        const low = i ? layer[i - 1].x + gap(layer[i - 1], p) : -Infinity;
+        const high = i + 1 < layer.length ? layer[i + 1].x - gap(p, layer[i + 1]) : Infinity;
+        p.x = Math.min(Math.max(wish, low), high);
+      });
     }
   }
 }
