@@ -10,12 +10,9 @@ control flow becomes part of the graph, or Python asks the tensor, and the answe
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import importlib.util
-import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,37 +20,33 @@ import numpy as np
 from weft.base.errors import CaptureError, InternalError
 from weft.base.frames import without_parts
 from weft.base.source import is_own
-from weft.capture import container_methods
+from weft.capture import container_methods, names
 from weft.capture.builtin_table import row_of
 from weft.capture.control.nested import graph_recorder, known_number
 from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.endless_recursion import endless_recursion
-from weft.capture.from_source.journal import Globals
 from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.run import Flow, Unreachable
 from weft.capture.from_source.split import resolve_all
-from weft.capture.from_source.tokens import effect, token_of
+from weft.capture.from_source.tokens import token_of
 from weft.capture.from_source.under_transforms import leveled
 from weft.capture.watch import (
     attributes,
     builtin_calls,
     calls,
     counting,
+    escaping_values,
     guard_recursively,
+    lost_writes,
     operators,
     printing,
-    stores,
 )
-from weft.capture.watch.escaping_values import Handing
 from weft.capture.watch.follow import is_followed, needs_numbers
-from weft.capture.watch.lost_writes import LostWrites
-from weft.capture.watch.origin import MISSING, Origin
-from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
+from weft.capture.watch.origin import Origin
+from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
-from weft.core.number import Number
 from weft.core.tensor import Tensor
-from weft.ops.effects import CHECK, Raised
 from weft.ops.elementwise import logical_not
 
 _NOTHING: dict[str, Any] = {}
@@ -88,7 +81,7 @@ def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
         return None
 
 
-class Hooks(Handing, LostWrites):
+class Hooks:
     """The hooks of one function in one run."""
 
     def __init__(self, watch: Watch, function: types.FunctionType | None) -> None:
@@ -101,7 +94,7 @@ class Hooks(Handing, LostWrites):
         self.rebuilt: dict[int, tuple[Any, Any, Any]] = {}
         self._kept: Any = None
         self._kept_right: Any = None
-        self._cells: dict[str, tuple[types.CellType, Origin]] = {}
+        self.variables: dict[str, tuple[types.CellType, Origin]] = {}
 
     def of(self, function: types.FunctionType) -> Hooks:
         """The hooks of another function in the same run."""
@@ -115,7 +108,7 @@ class Hooks(Handing, LostWrites):
             else:
                 closure = place.origin.attr("__closure__").item(i)
                 origin = closure.contents(f"{name} of {place.origin.text}")
-            made._cells[name] = (cell, origin)
+            made.variables[name] = (cell, origin)
         return made
 
     def records(self) -> bool:
@@ -134,122 +127,27 @@ class Hooks(Handing, LostWrites):
 
     # --- names --------------------------------------------------------------------------------
 
-    def glob(self, name: str) -> Any:
-        names = self.globals
-        if name in names:
-            return self.watch_global(names, "global ", name, names[name])
-        watch = self.watch
-        known = watch.namespace(names, "global ")
-        if known.store is not None and known.store.written:  # deleted by this run, perhaps
-            stores.read_item(watch, known, name)
-        found = names.get("__builtins__", builtins)
-        table = found if isinstance(found, dict) else vars(found)
-        if name not in table:
-            stores.read_item(watch, known, name)
-            raise NameError(f"name {name!r} is not defined", name=name)
-        return table[name]
-
-    def watch_global(self, names: dict[str, Any], prefix: str, name: str, value: Any) -> Any:
-        watch = self.watch
-        # Weft's own functions, classes and constants do not change under its own code.
-        if self.own and (
-            isinstance(value, (types.FunctionType, type, types.ModuleType))
-            or is_plain(value)
-            or (is_of_weft(value) and not isinstance(value, Tensor))
-        ):
-            return value
-        stores.read_item(watch, watch.namespace(names, prefix), name)
-        return value
-
-    def setglobal(self, name: str, value: Any) -> Any:
-        self.flow.save_entry(Globals(self.globals, self))
-        stores.write_item(self.watch, self.watch.namespace(self.globals, "global "), name, value)
-        return value
-
-    def delglobal(self, name: str) -> None:
-        self.flow.save_entry(Globals(self.globals, self))
-        known = self.watch.namespace(self.globals, "global ")
-        if name not in self.globals:
-            stores.read_item(self.watch, known, name)
-            raise NameError(f"name {name!r} is not defined", name=name)
-        stores.delete_item(self.watch, known, name)
-
-    def free(self, name: str, value: Any) -> Any:
-        """A variable of a function around the followed one was read."""
-        cell, origin = self._cells[name]
-        if (id(cell), name) not in self.watch.written:
-            self.watch.note(value, origin)
-        return value
-
-    def setfree(self, name: str, value: Any) -> Any:
-        """A variable of a function around is about to get a value."""
-        cell, origin = self._cells[name]
-        self.flow.save_variable(cell, name, self)
-        watch = self.watch
-        try:
-            old = cell.cell_contents
-        except ValueError:
-            old = MISSING
-        watch.undo(lambda: _fill(cell, old))
-        watch.written.add((id(cell), name))
-        assert origin.parent is not None
-        watch.effect(f"{name} = …", _fill, origin.parent, value)
-        return value
-
-    def imported(self, value: Any, module: str, name: str) -> Any:
-        """`from module import name` in a function."""
-        package = self.globals.get("__package__") or self.globals.get("__name__", "")
-        found = sys.modules.get(importlib.util.resolve_name(module, package))
-        if found is None or isinstance(value, types.ModuleType):
-            return value
-        return attributes.load(self, found, name)
-
-    def setcell(self, value: Any, cell: Callable[[], Any]) -> Any:
-        """A variable of a converted function around is about to get a value."""
-        closure = cell.__closure__ or ()
-        for name, held in zip(cell.__code__.co_freevars, closure, strict=True):
-            self.flow.save_variable(held, name)
-        return value
-
-    def value(self, value: Any, _name: str = "") -> Any:
-        """A name is read that has a value for certain."""
-        if value.__class__ is Maybe:
-            if value.value is MISSING:
-                raise undefined("a name", value.why)
-            return value.value
-        return value
-
-    def local(self, read: Callable[[], Any], name: str) -> Any:
-        """A variable of the function itself is read, which may not have been given a value."""
-        try:
-            return read()
-        except NameError:
-            message = (
-                f"cannot access local variable {name!r} where it is not associated with a value"
-            )
-            raise UnboundLocalError(message) from None
-
-    def defined(self, value: Any, name: str) -> Any:
-        """A name is read that some ways leave without a value."""
-        if value.__class__ is not Maybe:
-            return value
-        if value.flag is None or not self.asks(value.flag):
-            raise undefined(f"the variable {name!r}", value.why)
-        error = Raised(UnboundLocalError(f"the variable {name!r} has no value {value.why}"))
-        effect(CHECK, [conditions.predicate(value.flag)], {"message": error})
-        return value.value
-
-    def cells(self, cells: Callable[[], Any] | None) -> list[tuple[str, Any, Any]]:
-        """The variables that some generated functions share: name, cell, hooks if from outside."""
-        if cells is None:
-            return []
-        found = []
-        for name, cell in zip(cells.__code__.co_freevars, cells.__closure__ or (), strict=True):
-            known = self._cells.get(name)
-            found.append((name, cell, self if known is not None and known[0] is cell else None))
-        return found
+    glob = names.load_global
+    watch_global = names.watch_global
+    setglobal = names.store_global
+    delglobal = names.delete_global
+    free = names.load_free
+    setfree = names.store_free
+    imported = names.imported
+    setcell = names.store_cell
+    value = names.value
+    local = names.load_local
+    defined = names.defined
+    cells = names.cells_of
 
     # --- attributes and items -----------------------------------------------------------------
+
+    item = access.load_item
+    delitem = access.delete_item
+    delattr = attributes.delete
+    new_item = lost_writes.load_item
+    new_attr = lost_writes.load_attribute
+    new_call = lost_writes.call
 
     def attr(self, obj: Any, name: str) -> Any:
         self.use(obj)
@@ -261,23 +159,11 @@ class Hooks(Handing, LostWrites):
     def setattr(self, value: Any, obj: Any, name: str) -> None:
         attributes.store(self, obj, name, value)
 
-    def delattr(self, obj: Any, name: str) -> None:
-        attributes.delete(self, obj, name)
-
     def slice(self, lower: Any, upper: Any, step: Any) -> slice:
         return slice(lower, upper, step)
 
-    def key(self, value: Any) -> Any:
-        return access.value_of(value) if value.__class__ is Number else super().key(value)
-
-    def item(self, obj: Any, key: Any) -> Any:
-        return access.load_item(self, obj, key)
-
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
         access.store_item(self, obj, key, value)
-
-    def delitem(self, obj: Any, key: Any) -> None:
-        access.delete_item(self, obj, key)
 
     def old_attr(self, obj: Any, name: str) -> tuple[Any, ...]:
         before = counting.of_attribute(self, obj, name) or self.attr(obj, name)
@@ -303,6 +189,9 @@ class Hooks(Handing, LostWrites):
             attributes.store(self, obj, key, new)
 
     # --- calls --------------------------------------------------------------------------------
+
+    #: A function for the library to call: the followed one in place of the original.
+    callback = calls.followed
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         # Followed functions are called from right here: every frame counts in recursions.
@@ -333,10 +222,6 @@ class Hooks(Handing, LostWrites):
         if known is not None and known[2] is known[0].__code__:
             return known[1](*args, **kwargs)
         return calls.call(self, function, args, kwargs)
-
-    def callback(self, function: Any) -> Any:
-        """A function for the library to call: the followed one in place of the original."""
-        return calls.followed(self, function)
 
     def for_transform(self, function: Any) -> Any:
         """A followed function as a transform is to run it."""
@@ -376,7 +261,27 @@ class Hooks(Handing, LostWrites):
             return manager
         return builtin_calls.FollowedContext(self, manager)
 
+    # --- values that leave the watched code ---------------------------------------------------
+
+    key = escaping_values.key
+    keys_of_all = escaping_values.keys_of_all
+    part = escaping_values.text_part
+    text = escaping_values.text
+    joined = escaping_values.joined
+    shallow = escaping_values.shallow
+    operand = escaping_values.operand
+    deep = escaping_values.deep
+    deep_all = escaping_values.deep_all
+    write_array = escaping_values.write_array
+    write_view = escaping_values.write_view
+
     # --- operators and iteration --------------------------------------------------------------
+
+    unary = operators.unary
+    mapping = access.mapping
+    pairs = access.pairs
+    unpack = access.unpack
+    unpack_each = access.unpack_each
 
     def binary(self, symbol: str, a: Any, b: Any) -> Any:
         self.use(a, b)
@@ -390,48 +295,17 @@ class Hooks(Handing, LostWrites):
             self.flow.save(a)
         return operators.inplace(self, symbol, a, b)
 
-    def unary(self, symbol: str, a: Any) -> Any:
-        return operators.unary(self, symbol, a)
-
     def iter(self, value: Any) -> Any:
         self.use(value)
         access.settle_lists(self, value)
         return operators.iterate(self, value)
 
-    def mapping(self, value: Any) -> Any:
-        """What `**` takes."""
-        self.use(value)
-        known = self.watch.known(value)
-        if isinstance(value, dict):
-            if known is not None:
-                stores.whole(self.watch, known)
-            return value
-        if isinstance(value, Mapping) or hasattr(type(value), "keys"):
-            keys = self.iter(self.call(self.attr(value, "keys")))
-            return {key: self.item(value, key) for key in keys}
-        return value
-
-    def pairs(self, value: Any) -> Any:
-        """What dict.update takes."""
-        if hasattr(type(value), "keys"):
-            return self.mapping(value)
-        return [tuple(self.iter(pair)) for pair in self.iter(value)]
-
-    def unpack(self, value: Any, pattern: tuple[Any, ...]) -> Any:
-        """What an assignment takes apart."""
-        value = self.iter(value)
-        nested = any(isinstance(part, tuple) for part in pattern)
-        if not nested or type(value) not in (tuple, list) or len(value) != len(pattern):
-            return value
-        return [
-            self.unpack(part, inner) if isinstance(inner, tuple) else part
-            for part, inner in zip(value, pattern, strict=True)
-        ]
-
-    def unpack_each(self, values: Any, pattern: tuple[Any, ...]) -> Any:
-        return (self.unpack(value, pattern) for value in values)
-
     # --- conditions ---------------------------------------------------------------------------
+
+    if_ = conditions.if_
+    choose = conditions.choose
+    chain = conditions.chain
+    assert_ = conditions.check
 
     def test(self, value: Any) -> bool:
         self.use(value)
@@ -473,12 +347,6 @@ class Hooks(Handing, LostWrites):
         value, self._kept_right = self._kept_right, None
         return value
 
-    def if_(self, test: Any, *sides: Any) -> None:
-        conditions.if_(self, test, *sides)
-
-    def choose(self, test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-        return conditions.choose(self, test, yes, no)
-
     def and_(self, first: Any, *rest: Callable[[], Any]) -> Any:
         return conditions.join(self, first, rest, True)
 
@@ -491,12 +359,6 @@ class Hooks(Handing, LostWrites):
 
     def any_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
         return conditions.truths(self, first, rest, False)
-
-    def chain(self, symbols: Sequence[str], left: Any, right: Any, *rest: Any) -> Any:
-        return conditions.chain(self, symbols, left, right, rest)
-
-    def assert_(self, test: Any, message: Callable[[], Any] | None) -> None:
-        conditions.check(self, test, message)
 
     @contextlib.contextmanager
     def trying(self) -> Iterator[None]:
@@ -529,10 +391,3 @@ class Hooks(Handing, LostWrites):
         self.deep(value, "match", calls=False)
         guard_recursively.refuse_computed(self, value)
         return value
-
-
-def _fill(cell: types.CellType, value: Any) -> None:
-    if value is MISSING:
-        del cell.cell_contents
-    else:
-        cell.cell_contents = value

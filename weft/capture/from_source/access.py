@@ -7,6 +7,7 @@ Python needs its elements, it is settled first.
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,6 +189,46 @@ def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
     if known is not None:
         watch.refuse(f"an item of {known.origin.text} is deleted")
     del obj[key]
+
+
+# --- taking apart -------------------------------------------------------------------------------
+
+
+def mapping(hooks: Hooks, value: Any) -> Any:
+    """What `**` takes."""
+    hooks.use(value)
+    known = hooks.watch.known(value)
+    if isinstance(value, dict):
+        if known is not None:
+            stores.whole(hooks.watch, known)
+        return value
+    if isinstance(value, Mapping) or hasattr(type(value), "keys"):
+        keys = hooks.iter(hooks.call(hooks.attr(value, "keys")))
+        return {key: hooks.item(value, key) for key in keys}
+    return value
+
+
+def pairs(hooks: Hooks, value: Any) -> Any:
+    """What dict.update takes."""
+    if hasattr(type(value), "keys"):
+        return hooks.mapping(value)
+    return [tuple(hooks.iter(pair)) for pair in hooks.iter(value)]
+
+
+def unpack(hooks: Hooks, value: Any, pattern: tuple[Any, ...]) -> Any:
+    """What an assignment takes apart."""
+    value = hooks.iter(value)
+    nested = any(isinstance(part, tuple) for part in pattern)
+    if not nested or type(value) not in (tuple, list) or len(value) != len(pattern):
+        return value
+    return [
+        hooks.unpack(part, inner) if isinstance(inner, tuple) else part
+        for part, inner in zip(value, pattern, strict=True)
+    ]
+
+
+def unpack_each(hooks: Hooks, values: Any, pattern: tuple[Any, ...]) -> Any:
+    return (hooks.unpack(value, pattern) for value in values)
 
 
 # --- calls ---------------------------------------------------------------------------------------

@@ -126,12 +126,12 @@ def _truth_of(hooks: Hooks, rest: Sequence[Part], all_of: bool) -> Any:
     return known_number(predicate(value)) if hooks.asks(value) else hooks.test(value)
 
 
-def chain(hooks: Hooks, symbols: Sequence[str], left: Any, right: Any, rest: Sequence[Part]) -> Any:
+def chain(hooks: Hooks, symbols: Sequence[str], left: Any, right: Any, *rest: Part) -> Any:
     """a < b < c, where c is evaluated only if a < b"""
     first = hooks.compare(symbols[0], left, right)
     if not rest:
         return first
-    more = standing_for(lambda: chain(hooks, symbols[1:], right, rest[0](), rest[1:]), rest[0])
+    more = standing_for(lambda: chain(hooks, symbols[1:], right, rest[0](), *rest[1:]), rest[0])
     return join(hooks, first, [more], True)
 
 

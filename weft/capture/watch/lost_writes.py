@@ -7,7 +7,7 @@ of a tensor or a function of Weft gives, is a new tensor; nobody can have it but
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from weft.base.lost_writes import warn_lost_write
 from weft.base.source import is_own
@@ -20,32 +20,30 @@ if TYPE_CHECKING:
 _HELD = "grad"
 
 
-class LostWrites:
-    """The hooks of what is about to be written to; `write` is the text of that."""
+def load_item(hooks: Hooks, write: str, obj: Any, key: Any) -> Any:
+    """obj[key], which is about to be written to; `write` is the text of that."""
+    found = hooks.item(obj, key)
+    if isinstance(obj, Tensor):
+        warn_lost_write(write)
+    return found
 
-    @property
-    def _hooks(self) -> Hooks:
-        return cast("Hooks", self)
 
-    def new_item(self, write: str, obj: Any, key: Any) -> Any:
-        found = self._hooks.item(obj, key)
-        if isinstance(obj, Tensor):
+def load_attribute(hooks: Hooks, write: str, obj: Any, name: str) -> Any:
+    """obj.name, which is about to be written to."""
+    found = hooks.attr(obj, name)
+    if isinstance(obj, Tensor) and isinstance(found, Tensor) and name in _new_properties():
+        warn_lost_write(write)
+    return found
+
+
+def call(hooks: Hooks, write: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """function(...), whose result is about to be written to."""
+    found = hooks.call(function, *args, **kwargs)
+    if isinstance(found, Tensor) and _is_of_weft(function):
+        given = (getattr(function, "__self__", None), *args, *kwargs.values())
+        if all(found is not x for x in given):
             warn_lost_write(write)
-        return found
-
-    def new_attr(self, write: str, obj: Any, name: str) -> Any:
-        found = self._hooks.attr(obj, name)
-        if isinstance(obj, Tensor) and isinstance(found, Tensor) and name in _new_properties():
-            warn_lost_write(write)
-        return found
-
-    def new_call(self, write: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        found = self._hooks.call(function, *args, **kwargs)
-        if isinstance(found, Tensor) and _is_of_weft(function):
-            given = (getattr(function, "__self__", None), *args, *kwargs.values())
-            if all(found is not x for x in given):
-                warn_lost_write(write)
-        return found
+    return found
 
 
 def _new_properties() -> set[str]:
