@@ -42,7 +42,7 @@ def normed(xp: Any, x: Any) -> Any:
     return away / xp.sqrt(xp.mean(away * away, axis=-1, keepdims=True) + 1.0)
 
 
-#: name: the function, the same in NumPy (as float64), whether its rows can run abreast.
+#: name: the function, the same in NumPy (as float64), whether its rows can run fits_lanes.
 ROWS: dict[str, tuple[Any, Any, bool]] = {
     "softmax": (soft, softmax, True),
     "rows far apart": (lambda x: soft(x[:, 1:]), lambda x: softmax(x[:, 1:]), True),
@@ -94,7 +94,7 @@ def test_short_rows(name: str) -> None:
             count = -(-rows // 2) if name == "every other row" else rows
             many = count >= max(host().lanes(x.itemsize), 2)
             if together and short and many and columns > 2:
-                assert "@turn_back." in made.text, f"{name} of {x.shape}"
+                assert "@transpose_back." in made.text, f"{name} of {x.shape}"
 
 
 @pytest.mark.usefixtures("width")

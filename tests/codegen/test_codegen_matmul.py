@@ -81,21 +81,23 @@ def check_shapes(
 ) -> None:
     built, cases = Built(target), []
     for m, n, k in shapes:
-        for turn_a, turn_b in TURNS:
-            product = Product.dense(m, n, k, dtype, turn_a=turn_a, turn_b=turn_b)
+        for transpose_a, transpose_b in TURNS:
+            product = Product.dense(
+                m, n, k, dtype, transpose_a=transpose_a, transpose_b=transpose_b
+            )
             node = built.add(
                 lambda module, name, product=product: emit(
                     module, name, product, 0, 1, plain_store(product, 2), 3
                 )
             )
-            cases.append((node, product, turn_a, turn_b))
-    for node, product, turn_a, turn_b in cases:
+            cases.append((node, product, transpose_a, transpose_b))
+    for node, product, transpose_a, transpose_b in cases:
         m, n, k = product.m, product.n, product.k
-        a = numbers((k, m) if turn_a else (m, k), dtype, 1)
-        b = numbers((n, k) if turn_b else (k, n), dtype, 2)
+        a = numbers((k, m) if transpose_a else (m, k), dtype, 1)
+        b = numbers((n, k) if transpose_b else (k, n), dtype, 2)
         found = [built.run(node, [a, b], [numbers((m, n), dtype)], count)[0] for count in pieces]
         message = f"{product}"
-        check(found[0], a.T if turn_a else a, b.T if turn_b else b, dtype, message)
+        check(found[0], a.T if transpose_a else a, b.T if transpose_b else b, dtype, message)
         for other in found[1:]:  # the same bits for any cut
             assert other.tobytes() == found[0].tobytes(), message
 
@@ -262,22 +264,24 @@ def test_each_element_is_put_once_in_its_place(dtype: str) -> None:
     shapes = [(5, 3, 4), (40, 50, 20), (1, 50, 20), (50, 1, 20), (31, 100, 420), (1, 2, 3)]
     built, cases = Built(), []
     for m, n, k in shapes:
-        for turn_a, turn_b in TURNS:
-            product = Product.dense(m, n, k, DTYPES[dtype], (2, 2), turn_a=turn_a, turn_b=turn_b)
+        for transpose_a, transpose_b in TURNS:
+            product = Product.dense(
+                m, n, k, DTYPES[dtype], (2, 2), transpose_a=transpose_a, transpose_b=transpose_b
+            )
             adding: Store = Adding(product, 2)
             node = built.add(
                 lambda module, name, product=product, adding=adding: emit(
                     module, name, product, 0, 1, adding
                 )
             )
-            cases.append((node, product, turn_a, turn_b))
-    for node, product, turn_a, turn_b in cases:
+            cases.append((node, product, transpose_a, transpose_b))
+    for node, product, transpose_a, transpose_b in cases:
         m, n, k = product.m, product.n, product.k
-        a = numbers((2, 2, k, m) if turn_a else (2, 2, m, k), product.dtype, 1)
-        b = numbers((2, 2, n, k) if turn_b else (2, 2, k, n), product.dtype, 2)
+        a = numbers((2, 2, k, m) if transpose_a else (2, 2, m, k), product.dtype, 1)
+        b = numbers((2, 2, n, k) if transpose_b else (2, 2, k, n), product.dtype, 2)
         out = np.arange(4 * m * n, dtype=product.accumulator.numpy).reshape(product.shape)
         (found,) = built.run(node, [a, b], [out * 1000], 3)
-        a, b = (a.mT if turn_a else a).astype("f8"), (b.mT if turn_b else b).astype("f8")
+        a, b = (a.mT if transpose_a else a).astype("f8"), (b.mT if transpose_b else b).astype("f8")
         np.testing.assert_allclose(found, out * 1000.0 + a @ b, rtol=1e-6, atol=1e-3)
 
 

@@ -12,19 +12,19 @@ from weft.schedule.plan import Kernel
 
 __all__ = ["OF_GROUPS", "arguments", "places"]
 
-#: Kinds of groups whose emitters take the group: what follows the first node in registers as well.
+#: Kinds of groups whose emitters take the whole group: the first node and its fused epilogue.
 OF_GROUPS = ("product", "attention", "attention_grad")
 
 
 def arguments(group: Group, kernels: Sequence[Kernel]) -> list[Any]:
-    """Values, None for memory of the kernels' own, and `RUN` where one of them asks the run whether
-    to stop."""
+    """Values, None for the kernels' scratch memory, and `RUN` if one of them polls the run for
+    cancellation."""
     found = _buffers(group)
     return [*found, RUN] if any(kernel.stops for kernel in kernels) else found
 
 
 def places(group: Group) -> tuple[dict[Value, int], int]:
-    """At which place each value stands, and the place after all of them."""
+    """The position of each value in `%args`, and the position after all of them."""
     found: dict[Value, int] = {}
     buffers = _buffers(group)
     for place, value in enumerate(buffers):
@@ -45,7 +45,7 @@ def _buffers(group: Group) -> list[Any]:
     if group.kind not in OF_GROUPS:
         return buffers
     for number in group.prologues:
-        buffers[number] = None  # computed where it is packed
+        buffers[number] = None  # computed while it is packed
     seen = set(buffers)
     others = [leaf.root for member, _, leaf in group.leaves() if member is not node]
     for value in (*others, *group.outputs, *group.written):

@@ -1,9 +1,9 @@
-"""Machine code by what it depends on, kept on disk, so that the second process starts warm.
+"""Machine code cached on disk by what it depends on, so that the second process starts warm.
 
     loaded = cached(key, lambda: Code(text, ["run"], meta={"arena": 4096}))
     loaded.library.address("run"), loaded.meta
 
-What is kept where, and how much, is in `weft/base/store.py`.
+`weft/base/store.py` says where files are and how many are kept.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from weft.codegen.machine import Machine, host
 
 __all__ = ["Code", "Loaded", "Request", "cached", "prepare"]
 
-#: A number for the layout of an entry and for the passes that made the code.
+#: Version of an entry's layout, and of the passes that made the code.
 VERSION = 1
-#: Folders of the package whose source decides which code a graph becomes. Composite cards are taken
-#: apart by recording their rules, which autodiff and capture do.
+#: Folders whose source decides what code a graph becomes. Composite cards are decomposed by
+#: recording their rules, which involves autodiff and capture.
 SOURCES = (
     *("base", "ir", "core", "ops", "optim", "autodiff", "capture", "passes"),
     *("schedule", "codegen", "runtime"),
@@ -35,9 +35,9 @@ SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What to build: the module's text, what can be called in it, and what the caller must know.
+    """What to build: the module's text, its exported functions, and metadata for the caller.
 
-    brief   whether to be compiled soon is worth more than to run fast: code without loops
+    brief   whether to compile quickly rather than for fast code: for code without loops
     """
 
     text: str
@@ -48,9 +48,9 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was built or found: code in memory, and the caller's `meta` as JSON gives it back.
+    """Loaded code, and the caller's `meta` as read back from JSON.
 
-    seconds   how long it took LLVM to compile it (nothing where it was found), and to load it
+    seconds   how long LLVM took to compile (missing for a cache hit), and how long loading took
     """
 
     library: Library
@@ -59,7 +59,7 @@ class Loaded:
 
 
 Request = tuple[bytes, Callable[[], Code]]
-#: What was prepared, until it is asked for.
+#: Prepared code that has not been used yet.
 _waiting: dict[str, Loaded] = {}
 
 
@@ -68,10 +68,10 @@ def cached(
     make: Callable[[], Code],
     target: Machine | None = None,
 ) -> Loaded:
-    """The code that `make` describes; what `key` has brought once is not made again.
+    """The code that `make` describes, compiled once for each `key`.
 
-    `key` must say all that the code depends on but for the machine, the versions and the source of
-    Weft, which are added. Where it is None, the text itself is the key.
+    `key` must cover everything the code depends on, except the machine, the versions and the source
+    of Weft, which are added. If it is None, the text itself is the key.
     """
     target = target or host()
     code = make() if key is None else None
@@ -101,13 +101,14 @@ def _from_disk(name: str, target: Machine) -> Loaded | None:
     about, parts = found
     try:
         library = link(parts, about["exports"], target)
-    except InternalError:  # not for this process, for whatever reason
+    except InternalError:  # unusable in this process, for whatever reason
         return None
     return Loaded(library, about["meta"], {"load": time.perf_counter() - start})
 
 
 def prepare(requests: Sequence[Request]) -> None:
-    """Load the code of some requests, or compile all of it at once: it will be asked for next."""
+    """Load the code of several requests, or compile all that is missing at once, before it is
+    needed."""
     if not requests:
         return
     target = host()
@@ -131,7 +132,7 @@ def _compiled(codes: Sequence[Code], target: Machine) -> list[list[bytes]]:
 
 
 def _kept(name: str, code: Code, parts: list[bytes], target: Machine) -> Loaded:
-    """Code that was compiled, loaded, and written to disk."""
+    """Compile, load, and write code to disk."""
     about = json.loads(json.dumps({"exports": list(code.exports), "meta": code.meta}))
     library = link(parts, code.exports, target)
     store.write(name, about, parts)
@@ -148,5 +149,5 @@ def _name(key: bytes | None, code: Code | None, target: Machine) -> str:
 
 @functools.cache
 def _build_key(target: Machine) -> bytes:
-    """What the object code depends on beside the text."""
+    """What object code depends on besides the text."""
     return repr((VERSION, llvm.version(), target)).encode()

@@ -1,11 +1,11 @@
-"""Items of work that may take long look themselves whether the run shall end (Ctrl-C).
+"""Long items of work poll for cancellation (Ctrl-C).
 
-A run is ended between kernels, and between the items of one (`weft/runtime/pool/`). Where one item
-takes long, a row of a thousand million elements to be sorted, its code asks now and then: whoever
-has found out writes it to the run's word "stop", where the others see it. Of loops inside each
-other one asks, see `slow_loop`; code for items that are short is as it would be without all this.
+A run is cancelled between kernels, and between the items of a kernel (`weft/runtime/pool/`). If one
+item takes long, such as sorting a row of 10⁹ elements, its code polls now and then. The first
+thread that sees the request writes it to the run's word "stop", where the others read it. Of nested
+loops one polls, see `loop_to_poll`. Short items have no code for this.
 
-The kernel says so (`Kernel.stops`) and finds the run as the last of `%args`.
+A kernel that polls says so (`Kernel.stops`); the run is the last pointer of its `%args`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,22 @@ from weft.codegen.index import Index, Ptr, Size, minimum
 from weft.codegen.kernel import argument
 from weft.codegen.text import Function, Module
 
-__all__ = ["asks", "copy_in_parts", "end_where_asked", "long_loop", "slow_loop", "takes_long"]
+__all__ = [
+    "cancellable_loop",
+    "copy_in_parts",
+    "loop_to_poll",
+    "pollable_run",
+    "return_if_cancelled",
+    "takes_long",
+]
 
-#: Items that take longer than this ask, in ns.
+#: Items that take longer than this poll, in ns.
 LONG = 30_000_000.0
-#: About how long goes by between two questions, in ns, and how many rounds of a loop at most.
+#: Time between two polls, in ns, and maximum iterations between them.
 EVERY, ROUNDS = 2_000_000.0, 1 << 20
-#: Bytes that are copied between two questions, and in a nanosecond.
+#: Bytes copied between two polls, and in a nanosecond.
 PART, PACE = 1 << 24, 20
-#: Places in `%run`.
+#: Positions in `%run`.
 POOL, POLL, STOP = (RUN.index(name) for name in ("pool", "poll", "stop"))
 
 
@@ -35,15 +42,15 @@ def takes_long(cost: float) -> bool:
     return cost > LONG
 
 
-def asks(f: Function, place: int | None, cost: float) -> Ptr | None:
-    """The run, where an item of a kernel takes so many ns that it asks; it stands at a place of
-    `%args`. Else None."""
+def pollable_run(f: Function, place: int | None, cost: float) -> Ptr | None:
+    """The run, if an item takes so many ns (`cost`) that it must poll, else None. `place` is its
+    position in `%args`."""
     return argument(f, place) if place is not None and takes_long(cost) else None
 
 
-def slow_loop(rounds: Sequence[int], cost: float) -> tuple[int, float]:
-    """Of loops inside each other, the outermost first, that take `cost` ns together: which is to
-    ask, as the innermost that takes long, and how long one of its rounds takes."""
+def loop_to_poll(rounds: Sequence[int], cost: float) -> tuple[int, float]:
+    """Which of some nested loops (outermost first, `cost` ns in all) polls: the innermost that
+    takes long. Also returns the ns of one of its iterations."""
     each = cost / max(1, math.prod(rounds))
     for place in reversed(range(1, len(rounds))):
         if rounds[place] > 1 and takes_long(each * rounds[place]):
@@ -52,9 +59,9 @@ def slow_loop(rounds: Sequence[int], cost: float) -> tuple[int, float]:
     return 0, each
 
 
-def _asked(module: Module) -> None:
-    """`i32 @asked(ptr run)`: not 0 where the run shall end; a null for the run says never."""
-    f = module.function("asked", "i32", [("ptr", "run")], "nounwind noinline")
+def _cancelled(module: Module) -> None:
+    """`i32 @cancelled(ptr run)`: not 0 if the run is cancelled; never for a null run."""
+    f = module.function("cancelled", "i32", [("ptr", "run")], "nounwind noinline")
     with f.when(f("icmp eq ptr %run, null")):
         f.do("ret i32 0")
         f.block(f.fresh("never"))
@@ -71,15 +78,15 @@ def _asked(module: Module) -> None:
     f.do(f"ret i32 {status}")
 
 
-def end_where_asked(f: Function, run: Ptr, result: str = "") -> None:
-    """End a function here, where the run shall end: with `result`, else with the status."""
-    status = f(f"call i32 @{f.module.once('asked', _asked)}(ptr {run})")
+def return_if_cancelled(f: Function, run: Ptr, result: str = "") -> None:
+    """Return from the function if the run is cancelled: `result`, by default the status."""
+    status = f(f"call i32 @{f.module.once('cancelled', _cancelled)}(ptr {run})")
     with f.when(f(f"icmp ne i32 {status}, 0")):
         f.do(f"ret {result or f'i32 {status}'}")
         f.block(f.fresh("never"))
 
 
-def long_loop(
+def cancellable_loop(
     f: Function,
     run: Ptr | None,
     start: Size,
@@ -89,26 +96,27 @@ def long_loop(
     each: float = 2.0,
     result: str = "",
 ) -> AbstractContextManager[Index]:
-    """`f.loop` that asks now and then, as a round takes `each` ns; where `run` is None, never."""
+    """`f.loop` that polls now and then; an iteration takes about `each` ns. Without a run it never
+    polls."""
     if run is None:
         return f.loop(start, stop, step)
-    return _asking_loop(f, run, start, stop, step, each, result)
+    return _polling_loop(f, run, start, stop, step, each, result)
 
 
 @contextmanager
-def _asking_loop(
+def _polling_loop(
     f: Function, run: Ptr, start: Size, stop: Size, step: int, each: float, result: str
 ) -> Iterator[Index]:
     by = step * max(1, min(ROUNDS, int(EVERY / each)))
     with f.loop(start, stop, by) as first:
-        end_where_asked(f, run, result)
+        return_if_cancelled(f, run, result)
         with f.loop(first, minimum(first + by, stop), step) as i:
             yield i
 
 
 def copy_in_parts(f: Function, run: Ptr | None, target: Ptr, source: Ptr | None, size: int) -> None:
-    """Copy bytes, a known number; where there is no source, clear them. It asks where that takes
-    long and there is a run."""
+    """Copy a known number of bytes, or clear them if there is no source. Polls the run if that
+    takes long."""
     copy = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1 immarg")
     clear = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1 immarg")
 
@@ -123,5 +131,5 @@ def copy_in_parts(f: Function, run: Ptr | None, target: Ptr, source: Ptr | None,
     if run is None or not takes_long(size / PACE):
         part(0, size)
         return
-    with long_loop(f, run, 0, size, PART, each=PART / PACE) as skip:
+    with cancellable_loop(f, run, 0, size, PART, each=PART / PACE) as skip:
         part(skip, minimum(size - skip, PART))

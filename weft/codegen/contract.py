@@ -1,4 +1,4 @@
-"""What generated programs and those who run them agree on: to run one takes no generators."""
+"""What generated programs and their callers agree on. Importing it loads no code generator."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ __all__ += ["TIMING", "ZEROS", "NotNative", "Status"]
 
 @enum.unique
 class Status(enum.IntEnum):
-    """What kernels, runs and calls give back. Each number has one meaning, wherever it comes from.
+    """Return values of kernels, runs and calls. Each number has one meaning, wherever it comes
+    from.
 
-    DONE           all is well
-    FAILED         a node fails as its card would: the card is asked for the error
-    INTERRUPTED    a signal's handler raised (Ctrl-C)
+    DONE           success
+    FAILED         a node fails as its card would: calling the card raises the error
+    INTERRUPTED    a signal handler raised (Ctrl-C)
     RAISED         a call into Python raised
-    LAYOUT         an input does not lie dense in C order
+    LAYOUT         an input is not dense in C order
     OUT_OF_MEMORY  no memory for a stack
     NO_ROOM        no memory for a result, or for the temporaries of a kernel
-    TAKEN          another call has the program's memory
-    INPUTS         the call was not given a list of as many tensors as the graph has inputs
-    CHECKED        in check mode: a kernel touched what is not its own, or left a result unwritten
+    TAKEN          another call is using the program's memory
+    INPUTS         the call did not get a list of as many tensors as the graph has inputs
+    CHECKED        in check mode: a kernel made an invalid access, or left a result unwritten
     """
 
     DONE = 0
@@ -41,14 +42,14 @@ class Status(enum.IntEnum):
 #: and of this run alone: the memory that stacks lie in (`weft.codegen.control.heap`), and whether
 #: it shall end (`weft.codegen.cancel`).
 RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk", "stop")
-#: So many of them are the same for all runs of a program.
+#: How many of them are the same for all runs of a program.
 SHARED = RUN.index("free")
-#: Constants of at most so many bytes are part of the code; others are given to each run.
+#: Constants of at most this many bytes are part of the code; others are passed to each run.
 SMALL_CONSTANT = 4096
 #: Cells of stacks: their kinds, and where the value begins (`weft.codegen.control.stacks`).
 ELEMENT, ZEROS, SUM, ONLY = range(4)
 PAYLOAD = 64
-#: What programs export that note when their kernels ran (`weft.codegen.timing`).
+#: What programs export that record when their kernels ran (`weft.codegen.timing`).
 TIMING = ("events", "event_count", "site_totals")
 #: What programs in check mode export (`weft.codegen.checks.calls`).
 CHECKS = ("check_fault", "check_call")

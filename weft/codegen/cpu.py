@@ -1,4 +1,4 @@
-"""CPUs as a target: which nodes there are emitters for, and how these read their operands."""
+"""CPUs as a target: which nodes have emitters, and which layouts they can read."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CpuTarget(Target):
 
 
 def _has_elements(node: Node) -> bool:
-    """Empty tensors are left to the cards: there is nothing to compute, and much to get wrong."""
+    """Empty tensors are left to the cards."""
     return all(_filled(value) for value in (*node.inputs, *node.outputs))
 
 

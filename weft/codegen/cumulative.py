@@ -1,4 +1,4 @@
-"""cumulative_sum and cumulative_prod: along rows one after the other, beside rows in lanes."""
+"""cumulative_sum and cumulative_prod: along rows element by element, across rows in lanes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.dtypes import NARROW_FLOATS, DType, real_dtype
-from weft.codegen.cancel import asks, long_loop
+from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import compute_kind, load, memory_type, rounded, store, supported
@@ -41,12 +41,13 @@ def _cumulative(module: Module, name: str, node: Node, rule: Rule) -> list[Kerne
     dtype = x.dtype
     axis = axis_of(x.shape, node.attrs["axis"])
     if dtype.kind in ("int", "uint") and dtype.bits < 64:
-        return None  # NumPy has these in 64 bits, and the card is not called with them
+        return None  # NumPy widens these to 64 bits, so the card never gets them
     if dtype.kind == "complex":
         real = real_dtype(dtype)
         if rule is _multiply:
             return [_complex_products(module, name, axis, real)]
-        axis, dtype = Axis(axis.outer, axis.length, 2 * axis.inner), real  # parts side by side
+        # real and imaginary parts are neighbours
+        axis, dtype = Axis(axis.outer, axis.length, 2 * axis.inner), real
     if not supported(dtype):
         return None
     if axis.inner == 1:
@@ -55,7 +56,7 @@ def _cumulative(module: Module, name: str, node: Node, rule: Rule) -> list[Kerne
 
 
 def _next(f: Function, dtype: DType, rule: Rule, room: Ptr, value: Vec) -> Vec:
-    """One more value into the running one; as it is to be stored."""
+    """Add one more value to the running one; returns it as stored."""
     total = rule(Vec(f, value.kind, value.lanes, room.load()), value)
     room.store(total.name)
     return rounded(total, dtype) if dtype in NARROW_FLOATS else total
@@ -65,7 +66,7 @@ def _along_rows(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule)
     f = module.function(name, "i32", PARAMS)
     source, out = (argument(f, i, memory_type(dtype)) for i in range(2))
     cost = 2 + axis.length
-    run = asks(f, 3, cost)
+    run = pollable_run(f, 3, cost)
     kind = compute_kind(dtype)
     room = f.var(kind)
     if axis.length:
@@ -74,7 +75,7 @@ def _along_rows(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule)
             first = load(f, dtype, source + start, 1)
             room.store(first)
             store(f, dtype, out + start, first, 1)
-            with long_loop(f, run, 1, axis.length, each=1.0) as i:
+            with cancellable_loop(f, run, 1, axis.length, each=1.0) as i:
                 at = start + i
                 value = Vec(f, kind, 1, load(f, dtype, source + at, 1))
                 total = _next(f, dtype, rule, room, value)
@@ -89,14 +90,14 @@ def _along_columns(module: Module, name: str, axis: Axis, dtype: DType, rule: Ru
     f = module.function(name, "i32", PARAMS)
     source, out = (argument(f, i, memory_type(dtype)) for i in range(2))
     cost = 2 + 1.5 * axis.length
-    run = asks(f, 3, cost)
+    run = pollable_run(f, 3, cost)
     room = f.var(f"<{lanes} x {kind}>")
     if axis.length:
         with columns(f, axis, lanes) as c:
             first = load(f, dtype, source + c.start, lanes, c.mask)
             room.store(first)
             store(f, dtype, out + c.start, first, lanes, c.mask)
-            with long_loop(f, run, 1, axis.length, each=1.5) as i:
+            with cancellable_loop(f, run, 1, axis.length, each=1.5) as i:
                 at = c.start + i * axis.inner
                 given = load(f, dtype, source + at, lanes, c.mask)
                 total = _next(f, dtype, rule, room, Vec(f, kind, lanes, given))
@@ -110,7 +111,7 @@ def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Ker
     f = module.function(name, "i32", PARAMS)
     source, out = (argument(f, i, memory_type(real)) for i in range(2))
     cost = 2 + 4 * axis.length
-    run = asks(f, 3, cost)
+    run = pollable_run(f, 3, cost)
     kind = compute_kind(real)
     rooms = [f.var(kind), f.var(kind)]
 
@@ -129,7 +130,7 @@ def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Ker
         with each_item(f) as row:
             start = axis.row_start(row)
             write(start, parts(start))
-            with long_loop(f, run, 1, axis.length, each=4.0) as i:
+            with cancellable_loop(f, run, 1, axis.length, each=4.0) as i:
                 at = start + i * axis.inner
                 a, b = (Vec(f, kind, 1, room.load()) for room in rooms)
                 c, d = parts(at)

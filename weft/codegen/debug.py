@@ -1,6 +1,6 @@
-"""A module whose instructions say which line of the user's code they are for: for people.
+"""A module whose instructions carry the line of the user's code that they belong to, for people.
 
-It is written anew when somebody asks to see the code of a kernel; what runs carries nothing of it.
+It is generated when the code of a kernel is inspected; what runs carries none of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCOPE, _LINE = "!DISubprogram", "!DILocation"
 
 
 class DebugFunction(Function):
-    """A function that notes the line of each instruction."""
+    """A function that records the line of each instruction."""
 
     module: DebugModule
 
@@ -45,12 +45,12 @@ class DebugFunction(Function):
 
 
 class DebugModule(Module):
-    """A module that keeps the source lines of what is written to it."""
+    """A module that records the source lines of what is written to it."""
 
     def __init__(self, machine: Any = None) -> None:
         super().__init__(machine)
-        self.location: SourceLocation | None = None  # of the functions begun from now on
-        self._shared = 0  # how many functions that several kernels use are being written
+        self.location: SourceLocation | None = None  # location of functions begun from now on
+        self._shared = 0  # depth of shared functions that are being written
         self._entries: list[str] = []
         self._numbers: dict[str, str] = {}
         file = self._file("generated")
@@ -72,7 +72,7 @@ class DebugModule(Module):
     ) -> Function:
         plain = super().function(name, result, params, attrs, linkage=linkage)
         if self.location is None or self._shared:
-            return plain  # where it is put in place of a call, it has the line of that call
+            return plain  # when inlined, it gets the line of the call
         made = DebugFunction(self, name, f"{linkage} {result}".strip(), params, attrs)
         self._functions[name] = made
         return made
@@ -103,7 +103,7 @@ class DebugModule(Module):
         return self._add(f"!DIFile(filename: {_quoted(name)}, directory: {_quoted(folder)})")
 
     def scope(self, name: str) -> str:
-        """The function that instructions are in."""
+        """The debug scope of a function."""
         location = self.location
         file = self._file("generated" if location is None else location.file)
         line = 0 if location is None else location.line
@@ -134,7 +134,7 @@ class DebugModule(Module):
 
 
 def _quoted(text: str) -> str:
-    r"""A string of LLVM's: all but letters, digits and a few signs by their numbers."""
+    """A string in LLVM's syntax, with special characters escaped."""
     said = re.sub(
         rb"[^\w./ -]", lambda found: b"\\%02X" % found[0][0], text.encode("utf-8", "replace")
     )

@@ -51,7 +51,7 @@ _BY_KIND: dict[str, dict[str, Callable[..., Vec]]] = {
 
 
 def has_emitter(op: str, inputs: Sequence[DType], result: DType) -> bool:
-    """Whether `emit` writes this op for operands of these dtypes."""
+    """Whether `emit` can write this op for operands of these dtypes."""
     if not all(map(supported, (*inputs, result))):
         return False
     if op == "where":
@@ -71,7 +71,7 @@ def emit(
     lanes: int,
     attrs: Mapping[str, Any],
 ) -> str | None:
-    """Write one elementwise op: the name of its result, or None where there is no emitter."""
+    """Write one elementwise op: the name of its result, or None if there is no emitter."""
     kinds = [dtype for dtype, _ in inputs]
     if not has_emitter(op, kinds, result):
         return None

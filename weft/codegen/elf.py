@@ -1,6 +1,6 @@
-"""Object files (ELF, x86-64) put into memory without LLVM, which takes 30 ms to load.
+"""Loads object files (ELF, x86-64) without LLVM, which takes 30 ms to load.
 
-It takes what LLVM's code for a JIT is made of: code that reaches all by absolute addresses.
+It supports what LLVM emits for a JIT: code with absolute addresses.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["Image", "NotExecutable", "NotLoaded"]
 
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8  # kinds of sections
 _WRITE, _ALLOC = 1, 2  # flags of sections
-_UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2  # sections of symbols that have none
-_LOCAL = 0  # a binding
+_UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2  # section indices of symbols without a section
+_LOCAL = 0  # symbol binding
 _ADDRESS, _DISTANCE = 1, 24  # relocations: R_X86_64_64, R_X86_64_PC64
 
 
 class NotLoaded(Exception):
-    """An object file that is not of the kind that is known here."""
+    """An object file of an unsupported kind."""
 
 
 class NotExecutable(Exception):
-    """The system gives no memory that code can be run in."""
+    """The system provides no executable memory."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Symbol:
 
 
 class _Object:
-    """An object file, read."""
+    """A parsed object file."""
 
     def __init__(self, data: bytes) -> None:
         if data[:7] != b"\x7fELF\x02\x01\x01" or data[16:20] != b"\x01\x00\x3e\x00":
@@ -84,13 +84,13 @@ class _Object:
 
 
 class Image:
-    """Object files in memory, as one library; `close` takes them away."""
+    """Object files in memory, as one library; `close` unmaps them."""
 
     def __init__(self, objects: Sequence[bytes], exports: Sequence[str]) -> None:
         self._objects = [_Object(data) for data in objects]
         self._globals: dict[str, int] = {}
         page = mmap.PAGESIZE
-        # What is only read and run comes first, then, on pages of its own, what is written.
+        # Read-only and executable sections come first, then writable ones on pages of their own.
         fixed = -(-_laid_out(self._objects, 0, writable=False) // page) * page
         size = max(_laid_out(self._objects, fixed, writable=True), 1)
         self._size = -(-size // page) * page
@@ -138,7 +138,7 @@ class Image:
         return self._base + found.sections[symbol.section].place + symbol.value
 
     def _relocate(self, found: _Object, section: _Section) -> None:
-        """Write addresses, or distances, where code and data wait for them."""
+        """Apply relocations: write absolute or relative addresses."""
         target = self._base + found.sections[section.info].place
         known: dict[int, int] = {}
         entries = found.data[section.offset : section.offset + section.size]
@@ -155,12 +155,12 @@ class Image:
 
 
 def _laid_out(objects: Sequence[_Object], start: int, *, writable: bool) -> int:
-    """Give each section that is in memory its place; where they end."""
+    """Assign an address to each loaded section; returns the end."""
     for found in objects:
         for section in found.sections:
             if section.flags & _ALLOC and bool(section.flags & _WRITE) == writable:
                 if section.kind not in (_PROGBITS, _NOBITS):
-                    continue  # what unwinds a stack: no function here does
+                    continue  # unwind tables: no function here throws
                 section.place = -(-start // section.align) * section.align
                 start = section.place + section.size
     return start

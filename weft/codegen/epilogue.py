@@ -1,4 +1,4 @@
-"""Elementwise ops on the result of a product, done while it is in registers."""
+"""Elementwise ops on the result of a product, fused while it is in registers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["Epilogue", "index_of"]
 
 
 def index_of(group: Group, index: Sequence[Size], axes: Sequence[Sequence[int]]) -> dict[int, Size]:
-    """The index of each axis of a group's space: each dimension of `index` runs along some of them,
-    from outer to inner."""
+    """The index along each axis of a group's space. Each dimension of `index` covers some of the
+    axes, from outer to inner."""
     at: dict[int, Size] = {}
     for own, some in zip(index, axes, strict=True):
         at |= zip(some, unravel(own, [group.space.sizes[axis] for axis in some]), strict=True)
@@ -32,8 +32,8 @@ def index_of(group: Group, index: Sequence[Size], axes: Sequence[Sequence[int]])
 class Epilogue:
     """A `Store` that computes the rest of a group, and writes the group's results.
 
-    `axes` says along which axes of the group's space the kernel's index runs: for each of its
-    dimensions some axes, from outer to inner.
+    `axes` maps the kernel's index to the group's space: for each dimension some axes, from outer to
+    inner.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class Epilogue:
         self._once()
 
     def _once(self) -> None:
-        """What is one number for all elements (a rate, say) is read and computed before them."""
+        """Compute values that are the same for all elements (a learning rate, say) before the
+        loops."""
         group = self.group
         self.known: dict[Value, str] = {}
         point = Point(self._f, group, self._start, {})
@@ -94,7 +95,7 @@ class Epilogue:
             assert from_wide is not None
             value = from_wide
         point.give(self.value, value)
-        # All is read before anything is written: a result may lie where an operand does.
+        # Read everything before writing anything: a result may alias an operand.
         made = [point.value(out) for out in self.group.written]
         for node in self.group.totals:
             given = point.operand(node, self.group.operands[node][0])
@@ -107,7 +108,7 @@ class Epilogue:
         return self.pointers[access.root] + access.offset
 
     def _count(self, f: Function, mask: str, lanes: int) -> Size:
-        """How many lanes a mask lets through: they are the first ones."""
+        """How many lanes a mask enables: they are the first ones."""
         bits = f(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
         name = f.module.declare(f"i{lanes}", f"llvm.ctpop.i{lanes}", f"i{lanes}")
         ones = f(f"call i{lanes} @{name}(i{lanes} {bits})")

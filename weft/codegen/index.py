@@ -1,16 +1,16 @@
 """Indices and pointers of generated code.
 
-An index is a Python integer where it is known when the code is written, and an `Index`, the name
-of an i64, where it is known at run time only. Both take the same operators, so that one emitter
-serves both: integers are computed by Python, `x * 1`, `x + 0` and their like write no instruction.
+An index that is known when the code is generated is a Python integer; one that is known only at run
+time is an `Index`, the name of an i64. Both support the same operators, so the same emitter serves
+both: Python computes with integers, and `x * 1`, `x + 0` and the like emit nothing.
 
     i = f.index("%i")
     row = f.ptr("%x", "float") + (i * 12 + 3)     # three instructions
     row.load()                                    # load float
     i * 1 + 0 is i                                # True
 
-Sums and products do not overflow: an index is an offset into memory that exists. Quotients and
-remainders (`//`, `%`) are those of indices that are not negative.
+Sums and products do not overflow: an index is an offset into existing memory. Quotients and
+remainders (`//`, `%`) are for indices that are not negative.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOWEST, _LIMIT = -(1 << 63), 1 << 63
 
 
 class Index:
-    """An i64 known at run time: the function it is in, and its name there."""
+    """An i64 known at run time: its function, and its name there."""
 
     __slots__ = ("f", "name")
 
@@ -108,7 +108,7 @@ class Index:
         return self._new("urem", _checked(other), self.name) if other else 0
 
 
-#: An index, a stride or the size of an axis: known now, or at run time.
+#: An index, a stride or the size of an axis: known when code is generated, or at run time.
 Size = int | Index
 
 
@@ -148,10 +148,10 @@ def divide(index: Size, by: Size) -> tuple[Size, Size]:
 
 
 def unravel(index: Size, shape: Sequence[Size]) -> list[Size]:
-    """The index along each axis of the element that has a number in C order."""
+    """The index along each axis of an element, from its index in C order."""
     found: list[Size] = []
     for size in reversed(shape[1:]):
-        index, last = divide(index, size or 1)  # of no elements: the code never runs
+        index, last = divide(index, size or 1)  # an empty axis: the code never runs
         found.append(last)
     return [index, *reversed(found)] if shape else []
 
@@ -164,7 +164,7 @@ def offset(start: Size, terms: Iterable[tuple[Size, Size]]) -> Size:
 
 
 class Ptr:
-    """A pointer to elements of an LLVM type: `p + i` points to the element `i` further on."""
+    """A pointer to elements of an LLVM type: `p + i` points `i` elements further."""
 
     __slots__ = ("f", "kind", "name")
 
@@ -190,7 +190,7 @@ class Ptr:
         return Ptr(f, f(f"getelementptr {kind}, ptr {self.name}, i64 {by}"), kind)
 
     def bytes(self, count: Size) -> Ptr:
-        """So many bytes further on."""
+        """The pointer `count` bytes further."""
         by = _checked(count) if isinstance(count, int) else count.name
         if not by:
             return self
@@ -198,31 +198,31 @@ class Ptr:
         return Ptr(f, f(f"getelementptr i8, ptr {self.name}, i64 {by}"), self.kind)
 
     def of(self, kind: str) -> Ptr:
-        """The same address, of elements of another type."""
+        """The same address, as a pointer to elements of another type."""
         return self if kind == self.kind else Ptr(self.f, self.name, kind)
 
     def lanes(self, indices: str, lanes: int) -> str:
-        """The addresses of the elements at a vector of i64, as a vector of pointers."""
+        """The addresses of the elements at a vector of i64 indices, as a vector of pointers."""
         return self.f(f"getelementptr {self.kind}, ptr {self.name}, <{lanes} x i64> {indices}")
 
     def load(self, align: int = 0) -> str:
-        """The element; at its type's natural alignment where none is given."""
+        """Load the element; without `align`, at its type's natural alignment."""
         if align:
             return self.f(f"load {self.kind}, ptr {self.name}, align {align}")
         return self.f(f"load {self.kind}, ptr {self.name}")
 
     def load_index(self) -> Index:
-        """The element, an i64."""
+        """Load the element, an i64."""
         f = self.f
         return Index(f, f(f"load i64, ptr {self.name}"))
 
     def load_ptr(self, kind: str = "i8") -> Ptr:
-        """The element, a pointer to elements of a type."""
+        """Load the element, a pointer to elements of a type."""
         f = self.f
         return Ptr(f, f(f"load ptr, ptr {self.name}"), kind)
 
     def store(self, value: object, align: int = 0) -> None:
-        """Write the element: the name of a value, an index or a pointer."""
+        """Store a value, an index or a pointer."""
         if align:
             self.f.do(f"store {self.kind} {value}, ptr {self.name}, align {align}")
         else:
@@ -230,9 +230,9 @@ class Ptr:
 
 
 def step(kind: str, pointer: str, index: Size | str) -> str:
-    """The instruction for the address of an element."""
+    """The instruction that computes the address of an element."""
     return f"getelementptr {kind}, ptr {pointer}, i64 {index}"
 
 
-#: Such a line in the text of a function: the name, the type, the pointer, the index.
+#: Such a line in the text of a function: name, type, pointer and index.
 STEP = re.compile(r"^  (%[\w.]+) = getelementptr ([^,]+), ptr ([%@][\w.]+), (?:<.*>|i64) ?(.*)$")

@@ -1,4 +1,4 @@
-"""From LLVM IR to functions that can be called."""
+"""Compiles LLVM IR to callable functions."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ __all__ = [
     "optimized",
 ]
 
-#: How long a part of a text is at least that is compiled in a thread of its own, and how many.
+#: Minimum length of a part of a text that is compiled in its own thread, and maximum parts.
 PART_SIZE, MOST_PARTS = 40_000, 4
 
-#: LLVM's levels of code generation: as good as it gets, and as soon as it can be had.
+#: LLVM's code generation levels: for fast code, and for fast compilation.
 GOOD, BRIEF = 2, 0
 
 _numbers = itertools.count()
-#: One thread at a time is in LLVM (and those that work for it), to make, load or unload. A fork
-#: waits for it, so that the child finds LLVM at rest.
+#: One thread (and its workers) at a time compiles, loads or unloads. A fork waits for it, so that
+#: the child finds LLVM in a consistent state.
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -47,17 +47,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class CannotLoad(InternalError):
-    """Machine code that was made cannot be put into memory, or not be run there."""
+    """Compiled code cannot be loaded, or cannot be executed."""
 
 
 def load_llvm() -> None:
-    """Load LLVM, and make what it needs to make code for this machine."""
+    """Load LLVM, and what it needs to compile for this machine."""
     with _lock:
         _Engine.of(host()).machine(0)
 
 
 class Library:
-    """Machine code in memory; it is there for as long as this object is, or one that holds it."""
+    """Machine code in memory; it lives as long as this object, or one that holds it."""
 
     def __init__(self, addresses: Mapping[str, int], close: Callable[[], None]) -> None:
         self._addresses = addresses
@@ -66,20 +66,20 @@ class Library:
         self._ended = False
 
     def address(self, name: str) -> int:
-        """Where an exported function or variable begins."""
+        """The address of an exported function or variable."""
         return self._addresses[name]
 
     def keep(self) -> None:
-        """Let the code stay until the process ends, with or without this object."""
+        """Keep the code until the process ends, even without this object."""
         self._close = None
 
     def hold(self) -> None:
-        """Let the code stay until `release`. Who calls it in `__del__` says so: of objects that end
-        together, in a cycle, this one may be the first."""
+        """Keep the code until `release`, for callers that use it in `__del__`: of objects that are
+        destroyed together, in a cycle, this one may be the first."""
         self._held += 1
 
     def release(self) -> None:
-        """The end of `hold`."""
+        """Undo `hold`."""
         self._held -= 1
         if self._ended and not self._held:
             self.__del__()
@@ -92,21 +92,21 @@ class Library:
 
 
 def build(text: str, exports: Sequence[str], target: Machine | None = None) -> Library:
-    """Machine code of a module's text; the functions named in `exports` can be called."""
+    """Compile and load a module's text; `exports` names the functions that can be called."""
     return link(object_code(text, target), exports, target)
 
 
 def object_code(text: str, target: Machine | None = None) -> list[bytes]:
-    """The text of a module as object files: one or, where it is long, several that go together."""
+    """The text of a module as object files: one, or several if it is long."""
     return object_codes([text], target)[0]
 
 
 def object_codes(
     texts: Sequence[str], target: Machine | None = None, brief: Sequence[bool] | None = None
 ) -> list[list[bytes]]:
-    """The object files of each of some modules, all compiled at the same time.
+    """The object files of several modules, compiled in parallel.
 
-    `brief` says of which the code need not be good: they are compiled in a third of the time.
+    `brief` marks modules whose code need not be fast: they compile in a third of the time.
     """
     target = target or host()
     most = min(MOST_PARTS, os.cpu_count() or 1)
@@ -126,18 +126,18 @@ def link(code: Sequence[bytes], exports: Sequence[str], target: Machine | None =
         return Library(image.addresses, image.close)
     except NotExecutable as reason:
         raise CannotLoad(f"there is no memory to run code in: {reason}", op="native") from None
-    except NotLoaded:  # other machines; LLVM also knows what is wrong
+    except NotLoaded:  # other machines; LLVM also reports what is wrong
         return _linked_by_llvm(code, exports, target or host())
 
 
 def optimized(text: str, target: Machine | None = None) -> str:
-    """The text after LLVM's own passes, for people."""
+    """The text after LLVM's passes, for people."""
     with _lock, _passed(text, _Engine.of(target or host()).machine(0)) as module:
         return str(module)
 
 
 def assembly(text: str, target: Machine | None = None) -> str:
-    """What a text becomes, for people."""
+    """The assembly of a text, for people."""
     target = target or host()
     machine = _Engine.of(target).machine(0)
     with _lock, short_code_generation(target.triple), _passed(text, machine) as module:
@@ -148,7 +148,7 @@ def assembly(text: str, target: Machine | None = None) -> str:
 
 
 class _Engine:
-    """What LLVM needs to make code for a target, made once. Only for who has the lock."""
+    """What LLVM needs to compile for a machine, created once. Use it only with the lock held."""
 
     _all: ClassVar[dict[Machine, _Engine]] = {}
 
@@ -167,7 +167,7 @@ class _Engine:
             return cls._all[target]
 
     def machine(self, number: int, level: int = GOOD) -> Any:
-        """A machine that makes code: each can serve one thread at a time."""
+        """An LLVM target machine; each can serve one thread at a time."""
         if (number, level) not in self._machines:
             found = llvm.Target.from_triple(self._target.triple)
             self._machines[number, level] = found.create_target_machine(
@@ -192,8 +192,8 @@ class _Engine:
 def _passed(text: str, machine: Any) -> Iterator[Any]:
     """The module of a text after LLVM's passes.
 
-    It has a context of its own, as that of the process keeps every constant for good; both are
-    freed here, and the context last, which a collection of garbage would not heed.
+    It has its own context, as the global context never frees constants. Both are freed here, the
+    context last, an order that garbage collection would not guarantee.
     """
     with llvm.create_context() as context, parsed(text, context) as module:
         run_passes(module, machine)
@@ -246,7 +246,7 @@ def _linked_by_llvm(code: Sequence[bytes], exports: Sequence[str], target: Machi
 
 
 def _at_once(makers: Sequence[Callable[[], bytes]]) -> list[bytes]:
-    """What each of some functions gives; all but the first run in threads of their own."""
+    """Run functions in parallel and return their results; all but the first run in new threads."""
     made: list[bytes] = [b""] * len(makers)
     failed: list[BaseException] = []
 

@@ -1,20 +1,20 @@
-"""What a kernel is, and how kernels made by different rooms fit together.
+"""What a kernel is: the calling convention that all emitters share.
 
 A kernel is a function of the module
 
     i32 @name(ptr %args, i64 %begin, i64 %end)
 
-`args` points to an array of pointers: the inputs of the node in their order, then its results,
-then, where `scratch` is not 0, memory of the kernel's own. All lie dense in C order, at the natural
-alignment of their dtype and no better. `begin … end` are the items of work to do: any cut of the
-range `0 … items` into ranges, run at the same time by several threads, must give the same bits.
-It gives 0, or something else where the node fails as its card would (an index out of range): the
-run ends there, and the card itself is asked for the error. Room for one thread is `var`: what is
-large lies on the heap, and not on the thread's stack, which may be small. A node may take several
-kernels, run one after the other.
+`args` points to an array of pointers: the inputs of the node in order, then its results, then, if
+`scratch` is not 0, scratch memory. All are dense in C order, at the natural alignment of their
+dtype and no better. `begin … end` are the items of work to process: cutting the range `0 … items`
+in any way, and running the parts in parallel, must give the same bits. A kernel returns 0, or
+another status if the node fails as its card would (an index out of range): then the run ends, and
+calling the card raises the error. Memory of one thread is `var`: large variables are on the heap
+and not on the thread's stack, which may be small. A node may take several kernels, run one after
+the other.
 
-Where a `Kernel` has scratch, that is the last pointer of `args`; one that `stops` has the run (null
-where it must not end) after all others: see `weft.codegen.cancel`.
+If a `Kernel` has scratch memory, that is the last pointer of `args`; one that `stops` has the run
+(null if it must not be cancelled) after all others: see `weft.codegen.cancel`.
 
 bools are i8 (0 or 1) in memory; bfloat16 is i16 (there is no arithmetic on it), float16 is half.
 """
@@ -35,12 +35,12 @@ PARAMS = [("ptr", "args"), ("i64", "begin"), ("i64", "end")]
 
 
 class Store(Protocol):
-    """What happens to elements of a result that are still in registers: epilogues are fused so.
+    """What happens to results that are still in registers: this is how epilogues are fused.
 
-    `begin` is called once at the start of the kernel's function; `put` with a vector (or, where
-    `lanes` is 1, a scalar) of the accumulator's dtype, the index of its first element in the result
-    (i64 values, one for each dimension of the result as the kernel sees it; the lanes run along
-    the last one) and, where not all lanes count, a mask <lanes x i1>.
+    `begin` is called once at the start of the kernel's function. `put` gets a vector (a scalar if
+    `lanes` is 1) of the accumulator's dtype, the index of its first element in the result (one for
+    each dimension as the kernel sees it; lanes run along the last one), and a mask <lanes x i1> if
+    not all lanes are valid.
     """
 
     def begin(self, f: Function) -> None: ...
@@ -51,11 +51,11 @@ class Store(Protocol):
 
 
 def argument(f: Function, place: Size, kind: str = "i8") -> Ptr:
-    """The pointer at a place of `%args`, to elements of a type."""
+    """The pointer at a position of `%args`, to elements of type `kind`."""
     slot = f(step("ptr", "%args", place)) if place != 0 else "%args"
     return Ptr(f, f(f"load ptr, ptr {slot}"), kind)
 
 
 def each_item(f: Function) -> AbstractContextManager[Index]:
-    """A loop over the items of work of this call."""
+    """A loop over the items of this call."""
     return f.loop(f.index("%begin"), f.index("%end"))

@@ -1,4 +1,4 @@
-"""How the function of a graph starts kernels: alone or through the pool, with looks at Ctrl-C."""
+"""Launches kernels, directly or through the thread pool, and polls for cancellation in between."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Launcher", "slot"]
 
-#: Kernels outside of the pool that take longer than this together are polled between, in ns.
+#: Poll between kernels outside of the pool that take longer than this together, in ns.
 POLL = 1_000_000.0
 
 
 def slot(f: Function, table: str | Ptr, place: int) -> Ptr:
-    """The pointer at a place of a table of pointers."""
+    """The pointer at a position of a table of pointers."""
     return (f.ptr(str(table), "ptr") + place).load_ptr()
 
 
 class Launcher:
-    """Starts the kernels of one function, which has the run as `%run`."""
+    """Launches the kernels of one function, whose run is `%run`."""
 
     def __init__(
         self, f: Function, costs: Costs, timing: Timing | None, checking: Checking | None
@@ -36,15 +36,15 @@ class Launcher:
         self._piece = costs.piece
         self._timing = timing
         self._checking = checking
-        self._unpolled = 0.0  # ns since the last poll, about
+        self._unpolled = 0.0  # estimated ns since the last poll
 
     def of_run(self, word: str) -> Ptr:
         """A word of the run."""
         return slot(self.f, "%run", RUN.index(word))
 
     def start(self, group: Group, kernel: Kernel, args: Ptr, *, may_end: bool) -> str:
-        """Call a kernel of a group, through the pool where it is worth that: its status.
-        `may_end`: whether the run may be ended here."""
+        """Call a kernel, through the thread pool if that pays; returns its status. `may_end`:
+        whether the run may be cancelled here."""
         f = self.f
         name = kernel.name if self._checking is None else self._checking.thunk(kernel.name)
         if not kernel.shared:
@@ -63,14 +63,14 @@ class Launcher:
         )
 
     def poll(self) -> None:
-        """End the run where the user asked to: looked at in every round of a loop, and between
-        kernels that take long together."""
+        """End the run if it is cancelled: in every iteration of a loop, and between kernels that
+        take long together."""
         self._unpolled = 0.0
         poll, pool = self.of_run("poll"), self.of_run("pool")
         self.check(self.f(f"call i32 {poll}(ptr {pool})"))
 
     def check(self, status: str) -> None:
-        """End the run where a status is not 0."""
+        """End the run if a status is not 0."""
         f = self.f
         with f.when(f(f"icmp ne i32 {status}, 0")):
             f.do(f"ret i32 {status}")

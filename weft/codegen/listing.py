@@ -1,4 +1,4 @@
-"""The code of one kernel, as people read it: LLVM IR and assembly, with the user's lines in it."""
+"""The code of one kernel for people: LLVM IR and assembly, with the user's lines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["assembly_of", "llvm_of", "source_lines"]
 
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
-#: What tells a debugger or the linker something, and people nothing.
+#: Directives for debuggers and linkers.
 _DIRECTIVE = re.compile(r"\s*\.(?!LBB|LCPI|byte|long|quad|short|zero|ascii|octa)|\s*(#.*)?$")
 _TEMPORARY = re.compile(r"\s*\.L(tmp|func|debug|line_table|info|section)\w*:")
 _DEBUG = re.compile(r", !dbg !(\d+)")
 
 
 def source_lines(locations: Iterable[SourceLocation | None]) -> list[str]:
-    """The lines of some places, each once, with their text: model.py:12  y = x @ w"""
+    """The source lines of some locations, each once: model.py:12  y = x @ w"""
     found: dict[str, None] = {}
     for location in locations:
         if location is not None:
@@ -36,7 +36,7 @@ def _line(file: str, line: int) -> str:
 
 
 def llvm_of(text: str, name: str, target: Machine, *, after_passes: bool = False) -> str:
-    """The IR of one function of a module; where its instructions have lines, they stand before."""
+    """The IR of one function of a module, with the user's lines before its instructions."""
     found = optimized(alone(text, name), target) if after_passes else text
     table = dict(re.findall(r"^!(\d+) = (.*)$", found, re.MULTILINE))
     body = _function(found.splitlines(), f"@{name}(")
@@ -64,7 +64,7 @@ def _with_lines(body: Sequence[str], table: dict[str, str]) -> list[str]:
 
 
 def _place(number: str, table: dict[str, str]) -> str:
-    """model.py:12  y = x @ w, of the metadata of an instruction."""
+    """The location in an instruction's metadata: model.py:12  y = x @ w"""
     entry = table[number]
     found = re.search(r"DILocation\(line: (\d+).*?scope: !(\d+)", entry)
     if found is None or found[1] == "0":
@@ -80,16 +80,16 @@ def _place(number: str, table: dict[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    r"""LLVM's "\5F" is a letter by its number."""
+    """Decode LLVM's escapes, such as "\\5F"."""
     said = re.sub(r"\\([0-9A-Fa-f]{2})", lambda m: chr(int(m[1], 16)), text)
     return said.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def assembly_of(text: str, name: str, target: Machine) -> str:
-    """The machine code of one function of a module, with the lines it is for."""
+    """The assembly of one function of a module, with the user's lines."""
     files: dict[str, str] = {}
     out: list[str] = []
-    constants: list[str] = []  # they stand first, and are read last
+    constants: list[str] = []  # they come first, and are parsed last
     before = ""
     inside = False
     for line in assembly(alone(text, name), target).splitlines():
@@ -112,6 +112,6 @@ def assembly_of(text: str, name: str, target: Machine) -> str:
 
 
 def _octal(text: str) -> str:
-    r"""An assembler's "\303\244" are bytes by their octal numbers."""
+    """Decode an assembler's octal escapes, such as "\\303\\244"."""
     said = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
     return said.encode("latin-1", "replace").decode("utf-8", "replace")

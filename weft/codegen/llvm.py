@@ -1,6 +1,6 @@
-"""llvmlite's binding, loaded when something of it is first asked for.
+"""llvmlite's binding, loaded on first use.
 
-Loading LLVM takes some 30 ms, and `import weft` does not need it: this is the one place that does.
+Loading LLVM takes about 30 ms, and `import weft` does not need it: only this module loads it.
 
     from weft.codegen import llvm
     llvm.parse_assembly(text)
@@ -13,21 +13,22 @@ from typing import Any
 
 
 def version() -> str:
-    """Which llvmlite this is, and so which LLVM; it need not be loaded for that."""
+    """The version of llvmlite, and so of LLVM; it does not load them."""
     return str(importlib.import_module("llvmlite").__version__)
 
 
 def unlocked(name: str) -> Any:
-    """A function of llvmlite's library without the one lock that it has for all of LLVM.
+    """A function of llvmlite's library, without its global lock.
 
-    For what no other thread has: modules in a context of their own, machines, managers of passes.
+    For objects that no other thread uses: modules in their own context, target machines, pass
+    managers.
     """
     found = getattr(importlib.import_module("llvmlite.binding.ffi").lib, name)
     return getattr(found, "_cfn", found)
 
 
 def __getattr__(name: str) -> Any:
-    """What `llvmlite.binding` has under a name; found once, it is this module's own."""
+    """An attribute of `llvmlite.binding`, cached in this module."""
     found = getattr(importlib.import_module("llvmlite.binding"), name)
     globals()[name] = found
     return found

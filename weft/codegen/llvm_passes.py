@@ -36,7 +36,7 @@ PASSES = (
     "simplify_cfg",
     "instruction_combine",
 )
-#: LLVM ends the process where it does not know an option: only versions in which it was seen.
+#: LLVM aborts on unknown options: use it only with versions that are known to have it.
 NEWEST_KNOWN = 22
 
 

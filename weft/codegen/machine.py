@@ -52,7 +52,7 @@ class Machine:
     ghz: float = 3.0
 
     def lanes(self, itemsize: int) -> int:
-        """How many elements of a size stand in one vector."""
+        """How many elements of a size fit in one vector."""
         return max(1, self.vector_bytes // itemsize)
 
     def has(self, feature: str) -> bool:
@@ -75,10 +75,11 @@ class Machine:
 
 @functools.cache
 def host() -> Machine:
-    """This machine, less what WEFT_TARGET_FEATURES takes away ("-avx512f,-avx512vl", say).
+    """This machine, without the features that WEFT_TARGET_FEATURES removes ("-avx512f,-avx512vl",
+    say).
 
-    What LLVM says about the processor is kept on disk, so that code which is kept there too can be
-    found without LLVM. The caches are asked for in each process.
+    What LLVM reports about the processor is cached on disk, so that cached code can be found
+    without LLVM. Caches are queried in each process.
     """
     changes = os.environ.get("WEFT_TARGET_FEATURES", "").replace(" ", "")
     processor = _processor()
@@ -95,7 +96,7 @@ def _asked(changes: str) -> dict[str, str | int]:
     for word in changes.split(","):
         if word:
             features[word.lstrip("+-")] = not word.startswith("-")
-    if not features.get("avx512f", False):  # whatever else of its family is there is of no use
+    if not features.get("avx512f", False):  # other features of its family are useless without it
         features = {k: v and not k.startswith("avx512") for k, v in features.items()}
     text = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
     width = 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
@@ -107,7 +108,7 @@ def _asked(changes: str) -> dict[str, str | int]:
     }
 
 
-#: What the system says about a processor that does not change while it runs.
+#: Lines of /proc/cpuinfo that do not change while the system runs.
 _LASTING = (
     *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
@@ -115,9 +116,9 @@ _LASTING = (
 
 
 def _processor(path: Path = Path("/proc/cpuinfo")) -> bytes:
-    """What tells this processor from others; nothing where the system does not say."""
+    """What identifies this processor; empty if the system does not say."""
     try:
-        with path.open() as file:  # the first of them: with hundreds, the whole takes long
+        with path.open() as file:  # only the first: reading hundreds takes long
             block = file.read(16384).partition("\n\n")[0]
     except OSError:
         return b""
@@ -133,8 +134,8 @@ def _ghz(path: Path = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_fre
 
 # --- caches --------------------------------------------------------------------------------------
 
-#: Smaller or larger second caches are taken for these: blocks must be worth copying, and larger
-#: ones gain nothing.
+#: Bounds of the second-level cache size: smaller blocks are not worth copying, larger ones gain
+#: nothing.
 _LEAST_SECOND, _MOST_SECOND = 256 << 10, 2 << 20
 
 
@@ -145,7 +146,7 @@ def _caches() -> Caches:
 
 
 def _settled(found: dict[str, int]) -> Caches:
-    """What was found, within bounds; defaults for the rest."""
+    """The sizes found, within bounds; defaults for the rest."""
     known = {name: size for name, size in found.items() if size > 0}
     if "second" in known:
         known["second"] = min(max(known["second"], _LEAST_SECOND), _MOST_SECOND)
@@ -154,8 +155,8 @@ def _settled(found: dict[str, int]) -> Caches:
 
 
 def _of_sysfs(folder: Path) -> dict[str, int]:
-    """What Linux reports about the caches of the first core: of several levels the largest is the
-    last, whatever its number."""
+    """What Linux reports about the caches of the first core; the largest of the outer levels counts
+    as the last."""
     sizes: dict[int, int] = {}
     found: dict[str, int] = {}
     for place in sorted(folder.glob("index*")):

@@ -1,4 +1,4 @@
-"""Text read by LLVM; text that is no good is named by its line."""
+"""Parses text with LLVM; errors name the line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from weft.codegen import llvm
 __all__ = ["parsed"]
 
 _HINT = 'this is a mistake in Weft: please report it; backend="interpret" runs the program'
-_AROUND = 3  # lines shown before and after the one
+_AROUND = 3  # lines shown before and after the error
 
 
 def parsed(text: str, context: Any) -> Any:
-    """The LLVM module of a text, verified; the context is this thread's own."""
+    """The LLVM module of a text, verified; the context must be used by this thread only."""
     with llvm.ffi.OutputString() as said:
         read = llvm.unlocked("LLVMPY_ParseAssembly")(context, text.encode(), said)
         module = llvm.ModuleRef(read, context)
@@ -30,7 +30,7 @@ def parsed(text: str, context: Any) -> Any:
 
 
 def _parse_message(text: str, said: str) -> str:
-    """What LLVM said, with the function and the lines around the place it names."""
+    """LLVM's message, with the function and the lines around the error."""
     found = re.search(r":(\d+):(\d+): error: (.*)", said)
     if found is None:
         return f"LLVM cannot read the generated code: {said}"
@@ -38,7 +38,7 @@ def _parse_message(text: str, said: str) -> str:
 
 
 def _verify_message(text: str, said: str) -> str:
-    """The same for code that is well written and makes no sense: LLVM cites the instruction."""
+    """The same for code that parses but is invalid: LLVM quotes the instruction."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     message = "LLVM finds the generated code wrong: " + "; ".join(lines[:6])
     cited = re.search(r"^\s*(%\S+ = |store .*|call .*|ret .*|br .*)", said, re.MULTILINE)

@@ -1,8 +1,8 @@
-"""A convolution and the pooling of its result as one kernel: image by image, in the cache.
+"""A convolution and the pooling of its result as one kernel, image by image, in the cache.
 
-Both kernels stay what they are. One around them has room on the stack for the result of one image;
-it calls the first for the items of an image, with an address for its results so that they fall
-there, and then the second. What is between the two is never written to memory.
+Both kernels are unchanged. A wrapper has local memory for the result of one image: it calls the
+first kernel for the items of an image, with a result address that makes them end up there, and then
+the second. The intermediate result is never written to main memory.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from weft.schedule.groups import Group
 
 __all__ = ["emit_pooled", "pools"]
 
-#: Images are the items of work: there must be so many, else threads have nothing to do.
+#: Images are the items of work: the minimum number, to keep threads busy.
 IMAGES = 8
 
 
 def pools(machine: Machine, conv: Node, node: Node) -> bool:
-    """Whether a pooling of a convolution's result may be done with it."""
+    """Whether a pooling can be fused with the convolution before it."""
     if conv.op not in (CONV, CONV_BIAS) or node.op not in (MAX_POOL, SUM_POOL):
         return False
     image, own = _image(node), room_of(machine, conv)
@@ -45,7 +45,7 @@ def _image(node: Node) -> int:
 def emit_pooled(
     module: Module, name: str, group: Group, places: Mapping[Value, int], kernels: list[Kernel]
 ) -> list[Kernel] | None:
-    """The kernels of a convolution with those of the group's tail in the last one."""
+    """The kernels of a convolution, the last fused with the group's pooling."""
     node = group.tail
     assert node is not None
     whole, result = node.inputs[0], node.outputs[0]
@@ -64,7 +64,7 @@ def emit_pooled(
     (pooled + 1).store(argument(f, places[result]))
     slot = given + places[whole]
     with each_item(f) as image:
-        # From here the image's results would begin, if this were the whole of them.
+        # The address that the results would begin at if all images were stored.
         start = room.bytes(image * -size)
         slot.store(start)
         pooled.store(start)

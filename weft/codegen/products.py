@@ -1,4 +1,4 @@
-"""Matrix products of a graph as products of matrices that lie somewhere."""
+"""Kernels of the products of a graph, for operands of any strides."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = ["emit_product", "packs"]
 def emit_product(
     module: Module, name: str, group: Group, places: Mapping[Value, int], run: int
 ) -> list[Kernel] | None:
-    """The kernels of a product and what goes with it: what is computed from its elements while they
-    are in registers, totals of that, a pooling. `run`: where in `%args` the run stands."""
+    """The kernels of a product with its fused epilogue, totals of that, and a pooling. The run is
+    at position `run` of `%args`."""
     node = group.nodes[0]
     scratch = len(group.operands[node]) + len(node.outputs)  # after them: see `arguments`
     made = _main(module, name, group, places, scratch, run)
@@ -48,7 +48,7 @@ def _main(
     emit = PRODUCTS[node.op.name]
     place = group.places[node]
     if emit is not None:
-        # A convolution counts (image, channel, position): all spatial axes are one.
+        # A convolution's index is (image, channel, position): the spatial axes are merged.
         spatial = tuple(axis for part in place[2:] for axis in part)
         return emit(module, name, node, Epilogue(group, places, (*place[:2], spatial)))  # type: ignore[no-any-return]
     a, b = _leaves(group)
@@ -66,16 +66,17 @@ def _main(
 
 
 def _seen(loops: Group, view: View, count: int) -> Map:
-    """Where a left operand lies in the loops that compute it, in as many dimensions as a result."""
+    """The layout of a left operand in the loops that compute it, with as many dimensions as a
+    result."""
     found = loops.maps[loops.outputs[0]]
-    if not view.is_dense:  # it is turned
+    if not view.is_dense:  # it is transposed
         found = (*found[:-2], found[-1], found[-2])
     return (*[()] * (count - len(found)), *found)
 
 
 def packs(machine: Machine, node: Node, side: int, left: View, right: View) -> bool:
-    """Whether a product packs an operand (0 is the left one) just once, so that what computes its
-    elements may run there: else they would be computed again and again."""
+    """Whether a product packs an operand (0 is the left one) exactly once, so that a prologue may
+    compute its elements there."""
     if node.op is not MATMUL or node.inputs[side].tensor_type.dtype.kind != "float":
         return False
     packed = (left, right)[side]
@@ -92,7 +93,7 @@ Axes = Callable[[Map], tuple[tuple[int, ...], ...]]
 
 
 def _product(node: Node, one: View, two: View) -> tuple[Product, Axes]:
-    """The product, and which axes of the group's space its indices run along."""
+    """The product, and the axes of the group's space that its indices run along."""
     vector_a, vector_b = len(one.shape) == 1, len(two.shape) == 1
     if vector_a:
         one = View((1, *one.shape), (0, *one.strides), one.offset)
@@ -129,8 +130,8 @@ def _product(node: Node, one: View, two: View) -> tuple[Product, Axes]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Dimensions of an operand, from outer to inner, whose elements follow each other at one step:
-    which dimensions, how many elements, the step."""
+    """Dimensions of an operand, from outer to inner, whose elements are at one stride: the
+    dimensions, their number of elements, the stride."""
 
     dims: tuple[int, ...]
     size: int
@@ -138,7 +139,7 @@ class _Run:
 
 
 def _runs(view: View) -> list[_Run]:
-    """All dimensions of a matrix but its columns, in runs: those further apart come first."""
+    """All dimensions of a matrix except its columns, in runs; larger strides come first."""
     dims = [i for i in range(len(view.shape) - 1) if view.shape[i] != 1]
     dims.sort(key=lambda i: -view.strides[i])
     runs: list[_Run] = []
@@ -155,7 +156,7 @@ def _runs(view: View) -> list[_Run]:
 def _rows_together(
     one: View, two: View, batch: list[int], dtype: DType, vector_a: bool, vector_b: bool
 ) -> tuple[Product, Axes]:
-    """A stack that only a walks through is more rows of one product, in whatever order they lie."""
+    """Merge batch dimensions that only a has into the rows of one product, in memory order."""
     whole = broadcast_view(one, (*batch, *one.shape[-2:]))
     assert whole is not None
     runs = _runs(whole)

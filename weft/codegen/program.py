@@ -1,10 +1,10 @@
-"""A whole plan as functions of one module: the emitter of the CPU.
+"""The CPU's emitter: a whole plan as functions of one module.
 
     i32 @graph(ptr %table, ptr %arena, ptr %run)
 
-`table` holds the addresses of the inputs, then of the outputs; `arena` is the memory that values
-lie in meanwhile; `run` points to what the process gives: see `RUN`. The function calls kernel after
-kernel; what comes back is 0, or what the kernel that failed gave.
+`table` holds the addresses of the inputs, then of the outputs; `arena` is the memory of
+intermediate values; `run` points to what the process provides: see `RUN`. The function calls kernel
+after kernel; it returns 0, or the status of the kernel that failed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from weft.base.errors import InternalError
 from weft.codegen.arguments import OF_GROUPS, arguments, places
-from weft.codegen.attend import emit_attention, emit_attention_grad
+from weft.codegen.attention_nodes import emit_attention, emit_attention_grad
 from weft.codegen.cancel import copy_in_parts
 from weft.codegen.checks.calls import REDZONE, Buffer, Checking
 from weft.codegen.checks.module import CheckedModule
@@ -45,10 +45,10 @@ _EMIT = dict(zip(OF_GROUPS, (emit_product, emit_attention, emit_attention_grad),
 
 class CpuEmitter(Emitter):
     """
-    module      all that is written
-    timing      notes when kernels run, where a clock is given
-    checking    of a `CheckedModule`: what checks the kernels' accesses
-    constants   those that each run is given, as they are too large to be part of the code
+    module      everything that is written
+    timing      records when kernels run, if a clock is given
+    checking    for a `CheckedModule`: checks the kernels' accesses
+    constants   those that are passed to each run, as they are too large to be part of the code
     calls       the nodes whose cards are called in Python, by the number of the call
     """
 
@@ -117,10 +117,10 @@ class _GraphWriter:
     def write(self) -> None:
         writes_from = self.plan.writes_from
         for number, step in enumerate(self.plan.steps):
-            # A run goes on to its end once it has begun to write where inputs lie.
+            # A run cannot be cancelled once it has begun to overwrite inputs.
             self._run(step, may_end=number < writes_from)
             if self.program.checking is not None:
-                self._bury(self.program.checking, number)
+                self._poison_dead(self.program.checking, number)
         self._copy_results()
         self.f.do("ret i32 0")
 
@@ -139,7 +139,7 @@ class _GraphWriter:
                 return f.ptr("%arena").bytes(offset)
         if value in self.read:
             raise InternalError(f"{value} is read, and lies nowhere")
-        return f.ptr("null")  # a result that nobody asks for
+        return f.ptr("null")  # an unused result
 
     def _constant(self, literal: Literal) -> Ptr:
         array = literal.array
@@ -151,7 +151,7 @@ class _GraphWriter:
         return slot(self.f, table, self.program.number_of[literal.digest])
 
     def _buffers(self, step: Step, may_end: bool) -> list[Buffer]:
-        """Where the buffers of a step lie."""
+        """The buffers of a step."""
         f, group = self.f, step.group
         found: list[Buffer] = []
         for value in self.arguments[step]:
@@ -169,7 +169,7 @@ class _GraphWriter:
         return found
 
     def _inputs(self, value: Value) -> list[Ptr]:
-        """The addresses of the inputs whose place a result may take, in check mode."""
+        """The addresses of the inputs that a result may be written in place of, in check mode."""
         if self.program.checking is None:
             return []
         place = self.plan.outputs.get(value)
@@ -180,18 +180,18 @@ class _GraphWriter:
 
     def _arguments(self, buffers: Sequence[Buffer]) -> Ptr:
         f = self.f
-        if self.args is None:  # one table for all kernels, as they run one after the other
+        if self.args is None:  # one table for all kernels, as they run one after another
             most = max(len(found) for found in self.arguments.values())
             self.args = f.var("ptr", count=most, align=16)
         for place, buffer in enumerate(buffers):
             (self.args + place).store(buffer.address)
         return self.args
 
-    def _bury(self, checking: Checking, number: int) -> None:
-        """Poison the values that nobody reads after a step."""
+    def _poison_dead(self, checking: Checking, number: int) -> None:
+        """Poison the values that are not read after a step."""
         for value, last in self.plan.memory.dies.items():
             if last == number and isinstance(value, Value):
-                checking.bury(self.f, self._address(value), size_of_type(value.type))
+                checking.poison(self.f, self._address(value), size_of_type(value.type))
 
     def _run(self, step: Step, *, may_end: bool) -> None:
         f, group, kernels = self.f, step.group, step.kernels
@@ -242,7 +242,7 @@ class _GraphWriter:
         )
 
     def _copy_results(self) -> None:
-        """Results that lie elsewhere: inputs given back, constants, one value given twice."""
+        """Copy results that are elsewhere: returned inputs, constants, a value returned twice."""
         plan = self.plan
         run = None if plan.in_place else self.f.ptr("%run")
         for number, value in enumerate(plan.results):

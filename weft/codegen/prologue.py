@@ -1,9 +1,9 @@
-"""Elementwise ops on an operand of a product, done while it is packed.
+"""Elementwise ops on an operand of a product, fused into its packing.
 
-The right operand of a large product is copied once into panels, which tiles read in order. What
-computes its elements from others may just as well run there: they are never written to memory in
-their own order, and not read again from it. The left operand is mostly read where it lies; where
-all of the right one stays in the cache, or copies are shared, it may be copied once as well.
+The right operand of a large product is copied once into panels, which tiles read in order. Ops that
+compute its elements can run there: the elements are then never stored in their own layout and read
+back. The left operand is usually read in place; if all of the right one stays in the cache, or
+copies are shared, it may be copied once as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.codegen.loops.access import Access, dtype_of, operand
 from weft.codegen.loops.plan import all_accesses
 from weft.codegen.loops.point import Point
 from weft.codegen.matmul.numbers import Number, ones
-from weft.codegen.matmul.pack import exchange
+from weft.codegen.matmul.pack import transpose_block
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function
 from weft.ir.graph import Value
@@ -28,10 +28,10 @@ __all__ = ["Prologue"]
 
 
 class Prologue:
-    """The elements of an operand, computed where they are packed.
+    """The elements of an operand, computed while they are packed.
 
-    `group` is a loop over them, which is never run on its own. `axes` says along which of its axes
-    an index of the operand runs, dimension by dimension; where it is not given, as it lies.
+    `group` is a loop over them that never runs by itself. `axes` maps each dimension of the operand
+    to axes of the group; by default the result's own.
     """
 
     def __init__(
@@ -62,8 +62,7 @@ class Prologue:
         columns: int,
     ) -> None:
         """Write a panel of an operand of shape (…, terms, columns): for each of `terms` (the first,
-        how many) `vectors` vectors, from column `left` on; behind the last of all `columns` it is
-        0."""
+        how many) `vectors` vectors, from column `left` on; 0 beyond the last of all `columns`."""
         pointers = self._pointers(f)
         lanes = f.module.machine.lanes(number.width)
         width = vectors * lanes
@@ -94,7 +93,7 @@ class Prologue:
             with f.when(f(f"xor i1 {last}, true")):
                 rows(width)
 
-    def turned(
+    def transposed_panel(
         self,
         f: Function,
         number: Number,
@@ -105,8 +104,8 @@ class Prologue:
         vectors: int,
         columns: int,
     ) -> None:
-        """As `panel`, of an operand of shape (…, columns, terms): in square blocks that are turned.
-        Behind the last column stands what is in it."""
+        """As `panel`, for an operand of shape (…, columns, terms): square blocks are transposed.
+        Beyond the last column, its elements are repeated."""
         pointers = self._pointers(f)
         lanes = f.module.machine.lanes(number.width)
         side: int = min(lanes, 32 // number.width)
@@ -136,7 +135,7 @@ class Prologue:
                     return self._at(f, pointers, number, index, some, some)
 
                 kind = vector_type(number.kind, side)
-                for t, row in enumerate(exchange(f, number, side, part)):
+                for t, row in enumerate(transpose_block(f, number, side, part)):
                     place(term + t, i).of(kind).store(row, number.width)
 
     def lines(
@@ -151,9 +150,8 @@ class Prologue:
         along: bool,
     ) -> None:
         """Write some terms of some rows (of each the first, how many) of an operand (…, rows,
-        terms). Each row is a line, its terms side by side where they lie `along`; else each term is
-        one. How long lines are is known. `pitch` bytes lead from one to the next; they have room
-        for whole vectors."""
+        terms). With `along` each row is a line of contiguous terms; else each term is a line. The
+        length of lines is known. They are `pitch` bytes apart, and padded to whole vectors."""
         pointers = self._pointers(f)
         lanes = f.module.machine.lanes(number.width)
         kind = vector_type(number.kind, lanes)
@@ -185,8 +183,8 @@ class Prologue:
         some: int,
         dim: int = -1,
     ) -> str:
-        """The first `some` of so many elements from an index on, along one of its dimensions, as
-        they are computed with."""
+        """The first `some` of `lanes` elements from an index on, along one of its dimensions, in
+        the dtype to compute with."""
 
         def start(access: Access) -> Ptr:
             return pointers[access.root] + access.offset

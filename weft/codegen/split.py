@@ -1,8 +1,8 @@
-"""One module's text as several, to be compiled at the same time and linked together.
+"""Splits one module's text into several, to compile in parallel and link together.
 
-A function goes to one part, the longest first, each to the part that has least; where another part
-calls it, it is declared there. What is to be inlined, and constants, go wherever they are used. All
-who use a variable of the module stay together with it.
+Functions are assigned, longest first, to the smallest part; other parts that call them declare
+them. Functions to inline, and constants, are copied to every part that uses them. All users of a
+variable of the module stay together with it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _HEAD = re.compile(r"define ((?:internal |private )?)(.*?)@([\w.$-]+)\((.*)\)([^
 class _Piece:
     """A function, or a line that defines or declares one name.
 
-    text     as it stands in a part; a function is no longer internal there
-    declare  what stands in parts that only use it
+    text     in its part; functions are no longer internal there
+    declare  its declaration, for parts that only use it
     names    what it uses
-    copied   whether it goes wherever it is used
-    root     whether it must be there even if nothing in the module uses it
+    copied   whether it is copied to every part that uses it
+    root     whether it must exist even if nothing in the module uses it
     """
 
     name: str
@@ -45,8 +45,8 @@ class _Piece:
 def split(text: str, parts: int) -> list[str]:
     """The texts of at most `parts` modules that together are the module of a text.
 
-    It reads what `Module.text` writes: functions begin with a line "define …" and end with a line
-    "}"; all else are lines of their own. Names that were internal can be seen from outside then.
+    It parses what `Module.text` writes: functions begin with a line "define …" and end with a line
+    "}"; everything else is single lines. Internal names become visible to other parts.
     """
     if parts < 2:
         return [text]
@@ -63,7 +63,7 @@ def split(text: str, parts: int) -> list[str]:
         for piece in (whole[name] for name in live)
         if piece.is_function and not piece.copied
     ]
-    # Those that have no choice come first, then the longest.
+    # First those that cannot be moved, then the longest.
     functions.sort(key=lambda f: (not f[1] & pinned, -len(f[0].text), f[0].name))
     for piece, used in functions:
         place = 0 if used & pinned else sizes.index(min(sizes))
@@ -74,7 +74,7 @@ def split(text: str, parts: int) -> list[str]:
 
 
 def alone(text: str, name: str) -> str:
-    """The module of a text with one function that can be seen from outside, and what it uses."""
+    """The module of a text with one exported function, and what it uses."""
     whole, loose = _read(text)
     copied = {other for other, piece in whole.items() if piece.copied and other != name}
     piece = whole[name]
@@ -89,14 +89,14 @@ def _part(
     used = sorted(_reached(pieces, whole, copied) - here)
     taken = [whole[name].text if name in copied else whole[name].declare for name in used]
     bodies = [piece.text for piece in pieces]
-    # Lines before functions, for people; LLVM takes any order.
+    # Lines before functions, for readers; LLVM accepts any order.
     return "\n".join(
         sorted([*taken, *bodies], key=lambda t: t.startswith("define ")) + loose + [""]
     )
 
 
 def _reached(start: Iterable[_Piece], whole: dict[str, _Piece], through: Iterable[str]) -> set[str]:
-    """What some pieces are and use, and what those of `through` among that use, and so on."""
+    """Some pieces and what they use, transitively through those of `through`."""
     through = set(through)
     todo = list(start)
     found = {piece.name for piece in todo}
@@ -110,7 +110,7 @@ def _reached(start: Iterable[_Piece], whole: dict[str, _Piece], through: Iterabl
 
 
 def _read(text: str) -> tuple[dict[str, _Piece], list[str]]:
-    """What a text has, by name, and its lines that define no name (metadata)."""
+    """The pieces of a text by name, and its lines that define no name (metadata)."""
     inlined = set(_INLINED_CALL.findall(text))
     whole: dict[str, _Piece] = {}
     loose: list[str] = []
@@ -145,7 +145,7 @@ def _function(lines: list[str], inlined: set[str]) -> _Piece:
 
 
 def _line(name: str, line: str) -> _Piece:
-    """A variable, which is there once; a constant or a declaration, which may be there often."""
+    """A variable, which exists once; a constant or a declaration, which may be copied."""
     names = frozenset(_NAME.findall(line)) - {name}
     variable = f"@{name} =" in line and " constant " not in line
     return _Piece(name, line, "", names, copied=not variable, root=variable)

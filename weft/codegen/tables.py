@@ -1,4 +1,4 @@
-"""The kernels of all rooms, by the card they compute."""
+"""All kernel emitters, by card."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.schedule.layouts import Layout
 
 __all__ = ["KERNELS", "LAYOUTS", "PRODUCTS"]
 
-#: (module, name, node, store) -> kernels: what can be followed by elementwise ops in registers.
+#: (module, name, node, store) -> kernels: they support fused epilogues.
 PRODUCTS: dict[str, Callable[..., Any] | None] = {
     "matmul": None,  # see `weft.codegen.products`
     **{name: emit for name, emit in conv.EMITTERS.items() if name in ("conv", "conv_bias")},
@@ -24,8 +24,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **sorting.EMITTERS,
     **cumulative.EMITTERS,
 }
-#: The emitters that read operands where they lie, by strides and offset: how each operand must lie
-#: at least. All others are handed dense operands.
+#: Emitters that read operands with strides and an offset, and the layout that each operand needs at
+#: least. All others get dense operands.
 LAYOUTS: dict[str, Sequence[Layout]] = {
     "matmul": (Layout.MATRIX, Layout.MATRIX),
     # q, k, v, mask

@@ -1,4 +1,4 @@
-"""LLVM IR, written as text: faster than building objects, and what is written is what is read.
+"""LLVM IR, written as text: faster than building objects, and readable.
 
     module = Module()
     f = module.function("twice", "void", [("ptr", "x"), ("i64", "n")])
@@ -9,9 +9,9 @@
     f.do("ret void")
     module.text()
 
-Values are the names that LLVM knows them by (`%12`, `3.0`); who writes an instruction knows the
-types. Indices and pointers know theirs, see `weft.codegen.index`. What a loop carries lies in a
-variable (`var`): LLVM keeps it in a register.
+Values are LLVM's names for them (`%12`, `3.0`); the code that writes an instruction knows the
+types. Indices and pointers know theirs, see `weft.codegen.index`. Loop-carried values are variables
+(`var`), which LLVM keeps in registers.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from weft.codegen.index import Index, Ptr, Size, step
 
 __all__ = ["Function", "Module", "Variable"]
 
-#: Variables of a function that take more than this together are memory from the heap, in bytes:
-#: threads may have stacks of 64 KiB. Those below `SMALL` mostly become registers.
+#: Variables of a function that take more than this together, in bytes, are on the heap: threads may
+#: have stacks of 64 KiB. Those below `SMALL` mostly become registers.
 STACK, SMALL = 4096, 256
 _LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Room of a function's own: for `count` values of a type."""
+    """Local memory of a function: for `count` values of a type."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ def _on_stack(var: Variable) -> str:
 
 
 class Function:
-    """A function being written: blocks in the order in which they are begun."""
+    """A function being written, block by block."""
 
     def __init__(
         self, module: Module, name: str, result: str, params: Sequence[tuple[str, str]], attrs: str
@@ -68,31 +68,31 @@ class Function:
         self.variables: list[Variable] = []
         self._lines: list[str] = []
         self._count = 0
-        self.at = "entry"  # the label of the block that is being written
+        self.at = "entry"  # the label of the current block
 
     def number(self) -> int:
-        """A number for names that nothing in the function has: `word.number`."""
+        """A number that makes names unique in the function: `word.number`."""
         self._count += 1
         return self._count
 
     def fresh(self, word: str = "") -> str:
-        """A name that nothing in the function has, without its `%`."""
+        """A name that is unique in the function, without its `%`."""
         self._count += 1
         return f"{word or 'v'}.{self._count}"
 
     def __call__(self, instruction: str) -> str:
-        """Add an instruction that gives a value: the value's name."""
+        """Add an instruction with a result; returns its name."""
         self._count += 1
         name = f"%v.{self._count}"
         self._lines.append(f"  {name} = {instruction}")
         return name
 
     def do(self, instruction: str) -> None:
-        """Add an instruction that gives no value."""
+        """Add an instruction without a result."""
         self._lines.append(f"  {instruction}")
 
     def here(self, location: Any) -> None:
-        """What follows is for this line of the user's code: see `weft.codegen.debug`."""
+        """What follows belongs to this line of the user's code: see `weft.codegen.debug`."""
 
     # --- variables ----------------------------------------------------------------------------
 
@@ -105,8 +105,8 @@ class Function:
         return Ptr(self, name, kind)
 
     def var(self, kind: str, start: object = None, *, count: int = 1, align: int = 0) -> Ptr:
-        """Room for a value that changes (or for `count` of them), of the function's own: on the
-        stack, or where it is large in memory that the function takes and gives back."""
+        """Local memory for a variable, or for `count` of them: on the stack, or on the heap if it
+        is large."""
         made = Ptr(self, f"%{self.fresh('var')}", kind)
         self.variables.append(Variable(made.name, kind, count, align))
         if start is not None:
@@ -116,7 +116,7 @@ class Function:
     # --- blocks -------------------------------------------------------------------------------
 
     def block(self, label: str) -> None:
-        """Begin a block; the one before must have ended with a jump."""
+        """Begin a block; the previous one must have ended with a jump."""
         self._lines.append(f"{label}:")
         self.at = label
 
@@ -127,11 +127,11 @@ class Function:
         self.do(f"br i1 {condition}, label %{yes}, label %{no}{hint}")
 
     def loop(self, start: Size, stop: Size, step: Size = 1) -> AbstractContextManager[Index]:
-        """`for i in range(start, stop, step)` over i64, with a step above 0; gives `i`."""
+        """`for i in range(start, stop, step)` over i64, with a positive step; gives `i`."""
         return _Loop(self, start, stop, step)
 
     def when(self, condition: str, hint: str = "") -> AbstractContextManager[None]:
-        """What is written inside runs only where an i1 holds."""
+        """What is written inside runs only if an i1 holds."""
         return _When(self, condition, hint)
 
     def text(self) -> str:
@@ -139,12 +139,12 @@ class Function:
         return self.assembled(head, self.variables, self._lines)
 
     def assembled(self, head: str, variables: Sequence[Variable], body: Sequence[str]) -> str:
-        """A function of these variables and instructions. Where the variables are large, it begins
-        by taking memory for them, and gives that back wherever it returns."""
+        """The text of a function with these variables and instructions. Large variables are
+        allocated at its start, and freed wherever it returns."""
         large = [var for var in variables if var.bytes >= SMALL]
         if sum(var.bytes for var in large) <= STACK:
             large = []
-        # LLVM promotes variables of the first block only.
+        # LLVM promotes only variables of the first block to registers.
         stack = [_on_stack(var) for var in variables if var not in large]
         if not large:
             return "\n".join([f"{head} {{", "entry:", *stack, *body, "}", ""])
@@ -156,12 +156,12 @@ class Function:
         return "\n".join([*lines, "room.none:", f"  ret i32 {Status.NO_ROOM}", "}", ""])
 
     def _take(self, large: Sequence[Variable]) -> list[str]:
-        """Take memory for variables; a kernel fails where there is none."""
+        """Allocate memory for variables; a kernel fails if there is none."""
         if not self.result.endswith("i32"):
             raise InternalError(f"{self.name} has {sum(v.bytes for v in large)} bytes of variables")
         self.module.declare("noalias ptr", "malloc", "i64")
         self.module.declare("void", "free", "ptr")
-        places, size = [], _LINE  # at lines of the cache, one of which may be lost before them
+        places, size = [], _LINE  # aligned to cache lines, which may cost one line before them
         for var in large:
             places.append(f"  {var.name} = {step('i8', '%room.line', size - _LINE)}")
             size += -(-var.bytes // _LINE) * _LINE
@@ -212,7 +212,7 @@ class _Loop:
 
 
 class _When:
-    """The lines around what runs under a condition."""
+    """The lines around a conditional body."""
 
     __slots__ = ("condition", "f", "hint", "number")
 
@@ -235,7 +235,7 @@ class _When:
 
 
 class Module:
-    """Functions, what they call, and constants: the text of one LLVM module."""
+    """Functions, declarations and constants: the text of one LLVM module."""
 
     def __init__(self, machine: Any = None) -> None:
         self.machine = machine
@@ -254,7 +254,7 @@ class Module:
         *,
         linkage: str = "internal",
     ) -> Function:
-        """A new function of these parameters, each a type and a name."""
+        """A new function with these parameters, each a type and a name."""
         if name in self._functions:
             raise ValueError(f"the module has a function {name!r} already")
         made = Function(self, name, f"{linkage} {result}".strip(), params, attrs)
@@ -262,10 +262,10 @@ class Module:
         return made
 
     def at(self, location: Any) -> None:
-        """Functions begun from now on are for this line: see `weft.codegen.debug`."""
+        """Functions begun from now on belong to this line: see `weft.codegen.debug`."""
 
     def once(self, name: str, make: Callable[[Module], None]) -> str:
-        """The name of a function (or a family of names) that `make` adds when first asked for."""
+        """The name of a function (or a family of names) that `make` adds on first use."""
         if name not in self._once:
             self._once.add(name)
             make(self)
@@ -275,17 +275,17 @@ class Module:
         return name in self._functions
 
     def expose(self, name: str) -> None:
-        """Let a function be seen from outside of the module."""
+        """Make a function visible outside of the module."""
         function = self._functions[name]
         function.result = function.result.removeprefix("internal ")
 
     def declare(self, result: str, name: str, params: str, attrs: str = "") -> str:
-        """The name of an intrinsic or a function from elsewhere, to be called as `@name`."""
+        """Declare an intrinsic or an external function; returns its name, called as `@name`."""
         self._declared[name] = f"declare {result} @{name}({params}) {attrs}".rstrip()
         return name
 
     def constant(self, kind: str, text: str, align: int = 64) -> str:
-        """The address (`@name`) of a read-only constant, one for each content."""
+        """The address (`@name`) of a read-only constant, shared by equal ones."""
         key = f"{kind} {text}"
         found = self._constants.get(key)
         if found is None:

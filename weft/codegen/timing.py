@@ -1,12 +1,11 @@
-"""Programs that write down when each of their kernels ran, and on which thread: for profiles.
+"""Programs that record when each of their kernels ran, and on which thread: for profiles.
 
-The clock is read before and after each place that calls a kernel, a *site*. Where the pool calls a
-kernel for parts of the work, it does so through a function that notes each part, too, with the
-thread that did it.
+The clock is read before and after each *site*, a place that calls a kernel. If the thread pool runs
+a kernel in parts, each part is recorded as well, with its thread.
 
-    @events        so many rows of four i64: the site, the thread, when it began and ended, in ns
+    @events        rows of four i64: the site, the thread, begin and end in ns
     @event_count   how many events there were
-    @site_totals   of those beyond the room, for each site two i64: how many, for how long in all
+    @site_totals   for events beyond the buffer, two i64 for each site: their number and total time
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from weft.schedule.groups import Group
 
 __all__ = ["ROOM", "Site", "Timing"]
 
-#: How many events are kept of one run.
+#: Maximum events recorded in one run.
 ROOM = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the program that calls a kernel, or does what a node of control flow says.
+    """A place in the program that calls a kernel, or runs a control flow node.
 
-    inner   whether it is on the way to other sites, as a loop is to those of its body
-    part    whether what is noted is a part of what another site with the same kernel notes
+    inner   whether it contains other sites, as a loop does
+    part    whether it records a part of what another site with the same kernel records
     """
 
     group: Group
@@ -37,7 +36,7 @@ class Site:
 
 
 class Timing:
-    """The sites of a program that is being written; `clock` is the system's number of one."""
+    """The sites of a program that is being written; `clock` is a system clock id."""
 
     def __init__(self, module: Module, clock: int) -> None:
         self.module = module
@@ -49,7 +48,7 @@ class Timing:
         self._define_note()
 
     def part(self, group: Group, kernel: str) -> str:
-        """A function that calls a kernel of a group for a part of its items, and notes that."""
+        """A function that calls a kernel for some of its items, and records that."""
         number = self._site(Site(group, kernel, part=True))
         name = f"site.{number}"
         params = [("ptr", "args"), ("i64", "begin"), ("i64", "end")]
@@ -66,12 +65,12 @@ class Timing:
     def end(
         self, f: Function, start: str, group: Group, kernel: str = "", *, inner: bool = False
     ) -> None:
-        """Note what a group, or one of its kernels, did since `start`."""
+        """Record what a group, or one of its kernels, did since `start`."""
         number = self._site(Site(group, kernel, inner))
         f.do(f"call void @profile.note(i64 {number}, i64 {start})")
 
     def finish(self) -> None:
-        """All sites are known: make room for what is noted."""
+        """Define the buffers for events, once all sites are known."""
         zeros = "zeroinitializer, align 64"
         self.module.variable("events", f"[{4 * ROOM} x i64]", zeros, "")
         self.module.variable("event_count", "i64", "0, align 64", "")

@@ -1,9 +1,8 @@
-"""Totals of what a product gives in registers: a sum of squares, say, without reading it again.
+"""Totals of a product's result, such as a sum of squares, without reading it again.
 
-The product's kernel stays what it is. One around it calls it item by item, with room on the stack
-for what the item's elements come to (see `Epilogue`), and writes that down for each item; one more
-kernel joins these parts, in order. So the result depends on how the work is cut into items, and not
-on who does them.
+The product's kernel is unchanged. A wrapper calls it item by item, with local memory for the totals
+of the item's elements (see `Epilogue`), and stores them for each item; another kernel joins these
+parts, in order. So the result depends on how work is cut into items, but not on the threads.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from weft.schedule.groups import Group
 
 __all__ = ["add_to_total", "emit_totals"]
 
-#: Totals of an item are so many, side by side: a vector of elements has no more lanes than that.
+#: Totals of an item are vectors of this many lanes: the maximum of a vector of elements.
 LANES = 32
-#: And so many of these vectors: neighbouring rows need not wait for each other, and each sum has
-#: fewer terms.
+#: And this many vectors: neighbouring rows do not depend on each other, and each sum has fewer
+#: terms.
 WAYS = 4
 
 
@@ -37,7 +36,7 @@ def add_to_total(
     index: Sequence[Size],
     mask: str | None,
 ) -> None:
-    """Join elements at an index to the totals of the item at hand."""
+    """Join elements at an index to the totals of the current item."""
     assert lanes <= LANES
     if len(index) > 1:
         room = room + index[-2] % WAYS * LANES
@@ -55,8 +54,8 @@ def emit_totals(
     kernels: list[Kernel],
     run: int,
 ) -> list[Kernel]:
-    """The kernels of a product with those of the group's totals; its memory is at `scratch`, the
-    run, where a kernel asks for it, at `run`."""
+    """The kernels of a product with those of the group's totals; `scratch` is the position of
+    scratch memory, `run` that of the run, if a kernel polls it."""
     *before, main = kernels
     reductions = {node.outputs[0]: Reduction(node) for node in group.totals}
     at, end = {}, -(-max(kernel.scratch for kernel in kernels) // 64) * 64

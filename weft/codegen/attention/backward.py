@@ -1,12 +1,12 @@
-"""Attention, backward: blocks of keys meet chunks of queries, and their weights are made again.
+"""Attention, backward: for each block of keys and chunk of queries, weights are recomputed.
 
 With p = exp(score - lse), g the gradient of the result and d = sum(g * result) for each query:
 
     dv = pᵀ g        ds = p * (g vᵀ - d) * scale        dq = ds k        dk = dsᵀ q
 
-dk and dv are summed over the chunks on the stack. dq is summed over the blocks: in memory of the
-kernel's own, unless one block holds all keys. One item is one matrix of the stack, so that every
-sum has one order.
+dk and dv are accumulated over the chunks in local memory. dq is accumulated over the blocks, in
+scratch memory unless one block holds all keys. One item is one matrix of the batch, so each sum has
+a fixed order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from weft.codegen.attention.cut import number_if_supported, tile_rows
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Work
-from weft.codegen.cancel import asks, long_loop
+from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Size, maximum, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, each_item
 from weft.codegen.math import call
@@ -27,7 +27,7 @@ from weft.codegen.text import Module
 
 __all__ = ["Backward", "emit_backward"]
 
-_KEYS = 256  # of a block
+_KEYS = 256  # keys of a block
 #: A block of keys and values and a chunk of weights as parts of the second cache, in 64ths: the
 #: first whose memory is not too much for a thread.
 _PARTS = (4, 3, 2, 1)
@@ -35,17 +35,16 @@ _PARTS = (4, 3, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """What the backward reads besides q, k, v and the mask: places in `%args`, and how it lies.
+    """What the backward reads besides q, k, v and the mask: positions in `%args`, and layouts.
 
-    out, grad  the result of the forward, not rounded, and its gradient; their columns lie side by
-               side
+    out, grad  the result of the forward, not rounded, and its gradient; columns are contiguous
     lse        as the forward wrote it
     """
 
     out: int
-    out_lies: Operand
+    out_layout: Operand
     grad: int
-    grad_lies: Operand
+    grad_layout: Operand
     lse: int
 
 
@@ -63,14 +62,15 @@ def emit_backward(
     scratch: int | None = None,
     run: int | None = None,
 ) -> list[Kernel] | None:
-    """The kernel of attention's backward; q, k, v, mask, scratch and run are places in `%args`.
+    """The kernel of attention's backward; q, k, v, mask, scratch and run are positions in `%args`.
 
     The gradients of q, k and v go through `stores`, indexed (batch…, row, column): one for each
-    matrix of the stack, also where an operand is broadcast. None where there is no kernel for it.
+    matrix of the batch, even if an operand is broadcast. Returns None if there is no kernel for the
+    operands.
     """
     number = number_if_supported(spec)
     if number is None or (
-        spec.values > 1 and (given.out_lies.column, given.grad_lies.column) != (1, 1)
+        spec.values > 1 and (given.out_layout.column, given.grad_layout.column) != (1, 1)
     ):
         return None
     if not spec.queries * spec.values:
@@ -99,8 +99,8 @@ class _Backward:
         self.stores = stores
         self.given = given
         self.w = w = Work(module, spec, number)
-        # Rows of tiles that sum over queries are keys: as many as divide a vector, so that a
-        # block which is not full ends with whole ones.
+        # Tiles that sum over queries have keys as rows. Their number divides the vector width, so
+        # that a partial block ends with whole tiles.
         self.key_rows = min(w.lanes, 8 if module.machine.vector_bytes == 64 else 4)
         self.q_pitch = up(spec.features, w.columns) + GAP
         self.v_pitch = up(spec.values, w.columns) + GAP
@@ -111,7 +111,7 @@ class _Backward:
                 break
 
     def _cut(self, size: int) -> None:
-        """Choose blocks of keys and chunks of queries that take about so many bytes."""
+        """Choose blocks of keys and chunks of queries of about the given sizes in bytes."""
         w, spec = self.w, self.spec
         wide = (up(spec.features, w.lanes) + up(spec.values, w.lanes)) * w.width
         most = max(w.columns, min(_KEYS, size // wide) // w.columns * w.columns)
@@ -123,14 +123,14 @@ class _Backward:
         self.rows = tile_rows(self.chunk, w.module.machine)
         self.tiles = -(-self.chunk // self.rows)
         self.pitch = self.keys + GAP
-        self.dq_size = self.tiles * self.rows * self.q_pitch  # sums of a chunk
+        self.dq_size = self.tiles * self.rows * self.q_pitch  # elements of a chunk's sums
 
     def _rooms(self) -> dict[str, int]:
-        """The elements of each room on the stack."""
+        """The number of elements of each local buffer."""
         w, spec = self.w, self.spec
         return {
-            "turned_k": self.keys * up(spec.features, w.lanes),
-            "turned_v": self.keys * up(spec.values, w.lanes),
+            "packed_k": self.keys * up(spec.features, w.lanes),
+            "packed_v": self.keys * up(spec.values, w.lanes),
             "weights": self.chunk * self.pitch,
             "slopes": self.chunk * self.pitch,
             "dk": self.keys * self.q_pitch,
@@ -151,11 +151,11 @@ class _Backward:
         )
         pairs = spec.queries * spec.keys * (0.6 if spec.causal else 1.0)
         cost = 50 + pairs * (3 * spec.features + 2 * spec.values + 40) / w.lanes * 0.3
-        self.run, self.round = asks(f, run, cost), cost / (self.blocks * self.chunks)
+        self.run, self.round = pollable_run(f, run, cost), cost / (self.blocks * self.chunks)
         for store in self.stores:
             store.begin(f)
         rooms = {word: w.room(size) for word, size in self._rooms().items()}
-        self.turned_k, self.turned_v = rooms["turned_k"], rooms["turned_v"]
+        self.packed_k, self.packed_v = rooms["packed_k"], rooms["packed_v"]
         self.weights, self.slopes = rooms["weights"], rooms["slopes"]
         self.dk, self.dv, self.deltas = rooms["dk"], rooms["dv"], rooms["deltas"]
         self.left = rooms["left"]
@@ -171,22 +171,22 @@ class _Backward:
         return Kernel(self.name, spec.stacks, cost, room, self.run is not None)
 
     def _block(self, start: Size) -> None:
-        """A block of keys meets all queries."""
+        """Process one block of keys with all queries."""
         w, spec = self.w, self.spec
         f = w.f
         self.start = start
         self.count = count = minimum(spec.keys - start, self.keys)
         self.k_rows = w.matrix(self.k, spec.k, self.batch, start)
-        w.turned(self.k_rows, w.step(spec.k), self.turned_k, count, spec.features)
+        w.pack_keys(self.k_rows, w.step(spec.k), self.packed_k, count, spec.features)
         v_rows = w.matrix(self.v, spec.v, self.batch, start)
-        w.turned(v_rows, w.step(spec.v), self.turned_v, count, spec.values)
+        w.pack_keys(v_rows, w.step(spec.v), self.packed_v, count, spec.values)
         self.k_right = w.right(
             self.k_rows, w.step(spec.k), count, spec.features, 2, self.copies["k"], self.keys
         )
         for room, pitch in ((self.dk, self.q_pitch), (self.dv, self.v_pitch)):
             with f.loop(0, self.keys * pitch, w.lanes) as i:
                 w.write(w.number_vec(0.0), w.element(room, i))
-        with long_loop(f, self.run, 0, self.chunks, each=self.round) as c:
+        with cancellable_loop(f, self.run, 0, self.chunks, each=self.round) as c:
             first = minimum(c * self.chunk, spec.queries - self.chunk)
             if spec.causal:
                 end = minimum(first + self.chunk, spec.keys)
@@ -204,14 +204,14 @@ class _Backward:
                 w.put_row(store, line, columns, index)
 
     def _chunk(self, c: Size, first: Size, end: Size) -> None:
-        """A block of keys meets a chunk of queries, those from `first` on."""
+        """Process one block of keys with the queries from `first` on."""
         w, spec = self.w, self.spec
         f, count = w.f, self.count
-        q_step, g_step = w.step(spec.q), w.step(self.given.grad_lies)
+        q_step, g_step = w.step(spec.q), w.step(self.given.grad_layout)
         queries = w.matrix(self.q, spec.q, self.batch, first)
-        grads = w.matrix(self.grad, self.given.grad_lies, self.batch, first)
-        keys = w.keys_side(self.turned_k, spec.features, count)
-        values = w.keys_side(self.turned_v, spec.values, count)
+        grads = w.matrix(self.grad, self.given.grad_layout, self.batch, first)
+        keys = w.keys_side(self.packed_k, spec.features, count)
+        values = w.keys_side(self.packed_v, spec.values, count)
         pitch = self.pitch * w.width
         with f.loop(0, self.tiles) as t:
             row = self._row(t)
@@ -227,7 +227,7 @@ class _Backward:
         with f.loop(0, self.chunk) as r:
             self._weigh(r, first + r)
 
-        # Queries that the chunk before had too are left out of sums over queries.
+        # Chunks may overlap: queries of the previous chunk are left out of sums over queries.
         skip = c * self.chunk - first
         left_over = self.chunk - skip
         rights = [
@@ -272,14 +272,14 @@ class _Backward:
         return minimum(t * self.rows, self.chunk - self.rows)
 
     def _deltas(self, first: Size) -> None:
-        """For each query of a chunk the sum of its result times the gradient."""
+        """For each query of a chunk: the sum of its result times the gradient."""
         w, spec = self.w, self.spec
         f, lanes = w.f, w.lanes
         sides = [
             (number, w.matrix(pointer, lies, self.batch, first, number), lies.row * number.size)
             for number, pointer, lies in (
-                (w.number.packed, self.out, self.given.out_lies),
-                (w.number, self.grad, self.given.grad_lies),
+                (w.number.packed, self.out, self.given.out_layout),
+                (w.number, self.grad, self.given.grad_layout),
             )
         ]
         with f.loop(0, self.chunk) as r:
@@ -294,17 +294,18 @@ class _Backward:
             w.write(w.fold(w.vec(sum.load()), "add"), w.element(self.deltas, r))
 
     def _weigh(self, r: Size, query: Size) -> None:
-        """A row of scores becomes weights, a row of the weights' gradients the scores'."""
+        """Turn a row of scores into weights, and a row of the weights' gradients into those of the
+        scores."""
         w, spec = self.w, self.spec
         f, pitch = w.f, self.pitch * w.width
         line, slope = (room.bytes(r * pitch) for room in (self.weights, self.slopes))
         place = self.stack * spec.queries + query
         one = w.read_one(self.lse, place)
-        lse, delta = w.spread(one), w.spread(w.read_one(self.deltas, r))
+        lse, delta = w.splat(one), w.splat(w.read_one(self.deltas, r))
         own = self.count
         if spec.causal:
             own = minimum(query + 1 - self.start, own)
-        if spec.blank:  # it looked nowhere: nothing comes back, whatever the values are
+        if spec.blank:  # the query attends to no key: its gradients are 0, whatever the values are
             own = f.index(f(f"select i1 {one.equals(float('inf'))}, i64 0, i64 {own}"))
         mask = w.mask_row(self.mask, self.batch, query, self.start)
         with f.loop(0, self.count, w.lanes) as column:

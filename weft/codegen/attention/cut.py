@@ -1,4 +1,4 @@
-"""How attention is cut into items, blocks of keys and tiles."""
+"""Tile sizes of attention."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weft.codegen.matmul.numbers import Number, number_of
 
 __all__ = ["number_if_supported", "tile_rows"]
 
-_WIDEST = 1024  # columns of an operand at most: larger ones do not fit the stack
+_WIDEST = 1024  # maximum columns of an operand: larger ones do not fit in local memory
 
 
 def number_if_supported(spec: Attention) -> Number | None:
-    """How to compute, or None where there is no kernel."""
+    """The element type to compute with, or None if there is no kernel."""
     number = number_of(spec.dtype)
     if number is None or spec.dtype.kind != "float":
         return None
@@ -32,7 +32,7 @@ def number_if_supported(spec: Attention) -> Number | None:
 
 
 def tile_rows(rows: int, machine: Machine) -> int:
-    """Rows of a tile of two vectors that cover so many rows with little waste."""
+    """The number of rows of a tile of two vectors that wastes little work."""
     wide = machine.registers == 32
     most = min(rows, 14 if wide else 6)
     tried = range(min(most, 5 if wide else 3), most + 1)

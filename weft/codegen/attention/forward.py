@@ -1,7 +1,8 @@
-"""Attention, forward: blocks of keys, with the softmax kept up to date as they pass by.
+"""Attention, forward: blocks of keys with an online softmax.
 
-For each query the largest score so far (`tops`), the sum of exp(score - top) (`totals`) and the sum
-of values weighted so (`sums`) are kept. A block with a larger score scales them down first.
+For each query the kernel keeps the largest score so far (`tops`), the sum of exp(score - top)
+(`totals`) and the weighted sum of values (`sums`). If a block has a larger score, they are rescaled
+first.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from weft.codegen.attention.cut import number_if_supported, tile_rows
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Right, Work, largest
-from weft.codegen.cancel import asks, long_loop
+from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Ptr, Size, divide, maximum, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, each_item
 from weft.codegen.math import call
@@ -20,8 +21,8 @@ from weft.codegen.text import Module
 
 __all__ = ["emit_forward"]
 
-_QUERIES = 128  # of an item
-_KEYS = 512  # of a block
+_QUERIES = 128  # queries of an item
+_KEYS = 512  # keys of a block
 
 
 def emit_forward(
@@ -37,12 +38,12 @@ def emit_forward(
     lse: int | None = None,
     run: int | None = None,
 ) -> list[Kernel] | None:
-    """The kernel of attention; q, k, v, mask, lse and run are places in `%args`.
+    """The kernel of attention; q, k, v, mask, lse and run are positions in `%args`.
 
-    The result goes through `store`, indexed (batch…, query, column). To `lse`, where it is given,
-    goes for each (batch…, query), dense, the logarithm of the sum of exp(score), which the backward
-    needs: infinity for a query that got 0 because it may look nowhere. None where there is no
-    kernel for it.
+    The result goes through `store`, indexed (batch…, query, column). If `lse` is given, the kernel
+    also writes log(sum(exp(score))) for each (batch…, query), dense; the backward needs it. It is
+    infinity for a query that attends to no key and whose result is 0. Returns None if there is no
+    kernel.
     """
     number = number_if_supported(spec)
     if number is None:
@@ -61,7 +62,7 @@ class _Forward:
         self.store = store
         self.w = w = Work(module, spec, number)
         self.out_pitch = up(spec.values, w.columns) + GAP
-        second = module.machine.caches.second  # has room for a block of keys and an item's sums
+        second = module.machine.caches.second  # must hold a block of keys and an item's sums
         most = max(8, min(_QUERIES, second * 3 // 32 // (self.out_pitch * w.width)))
         self.chunk = even(spec.queries, most)
         self.chunks = -(-spec.queries // self.chunk)
@@ -82,10 +83,10 @@ class _Forward:
         self.gives_lse = places[-1] is not None
         pairs = self.chunk * spec.keys * (0.6 if spec.causal else 1.0)
         cost = 50 + pairs * (spec.features + spec.values + 40) / w.lanes * 0.3
-        self.run, self.round = asks(f, run, cost), cost / self.blocks
+        self.run, self.round = pollable_run(f, run, cost), cost / self.blocks
         self.store.begin(f)
         count = self.tiles * self.rows
-        self.turned = w.room(self.keys * up(spec.features, w.lanes))
+        self.packed_keys = w.room(self.keys * up(spec.features, w.lanes))
         self.scores = w.room(self.rows * self.pitch)
         self.sums = w.room(count * self.out_pitch)
         self.tops, self.totals = w.room(count), w.room(count)
@@ -93,7 +94,7 @@ class _Forward:
         self.left = w.room(w.left_size(self.rows, spec.features))
         with each_item(f) as item:
             stack, part = divide(item, self.chunks)
-            self.own = part * self.chunk  # the first query that is the item's own
+            self.own = part * self.chunk  # the first query of the item itself
             self.first = minimum(self.own, spec.queries - self.chunk)
             self.stack, self.batch = stack, unravel(stack, spec.batch)
             self._item()
@@ -111,10 +112,10 @@ class _Forward:
         end: Size = spec.keys
         if spec.causal:
             end = minimum(self.first + self.chunk, end)
-        with long_loop(f, self.run, 0, end, self.keys, each=self.round) as start:
+        with cancellable_loop(f, self.run, 0, end, self.keys, each=self.round) as start:
             count = minimum(end - start, self.keys)
             rows = w.matrix(self.k, spec.k, self.batch, start)
-            w.turned(rows, w.step(spec.k), self.turned, count, spec.features)
+            w.pack_keys(rows, w.step(spec.k), self.packed_keys, count, spec.features)
             values = w.right(
                 w.matrix(self.v, spec.v, self.batch, start),
                 w.step(spec.v),
@@ -138,13 +139,13 @@ class _Forward:
             self._finish(t)
 
     def _row(self, t: Size) -> Size:
-        """The first query of a tile, counted in the item; the last tile goes back."""
+        """The first query of a tile, relative to the item; the last tile is shifted back."""
         return minimum(t * self.rows, self.chunk - self.rows)
 
     def _tile(
         self, t: Size, row: Size, queries: Ptr, start: Size, limit: Size, values: Right
     ) -> None:
-        """A tile of queries meets a block of keys."""
+        """Process a tile of queries with a block of keys."""
         w, spec = self.w, self.spec
         f = w.f
         step = w.step(spec.q)
@@ -153,7 +154,7 @@ class _Forward:
             self.rows,
             left,
             step,
-            w.keys_side(self.turned, spec.features, limit),
+            w.keys_side(self.packed_keys, spec.features, limit),
             spec.features,
             self.scores,
             self.pitch * w.width,
@@ -189,18 +190,19 @@ class _Forward:
     def _softmax(
         self, line: Ptr, own: Size, limit: Size, mask: Ptr, at: Size
     ) -> tuple[Vec, Vec, Vec]:
-        """Scores become weights: the largest score before and now, and the sum of the weights."""
+        """Turn scores into weights. Returns the largest score before and now, and the sum of
+        weights."""
         w = self.w
         f, lanes = w.f, w.lanes
         before = w.read_one(self.tops, at)
-        best = f.var(w.whole, w.spread(before).name)
+        best = f.var(w.whole, w.splat(before).name)
         with f.loop(0, limit, lanes) as column:
             place = w.element(line, column)
             score, _ = w.score(place, column, own, mask)
             w.write(score, place)
             best.store(largest(score, w.vec(best.load())).name)
         top = w.fold(w.vec(best.load()), "max")
-        taken = w.spread(_finite(top))
+        taken = w.splat(_finite(top))
         total = f.var(w.whole, "zeroinitializer")
         with f.loop(0, limit, lanes) as column:
             place = w.element(line, column)
@@ -211,10 +213,10 @@ class _Forward:
         return before, top, w.fold(w.vec(total.load()), "add")
 
     def _scaled(self, later: str, before: Vec, top: Vec, at: Size) -> Vec:
-        """Scale the sums of earlier blocks to the largest score of now; the factor."""
+        """Rescale the sums of earlier blocks to the new maximum; returns the factor."""
         w = self.w
         f = w.f
-        less = (w.spread(before) - w.spread(_finite(top))).name
+        less = (w.splat(before) - w.splat(_finite(top))).name
         factor = w.vec(call(f, "exp", w.number.dtype, w.lanes, less))
         with f.when(later):
             sums = self.sums.bytes(at * (self.out_pitch * w.width))
@@ -224,7 +226,7 @@ class _Forward:
         return w.vec(f(f"extractelement {w.whole} {factor}, i64 0"), 1)
 
     def _finish(self, t: Size) -> None:
-        """Give the queries of a tile that are its own to the store."""
+        """Store the results of a tile's own queries."""
         w, spec = self.w, self.spec
         f = w.f
         row = self._row(t)
@@ -238,7 +240,7 @@ class _Forward:
             if spec.blank:
                 factor = none.pick(0.0, factor)
             line = self.sums.bytes(at * (self.out_pitch * w.width))
-            w.put_row(self.store, line, spec.values, [*self.batch, query], w.spread(factor))
+            w.put_row(self.store, line, spec.values, [*self.batch, query], w.splat(factor))
             if self.gives_lse:
                 log = top + w.vec(call(f, "log", w.number.dtype, 1, total.name), 1)
                 if spec.blank:
@@ -248,5 +250,5 @@ class _Forward:
 
 
 def _finite(top: Vec) -> Vec:
-    """What is taken off scores: 0 where all are -inf so far, as -inf - -inf would be NaN."""
+    """What is subtracted from scores: 0 if all are -inf so far, as -inf - -inf would be NaN."""
     return top.equals(float("-inf")).pick(0.0, top)

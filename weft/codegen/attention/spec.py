@@ -1,4 +1,4 @@
-"""What attention is: sizes, where the operands lie, and who may look where."""
+"""A description of attention: sizes, layouts of the operands, and masking."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["Attention"]
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """softmax(q kᵀ · scale + mask) v, for a stack of matrices.
+    """softmax(q kᵀ · scale + mask) v, for a batch of matrices.
 
-    queries, keys      how many there are: rows of q, and of k and v
-    features, values   columns of q and k, and of v
-    mask, mask_dtype   True where a query may look, or numbers to add: (queries, keys)
-    causal             a query looks only at keys that are no later than itself
-    blank              a query that may look nowhere gets 0, instead of NaN
+    queries, keys      rows of q; rows of k and v
+    features, values   columns of q and k; columns of v
+    mask, mask_dtype   True where a query may attend, or numbers to add: (queries, keys)
+    causal             a query attends only to keys that are no later than itself
+    blank              a query that attends to no key gets 0 instead of NaN
 
-    The columns of q, k and v lie side by side; those of a mask do, or are one column. Narrow floats
-    are computed with in float32: a score or a weight is never rounded to them. A mask to add may be
-    of either.
+    The columns of q, k and v are contiguous; those of a mask are, or are broadcast. Narrow floats
+    are computed with in float32: a score or a weight is never rounded to them. An additive mask may
+    have either dtype.
     """
 
     queries: int

@@ -1,7 +1,7 @@
-"""Pieces of attention's kernels: matrices in memory, products of them, rows of scores.
+"""Shared code of attention's kernels: matrices in memory, products of them, rows of scores.
 
-Narrow floats are widened where rows of them are copied: what is multiplied is always as it is
-computed with. Their results are rounded once, by the store.
+Narrow floats are widened when their rows are copied, so products always have the compute type as
+operands. The store rounds results once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.codegen.attention.spec import Attention
 from weft.codegen.index import Ptr, Size, minimum, offset
 from weft.codegen.kernel import Store, argument
 from weft.codegen.matmul.numbers import Number, ones
-from weft.codegen.matmul.pack import copy, panel, turn
+from weft.codegen.matmul.pack import copy, panel, transpose
 from weft.codegen.matmul.plan import up
 from weft.codegen.matmul.product import Operand
 from weft.codegen.matmul.tile import tile
@@ -23,12 +23,13 @@ from weft.codegen.text import Function, Module
 
 __all__ = ["GAP", "Right", "Work", "largest"]
 
-GAP = 16  # elements between rows: no power of two apart, so they share the cache well
+GAP = 16  # padding between rows: a distance that is no power of two avoids cache conflicts
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """The right side of a product: where it lies, bytes to its next term and its next panel."""
+    """The right operand of a product: its address, and bytes to the next term and to the next
+    panel."""
 
     at: Ptr
     step: int
@@ -39,7 +40,7 @@ class Right:
 
 
 class Work:
-    """What the parts of a kernel need to know, and its function `f`, once it is begun."""
+    """What the parts of a kernel share. `f` is set when the kernel's function begins."""
 
     f: Function
 
@@ -47,16 +48,16 @@ class Work:
         self.module = module
         self.spec = spec
         self.number = number
-        self.width = number.width  # bytes of an element in a room
+        self.width = number.width  # bytes of an element in a local buffer
         self.lanes = module.machine.lanes(number.width)
         self.kind = number.kind
         self.whole = vector_type(number.kind, self.lanes)
-        self.columns = 2 * self.lanes  # of a panel of keys
+        self.columns = 2 * self.lanes  # columns of a panel of keys
 
     # --- memory ---------------------------------------------------------------------------------
 
     def room(self, elements: int) -> Ptr:
-        """Memory for elements; nowhere for none."""
+        """A local buffer; null for 0 elements."""
         if not elements:
             return self.f.ptr("null", self.kind)
         return self.f.var(self.kind, count=elements, align=64)
@@ -69,12 +70,12 @@ class Work:
         row: Size,
         number: Number | None = None,
     ) -> Ptr:
-        """Where a row of a matrix of a stack begins, of the kernel's numbers or of others."""
+        """The address of a row of a matrix of the batch."""
         at = offset(operand.offset, zip(batch, operand.batch, strict=True))
         return pointer.of((number or self.number).memory) + (at + row * operand.row)
 
     def step(self, operand: Operand) -> int:
-        """Bytes from a row of a matrix to the next."""
+        """Bytes from one row of a matrix to the next."""
         return operand.row * self.number.size
 
     def element(self, base: Ptr, index: Size) -> Ptr:
@@ -95,11 +96,11 @@ class Work:
     def read_one(self, base: Ptr, index: Size) -> Vec:
         return self.vec(self.element(base, index).load(self.width), 1)
 
-    def spread(self, value: Vec) -> Vec:
+    def splat(self, value: Vec) -> Vec:
         return self.vec(splat(self.f, self.number.dtype, value.name, self.lanes))
 
     def fold(self, value: Vec, word: str) -> Vec:
-        """All lanes of a vector, added ("add") or the largest of them ("max"): a scalar."""
+        """Reduce the lanes of a vector to a scalar: their sum ("add") or maximum ("max")."""
         f, step = self.f, self.lanes // 2
         while step:
             order = ", ".join(f"i32 {(i + step) % self.lanes}" for i in range(self.lanes))
@@ -115,10 +116,10 @@ class Work:
 
     # --- products -------------------------------------------------------------------------------
 
-    def turned(self, rows: Ptr, step: int, room: Ptr, count: Size, features: int) -> None:
-        """Copy `count` rows, columns and rows exchanged, to panels: keys lie side by side."""
+    def pack_keys(self, rows: Ptr, step: int, room: Ptr, count: Size, features: int) -> None:
+        """Copy `count` rows, transposed, to panels: keys become contiguous."""
         f, width = self.f, self.width
-        name = turn(f.module, self.number, features)
+        name = transpose(f.module, self.number, features)
         size = up(features, self.lanes) * self.columns * width
         with f.loop(0, count, self.columns) as first:
             some = minimum(count - first, self.columns)
@@ -130,13 +131,13 @@ class Work:
             )
 
     def keys_side(self, room: Ptr, features: int, count: Size) -> Right:
-        """What `turned` made, as the right side of a product of `count` columns."""
+        """The panels of `pack_keys` as the right operand of a product with `count` columns."""
         step = self.columns * self.width
         panels = (count + (self.columns - 1)) // self.columns
         return Right(room, step, up(features, self.lanes) * step, 2, panels, 0)
 
     def in_place(self, columns: int, most: int) -> tuple[int, int] | None:
-        """Vectors of a panel, and lanes of its last, to read a matrix where it lies."""
+        """Vectors of a panel, and lanes of its last vector, to read a matrix without a copy."""
         if not self.number.is_packed:
             return None
         vectors = -(-columns // self.lanes)
@@ -148,7 +149,7 @@ class Work:
         return None
 
     def copy_size(self, terms: int, columns: int, most: int) -> int:
-        """Elements of room that `right` needs."""
+        """Elements of the buffer that `right` needs."""
         if self.in_place(columns, most) is not None:
             return 0
         return terms * up(columns, self._copied(columns, most) * self.lanes)
@@ -161,7 +162,7 @@ class Work:
     def right(
         self, rows: Ptr, step: int, count: Size, columns: int, most: int, room: Ptr, size: int
     ) -> Right:
-        """`count` rows as the right side of a product, where they lie or else copied to a room."""
+        """`count` rows as the right operand of a product: in place, or copied to a buffer."""
         f, width = self.f, self.width
         found = self.in_place(columns, most)
         if found is not None:
@@ -185,15 +186,15 @@ class Work:
         return Right(room, whole * width, each, vectors, panels, 0)
 
     def left_size(self, rows: int, columns: int) -> int:
-        """Elements of room that `left` needs."""
+        """Elements of the buffer that `left` needs."""
         return 0 if self.number.is_packed else rows * self._left_pitch(columns)
 
     def _left_pitch(self, columns: int) -> int:
         return up(columns, self.lanes) + GAP
 
     def left(self, at: Ptr, step: int, rows: int, columns: int, room: Ptr) -> tuple[Ptr, int]:
-        """The rows of a tile as the left side of a product, where they lie or copied to a room; and
-        the bytes from one to the next."""
+        """The rows of a tile as the left operand of a product, in place or copied to a buffer; and
+        the bytes from one row to the next."""
         if self.number.is_packed:
             return at, step
         pitch = self._left_pitch(columns) * self.width
@@ -217,7 +218,7 @@ class Work:
         *,
         across: bool = False,
     ) -> None:
-        """One tile below, all panels side by side; steps are bytes."""
+        """Multiply one tile of rows with all panels; steps are in bytes."""
         f, packed = self.f, self.number.packed
         name = tile(f.module, packed, packed, rows, right.vectors, across=across, last=right.last)
         with f.loop(0, right.panels) as p:
@@ -231,7 +232,7 @@ class Work:
     # --- scores ---------------------------------------------------------------------------------
 
     def valid(self, column: Size, limit: Size) -> Vec:
-        """Which lanes of the columns from `column` on are below a limit."""
+        """A mask of the lanes from `column` on that are below `limit`."""
         f, lanes = self.f, self.lanes
         left = f(f"trunc i64 {limit - column} to i32")
         steps = "<" + ", ".join(f"i32 {i}" for i in range(lanes)) + ">"
@@ -243,7 +244,8 @@ class Work:
         return Vec(f, "i1", lanes, f(f"icmp slt <{lanes} x i32> {steps}, {all_}"))
 
     def _masked(self, score: Vec, mask: Ptr, column: Size, valid: Vec) -> tuple[Vec, Vec]:
-        """A score after a mask, and where it counts; `mask` is where the mask's row begins."""
+        """A score after masking, and the mask of valid lanes; `mask` is the address of the mask's
+        row."""
         f, spec = self.f, self.spec
         dtype = spec.mask_dtype
         assert spec.mask is not None
@@ -257,7 +259,7 @@ class Work:
         return score + self.vec(value), valid
 
     def mask_row(self, pointer: Ptr, batch: Sequence[Size], row: Size, column: Size) -> Ptr:
-        """Where a row of the mask begins, from a column on."""
+        """The address of a row of the mask, from a column on."""
         mask, dtype = self.spec.mask, self.spec.mask_dtype
         if mask is None or dtype is None:
             return pointer
@@ -265,8 +267,8 @@ class Work:
         return pointer.of(memory_type(dtype)) + (at + column * mask.column)
 
     def score(self, at: Ptr, column: Size, limit: Size, mask: Ptr) -> tuple[Vec, Vec]:
-        """A vector of scores, scaled and masked: -inf from a limit on, or where a mask says that it
-        does not count; and where it does."""
+        """A vector of scaled and masked scores, -inf for invalid lanes; and the mask of valid
+        lanes."""
         valid = self.valid(column, limit)
         score = self.read(at) * self.spec.scale
         if self.spec.mask is not None:
@@ -278,14 +280,15 @@ class Work:
     def put_row(
         self, store: Store, line: Ptr, columns: int, index: list[Size], factor: Vec | None = None
     ) -> None:
-        """Give a row to a store, times a factor."""
+        """Pass a row to a store, times a factor."""
         f, lanes = self.f, self.lanes
 
         def give(column: Size, some: int) -> None:
             value = self.read(self.element(line, column))
             if factor is not None:
                 value = value * factor
-            if some == 1:  # no mask of one lane: LLVM's X86 gets truncating stores of it wrong
+            # no mask of one lane: LLVM's x86 backend miscompiles truncating stores of it
+            if some == 1:
                 one = f(f"extractelement {self.whole} {value}, i64 0")
                 store.put(f, one, 1, [*index, column])
             else:
@@ -300,11 +303,11 @@ class Work:
             give(columns // lanes * lanes, columns % lanes)
 
     def arguments(self, *places: int | None) -> list[Ptr]:
-        """The pointers at places of `%args`; nowhere for None."""
+        """The pointers at positions of `%args`; null for None."""
         f = self.f
         return [f.ptr("null") if place is None else argument(f, place) for place in places]
 
 
 def largest(x: Vec, y: Vec) -> Vec:
-    """The larger of two, lane by lane; y where x is NaN."""
+    """The larger of two, lane by lane; y if x is NaN."""
     return (x > y).pick(x, y)

@@ -1,9 +1,9 @@
 """What a program in check mode does around the call of a kernel.
 
-Before: the results are poisoned, and the memory of the kernel's own; a table is made of what it may
-touch. After: where a guard has noted something, or a result has poison left, the run ends with the
-status CHECKED. What was wrong then stands in `@check_fault`: the number of the call, and the words
-of the kernel's table. `@check_call` is the number of the call that was begun last.
+Before the call: poison the results and the kernel's scratch memory, and build a table of what the
+kernel may access. After it: if a guard has recorded a fault, or a result still has poison, the run
+ends with the status CHECKED. `@check_fault` then holds the number of the call and the words of the
+kernel's table; `@check_call` is the number of the last call that was begun.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from weft.schedule.groups import Group
 
 __all__ = ["REDZONE", "Buffer", "CheckedCall", "Checking"]
 
-#: Bytes between two places in the arena: who goes too far is in no buffer.
+#: Bytes between two buffers of the arena: an access beyond a buffer's end hits none.
 REDZONE = 64
-#: Poison: NaN that no computation gives (signaling ones), and odd words for the others.
+#: Poison: signaling NaNs, which no computation returns, and unlikely words for other dtypes.
 _FLOATS = {2: 0xFDA5FDA5FDA5FDA5, 4: 0xFFA5A5A5FFA5A5A5, 8: 0xFFF5A5A5A5A5A5A5}
 _BFLOAT16 = 0xFFA5FFA5FFA5FFA5
 _BOOL = 0xA5A5A5A5A5A5A5A5
@@ -47,9 +47,9 @@ _INTEGER, _STEP = 0xC3A596E15A3C87D2, 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A buffer that a kernel is given: a value, None for memory of its own, `RUN` for the run.
+    """A buffer passed to a kernel: a value, None for scratch memory, `RUN` for the run.
 
-    inputs  of a result that may lie where an input of the graph lies: the addresses of those
+    inputs  for a result that may be written in place of an input: the addresses of those inputs
     """
 
     value: Any
@@ -60,8 +60,8 @@ class Buffer:
 
 
 class CheckedCall:
-    """A place in the program that calls the kernels of a group. The entries of its table are the
-    buffers, and the array of their addresses."""
+    """A call site of a group's kernels. Its table has an entry for each buffer, and one for the
+    array of their addresses."""
 
     _table: Ptr
 
@@ -76,17 +76,17 @@ class CheckedCall:
         self._number = len(checking.calls)
 
     def begin(self, f: Function) -> None:
-        """Poison the results, and the memory of the kernels' own."""
+        """Poison the results and the scratch memory."""
         f.do(f"store i64 {self._number}, ptr @check_call")
         for buffer in self._given:
             if buffer.value is None:
-                self._checking.bury(f, buffer.address, buffer.size)
+                self._checking.poison(f, buffer.address, buffer.size)
             elif (poison := _poison_of(buffer)) is not None:
                 with _unless_in_place(f, buffer):
                     fill(f, buffer.address, buffer.size, poison.word, poison.step)
 
     def arguments(self, f: Function, args: Ptr) -> Ptr:
-        """What is given to the kernels in place of `args`: these, and the table."""
+        """What kernels get in place of `args`: `args` and the table."""
         entries: list[Entry] = [(b.address.name, b.size, b.writable) for b in self._given]
         entries.append((args.name, 8 * len(self._given), False))
         self._words = frame_words(len(entries))
@@ -98,13 +98,13 @@ class CheckedCall:
         return both
 
     def look(self, f: Function) -> None:
-        """After a kernel: end the run where a guard has noted something."""
+        """After a kernel: end the run if a guard has recorded a fault."""
         with f.when(f(f"icmp ne i64 {(self._table + FAULT).load()}, 0")):
             copy(f, _noted(f, 1), self._table, 8 * min(self._words, NOTED - 1))
             self._end(f)
 
     def end(self, f: Function) -> None:
-        """After all kernels: end the run where a result has poison left."""
+        """After all kernels: end the run if a result still has poison."""
         for place, buffer in enumerate(self._given):
             poison = _poison_of(buffer)
             if poison is None or poison.size > buffer.size:
@@ -126,7 +126,7 @@ class CheckedCall:
 
 
 class Checking:
-    """The calls of a program that is being written."""
+    """The checked calls of a program that is being written."""
 
     def __init__(self, module: CheckedModule) -> None:
         self.module = module
@@ -135,14 +135,14 @@ class Checking:
     def begin(
         self, f: Function, group: Group, kernels: Sequence[Kernel], buffers: Sequence[Buffer]
     ) -> CheckedCall:
-        """What stands before the call of a group's kernels."""
+        """Write what precedes the call of a group's kernels."""
         call = CheckedCall(self, group, [kernel.name for kernel in kernels], buffers)
         self.calls.append(call)
         call.begin(f)
         return call
 
-    def bury(self, f: Function, address: Ptr, size: int) -> None:
-        """Poison memory that has no type: NaN to all floats."""
+    def poison(self, f: Function, address: Ptr, size: int) -> None:
+        """Poison untyped memory: NaN for all floats."""
         fill(f, address, size, -1, 0)
 
     def thunk(self, kernel: str) -> str:
@@ -157,7 +157,7 @@ class Checking:
         return name
 
     def finish(self) -> None:
-        """Make room for what is noted."""
+        """Define the variables that faults are recorded in."""
         zeros = "zeroinitializer, align 64"
         self.module.variable("check_fault", f"[{NOTED} x i64]", zeros, "")
         self.module.variable("check_call", "i64", "0, align 64", "")
@@ -168,7 +168,7 @@ def _noted(f: Function, word: int) -> Ptr:
 
 
 def _unless_in_place(f: Function, buffer: Buffer) -> AbstractContextManager[None]:
-    """Where a result does not lie where an input lies."""
+    """A condition: the result is not written in place of an input."""
     if not buffer.inputs:
         return nullcontext()
     other = "true"
@@ -181,10 +181,10 @@ def _unless_in_place(f: Function, buffer: Buffer) -> AbstractContextManager[None
 class _Poison:
     """What results hold before they are written.
 
-    size   how many bytes are looked at together
-    word   what stands in 8 bytes
-    step   0, or what changes it from each word to the next: any number may be an integer, but
-           not one after the other like this
+    size   how many bytes are compared together
+    word   the content of 8 bytes
+    step   0, or what changes the word from each to the next: any word may be a valid integer, but
+           hardly a sequence like this
     """
 
     size: int
@@ -193,7 +193,7 @@ class _Poison:
 
 
 def _poison_of(buffer: Buffer) -> _Poison | None:
-    """The poison of a result; None of what is not one, or no tensor."""
+    """The poison of a result; None for anything else."""
     value = buffer.value
     if (
         not buffer.writable

@@ -37,7 +37,7 @@ FAULTS = {
 }
 
 OWN = 1 << 24
-#: Words of `@check_fault`: the number of a call, and as much of its table as there is room for.
+#: Words of `@check_fault`: the number of a call, and as much of its table as fits.
 NOTED = 1 + ENTRIES + 3 * 256
 
 #: The address (an SSA value), the bytes, and whether they may be written.
@@ -51,7 +51,7 @@ def frame_words(entries: int) -> int:
 def write_frame(
     f: Function, table: str, parent: str, kernel: bool, entries: Sequence[Entry]
 ) -> None:
-    """Fill a table; where an address is null, its entry holds nothing."""
+    """Fill a table; an entry with a null address covers nothing."""
 
     def put(word: int, value: str) -> None:
         f.do(f"store {value}, ptr {f.ptr(table, 'i64') + word}")

@@ -35,7 +35,7 @@ from weft.codegen.text import Function, Module
 
 __all__ = ["SINK", "add_guard", "fill", "scan"]
 
-#: Bytes that wrong accesses go to; no single access is larger.
+#: Size of the buffer that wrong accesses are redirected to; no single access is larger.
 SINK = 8192
 _ATTRS = "nounwind noinline"
 _LOOKED_UP = [("i64", "how"), ("i64", "place"), ("ptr", "frame")]
@@ -64,12 +64,12 @@ def add_guard(module: Module) -> None:
 
 
 def scan(module: Module, size: int) -> str:
-    """The function that looks for elements of so many bytes that are still poison."""
+    """The function that looks for elements of `size` bytes that are still poison."""
     return module.once(f"check.scan.{size}", lambda found: _scan(found, size))
 
 
 def fill(f: Function, address: Ptr, size: int, word: int, step: int) -> None:
-    """Poison bytes; nothing is done where the address is null."""
+    """Poison bytes; does nothing if the address is null."""
     f.do(f"call void @check.fill(ptr {address}, i64 {size}, i64 {word}, i64 {step})")
 
 
@@ -101,7 +101,7 @@ def _fault(module: Module) -> None:
     f.jump(head)
     f.block(head)
     now = table.load_ptr("i64")
-    _return_where(f, f(f"icmp eq ptr {now}, null"), "i64 0")  # not in a kernel
+    _return_where(f, f(f"icmp eq ptr {now}, null"), "i64 0")  # outside of kernels
     kernel = f(f"icmp ne i64 {(now + KERNEL).load()}, 0")
     here = f(f"select i1 {is_own}, i1 {f(f'icmp eq ptr {now}, %frame')}, i1 {kernel}")
     one = f(f"select i1 {here}, i64 {number + 1}, i64 0")
@@ -123,7 +123,7 @@ def _fault(module: Module) -> None:
                 f.block(f.fresh("never"))
             kind.store(READ_ONLY)
     f.jump(known)
-    # The one that notes it is the kernel's, the last.
+    # The fault is recorded in the table of the kernel, the last of the list.
     f.block(known)
     last = table.load_ptr("i64")
     is_kernel = f(f"icmp ne i64 {(last + KERNEL).load()}, 0")
@@ -142,7 +142,7 @@ def _fault(module: Module) -> None:
 
 
 def _masked(module: Module) -> None:
-    """From the first lane that is on to the last."""
+    """Check from the first active lane to the last."""
     params = [("ptr", "p"), ("i64", "size"), ("i64", "lanes"), *_LOOKED_UP]
     f = module.function("check.masked", "ptr", params, _ATTRS)
     _return_where(f, f("icmp eq i64 %lanes, 0"), "ptr %p")
@@ -158,7 +158,7 @@ def _masked(module: Module) -> None:
 
 
 def _poison(f: Function, at: Size) -> str:
-    """The word at a place: the same everywhere, or, with a step, another one at each."""
+    """The word at a position: the same everywhere, or, with a step, different at each."""
     return f(f"xor i64 %word, {f(f'mul i64 {at}, %step')}")
 
 

@@ -1,4 +1,4 @@
-"""Reads the instructions that touch memory, as `weft.codegen.text` writes them."""
+"""Parse the instructions that access memory, as `weft.codegen.text` writes them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def type_of(text: str) -> str:
 
 
 def lanes_of(kind: str) -> tuple[int, str]:
-    """How many lanes a vector has, and of which type; a scalar has one."""
+    """The number of lanes and the element type of a vector; a scalar has one lane."""
     if not kind.startswith("<"):
         return 1, kind
     count, _, element = kind[1:-1].partition(" x ")
@@ -85,7 +85,7 @@ def size_of(kind: str) -> int:
 
 
 def alignment(rest: str, kind: str) -> int:
-    """The alignment that an access promises."""
+    """The alignment that an access declares."""
     said = _ALIGN.search(rest)
     if said is not None:
         return int(said[1])

@@ -1,13 +1,13 @@
 """A module that puts a guard before every load and store of its kernels.
 
-No emitter knows of it: the instructions are changed as the text is written. A function that a
-kernel consists of takes one more parameter, the table of what it may touch (see `frames`), and
-hands it on to those it calls. Before each access stands a call of the guard, which gives the
-pointer to use. Variables that are only loaded and stored as they are stay as they are: LLVM keeps
-them in registers.
+Emitters do not know about it: the instructions are changed as the text is written. A function that
+belongs to a kernel takes one more parameter, the table of what it may access (see `frames`), and
+passes it to the functions it calls. Before each access it calls the guard, which returns the
+pointer to use. Variables that are only loaded and stored directly are left alone, so that LLVM
+keeps them in registers.
 
-Functions of the program itself, which build tables and go through control flow, are not changed.
-One knows them by their first parameter: the table of a graph, or the run.
+Functions of the program itself, which build tables and run control flow, are not changed. They are
+recognised by their first parameter: the table of a graph, or the run.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ __all__ = ["CheckedModule", "Place"]
 
 _NAME = re.compile(r"[%@][\w.]+")
 _GLOBAL = re.compile(r"(?:constant|global) ([\[<].*?[\]>]|\w+)")
-#: What a function may no longer promise once it has guards.
+#: Attributes that a function loses when it gets guards.
 _PROMISES = re.compile(r" ?\b(readnone|readonly|willreturn|speculatable|memory\([^)]*\))")
-#: First parameters of functions that belong to the program, not to a kernel.
+#: First parameters of functions that belong to the program and not to a kernel.
 _PROGRAM = ("%table", "%run", "%last", "%inputs", "%arrays")
-#: Functions with this prefix hand tables to kernels.
+#: Prefix of functions that pass tables to kernels.
 THUNK = "checked."
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An instruction that touches memory.
+    """An instruction that accesses memory.
 
-    location   the user's line that it is for, where the emitter says it
-    entry      the number of the buffer that its pointer was made of, see `frames`; 0: not known
+    location   the user's line that it belongs to, if the emitter says it
+    entry      the number of the buffer that its pointer was derived from, see `frames`; 0: unknown
     """
 
     function: str
@@ -60,7 +60,7 @@ class Place:
 
 
 class CheckedFunction(Function):
-    """A function that notes which of its lines are for which line of the user's."""
+    """A function that records which of its lines belong to which line of the user's code."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -76,7 +76,7 @@ class CheckedModule(Module):
     def __init__(self, machine: Any = None) -> None:
         super().__init__(machine)
         self.kernels: set[str] = set()
-        #: Of the last text that was written: where the accesses stand.
+        #: The accesses of the last text that was written.
         self.places: list[Place] = []
         add_guard(self)
 
@@ -110,7 +110,7 @@ class CheckedModule(Module):
         return "\n".join([*self._globals.values(), *self._declared.values(), "", *bodies])
 
     def _guarded(self) -> tuple[set[str], set[str]]:
-        """The functions that kernels consist of, and which of them others of them call."""
+        """The functions that belong to kernels, and those of them that are called by others."""
         found: set[str] = set()
         inner: set[str] = set()
         todo = [name for name in self.kernels if name in self._functions]
@@ -141,7 +141,7 @@ def _size_of_global(line: str) -> int:
 
 
 def _calling(text: str, guarded: set[str]) -> str:
-    """A function of the program: what it shares with kernels has no table from it."""
+    """A function of the program: it passes no table to functions that it shares with kernels."""
     if not any(f"@{name}(" in text for name in guarded):
         return text
     return "\n".join(_passing(line, guarded, "null") for line in text.split("\n"))
@@ -170,9 +170,9 @@ class _Guarding:
         self.function = function
         self.guarded = guarded
         self.allocated = {var.name: var.bytes for var in function.variables}
-        self.shared: set[str] = set()  # arrays on the stack, and constants, that need an entry
+        self.shared: set[str] = set()  # local arrays and constants that need an entry
         self.globals = {name: size for name, size in sizes.items() if name != "@check.sink"}
-        #: Pointers by the entry that they were made of, see `frames`.
+        #: The entry that each pointer was derived from, see `frames`.
         self.origins: dict[str, int] = {}
         self.slots: dict[str, int] = {"%args": 1} if is_outer else {}  # of `%args`
         self.lines: list[str] = []
@@ -202,7 +202,7 @@ class _Guarding:
             self.shared.add(plain)
 
     def _plain(self, line: str) -> str | None:
-        """The variable that a line loads or stores as it is."""
+        """The variable that a line loads or stores directly."""
         if found := LOAD.match(line):
             name, kind = found[3], found[2]
         elif found := STORE.match(line):
@@ -212,7 +212,7 @@ class _Guarding:
         return name if size_of(kind) <= self.allocated.get(name, -1) else None
 
     def _table(self) -> str:
-        """The table of what the function may touch: the caller's, with its own arrays before."""
+        """The table of what the function may access: its own arrays, then the caller's table."""
         self.variables = list(self.function.variables)
         if not self.shared:
             return "%check"
@@ -269,7 +269,7 @@ class _Guarding:
         return name
 
     def _looked_up(self, pointer: str, align: int, writes: bool, line: str, table: str) -> str:
-        """The arguments that all guards end with."""
+        """The last arguments of every guard."""
         place = len(self.module.places)
         entry = self.origins.get(pointer, 0)
         self.module.places.append(Place(self.function.name, line.strip(), self.location, entry))
@@ -294,7 +294,7 @@ class _Guarding:
     # --- intrinsics ---------------------------------------------------------------------------
 
     def _span(self, call: Call, line: str, table: str) -> None:
-        """memcpy, memmove and memset: nothing is done where the bytes are not all there."""
+        """memcpy, memmove and memset: nothing is done if any of the bytes may not be accessed."""
         bytes_ = call.arguments[2].split()[1]
         todo = [(call.arguments[0], True)]
         if not call.name.startswith("llvm.memset"):

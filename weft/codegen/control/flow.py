@@ -1,7 +1,7 @@
-"""`if`, `switch`, `while` and `scan` as branches and loops of the function they stand in.
+"""`if`, `switch`, `while` and `scan` as branches and loops in the function of their graph.
 
-Nested graphs are functions of their own, called with a table of addresses. What a loop carries
-changes between two buffers: the body reads one and writes the other.
+Nested graphs are functions of their own, called with a table of addresses. Loop carries are
+double-buffered: the body reads one buffer and writes the other.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Frame:
     inputs, outputs   addresses of the node's operands and results
     graphs            the functions of its nested graphs
     arena             memory for them, `inner` bytes, then the node's own: see `scratch_of`
-    check             end the run where a status is not 0
-    poll              end the run where the user asked to
-    body              of a loop that goes through a part of its rows: the graph of the part
+    check             end the run if a status is not 0
+    poll              end the run if it is cancelled
+    body              for a loop over some of the rows: the graph of that part
     """
 
     f: Function
@@ -64,7 +64,7 @@ def _room(kind: Any) -> int:
 
 
 def _carried(node: Node, body: Graph | None) -> list[Value]:
-    """What a loop carries, as inputs of its body."""
+    """The loop carries, as inputs of the body."""
     consts = node.attrs["consts"]
     inputs = (body or node.graphs[-1]).inputs
     if node.op is WHILE:
@@ -73,7 +73,7 @@ def _carried(node: Node, body: Graph | None) -> list[Value]:
 
 
 def scratch_of(node: Node, body: Graph | None = None) -> int:
-    """Bytes that a control node needs beside those of its nested graphs."""
+    """Bytes that a control node needs besides those of its nested graphs."""
     if not node.op.loop:
         return 0
     # The second buffer of each carry, the predicate, and slots for stacks.
@@ -138,7 +138,7 @@ def _switch(frame: Frame) -> None:
 
 
 class _Carries:
-    """What a loop carries: read from one buffer, written to the other."""
+    """The carries of a loop: read from one buffer, written to the other."""
 
     def __init__(self, frame: Frame, first: int, results: Sequence[Ptr]) -> None:
         self.frame = frame
@@ -178,7 +178,7 @@ class _Carries:
         self.flip.store(f(f"xor i1 {self.flip.load()}, true"))
 
     def finish(self) -> None:
-        """Leave the last values where the results are to lie."""
+        """Copy the last values to the results' buffers."""
         f = self.frame.f
         for value, var, result in zip(self.values, self.now, self.results, strict=True):
             last = var.load_ptr()

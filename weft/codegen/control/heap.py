@@ -1,8 +1,8 @@
-"""Memory that a run takes as it goes, for stacks: handed out in order, given back at its end.
+"""Memory that a run allocates for stacks: a bump allocator, freed at the end of the run.
 
-It comes in chunks, each twice as large as the one before. `%run` (see `weft.codegen.contract`)
-keeps where the free part of the last chunk begins and ends, and the last chunk, which begins with
-the address of the one before it and its own size.
+It grows by chunks, each twice as large as the previous one. `%run` (see `weft.codegen.contract`)
+holds the bounds of the free part of the last chunk, and the last chunk itself, which begins with
+the address of the previous chunk and its own size.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from weft.codegen.text import Module
 
 __all__ = ["CHUNK", "END", "FREE", "give_back", "heap", "release"]
 
-#: Places in `%run`.
+#: Positions in `%run`.
 FREE, END, CHUNK = (RUN.index(name) for name in ("free", "end", "chunk"))
 FIRST = 1 << 16
 ALIGN = 64
 
 
 def heap(module: Module) -> str:
-    """`ptr @heap(ptr run, i64 bytes)`: null where the machine has no more memory."""
+    """`ptr @heap(ptr run, i64 bytes)`: null if the machine is out of memory."""
     return module.once("heap", _heap)
 
 
 def release(module: Module) -> str:
-    """`void @release(ptr run)`: give all chunks back."""
+    """`void @release(ptr run)`: free all chunks."""
     return module.once("release", _release)
 
 
@@ -63,7 +63,7 @@ def _heap(module: Module) -> None:
 
 
 def give_back(module: Module) -> str:
-    """`void @give_back(ptr chunk)`, for all: give a chunk back, and those before it."""
+    """`void @give_back(ptr chunk)`, exported: free a chunk and all previous ones."""
     return module.once("give_back", _give_back)
 
 

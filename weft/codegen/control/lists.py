@@ -1,4 +1,4 @@
-"""Ops on stacks, and on lists that are stacks, written where they stand."""
+"""Ops on stacks, and on lists that are stacks, emitted inline."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Scans whose rows do not see each other: each thread goes through the loop with its own rows."""
+"""Scans with independent rows: each thread runs the loop for its own rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.cancel import end_where_asked
+from weft.codegen.cancel import return_if_cancelled
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.stacks import size_of_type
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
@@ -19,19 +19,19 @@ from weft.schedule.target import Target
 
 __all__ = ["emit_rows", "in_rows"]
 
-#: Loops of less than this are not worth threads; an iteration of more is, by itself. In ns.
+#: Shorter loops are not worth threads; longer iterations use threads by themselves. In ns.
 LEAST, MOST = 40_000.0, 150_000.0
 #: With the widest vectors.
 FLOPS_PER_CYCLE = 20.0
-CYCLES_PER_ELEMENT = 0.75  # of one elementwise op, about: some take ten times as long as others
+CYCLES_PER_ELEMENT = 0.75  # of one elementwise op, roughly: some take ten times as long as others
 
 
 def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
-    """How a scan is cut into parts for threads, where that pays and is allowed."""
+    """How a scan is cut into parts for threads, if that is allowed and pays."""
     if node.op is not SCAN or not all(_is_generated(n, target) for n in node.graphs[0].nodes):
         return None
     constants = node.inputs[: node.attrs["consts"]]
-    # Each part reads them in each iteration: they have to stay in its cache.
+    # Each part reads them in each iteration: they must stay in the cache.
     if sum(size_of_type(value.type) for value in constants) > machine.caches.second // 2:
         return None
     once = _nanoseconds(node.graphs[0], machine)
@@ -41,7 +41,7 @@ def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
 
 
 def _is_generated(node: Node, target: Target) -> bool:
-    """Whether a node is machine code of one kernel or none: no loop, stack or call into Python."""
+    """Whether a node is at most one kernel of machine code: no loop, stack or call into Python."""
     if node.graphs or Trait.STACK in node.op.traits:
         return False
     if is_view(node) or node.op.creation:
@@ -65,9 +65,9 @@ def _nanoseconds(body: Graph, machine: Machine) -> float:
 
 
 def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, inner: int) -> Kernel:
-    """The kernel of a scan in parts; `body` is the function of one, which uses `inner` bytes.
+    """The kernel of a scan in parts; `body` is the function of one part, which uses `inner` bytes.
 
-    Its `%args` are the operands and results of the scan, memory, and the run.
+    Its `%args` are the operands and results of the scan, scratch memory, and the run.
     """
     inner = -(-inner // 64) * 64
     room = -(-(inner + scratch_of(node, cut.body)) // 64) * 64
@@ -87,7 +87,7 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
     arena = argument(part, len(values)).bytes(part.index("%part") * room)
     count = len(node.inputs)
     given, out = addresses[:count], addresses[count:]
-    poll: Callable[[], None] = lambda: end_where_asked(part, part.ptr("%run"))  # noqa: E731
+    poll: Callable[[], None] = lambda: return_if_cancelled(part, part.ptr("%run"))  # noqa: E731
     emit_control(Frame(part, node, given, out, [body], arena, inner, _check(part), poll, cut.body))
     part.do("ret i32 0")
     f = module.function(name, "i32", PARAMS)
@@ -100,7 +100,7 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
 
 
 def _is_carried(node: Node, place: int) -> bool:
-    """Whether an operand or result is carried: it has no axis of the iterations."""
+    """Whether an operand or result is a carry: it has no axis of iterations."""
     consts: int = node.attrs["consts"]
     carries: int = node.attrs["carries"]
     count = len(node.inputs)

@@ -1,10 +1,10 @@
-"""Stacks in generated code: linked cells, so that a push leaves the stack below as it was.
+"""Stacks in generated code: linked cells, so that a push does not change the stack below.
 
-A stack is the address of its top cell, and null where it is empty:
+A stack is the address of its top cell; null if it is empty:
 
-    0   kind    an element, zeros forever, the sum of two stacks, or one element among zeros
+    0   kind    an element, endless zeros, the sum of two stacks, or one element among zeros
     8   a       the cell below; a summand; the address of the one element
-    16  b       the other summand; how many zeros lie above the one element
+    16  b       the other summand; how many zeros are above the one element
     64  the element
 """
 
@@ -30,7 +30,7 @@ def zeros_cell(module: Module) -> str:
 
 
 def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> Ptr:
-    """A cell with room for `size` bytes of an element; the function returns where memory ends."""
+    """A cell with space for `size` bytes of an element; the function returns if memory runs out."""
     name = heap(f.module)
     cell = f.ptr(f(f"call ptr @{name}(ptr %run, i64 {PAYLOAD + size})"))
     with f.when(f(f"icmp eq ptr {cell}, null")):
@@ -62,8 +62,8 @@ def pop(module: Module, element: TensorType | StackType) -> str:
 
 
 def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
-    """A sum pops the stacks it is of, one after the other, from the left. There may be thousands:
-    those that wait are a list of cells, and not calls inside of calls."""
+    """A sum pops its summands one after the other, from the left. There may be thousands, so
+    pending ones are kept in a list of cells rather than by recursion."""
     one = _pop_one(module, name, element)
     f = module.function(name, "i32", _POP, "nounwind noinline")
     size = size_of_type(element)
@@ -126,7 +126,7 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
 
 
 def _pop_one(module: Module, name: str, element: TensorType | StackType) -> str:
-    """The same of a stack that is no sum."""
+    """The same for a stack that is not a sum."""
     size = size_of_type(element)
     f = module.function(f"{name}.one", "i32", _POP, "nounwind noinline")
     stack, below, top = f.ptr("%stack", "ptr"), f.ptr("%below", "ptr"), f.ptr("%top")
@@ -160,7 +160,7 @@ def _add_to_top(f: Function, element: Type, other: Ptr) -> None:
         return
     assert isinstance(element, TensorType)
     if not has_emitter("add", [element.dtype] * 2, element.dtype):
-        f.do(f"ret i32 {Status.FAILED}")  # nobody adds up stacks of these: they have no gradients
+        f.do(f"ret i32 {Status.FAILED}")  # never needed: such elements have no gradients
         f.block(f.fresh("never"))
         return
     dtype, kind = element.dtype, memory_type(element.dtype)

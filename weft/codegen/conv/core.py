@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.exact import exact_result, summed_again
+from weft.codegen.conv.exact import exact_result, recompute_nans
 from weft.codegen.conv.loops import inside, nest, table
 from weft.codegen.conv.panel import fill_panel
 from weft.codegen.conv.plan import CorePlan, Problem, plan_core
@@ -21,7 +21,8 @@ __all__ = ["Places", "core_room", "emit_core"]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the operands stand in `args`; `weight` holds sums' elements, `bias` the dtype's."""
+    """Positions of the operands in `args`; `weight` is of the accumulator's dtype, `bias` of the
+    operands'."""
 
     source: int
     weight: int
@@ -31,7 +32,7 @@ class Places:
 def emit_core(
     module: Module, name: str, problem: Problem, element: Element, places: Places, store: Store
 ) -> Kernel | None:
-    """None where windows reach so far that a tile does not fit the stack."""
+    """Returns None if a tile does not fit in local memory, as windows reach too far."""
     plan = plan_core(problem, element, module.machine)
     if core_room(problem, element, module.machine) > module.machine.caches.room:
         return None
@@ -44,15 +45,15 @@ def emit_core(
 
 
 def core_room(problem: Problem, element: Element, machine: Machine) -> int:
-    """How many bytes of the stack a kernel takes."""
+    """How many bytes of local memory a kernel takes."""
     plan = plan_core(problem, element, machine)
     return (plan.panel_room + plan.sums_room(problem)) * element.width
 
 
 class _Core:
-    """The writing of one kernel."""
+    """Writes one kernel."""
 
-    # What is known once the code for it stands: operands, room, and the item at hand.
+    # Set while the kernel is written: operands, local memory, and the current item.
     weight: Ptr
     panel: Ptr
     sums: Ptr
@@ -81,7 +82,7 @@ class _Core:
         self.store = store
         self.taps = plan.panel.taps()
         self.parted = plan.sources < problem.sources
-        # Where a transposed convolution reads zeros for terms that it does not have.
+        # Whether a transposed convolution reads zeros for terms that it does not have.
         zeros = not all(plan.panel.covered(number) for number in range(len(problem.axes)))
         self.exact = ""
         if problem.transposed and zeros and element.real:
@@ -104,7 +105,7 @@ class _Core:
             number = self.n * problem.groups + self.group
             base = source + number * (problem.sources * image)
             self.source = base
-            # Blocks of the item: the last ones of the last item may be beyond the results.
+            # Blocks of the item: the last item may have fewer.
             left = problem.results + plan.rows - 1 - self.first
             self.blocks = minimum(left // plan.rows, -(-plan.results // plan.rows))
             if not self.parted:
@@ -123,11 +124,11 @@ class _Core:
         f.do("ret i32 0")
 
     def _room(self) -> None:
-        """Memory on the stack: a panel, and the sums of a block (or of all blocks of an item)."""
+        """Allocate local memory: a panel, and the sums of a block (or of all blocks of an item)."""
         plan, element = self.plan, self.element
         self.panel = self.f.var(element.kind, count=plan.panel_room, align=64)
         self.sums = self.f.var(element.kind, count=plan.sums_room(self.problem), align=64)
-        self.step = plan.room * len(self.taps)  # from the sums of one channel to the next
+        self.step = plan.room * len(self.taps)  # distance from the sums of one channel to the next
 
     def _sums_of(self, block: Size) -> Ptr:
         return self.sums + block * (self.plan.rows * self.step)
@@ -137,14 +138,15 @@ class _Core:
         fill_panel(self.f, panel, element, source, self.panel, channels, self.starts)
 
     def _channels(self, block: Size) -> tuple[Size, Size]:
-        """The first channel of a block: as it is counted, and moved back to have all rows."""
+        """The first channel of a block: as counted, and shifted back so that the block has all
+        rows."""
         counted = self.first + block * self.plan.rows
         return counted, minimum(counted, self.problem.results - self.plan.rows)
 
     # --- sums -----------------------------------------------------------------------------------
 
     def _multiply(self, block: Size, sums: Ptr, source: Size, count: Size) -> None:
-        """Sums of a block over `count` channels of the panel: the source's from `source` on."""
+        """Accumulate a block over `count` channels of the panel; the first is `source`."""
         f, plan, element = self.f, self.plan, self.element
         per_group, per_result, per_source = self.problem.weights
         _, channel = self._channels(block)
@@ -174,7 +176,7 @@ class _Core:
                     element.put(f, place, total.load())
 
     def _totals(self, own: Ptr, source: Size) -> list[list[Ptr]]:
-        """Variables for the sums of a block; where they go on, with what is there so far."""
+        """Variables for the sums of a block, starting from the sums so far if there are any."""
         f, plan, element = self.f, self.plan, self.element
         made = [
             [f.var(element.vector, "zeroinitializer") for _ in range(plan.vectors)]
@@ -196,14 +198,14 @@ class _Core:
         first = w + tap
         for i, row in enumerate(totals):
             place = first + i * self.problem.weights[1]
-            factor = element.spread(f, element.get(f, place, 1))
+            factor = element.splat(f, element.get(f, place, 1))
             for vector, total in zip(vectors, row, strict=True):
                 total.store(element.madd(f, vector, factor, total.load()))
 
     # --- results --------------------------------------------------------------------------------
 
     def _copy_out(self, block: Size, sums: Ptr) -> None:
-        """The sums that stand for results, row by row, with the bias, to the store."""
+        """Pass the sums that are results to the store, row by row, with the bias."""
         f, problem, element = self.f, self.problem, self.element
         axes, panel = problem.axes, self.plan.panel
         counted, channel = self._channels(block)
@@ -244,22 +246,22 @@ class _Core:
                     if self.exact:
                         call = self._exact_call(own, [*ys, begin + i])
                         count = minimum(stops[-1] - i, lanes)
-                        value = summed_again(f, element, value, lanes, count, call)
+                        value = recompute_nans(f, element, value, lanes, count, call)
                     if bias is not None:
-                        value = element.add(f, value, element.spread(f, bias, lanes), lanes)
+                        value = element.add(f, value, element.splat(f, bias, lanes), lanes)
                     value = element.rounded(f, value, lanes)
                     mask = inside(f, 0, stops[-1] - i, lanes) if lanes > 1 else None
                     self.store.put(f, value, lanes, (self.n, out, flat + i), mask)
 
     def _exact_call(self, channel: Size, places: list[Size]) -> str:
-        """The call that sums results of a channel once more, those from a place on."""
+        """The call that recomputes results of a channel, from a position on."""
         per_group, per_result, _ = self.problem.weights
         weight = self.weight + (self.group * per_group + channel * per_result)
         given = "".join(f", i64 {place}" for place in places)
         return f"@{self.exact}(ptr {self.source}, ptr {weight}{given}"
 
     def _results(self, base: Ptr, i: Size, lanes: int) -> str:
-        """Sums that are neighbours in the result, of which each class has its own row."""
+        """Sums of neighbouring results; each class of results has its own row."""
         f, element, room = self.f, self.element, self.plan.room
         spread = self.problem.axes[-1].spread
         m, which = divide(i, spread)

@@ -1,4 +1,4 @@
-"""The elements of a convolution: as they lie in memory, and as they are summed."""
+"""The elements of a convolution: in memory, and as they are summed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ __all__ = ["Element", "PlainStore", "element_of"]
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """dtype    as it lies in memory
-    sums     as it is summed: narrow floats in float32, all others as they are
+    """
+    dtype    in memory
+    sums     in sums: float32 for narrow floats, else the same
     lanes    of a vector of sums
-    moved    how many elements a copy between the two moves at once: 1 where masks are dear
+    moved    how many elements a copy moves at once: 1 if masks are slow
     """
 
     dtype: DType
@@ -38,7 +39,7 @@ class Element:
 
     @property
     def memory(self) -> str:
-        """The LLVM type of an element where it lies."""
+        """The LLVM type of an element in memory."""
         return memory_type(self.dtype)
 
     @property
@@ -90,9 +91,9 @@ class Element:
         )
 
     def row_lanes(self, size: int, step: int = 1) -> int:
-        """How many elements of a row of a size are moved at once: hardly more than there are.
+        """How many elements of a row of `size` elements to move at once: few more than there are.
 
-        Elements that are more than 2 steps apart are gathered, and only wide ones are.
+        Elements more than 2 steps apart are gathered, if they are wide enough.
         """
         if step > 2 and self.dtype.itemsize < 4:
             return 1
@@ -102,13 +103,13 @@ class Element:
         return (self.vec(f, one, lanes) + self.vec(f, other, lanes)).name
 
     def madd(self, f: Function, x: str, y: str, total: str) -> str:
-        """x * y + total, rounded once where the machine can."""
+        """x * y + total, rounded once if the machine has FMA."""
         a, b, c = (self.vec(f, name) for name in (x, y, total))
         if self.real and f.module.machine.has("fma"):
             return a.fma(b, c).name
         return (a * b + c).name
 
-    def spread(self, f: Function, value: str, lanes: int = 0) -> str:
+    def splat(self, f: Function, value: str, lanes: int = 0) -> str:
         """A scalar in all lanes."""
         lanes = lanes or self.lanes
         if lanes == 1:
@@ -118,13 +119,13 @@ class Element:
         return f(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
 
     def rounded(self, f: Function, value: str, lanes: int) -> str:
-        """A sum as a value that the dtype has."""
+        """A sum rounded to the dtype in memory."""
         if self.dtype not in NARROW_FLOATS:
             return value
         return rounded(Vec(f, self.kind, lanes, value), self.dtype).name
 
     def get(self, f: Function, pointer: Ptr, lanes: int = 0) -> str:
-        """Sums from memory of the kernel's own."""
+        """Load sums from local memory."""
         kind = vector_type(self.kind, lanes or self.lanes)
         return pointer.of(kind).load(self.width)
 
@@ -134,7 +135,7 @@ class Element:
 
 
 def element_of(dtype: DType, machine: Machine) -> Element | None:
-    """None for dtypes that are left to the reference: complex ones, and users' own."""
+    """Returns None for dtypes that are left to the cards: complex ones, and users' own."""
     if not supported(dtype) or dtype is dtypes.bool:
         return None
     sums = dtypes.float32 if dtype in NARROW_FLOATS else dtype
@@ -144,7 +145,7 @@ def element_of(dtype: DType, machine: Machine) -> Element | None:
 
 
 class PlainStore:
-    """A result of the shape (batch, channels, positions) that is just written."""
+    """Writes a result of the shape (batch, channels, positions)."""
 
     _pointer: Ptr
 

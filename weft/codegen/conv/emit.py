@@ -1,4 +1,4 @@
-"""From nodes of the graph to kernels: conv, conv_bias, conv_input, conv_weight."""
+"""Kernels of the nodes conv, conv_bias, conv_input and conv_weight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["emit_conv", "emit_conv_input", "emit_conv_weight", "room_of"]
 
 
 def _element(machine: Machine, node: Node) -> Element | None:
-    """How the elements are summed; None where there is no code: for a dtype, or for nothing."""
+    """How elements are summed; None if there is no code for the dtype, or nothing to compute."""
     types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
     if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
         return None
@@ -41,14 +41,14 @@ def emit_conv(
     element = _element(module.machine, node)
     if element is None:
         return None
-    # To an epilogue, lanes do not go on from one row to the next.
+    # With an epilogue, vectors do not run from one row into the next.
     problem = _forward(node, merge=store is None)
     bias = 2 if len(node.inputs) == 3 else None
     return _core(module, name, node, problem, element, bias, store)
 
 
 def room_of(machine: Machine, node: Node) -> int:
-    """How many bytes a thread takes for a convolution with an epilogue; 0 if there is none."""
+    """How many bytes of local memory a convolution with an epilogue takes; 0 if there is none."""
     element = _element(machine, node)
     return 0 if element is None else core_room(_forward(node, merge=False), element, machine)
 
@@ -102,7 +102,7 @@ def emit_conv_input(
 def emit_conv_weight(
     module: Module, name: str, node: Node, store: Store | None = None
 ) -> list[Kernel] | None:
-    """conv_weight(x, g): it has no epilogue."""
+    """conv_weight(x, g); it takes no epilogue."""
     element = _element(module.machine, node)
     if element is None or store is not None:
         return None
@@ -129,7 +129,7 @@ def _core(
     if element.dtype is element.sums:
         made = emit_core(module, name, problem, element, Places(0, 1, bias), store)
         return None if made is None else [made]
-    # Narrow weights are widened once for all items.
+    # Narrow weights are widened once, for all items.
     scratch = place + 1
     count = node.inputs[1].tensor_type.size
     kernel = emit_core(module, name, problem, element, Places(0, scratch, bias), store)
@@ -144,7 +144,7 @@ def _core(
 
 
 def _widen(module: Module, name: str, element: Element, count: int, scratch: int) -> Kernel:
-    """Copy weights (place 1) to scratch, as elements of sums."""
+    """Copy weights (position 1) to scratch memory in the accumulator's dtype."""
     part = 1024
     f = module.function(name, "i32", PARAMS)
     weight, wide = argument(f, 1, element.memory), argument(f, scratch, element.kind)

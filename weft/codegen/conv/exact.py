@@ -1,9 +1,9 @@
-"""Sums that came out NaN, once more: term by term, with no others than there are.
+"""Recompute sums that came out NaN, term by term, with real terms only.
 
-Panels have zeros where there is no element, and 0 · inf is NaN. In a convolution that is right, as
-its padding is zeros. But a transposed convolution has no term there, and neither has the gradient
-of a weight where lanes run on from one row to the next. So a result of these that is NaN is summed
-again, by code that is slow and seldom run; it ends where the sum is NaN for good.
+Panels hold zeros where there is no element, and 0 · inf is NaN. For a convolution that is right, as
+its padding is zeros. But a transposed convolution has no such terms, and neither has the gradient
+of a weight where vectors run from one row into the next. So their NaN results are recomputed by
+slow code that rarely runs; it stops as soon as a sum is truly NaN.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from weft.codegen.index import Ptr, Size, divide
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["exact_result", "exact_weight", "summed_again"]
+__all__ = ["exact_result", "exact_weight", "recompute_nans"]
 
-#: Not optimized: it is seldom run, and to compile it shall take no time.
+#: Not optimized: it rarely runs, and must compile quickly.
 _COLD = "nounwind noinline optnone cold"
 _SUMS = [("ptr", "sums"), ("i64", "count")]
 
 
 def exact_result(module: Module, name: str, problem: Problem, element: Element) -> str:
-    """The function of results side by side, given the source of their image and group, the weights
-    of their channel, the place of the first along each axis, where the sums lie, and how many."""
+    """The function that recomputes neighbouring results. It takes the source of their image and
+    group, the weights of their channel, the position of the first one along each axis, the address
+    of the sums, and their number."""
     axes = problem.axes
     places = [f"p{number}" for number in range(len(axes))]
     params = [("ptr", "source"), ("ptr", "weight"), *(("i64", place) for place in places)]
@@ -50,7 +51,7 @@ def exact_result(module: Module, name: str, problem: Problem, element: Element) 
 
 
 class _Total:
-    """A sum that is being made; where it is NaN, it stays so."""
+    """A sum in progress; once it is NaN, it stays NaN."""
 
     def __init__(self, f: Function, element: Element, room: Ptr, done: str) -> None:
         self.f, self.element, self.room, self.done = f, element, room, done
@@ -66,7 +67,7 @@ class _Total:
 
 @contextmanager
 def _sum(f: Function, element: Element, lane: Size) -> Iterator[_Total]:
-    """One of the sums, from 0 on, where it is NaN now."""
+    """Recompute one of the sums, if it is NaN."""
     place = f.ptr("%sums", element.kind) + lane
     room = f.var(element.kind)
     old = element.get(f, place, 1)
@@ -81,7 +82,8 @@ def _sum(f: Function, element: Element, lane: Size) -> Iterator[_Total]:
 
 @contextmanager
 def _taps(f: Function, axes: Sequence[Axis], places: Sequence[Size]) -> Iterator[tuple[Size, Size]]:
-    """All taps that read an element for a result: the places of the element, and in the kernel."""
+    """Loop over all taps that read an element for a result: the offsets in the source and in the
+    kernel."""
     if not axes:
         yield 0, 0
         return
@@ -103,8 +105,9 @@ def _taps(f: Function, axes: Sequence[Axis], places: Sequence[Size]) -> Iterator
 
 
 def exact_weight(module: Module, name: str, problem: WeightProblem, element: Element) -> str:
-    """The function of one element of a weight's gradient, given the first image of its channel and
-    of its output, the tap along each axis, where the sum lies, and 1. The padding is zeros."""
+    """The function that recomputes one element of a weight's gradient. It takes the first image of
+    its channel and of its output, the tap along each axis, the address of the sum, and 1. The
+    padding is zeros."""
     axes = problem.axes
     params = [("ptr", "source"), ("ptr", "given"), *(("i64", f"k{i}") for i in range(len(axes)))]
     f = module.function(f"{name}.exact", "void", [*params, *_SUMS], _COLD)
@@ -134,11 +137,11 @@ def exact_weight(module: Module, name: str, problem: WeightProblem, element: Ele
     return f.name
 
 
-def summed_again(
+def recompute_nans(
     f: Function, element: Element, value: str, lanes: int, count: Size, call: str
 ) -> str:
-    """A vector of sums (or one, where `lanes` is 1), with those of its first `count` that are NaN
-    summed again: `call` is the function and its arguments, those of the first lane."""
+    """A vector of sums (a scalar if `lanes` is 1) whose NaNs among the first `count` are
+    recomputed: `call` is the function with its arguments for the first lane."""
     kind = vector_type(element.kind, lanes)
     bad = f(f"fcmp uno {kind} {value}, {value}")
     if lanes > 1:

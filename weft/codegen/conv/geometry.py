@@ -59,12 +59,12 @@ class Axis:
 
     @property
     def low(self) -> int:
-        """The number, in its plane, of the first element that result 0 reads."""
+        """The index, in its plane, of the first element that result 0 reads."""
         return min(base // self.step for base in self.bases)
 
     @property
     def reach(self) -> int:
-        """How many more elements of a plane than results there are in a tile."""
+        """How many more elements of a plane than results a tile has."""
         return max(base // self.step for base in self.bases) - self.low
 
     @property
@@ -79,7 +79,7 @@ def forward_axis(window: Window) -> Axis:
 
 
 def backward_axis(window: Window) -> Axis:
-    """The transpose: what each element of the axis is given by the windows that it is part of."""
+    """The transpose: the windows that each element of the axis is part of."""
     classes = []
     for number in range(window.stride):
         places = [(k, number + window.low - k * window.dilation) for k in range(window.taps)]
@@ -89,7 +89,7 @@ def backward_axis(window: Window) -> Axis:
 
 
 def merged(axes: list[Axis]) -> list[Axis]:
-    """Neighbouring axes along which nothing is summed, as one: positions without gaps."""
+    """Merge neighbouring axes along which nothing is summed."""
     found: list[Axis] = []
     for axis in axes:
         if found and axis.trivial and found[-1].trivial:
@@ -113,7 +113,7 @@ class Panel:
 
     @property
     def strides(self) -> Shape:
-        """How far apart two neighbouring results of each axis are."""
+        """The distance between neighbouring results, for each axis."""
         sizes = self.extents
         return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
@@ -127,22 +127,22 @@ class Panel:
 
     @property
     def positions(self) -> int:
-        """From the first result of a tile to the last, with what lies between."""
+        """Positions from the first result of a tile to the last, including gaps."""
         return 1 + sum((t - 1) * s for t, s in zip(self.tile, self.strides, strict=True))
 
     @property
     def tiles(self) -> Shape:
-        """How many tiles there are along each axis."""
+        """The number of tiles along each axis."""
         return tuple(-(-a.count // t) for a, t in zip(self.axes, self.tile, strict=True))
 
     def covered(self, number: int) -> bool:
-        """Whether all elements that the tiles of an axis ask for are there."""
+        """Whether all elements that the tiles of an axis read exist."""
         axis = self.axes[number]
         asked = self.tiles[number] * self.tile[number] + axis.reach + axis.low
         return axis.low >= 0 and (asked - 1) * axis.step + max(axis.planes) < axis.size
 
     def taps(self) -> list[list[tuple[int, int]]]:
-        """For each class of results: the place of each tap in the panel, and in the kernel."""
+        """For each class of results: the offset of each tap in the panel and in the kernel."""
         chosen = itertools.product(*(axis.classes for axis in self.axes))
         return [[self._tap(taps) for taps in itertools.product(*classes)] for classes in chosen]
 

@@ -1,4 +1,4 @@
-"""Small words for IR with places and counts in it."""
+"""Helpers for code with many loops and lanes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from weft.codegen.index import Size
 from weft.codegen.text import Function
 
-__all__ = ["indices", "inside", "lane_numbers", "nest", "spread_i32", "table"]
+__all__ = ["indices", "inside", "lane_numbers", "nest", "splat_i32", "table"]
 
 
 @contextmanager
 def nest(f: Function, stops: Sequence[Size]) -> Iterator[list[Size]]:
-    """Loops inside each other, each from 0; one of a single round is none."""
+    """Nested loops, each from 0; a loop of one iteration is left out."""
     with ExitStack() as stack:
         yield [0 if stop == 1 else stack.enter_context(f.loop(0, stop)) for stop in stops]
 
@@ -32,7 +32,7 @@ def indices(f: Function, start: Size, lanes: int, step: int = 1) -> str:
 
 
 def table(f: Function, numbers: Sequence[int], place: Size) -> Size:
-    """A number of a constant list, as an i64."""
+    """An element of a constant list, as an i64."""
     if len(set(numbers)) == 1:
         return numbers[0]
     if list(numbers) == list(range(len(numbers))):
@@ -42,8 +42,8 @@ def table(f: Function, numbers: Sequence[int], place: Size) -> Size:
     return (f.ptr(kept, "i64") + place).load_index()
 
 
-def spread_i32(f: Function, value: Size, lanes: int) -> str:
-    """An i64 of less than 31 bits, as i32 in all lanes."""
+def splat_i32(f: Function, value: Size, lanes: int) -> str:
+    """An i64 that fits in 31 bits, as i32 in all lanes."""
     whole = f"<{lanes} x i32>"
     small = f(f"trunc i64 {value} to i32")
     first = f(f"insertelement {whole} poison, i32 {small}, i64 0")
@@ -51,11 +51,11 @@ def spread_i32(f: Function, value: Size, lanes: int) -> str:
 
 
 def inside(f: Function, start: Size, stop: Size, lanes: int, step: int = 1) -> str:
-    """Which of start, start + step, … lie in 0 … stop: i1, or a mask of lanes."""
+    """Which of start, start + step, … are in 0 … stop: an i1, or a mask of lanes."""
     if lanes == 1:
         return f(f"icmp ult i64 {start}, {stop}")
     whole = f"<{lanes} x i32>"
     numbers = lane_numbers(lanes, "i32", step)
     if start != 0:
-        numbers = f(f"add {whole} {spread_i32(f, start, lanes)}, {numbers}")
-    return f(f"icmp ult {whole} {numbers}, {spread_i32(f, stop, lanes)}")
+        numbers = f(f"add {whole} {splat_i32(f, start, lanes)}, {numbers}")
+    return f(f"icmp ult {whole} {numbers}, {splat_i32(f, stop, lanes)}")

@@ -1,4 +1,4 @@
-"""Code that copies a tile of the source to a panel."""
+"""Copies a tile of the source to a panel."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def fill_panel(
     stops: list[Size] | None = None,
     apart: int = 0,
 ) -> None:
-    """Copy `channels` channels, from `source` on, to `target`.
+    """Copy `channels` channels, beginning with `source`, to `target`.
 
-    `starts` says, for each axis, the number of the tile's first result in its class. `stops` are
-    ends of the axes before their true ones: what is beyond counts as padding. Channels are `apart`
-    by more than their size, if told. Whole vectors are written: the end of a row reaches into the
-    next, which is written later, and the last one over the end of the panel, where there must be
-    room for a vector more.
+    `starts` are the first results of the tile along each axis, counted within their class. `stops`
+    are earlier ends of the axes: elements beyond them count as padding. `apart` is the distance
+    between channels, by default their size. Whole vectors are written: the end of a row overlaps
+    the next row, which is written later, and the last row overlaps the end of the panel, which must
+    have space for another vector.
     """
     axes = panel.axes
     lanes = element.row_lanes(panel.extents[-1], axes[-1].step)
@@ -39,7 +39,7 @@ def fill_panel(
     for axis in axes:
         size *= axis.size
     with nest(f, [channels, *planes, *rows]) as (channel, *places):
-        # The element of each axis that the row stands for; its first one along the last axis.
+        # The element along each axis that the row begins with.
         along = [*places[len(axes) :], 0]
         element_at = []
         for axis, plane, i, start in zip(axes, places, along, starts, strict=False):

@@ -1,4 +1,4 @@
-"""How a convolution is cut: into tiles, items of work, and blocks that stand in registers."""
+"""How a convolution is cut: into tiles, items of work, and blocks that fit in registers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weft.codegen.machine import Caches, Machine
 
 __all__ = ["CorePlan", "Problem", "blocking", "plan_core", "tiled"]
 
-#: So many items are enough for any number of threads that this is worth; fewer only where an item
-#: would take less than so many nanoseconds.
+#: Enough items for any useful number of threads; fewer if an item would take less than this many
+#: nanoseconds.
 ITEMS, WORTH = 16, 20_000
 
 
@@ -30,7 +30,7 @@ class Problem:
     results: int  # channels of the result, in each group
     axes: tuple[Axis, ...]
     weights: tuple[int, int, int]
-    transposed: bool = False  # it has no padding: where there is no source, there is no term
+    transposed: bool = False  # no padding: without a source element there is no term
 
     @property
     def volume(self) -> int:
@@ -40,10 +40,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class CorePlan:
-    """panel    a channel of a tile
-    sources  channels of the source that a panel has at once
-    results  channels of the result that an item makes
-    rows     channels of the result whose sums stand in registers together
+    """
+    panel    one channel of a tile
+    sources  channels of the source that a panel holds at once
+    results  channels of the result that an item computes
+    rows     channels of the result whose sums are in registers together
     vectors  of positions, for each of them
     """
 
@@ -52,7 +53,7 @@ class CorePlan:
     results: int
     rows: int
     vectors: int
-    room: int  # positions of a tile, up to whole blocks
+    room: int  # positions of a tile, rounded up to whole blocks
     spare: int  # elements of a vector
 
     def chunks(self, problem: Problem) -> int:
@@ -61,7 +62,7 @@ class CorePlan:
 
     @property
     def panel_room(self) -> int:
-        """Elements of a panel, with what whole vectors read and write beyond it."""
+        """Elements of a panel, including what whole vectors access beyond it."""
         taps = [place for taps in self.panel.taps() for place, _ in taps]
         reads = (self.sources - 1) * self.panel.channel + max(taps, default=0) + self.room
         return max(reads, self.sources * self.panel.channel) + self.spare
@@ -80,7 +81,7 @@ class CorePlan:
 
 
 def panel_bytes(caches: Caches) -> int:
-    """Bytes of a panel, which stays in the second cache beside the sums of its item."""
+    """Bytes of a panel; it stays in the second-level cache with the sums of its item."""
     return caches.second * 5 // 32
 
 
@@ -90,10 +91,10 @@ def sums_bytes(caches: Caches) -> int:
 
 
 def blocking(results: int, vectors: int, machine: Machine) -> tuple[int, int]:
-    """Channels and vectors of a block, so that the whole takes the least time.
+    """Channels and vectors of a block that minimize the total time.
 
-    A step of a block is rows × columns multiplications, against which the loads of the two sides
-    run; where blocks do not divide the whole, some is done twice or for nothing.
+    A step of a block is rows × columns multiplications, plus loads of both sides. If blocks do not
+    divide the whole, some work is repeated or wasted.
     """
     room = machine.registers
     best = (math.inf, 1, 1)
@@ -108,7 +109,7 @@ def blocking(results: int, vectors: int, machine: Machine) -> tuple[int, int]:
 
 
 def tiled(axes: tuple[Axis, ...], fits: object, least: int) -> Shape:
-    """The largest tile that fits: leading axes are cut first, and none below what is worth."""
+    """The largest tile that fits: leading axes are cut first, and none below a useful size."""
     assert callable(fits)
     tile = [max(axis.count, 1) for axis in axes]
     limits = [1] * (len(axes) - 1) + [min(least, tile[-1])]
@@ -141,7 +142,8 @@ def plan_core(problem: Problem, element: Element, machine: Machine) -> CorePlan:
         items = spare * math.prod(panel.tiles) * -(-problem.results // results)
         return items < ITEMS and panel.positions * each * results > 2 * WORTH
 
-    # More items: fewer results in each, which then copy the same tile; then smaller tiles.
+    # For more items, first reduce the results of each, which then copy the same tile; then the
+    # tiles.
     results = problem.results
     while few(Panel(axes, tile), results) and results >= 4 * element.lanes:
         results = -(-results // 2)
@@ -154,7 +156,7 @@ def plan_core(problem: Problem, element: Element, machine: Machine) -> CorePlan:
     rows, columns = blocking(results, vectors, machine)
     room = -(-vectors // columns) * columns * element.lanes
     sources = max(min(panel_most // max(panel.channel * element.width, 1), problem.sources), 1)
-    if sources < problem.sources:  # sums of all of an item's results are kept between panels
+    if sources < problem.sources:  # the sums of all of an item's results are kept between panels
         classes = math.prod(axis.spread for axis in axes)
         most = max(sums_most // (room * classes * element.width), 1)
         results = min(results, max(most // rows * rows, rows))

@@ -1,4 +1,4 @@
-"""Rows and columns exchanged, in registers."""
+"""Transposition in registers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["transpose"]
 
 
 def transpose(f: Function, kind: str, rows: list[str]) -> list[str]:
-    """The columns of as many vectors as each has lanes: halves are exchanged, then quarters…"""
+    """Transpose as many vectors as each has lanes: exchange halves, then quarters, and so on."""
     lanes = len(rows)
     whole = vector_type(kind, lanes)
     rows = list(rows)

@@ -1,12 +1,13 @@
-"""The gradient of a weight: products of what is given and the source, summed over positions.
+"""The gradient of a weight: products of the output's gradient and the source, summed over
+positions.
 
-Lanes run *across* outputs where there are enough of them: what is given is transposed, tile by
-tile, so that the outputs of one position lie side by side, and each vector of them is multiplied by
-elements of the source's panel. Where there are few outputs, as in depthwise convolutions, lanes run
-along positions: both sides are panels of the same rows, and each sum is a vector of partial ones.
+Lanes run *across* outputs if there are enough of them: the output's gradient is transposed, tile by
+tile, so that the outputs of one position are contiguous, and each vector of them is multiplied by
+elements of the source's panel. With few outputs, as in depthwise convolutions, lanes run along
+positions: both sides are panels with the same rows, and each sum is a vector of partial sums.
 
-Items sum over chunks of the images into memory of their own; a second kernel adds the chunks in
-their order, and the lanes.
+Items sum over chunks of the images into scratch memory; a second kernel adds the chunks, in order,
+and then the lanes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.exact import exact_weight, summed_again
+from weft.codegen.conv.exact import exact_weight, recompute_nans
 from weft.codegen.conv.loops import inside, nest, table
 from weft.codegen.conv.panel import fill_panel
 from weft.codegen.conv.transpose import transpose
@@ -30,9 +31,10 @@ __all__ = ["emit_weight"]
 def emit_weight(
     module: Module, name: str, problem: WeightProblem, element: Element
 ) -> list[Kernel] | None:
-    """Kernels with the source at place 0, what is given at 1, the result at 2, scratch at 3.
+    """Kernels with the source at position 0, the output's gradient at 1, the result at 2, scratch
+    at 3.
 
-    None where windows reach so far that a tile does not fit the stack.
+    Returns None if a tile does not fit in local memory, as windows reach too far.
     """
     plan = plan_weight(problem, element, module.machine)
     room = (plan.panel_room(element) + plan.given_room(element)) * element.width
@@ -49,7 +51,7 @@ def emit_weight(
 
 
 class _Weight:
-    """The writing of the kernel that makes partial sums."""
+    """Writes the kernel that computes partial sums."""
 
     source: Ptr
     given: Ptr
@@ -113,18 +115,19 @@ class _Weight:
         return math.prod(sizes)
 
     def _room(self) -> None:
-        """Memory on the stack: panels of the source and of what is given, each with some spare."""
+        """Allocate local memory: panels of the source and of the output's gradient, with some
+        spare."""
         plan, element = self.plan, self.element
         count = plan.panel_room(element)
         given = plan.given_room(element)
         self.source = self.f.var(element.kind, count=count, align=64)
         self.given = self.f.var(element.kind, count=given, align=64)
-        if not plan.across:  # whole vectors read beyond panels: numbers there, times zeros
+        if not plan.across:  # whole vectors read beyond panels: finite numbers there, times zeros
             _clear(self.f, self.source, count * element.width)
             _clear(self.f, self.given, given * element.width)
 
     def _fill_across(self, base: Ptr, outputs: Size, starts: list[Size], stops: list[Size]) -> None:
-        """What is given, with the outputs of each position of the tile side by side."""
+        """Copy the output's gradient so that the outputs of each position are contiguous."""
         f, element, lanes = self.f, self.element, self.element.lanes
         axes = self.problem.axes
         volume = math.prod(axis.result for axis in axes)
@@ -139,7 +142,7 @@ class _Weight:
                 flat = flat * axis.result + start + i
                 row = row + i * stride
             flat = flat * axes[-1].result + starts[-1]
-            together = min(lanes, 8) if element.moved > 1 else 1  # eight are a small code
+            together = min(lanes, 8) if element.moved > 1 else 1  # eight keep the code small
             with (
                 f.loop(0, counts[-1], together) as i,
                 f.loop(0, self.width, together) as o,
@@ -148,7 +151,7 @@ class _Weight:
                 left = counts[-1] - i
                 mask = inside(f, 0, left, together) if together > 1 else None
                 vectors = []
-                for lane in range(together):  # an output too many is one more time the last
+                for lane in range(together):  # outputs beyond the last repeat it
                     own = minimum(o + lane, last_output)
                     place = base + (own * volume + flat + i)
                     vectors.append(element.load(f, place, together, mask))
@@ -209,7 +212,7 @@ class _Weight:
                 left = iter(totals)
                 for _, _, place in taps:
                     one = element.get(f, here + place, 1)
-                    factor = element.spread(f, one)
+                    factor = element.splat(f, one)
                     for vector in vectors:
                         self._add(next(left), vector, factor)
 
@@ -244,7 +247,7 @@ def _add_up(
     element: Element,
     scratch: int,
 ) -> Kernel:
-    """The kernel that adds the chunks, and the lanes of each sum, and writes the result."""
+    """The kernel that adds the chunks and the lanes of each sum, and writes the result."""
     f = module.function(name, "i32", PARAMS)
     result, sums = argument(f, 2, element.memory), argument(f, 3, element.kind)
     blocks, parts = plan.blocks(problem, element), plan.parts(problem)
@@ -252,7 +255,7 @@ def _add_up(
     each = plan.outputs * (element.lanes if plan.across else 1)
     kept = f.var(element.kind, count=width, align=64)
     apart = problem.groups * blocks * parts
-    # Lanes along positions run over the ends of rows, where numbers of x meet zeros.
+    # Lanes along positions run past the ends of rows, where elements of x are multiplied by zeros.
     exact = "" if plan.across or not element.real else exact_weight(module, name, problem, element)
     source, given = (argument(f, place, element.memory) for place in (0, 1))
     image, volume = problem.image, problem.volume
@@ -284,7 +287,7 @@ def _add_up(
                     g = given + (row + o) * volume
                     taps = unravel(tap, [axis.kernel for axis in problem.axes])
                     call = f"@{exact}(ptr {x}, ptr {g}" + "".join(f", i64 {k}" for k in taps)
-                    value = summed_again(f, element, value, 1, 1, call)
+                    value = recompute_nans(f, element, value, 1, 1, call)
                 line = (row + o) * problem.channels + channel
                 address = result + (line * problem.taps + tap)
                 store(f, element.dtype, address, element.rounded(f, value, 1), 1)
@@ -294,7 +297,7 @@ def _add_up(
 
 
 def _lanes_added(f: Function, element: Element, start: Ptr) -> str:
-    """The sum of the lanes of a vector in memory, in their order."""
+    """The sum of the lanes of a vector in memory, in order."""
     total = f.var(element.kind, element.get(f, start, 1))
     with f.loop(1, element.lanes) as lane:
         more = element.get(f, start + lane, 1)

@@ -13,7 +13,7 @@ from weft.codegen.machine import Machine
 
 __all__ = ["Pieces", "WeightPlan", "WeightProblem", "plan_weight"]
 
-#: The share of lanes in use from which on they run along the outputs.
+#: The minimum share of used lanes for lanes to run across the outputs.
 USED = 0.7
 
 
@@ -34,7 +34,7 @@ class WeightProblem:
 
     @property
     def volume(self) -> int:
-        """Elements of one channel of what is given."""
+        """Elements of one channel of the output's gradient."""
         return math.prod(axis.result for axis in self.axes)
 
     @property
@@ -44,10 +44,10 @@ class WeightProblem:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Taps that are summed together, as often as the same pattern comes again.
+    """Taps that are summed together, for all repetitions of the same pattern.
 
-    pattern  their places in the panel, counted from the first
-    starts   for each time: the place of the first one in the panel, and in the kernel
+    pattern  their offsets in the panel, relative to the first
+    starts   for each repetition: the offset of the first one in the panel, and in the kernel
     """
 
     pattern: Shape
@@ -90,7 +90,8 @@ class WeightPlan:
         return self.part * problem.taps * self.width(element)
 
     def given_panel(self) -> Panel:
-        """A panel of what is given: of the source's rows, with zeros where no position is."""
+        """A panel of the output's gradient: with the source's rows, and zeros where there is no
+        position."""
         axes = tuple(
             Axis(axis.result, axis.result, 1, (((0, 0), (0, axis.reach if number else 0)),), 1)
             for number, axis in enumerate(self.panel.axes)
@@ -98,12 +99,12 @@ class WeightPlan:
         return Panel(axes, self.panel.tile)
 
     def apart(self, element: Element) -> int:
-        """From one output in that panel to the next, in whole vectors."""
+        """Distance from one output in that panel to the next, in whole vectors."""
         size = max(self.given_panel().channel, self.panel.positions)
         return -(-size // element.lanes) * element.lanes
 
     def panel_room(self, element: Element) -> int:
-        """Elements of the source's panel, with what whole vectors read and write beyond it."""
+        """Elements of the source's panel, including what whole vectors access beyond it."""
         (taps,) = self.panel.taps()
         spare = max(place for place, _ in taps) + 3 * element.lanes
         return self.part * self.panel.channel + spare
@@ -178,7 +179,7 @@ def plan_weight(problem: WeightProblem, element: Element, machine: Machine) -> W
     part = max(most // (panel.channel * element.width), 1)
     blocks = -(-problem.channels // channels)
     fit = max(min(part // channels, blocks), 1)
-    part = -(-blocks // -(-blocks // fit)) * channels  # evenly, in whole blocks
+    part = -(-blocks // -(-blocks // fit)) * channels  # in equal parts of whole blocks
     plan = WeightPlan(panel, across, outputs, channels, pieces, part, 1)
     apart = problem.groups * plan.blocks(problem, element) * plan.parts(problem)
     units = plan.units(problem)

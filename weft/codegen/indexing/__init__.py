@@ -1,4 +1,4 @@
-"""Kernels that read and write by index, lay tensors side by side, and make them of rules."""
+"""Kernels that read and write by index, concatenate tensors, and create them."""
 
 from weft.codegen.indexing.table import EMITTERS
 

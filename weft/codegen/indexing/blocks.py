@@ -1,10 +1,10 @@
-"""Runs of elements that lie one behind the other: filled, added up, rounded, cleared, copied."""
+"""Contiguous blocks of elements: fill, add, round, clear, copy."""
 
 from __future__ import annotations
 
 from weft.base.dtypes import NARROW_FLOATS, DType, float32, real_dtype
 from weft.codegen.index import Ptr, Size, minimum
-from weft.codegen.indexing.access import clear_bytes, copy_bytes, words
+from weft.codegen.indexing.access import clear_bytes, copy_bytes, raw_type
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.scalar.forms import load, memory_type, rounded, store
 from weft.codegen.scalar.vec import Vec
@@ -12,18 +12,18 @@ from weft.codegen.text import Function, Module
 
 __all__ = ["accumulator", "add_block", "clear_kernel", "copy_kernel", "fill_block", "round_kernel"]
 
-_SHARED = "nounwind noinline"  # small machine code matters more than a call for each block
-_PIECE = 16384  # bytes that are one item of a copy
+_SHARED = "nounwind noinline"  # small code is worth a call for each block
+_PIECE = 16384  # bytes of one item of a copy
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype that sums of a dtype are taken in; of complex numbers, by their parts."""
+    """The dtype in which a dtype is summed; complex numbers are summed by parts."""
     return float32 if dtype in NARROW_FLOATS else real_dtype(dtype)
 
 
 def fill_block(f: Function, target: Ptr, value: str, count: Size, itemsize: int) -> None:
-    """Write an element (as an integer of its size) so many times."""
-    kind = words(itemsize)
+    """Write an element (as an integer of its size) `count` times."""
+    kind = raw_type(itemsize)
     if count == 1:
         target.of(kind).store(value, 1)
         return
@@ -48,7 +48,7 @@ def fill_block(f: Function, target: Ptr, value: str, count: Size, itemsize: int)
 
 
 def add_block(f: Function, dtype: DType, target: Ptr, source: Ptr, count: Size) -> None:
-    """target[i] += source[i]: the source of a real dtype, the target of its accumulator."""
+    """target[i] += source[i]; the source has a real dtype, the target its accumulator's."""
     name = f"weft.add.{dtype.name}"
     wide = accumulator(dtype)
 
@@ -82,14 +82,14 @@ def add_block(f: Function, dtype: DType, target: Ptr, source: Ptr, count: Size) 
 
 
 def _piece_range(f: Function, size: int, piece: int) -> tuple[Size, Size]:
-    """Where the pieces of this call begin, and how long they are together."""
+    """The start and the length of what this call processes."""
     start = f.index("%begin") * piece
     stop = minimum(f.index("%end") * piece, size)
     return start, stop - start
 
 
 def clear_kernel(module: Module, name: str, place: int, size: int, scratch: int = 0) -> Kernel:
-    """A kernel that zeroes `size` bytes of the memory at a place of the arguments."""
+    """A kernel that zeroes `size` bytes of an argument."""
     f = module.function(name, "i32", PARAMS)
     start, length = _piece_range(f, size, _PIECE)
     clear_bytes(f, argument(f, place) + start, length)
@@ -98,9 +98,9 @@ def clear_kernel(module: Module, name: str, place: int, size: int, scratch: int 
 
 
 def copy_kernel(module: Module, name: str, source: int, target: int, size: int) -> Kernel:
-    """A kernel that copies `size` bytes from one place of the arguments to another.
+    """A kernel that copies `size` bytes from one argument to another.
 
-    Where both are the same memory (an update in place), there is nothing to do.
+    It does nothing if both are the same memory (an in-place update).
     """
     f = module.function(name, "i32", PARAMS)
     given, out = argument(f, source), argument(f, target)
@@ -114,7 +114,7 @@ def copy_kernel(module: Module, name: str, source: int, target: int, size: int) 
 def round_kernel(
     module: Module, name: str, source: int, target: int, dtype: DType, count: int, scratch: int
 ) -> Kernel:
-    """A kernel that rounds `count` numbers of float32 to a narrow float."""
+    """A kernel that rounds `count` float32 numbers to a narrow float."""
     f = module.function(name, "i32", PARAMS)
     given, out = argument(f, source, "float"), argument(f, target, memory_type(dtype))
     lanes = module.machine.lanes(4)

@@ -1,4 +1,4 @@
-"""Tensors made of rules: full, arange, eye."""
+"""Creation of tensors: full, arange, eye."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import DType, float64, int64, uint64
-from weft.codegen.cancel import asks, copy_in_parts
+from weft.codegen.cancel import copy_in_parts, pollable_run
 from weft.codegen.index import Index, Size, minimum
-from weft.codegen.indexing.access import words
+from weft.codegen.indexing.access import raw_type
 from weft.codegen.indexing.blocks import fill_block
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.casts import cast
@@ -21,7 +21,7 @@ from weft.ir.graph import Node
 
 __all__ = ["arange", "eye", "full"]
 
-_PIECE = 4096  # elements that are one item
+_PIECE = 4096  # elements of one item
 
 
 def bits_of(value: Any, dtype: DType) -> int:
@@ -30,7 +30,7 @@ def bits_of(value: Any, dtype: DType) -> int:
 
 
 def _pieces(f: Function, size: int) -> tuple[Size, Size]:
-    """From where to where the elements of this call go."""
+    """The range of elements that this call writes."""
     start = f.index("%begin") * _PIECE
     return start, minimum(f.index("%end") * _PIECE, size)
 
@@ -40,7 +40,7 @@ def full(module: Module, name: str, node: Node) -> list[Kernel] | None:
     size = out.dtype.itemsize
     f = module.function(name, "i32", PARAMS)
     start, stop = _pieces(f, out.size)
-    target = argument(f, 0, words(size)) + start
+    target = argument(f, 0, raw_type(size)) + start
     count = stop - start
     fill_block(f, target, str(bits_of(node.attrs["value"], out.dtype)), count, size)
     f.do("ret i32 0")
@@ -51,9 +51,9 @@ def eye(module: Module, name: str, node: Node) -> list[Kernel] | None:
     out = node.out.tensor_type
     size, columns = out.dtype.itemsize, node.attrs["columns"]
     f = module.function(name, "i32", PARAMS)
-    target = argument(f, 0, words(size))
+    target = argument(f, 0, raw_type(size))
     cost = 3 + columns * size / 20
-    run = asks(f, 2, cost)
+    run = pollable_run(f, 2, cost)
     with each_item(f) as row:
         start = row * columns
         copy_in_parts(f, run, target + start, None, columns * size)
@@ -82,7 +82,7 @@ def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
             counted = ", ".join(f"i64 {lane}" for lane in range(width))
             first = splat(f, int64, i.name, width)
             number = Vec(f, "i64", width, f(f"add <{width} x i64> {first}, <{counted}>"))
-        if whole:  # wraps, as integers of any width do
+        if whole:  # wraps around, at any width
             value = number * _signed(step) + _signed(start)
             made = cast(value, uint64 if dtype is uint64 else int64, dtype)
         else:
@@ -101,5 +101,5 @@ def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
 
 def _signed(value: int) -> int:
-    """The i64 with the lowest bits of an integer."""
+    """The i64 with the lowest 64 bits of an integer."""
     return (value + 2**63) % 2**64 - 2**63

@@ -1,4 +1,4 @@
-"""concat: tensors one after the other along an axis."""
+"""concat: tensors joined along an axis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from weft.codegen.cancel import asks, end_where_asked
+from weft.codegen.cancel import pollable_run, return_if_cancelled
 from weft.codegen.index import Index, Ptr, maximum, minimum
 from weft.codegen.indexing.access import copy_block, copy_bytes
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
@@ -16,8 +16,8 @@ from weft.ir.graph import Node
 
 __all__ = ["concat"]
 
-_PIECE = 16384  # bytes that are one item, where there is one row only
-_FEW = 8  # so many tensors are copied by code of their own
+_PIECE = 16384  # bytes of one item, if there is only one row
+_FEW = 8  # up to this many tensors are copied by unrolled code
 
 
 def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
@@ -43,7 +43,7 @@ def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
                 copy_bytes(f, target + begin, origin, count)
     else:
         items, cost = rows, 2 * len(lengths) + total / 20
-        run = asks(f, len(lengths) + 2, cost)
+        run = pollable_run(f, len(lengths) + 2, cost)
         few = len(lengths) <= _FEW
         sources = [argument(f, i) for i in range(len(lengths))] if few else []
         with each_item(f) as row:
@@ -54,7 +54,7 @@ def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
             if not few:
                 with _table(f, lengths, starts) as (source, length, start):
                     if run is not None:
-                        end_where_asked(f, run)
+                        return_if_cancelled(f, run)
                     origin = source + row * length
                     copy_bytes(f, to + start, origin, length)
     f.do("ret i32 0")

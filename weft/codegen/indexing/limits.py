@@ -1,4 +1,4 @@
-"""Integers that must fit: the check of `fits_int64`."""
+"""The overflow check of `fits_int64`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["fits_int64"]
 
 
 def fits_int64(module: Module, name: str, node: Node) -> list[Kernel]:
-    """The value again where its estimate is small enough; else the kernel fails."""
+    """Copy the value if its estimate is small enough; else the kernel fails."""
     f = module.function(name, "i32", PARAMS)
     value, estimate, out = (argument(f, i, kind) for i, kind in enumerate(("i64", "double", "i64")))
     size = f.module.declare("double", "llvm.fabs.f64", "double")

@@ -1,8 +1,8 @@
-"""Where the elements of x[index] lie: for each axis of the part, how far one step goes.
+"""The elements of x[index] as strides: a step in x for each axis of the result.
 
-NumPy's notation of an index (slices, ints, new axes, integer tensors) is read once; what is left
-is a start, a step in x for each axis of the part, and for each tensor in the index its own steps.
-Axes that can be walked as one are merged, so that the usual index has one or two left.
+NumPy's index notation (slices, integers, new axes, integer tensors) is parsed once. What remains is
+a start, a step in x for each axis of the part, and the steps of each index tensor. Axes are merged
+where possible, so that a typical index has one or two left.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Ints = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """An integer tensor in an index: it names places on an axis of x.
+    """An integer tensor in an index: it selects positions on an axis of x.
 
     size    of that axis
-    step    in x, from one place of the axis to the next
+    step    in x, from one position on the axis to the next
     steps   in the tensor itself, for each axis of the part
     """
 
@@ -36,9 +36,9 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The elements of x[index]: shape, the first one's place in x, steps in x, tensors.
+    """The elements of x[index]: shape, offset of the first one in x, steps in x, index tensors.
 
-    `together` is how many places the tensors name: the size of their common shape.
+    `together` is how many positions the tensors select: the size of their common shape.
     """
 
     shape: Ints
@@ -49,7 +49,7 @@ class Part:
 
 
 def dense_steps(shape: Sequence[int], wanted: Sequence[int] | None = None) -> Ints:
-    """The steps of a dense tensor, in C order; broadcast to the shape `wanted` if there is one."""
+    """The steps of a dense tensor in C order, broadcast to the shape `wanted` if given."""
     steps: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -65,7 +65,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 
 def indexed(shape: Sequence[int], index: Any, tensors: Sequence[Sequence[int]] = ()) -> Part:
-    """The part that an index names of x of `shape`, with tensors of these shapes in it."""
+    """The part of x of `shape` that an index selects, with index tensors of these shapes."""
     parts = full_index(index, len(shape))
     axes = iter(zip(shape, _strides(shape), strict=True))
     together = tuple(broadcast_shapes(*(tuple(t) for t in tensors))) if tensors else ()
@@ -106,7 +106,7 @@ def indexed(shape: Sequence[int], index: Any, tensors: Sequence[Sequence[int]] =
 
 
 def along_axis(shape: Sequence[int], indices: Sequence[int], axis: int) -> Part:
-    """The part that `take_along_axis` reads: other axes are walked with the indices'."""
+    """The part that `take_along_axis` reads: along other axes it follows the indices."""
     strides = _strides(shape)
     steps = tuple(0 if i == axis else stride for i, stride in enumerate(strides))
     own = tuple(_strides(indices))
@@ -115,9 +115,9 @@ def along_axis(shape: Sequence[int], indices: Sequence[int], axis: int) -> Part:
 
 
 def merged(shape: Sequence[int], *operands: Sequence[int]) -> tuple[Ints, list[Ints]]:
-    """The shape and the steps of operands with as few axes as can be: none of size 1."""
+    """The shape and the steps of operands with as few axes as possible, none of size 1."""
     sizes: list[int] = []
-    steps: list[list[int]] = []  # for each axis that is left, of each operand
+    steps: list[list[int]] = []  # for each remaining axis, of each operand
     for axis, size in enumerate(shape):
         if size == 1:
             continue

@@ -1,7 +1,7 @@
 """Reading by index: take, gather, take_along_axis, embedding.
 
-The part is walked element by element, or block by block where its last axes lie in one piece in x.
-Each index is checked before anything is read with it.
+The part is processed element by element, or block by block if its last axes are contiguous in x.
+Each index is checked before it is used.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ import math
 from dataclasses import dataclass, replace
 
 from weft.base.dtypes import DType
-from weft.codegen.cancel import asks
+from weft.codegen.cancel import pollable_run
 from weft.codegen.index import Index, Ptr, Size, offset, unravel
-from weft.codegen.indexing.access import copy_block, fail_if, load_index, row_range, words, wrapped
+from weft.codegen.indexing.access import (
+    copy_block,
+    fail_if,
+    load_index,
+    raw_type,
+    row_range,
+    wrapped,
+)
 from weft.codegen.indexing.plan import Part, Picked, along_axis, indexed, merged
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.text import Function, Module
@@ -25,7 +32,8 @@ __all__ = ["check_tensors", "embedding", "gather", "take", "take_along_axis"]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A part with its axes merged: `sizes` of those walked, and `block` elements at each place."""
+    """A part with its axes merged: `sizes` of the axes to loop over, `block` elements at each
+    position."""
 
     sizes: tuple[int, ...]
     start: int
@@ -75,7 +83,7 @@ def embedding(module: Module, name: str, node: Node) -> list[Kernel] | None:
 def checked(
     f: Function, dtype: DType, pointer: Ptr, place: Size, size: int, negative: bool = True
 ) -> Index:
-    """The index at a place of a tensor, in range or the kernel fails."""
+    """The index at a position of a tensor; the kernel fails if it is out of range."""
     index = load_index(f, dtype, pointer, place)
     if negative:
         index, outside = wrapped(f, index, size)
@@ -90,19 +98,19 @@ def _read(
 ) -> list[Kernel]:
     x, *tensors = (value.tensor_type for value in node.inputs)
     plan = walk(part)
-    # Where x has no elements to read, its indices are looked at nevertheless, as NumPy does.
+    # Indices are checked even if x has no elements, as in NumPy.
     empty = not math.prod(part.shape)
     if empty and node.op is not TAKE:
         return check_tensors(module, name, part, [t.dtype for t in tensors], negative)
     size = x.dtype.itemsize
     f = module.function(name, "i32", PARAMS)
-    kind, last = words(size), len(tensors) + 1
+    kind, last = raw_type(size), len(tensors) + 1
     source, target = argument(f, 0, kind), argument(f, last, kind)
     pointers = [argument(f, i) for i in range(1, last)]
     length = plan.sizes[-1] if plan.sizes else 1
     outer = plan.sizes[:-1]
     cost = 0.4 + 0.3 * len(tensors) + plan.block * size / 32
-    run = asks(f, last + 2, cost)
+    run = pollable_run(f, last + 2, cost)
     with row_range(f, max(length, 1)) as (row, begin, end):
         at = unravel(row, outer)
         base = offset(plan.start, zip(at, plan.steps[:-1], strict=True))
@@ -132,9 +140,9 @@ def _read(
 def check_tensors(
     module: Module, name: str, part: Part, kinds: list[DType], negative: bool = True, first: int = 1
 ) -> list[Kernel]:
-    """Kernels that only look whether indices are in range; `first` is the place of their tensors.
+    """Kernels that only check that indices are in range; `first` is the position of their tensors.
 
-    Where the tensors together name no place, nothing is wrong with any of them.
+    If the tensors together select nothing, none of them is checked.
     """
     if not part.together:
         return []

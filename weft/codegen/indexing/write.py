@@ -1,9 +1,9 @@
 """Writing by index: setitem, scatter_add, row_sums.
 
-An index may name a place twice: then the order of writes counts. So what is cut into items is
-what surely lies apart: positions on axes of slices, or ranges of columns of the blocks that are
-written. The places that tensors name are walked in order within each item, and the results are
-the same for any number of threads. All indices are checked before anything is written.
+An index may select a position twice, so the order of writes matters. Work is therefore cut along
+what cannot overlap: positions on axes of slices, or ranges of columns of the blocks that are
+written. Within an item the positions of index tensors are processed in order, so results do not
+depend on the number of threads. All indices are checked before anything is written.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from weft.base.dtypes import NARROW_FLOATS, DType
-from weft.codegen.cancel import asks, long_loop, slow_loop
+from weft.codegen.cancel import cancellable_loop, loop_to_poll, pollable_run
 from weft.codegen.index import Ptr, Size, minimum, offset, unravel
-from weft.codegen.indexing.access import copy_block, copy_bytes, load_index, words, wrapped
+from weft.codegen.indexing.access import copy_block, copy_bytes, load_index, raw_type, wrapped
 from weft.codegen.indexing.blocks import (
     accumulator,
     add_block,
@@ -38,13 +38,13 @@ __all__ = ["row_sums", "scatter_add", "setitem"]
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What is written where.
+    """What is written, and where.
 
     part     where in the target
     steps    in the values, for each axis of the part
     dtype    of the values
-    adds     are they added to what is there, in their accumulator?
-    target   the place of the target among the arguments, and so on
+    adds     whether they are added to the target, in their accumulator's dtype
+    target   the position of the target in `%args`, and so on
     skipped  an index whose values are left out
     """
 
@@ -95,19 +95,20 @@ def row_sums(module: Module, name: str, node: Node) -> list[Kernel] | None:
 def _sums(
     module: Module, name: str, node: Node, part: Part, skipped: int | None = None
 ) -> list[Kernel] | None:
-    """Zeros, with the values of the first input added at the places of a part."""
+    """Zeros, with the values of the first input added at the positions of a part."""
     value, *tensors = (v.tensor_type for v in node.inputs)
     out = node.out.tensor_type
     if value.dtype.kind == "bool" or not supported(accumulator(value.dtype)):
         return None
     kinds = tuple(t.dtype for t in tensors)
     place = len(node.inputs)
-    # Narrow floats are added up in float32, beside the result, and rounded once.
+    # Narrow floats are summed in float32 scratch memory, and rounded once.
     narrow = bool(tensors) and value.dtype in NARROW_FLOATS
     scratch = 4 * out.size if narrow else 0
     target = place + narrow
     steps = dense_steps(value.shape)
-    looked_at = node.op is not ROW_SUMS or out.shape[-1]  # the card looks at no empty rows
+    # the card does not check indices of empty rows
+    looked_at = node.op is not ROW_SUMS or out.shape[-1]
     kernels = check_tensors(module, name, part, list(kinds)) if looked_at else []
     size = scratch or out.nbytes
     kernels.append(clear_kernel(module, f"{name}.clear", target, size, scratch))
@@ -124,11 +125,11 @@ def _sums(
 
 # --- the walk ------------------------------------------------------------------------------------
 
-_COLUMNS = 128  # bytes of a block that are one item
+_COLUMNS = 128  # bytes of a block that make one item
 
 
 def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]:
-    """`run_at`: the place of the run among the arguments, where an item takes long."""
+    """`run_at`: the position of the run in `%args`, for long items."""
     part = w.part
     if not math.prod(part.shape):
         return []
@@ -148,14 +149,14 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     room = wide if w.adds else size  # bytes of an element of the target
 
     f = module.function(name, "i32", PARAMS)
-    target, values = argument(f, w.target, words(room)), argument(f, w.values, words(size))
+    target, values = argument(f, w.target, raw_type(room)), argument(f, w.values, raw_type(size))
     pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
     each = math.prod(sizes[axis] for axis in turns)
     columns = min(max(_COLUMNS // size, 1), block)
     items = math.prod(sizes[axis] for axis in free) if free else -(-block // columns)
     cost = each * (0.4 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 30)
-    run = asks(f, run_at, cost)
-    slow, round_ = slow_loop([sizes[axis] for axis in turns], cost)
+    run = pollable_run(f, run_at, cost)
+    slow, round_ = loop_to_poll([sizes[axis] for axis in turns], cost)
     with ExitStack() as stack:
         at: dict[int, Size] = {}
         first: Size = 0
@@ -168,7 +169,7 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
             count = minimum(f.index("%end") * columns, block) - first
         for number, axis in enumerate(turns):
             asking = run if number == slow else None
-            loop = long_loop(f, asking, 0, sizes[axis], each=round_)
+            loop = cancellable_loop(f, asking, 0, sizes[axis], each=round_)
             at[axis] = stack.enter_context(loop)
         place = offset(part.start, [(at[axis], steps[axis]) for axis in axes]) + first
         value = offset(0, [(at[axis], own[axis]) for axis in axes]) + (0 if fills else first)

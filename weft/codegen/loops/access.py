@@ -1,4 +1,4 @@
-"""Where the operands and results of a group lie, as steps along the axes of its loops."""
+"""Operands and results of a group as strides along the axes of its loops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Axes that are run through as one: `axis` is the innermost, whose steps they all follow."""
+    """Axes merged into one loop: `axis` is the innermost, and all steps follow it."""
 
     axis: int
     size: int
@@ -50,7 +50,7 @@ def dtype_of(value: Value) -> DType:
 
 
 def operand(f: Function, places: Mapping[Value, int], root: Value) -> Ptr:
-    """The pointer to a buffer's elements, where it is given at a place of `%args`."""
+    """The pointer to a buffer's elements; `places` are positions in `%args`."""
     return argument(f, places[root], memory_type(dtype_of(root)))
 
 
@@ -67,7 +67,7 @@ def _steps(view: View, place: Map, sizes: Mapping[int, int]) -> tuple[tuple[int,
 
 
 def access_of(group: Group, leaf: Leaf, place: Map) -> Access:
-    """How an operand is read by a node that lies at `place`."""
+    """How a node at `place` reads an operand."""
     steps = _steps(leaf.view, place, group.space.sizes)
     return Access(leaf.root, dtype_of(leaf.root), leaf.view.offset, steps)
 
@@ -83,7 +83,7 @@ def result_access(group: Group, value: Value) -> Access:
 def coalesced(
     axes: Sequence[int], sizes: Mapping[int, int], accesses: Sequence[Access]
 ) -> list[Loop]:
-    """Neighbouring axes as one loop, wherever all accesses run on from one to the next."""
+    """Merge neighbouring axes where all accesses are contiguous across them."""
     loops: list[Loop] = []
     for axis in axes:
         size = sizes[axis]

@@ -1,4 +1,4 @@
-"""Sums over columns, while the rows are run through: in registers, or where they are written."""
+"""Sums over columns during a pass over the rows: in registers, or in memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from weft.schedule.groups import Group
 
 __all__ = ["Columns", "in_registers"]
 
-#: Vectors of sums that stay in registers, and nodes that are written out for them, at most.
+#: Maximum vectors of sums in registers, and maximum nodes unrolled for them.
 HELD = 4
 WRITTEN_OUT = 24
 
 
 def in_registers(group: Group, made: LoopPlan) -> bool:
-    """Whether rows are so short that they are written out, and all their sums stay in registers.
+    """Whether rows are so short that they are unrolled, with all their sums in registers.
 
-    To add to memory, a row has to wait until the sums of the one before are there.
+    Sums in memory make each row wait until those of the previous row are stored.
     """
     if not made.column_sums or made.blocks > 1 or len(made.row) > 1:
         return False
@@ -36,7 +36,7 @@ def in_registers(group: Group, made: LoopPlan) -> bool:
 
 
 def _is_one_block(steps: Sequence[tuple[int, int]]) -> bool:
-    """Whether loops with these steps and sizes run through neighbours only."""
+    """Whether loops with these steps and sizes cover a contiguous block."""
     expected = 1
     for step, size in sorted(steps):
         if size > 1 and step != expected:
@@ -46,8 +46,8 @@ def _is_one_block(steps: Sequence[tuple[int, int]]) -> bool:
 
 
 class Columns:
-    """The sums of one item; `places` says where those of each node begin, `run` is there where the
-    item takes long."""
+    """The column sums of one item; `places` are the addresses of each node's sums; `run` is set if
+    the item takes long."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Columns:
     def _fill_apart(
         self, reduction: Reduction, place: Ptr, steps: Sequence[tuple[int, int]]
     ) -> None:
-        """Start sums between which others lie: the result has the axes in another order."""
+        """Initialize sums that are not contiguous: the result has its axes in another order."""
         f = self.f
         with ExitStack() as inside:
             for step, size in steps:
@@ -97,10 +97,10 @@ class Columns:
     def add(
         self, node: Node, given: str, index: Mapping[int, Size], position: Size, mask: str | None
     ) -> None:
-        """Add a vector of a row, which begins at `position`; lanes that do not count are masked."""
+        """Add a vector of a row, which begins at `position`, under a mask."""
         f, lanes, reduction = self.f, self.made.lanes, self.reductions[node]
         given = reduction.taken(f, given, lanes, None)
-        # Where one thread has all rows, this is the result: nobody finishes it.
+        # If one thread has all rows, this is the final result.
         given = reduction.without_negative_zero(f, given, lanes)
         if self.held:
             assert isinstance(position, int)
@@ -115,7 +115,7 @@ class Columns:
         store(f, reduction.dtype, place, reduction.joined(f, before, given, lanes), lanes, mask)
 
     def end(self) -> None:
-        """Write what is in registers."""
+        """Store the sums that are in registers."""
         f, lanes = self.f, self.made.lanes
         for node, cells in self._cells.items():
             reduction = self.reductions[node]

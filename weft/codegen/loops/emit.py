@@ -1,12 +1,12 @@
 """The kernel of a loop group.
 
     for each item (outer indices, a piece of the summed loops, a block of the row):
-        what is the same for a whole row is read
-        for each stage: the row is run through once; what it reduces is there for the next stage
-    then, where columns or totals were summed in pieces, a second kernel adds the pieces in order
+        load what is the same for the whole row
+        for each stage: one pass over the row; its reductions are inputs of the next stage
+    then, if columns or totals were summed in pieces, a second kernel adds the pieces in order
 
-Stages read the row again, which is in the cache by then; what was costly to compute is kept in a
-small buffer from one stage to the next.
+Stages read the row again, which is in the cache by then; costly values are kept in a small buffer
+from one stage to the next.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from weft.codegen.cancel import asks, long_loop
+from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Index, Ptr, Size, divide, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.loops.access import Access, access_of, dtype_of, operand, result_access
 from weft.codegen.loops.columns import Columns, in_registers
 from weft.codegen.loops.pieces import combine_columns, combine_totals
-from weft.codegen.loops.plan import BLOCK, LoopPlan, cost_of, plan, slow_axis
+from weft.codegen.loops.plan import BLOCK, LoopPlan, axis_to_poll, cost_of, plan
 from weft.codegen.loops.point import Point, mask_literal
 from weft.codegen.loops.reduce import Reduction, across
-from weft.codegen.loops.rows_in_lanes import abreast, emit_abreast
+from weft.codegen.loops.rows_in_lanes import emit_rows_in_lanes, fits_lanes
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
@@ -37,10 +37,10 @@ __all__ = ["emit_loops"]
 def emit_loops(
     module: Module, name: str, group: Group, places: Mapping[Value, int]
 ) -> list[Kernel]:
-    """The kernels of a loop group; `places` says where in `%args` the buffers stand."""
+    """The kernels of a loop group; `places` are the positions of buffers in `%args`."""
     made = plan(group, module.machine)
-    if abreast(group, made, module.machine):
-        return emit_abreast(module, name, group, places, made)
+    if fits_lanes(group, made, module.machine):
+        return emit_rows_in_lanes(module, name, group, places, made)
     return _Loops(module, name, group, places, made).kernels()
 
 
@@ -58,11 +58,11 @@ class _Loops:
         self.f = module.function(name, "i32", PARAMS)
         self.pointers: dict[Value, Ptr] = {}
         self.kept = kept(group, self.plan, self.levels)
-        # The run, where an item takes long; the axis of the loop that asks, ns of a round.
+        # The run, if items take long; the axis of the loop that polls it; ns of one iteration.
         self.cost = cost_of(group, made, module.machine)
-        self.run = asks(self.f, len(places) + 1, self.cost)
-        self.slow, self.round = slow_axis(made, self.cost, in_registers(group, made))
-        # Sums in pieces: where each stands in the scratch memory, in bytes.
+        self.run = pollable_run(self.f, len(places) + 1, self.cost)
+        self.slow, self.round = axis_to_poll(made, self.cost, in_registers(group, made))
+        # Sums in pieces: the offset of each in scratch memory, in bytes.
         self.scratch_at: dict[Node, int] = {}
         self.scratch = 0
 
@@ -91,7 +91,7 @@ class _Loops:
         for node in self.plan.column_sums:
             reduction = self.reductions[node]
             if self.plan.pieces == 1 and reduction.dtype is reduction.result:
-                continue  # summed where the result stands
+                continue  # summed in the result's buffer
             self.scratch_at[node] = self.scratch
             parts = self.plan.pieces * math.prod(_shape(node.outputs[0]))
             self.scratch += _rounded(parts * _bytes(reduction))
@@ -148,14 +148,14 @@ class _Loops:
             store(f, reduction.dtype, self._part(node, scratch) + item, whole, 1)
 
     def _part(self, node: Node, scratch: Ptr | None) -> Ptr:
-        """Where the parts of a sum begin in the memory of the kernel's own."""
+        """The address of a sum's parts in scratch memory."""
         assert scratch is not None
         return scratch.bytes(self.scratch_at[node]).of(memory_type(self.reductions[node].dtype))
 
     def _column_place(
         self, node: Node, index: Mapping[int, Size], piece: Size, scratch: Ptr | None
     ) -> Ptr:
-        """Where a sum over columns begins."""
+        """The address of a sum over columns."""
         access = result_access(self.group, node.outputs[0])
         if node in self.scratch_at:
             place = self._part(node, scratch) + piece * math.prod(_shape(node.outputs[0]))
@@ -187,9 +187,9 @@ class _Loops:
     def _loop(
         self, axis: int, start: Size, stop: Size, step: int = 1
     ) -> AbstractContextManager[Index]:
-        """A loop of an item; one of them asks, where the item takes long."""
+        """A loop of an item; one of them polls the run, if items take long."""
         run = self.run if axis == self.slow else None
-        return long_loop(self.f, run, start, stop, step, each=self.round)
+        return cancellable_loop(self.f, run, start, stop, step, each=self.round)
 
     # --- a row ----------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class _Loops:
         known: dict[Value, str] = {}
         kept: dict[Value, Ptr] = {}
         for stage in range(max(self.levels.values(), default=0) + 1):
-            for node in group.nodes:  # what is the same for the row, as far as it is there
+            for node in group.nodes:  # what is the same for the row, if its inputs are ready
                 value = node.outputs[0]
                 ready = same_for_row(group, value) and self.levels[value] == stage
                 if ready and value not in known:
@@ -249,7 +249,7 @@ class _Loops:
         sums: Columns,
         totals: Mapping[Node, Ptr],
     ) -> dict[Node, str]:
-        """Run through the row once; gives the reductions that are done after it."""
+        """One pass over the row; returns the reductions that it completes."""
         f, made, group, levels = self.f, self.plan, self.group, self.levels
         before = {node: level_before(group, levels, node) for node in self.reductions}
         reduced = [node for node in made.row_sums if before[node] == stage]
@@ -305,7 +305,7 @@ class _Loops:
                     lanes,
                     bits if lanes > 1 else None,
                 )
-            # All is read before anything is written: a result may lie where an operand does.
+            # Read everything before writing anything: a result may alias an operand.
             made_here = [point.value(value) for value in stored]
             for value, name in zip(stored, made_here, strict=True):
                 point.store(result_access(group, value), name)
@@ -344,7 +344,8 @@ class _Loops:
         return at
 
     def _run(self, work: Callable[[Mapping[int, Size], Size, int], None], block: Size) -> None:
-        """Call `work` at each vector of the row: with indices, the position, how many count."""
+        """Call `work` for each vector of the row: with indices, the position, and the number of
+        valid lanes."""
         f, made = self.f, self.plan
         if not made.row:
             work({}, 0, 1)

@@ -1,8 +1,8 @@
-"""Sums that were made in pieces, and the second kernel that adds the pieces up, in order."""
+"""Sums computed in pieces, and the second kernel that adds the pieces in order."""
 
 from __future__ import annotations
 
-from weft.codegen.cancel import asks, long_loop, takes_long
+from weft.codegen.cancel import cancellable_loop, pollable_run, takes_long
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Index, Ptr
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
@@ -16,9 +16,9 @@ BLOCK = 1024
 
 
 def fill(f: Function, reduction: Reduction, place: Ptr, count: int, run: Ptr | None) -> None:
-    """Give `count` elements what a reduction starts with; where there is a run, and it takes long,
-    it asks."""
-    with long_loop(f, run if takes_long(count) else None, 0, count, each=1.0) as i:
+    """Initialize `count` elements of a reduction. Polls the run, if there is one, if that takes
+    long."""
+    with cancellable_loop(f, run if takes_long(count) else None, 0, count, each=1.0) as i:
         store(f, reduction.dtype, place + i, reduction.begin(1), 1)
 
 
@@ -32,12 +32,12 @@ def combine_totals(
     count: int,
     run: int,
 ) -> Kernel:
-    """`out`, `room` and `run` are places in `%args`; from `at` on the room has `count` parts."""
+    """`out`, `room` and `run` are positions in `%args`; the parts begin at byte `at` of `room`."""
     f = module.function(name, "i32", PARAMS)
     parts = argument(f, room, memory_type(reduction.dtype)).bytes(at)
     total = f.var(reduction.kind(1), reduction.begin(1))
-    asking = asks(f, run, count)
-    with long_loop(f, asking, 0, count, each=1.0) as i:
+    asking = pollable_run(f, run, count)
+    with cancellable_loop(f, asking, 0, count, each=1.0) as i:
         part = load(f, reduction.dtype, parts + i, 1)
         total.store(reduction.joined(f, total.load(), part, 1))
     whole = reduction.finished(f, total.load())

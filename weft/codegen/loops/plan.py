@@ -1,4 +1,4 @@
-"""How the loops of a group run: which are outer, which make a row, what one item of work is."""
+"""How the loops of a group run: which are outer, which form a row, what an item of work is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from weft.base.dtypes import NARROW_FLOATS
-from weft.codegen.cancel import slow_loop
+from weft.codegen.cancel import loop_to_poll
 from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
 from weft.codegen.machine import Machine
 from weft.ir.graph import Node
@@ -14,12 +14,12 @@ from weft.schedule.groups import Group, Leaf
 
 __all__ = ["LoopPlan", "plan"]
 
-#: Elements of a row that one item computes, where a row may be cut.
+#: Elements of a row that one item computes, if rows are cut.
 BLOCK = 8192
-#: A sum over columns is done in one piece below so many elements, else in so many pieces.
+#: Sums over columns of fewer elements are not cut; else the number of pieces.
 ONE_PIECE = 1 << 15
 PIECES = 32
-#: Items are indices of the outer loops, at least so many where there are.
+#: Items are indices of the outer loops: as many loops as give at least this many.
 ENOUGH = 16
 
 
@@ -54,7 +54,7 @@ class LoopPlan:
 
     @property
     def share(self) -> int:
-        """How many rounds of the summed loops, taken as one, a piece has."""
+        """How many iterations of the merged summed loops a piece has."""
         return -(-math.prod(loop.size for loop in self.summed) // self.pieces)
 
     @property
@@ -141,7 +141,7 @@ def _lanes(group: Group, row: list[Loop], machine: Machine) -> int:
 
 
 def most_lanes(group: Group, machine: Machine) -> int:
-    """How many of the narrowest elements that a group computes with stand in a vector."""
+    """The number of lanes for the narrowest elements that a group computes with."""
     sizes = []
     for node in group.nodes:
         for value in (*node.inputs, *node.outputs):
@@ -153,9 +153,9 @@ def most_lanes(group: Group, machine: Machine) -> int:
     return machine.lanes(max(2, min(sizes)))
 
 
-def slow_axis(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, float]:
-    """Of an item that takes so many ns: the axis of the loop in it that is to ask whether the run
-    shall end, and how long one of its rounds takes. Where a row is written out it is no loop."""
+def axis_to_poll(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, float]:
+    """The axis whose loop polls for cancellation in an item of `cost` ns, and the ns of one of its
+    iterations. An unrolled row is not a loop."""
     loops = made.outer[made.prefix :]
     counts = [(loop.axis, loop.size) for loop in loops]
     if made.pieces > 1:
@@ -165,12 +165,12 @@ def slow_axis(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, floa
     counts += [(loop.axis, loop.size) for loop in made.row[:-1]]
     if not written_out:
         counts += [(loop.axis, max(1, loop.size // made.lanes)) for loop in made.row[-1:]]
-    place, each = slow_loop([count for _, count in counts], cost)
+    place, each = loop_to_poll([count for _, count in counts], cost)
     return (counts[place][0] if counts else -1), each
 
 
 def cost_of(group: Group, made: LoopPlan, machine: Machine) -> float:
-    """About how many nanoseconds one item takes."""
+    """The estimated nanoseconds of one item."""
     cycles = 1.0 * len(made.accesses)
     cycles += sum(node.op.cycles for node in group.nodes)
     vectors = -(-made.elements // made.lanes) if made.lanes else 1

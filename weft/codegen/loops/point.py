@@ -25,10 +25,10 @@ def mask_literal(lanes: int, count: int) -> str:
 class Point:
     """
     pointer   the address of an access's first element, for the outer indices of this point
-    index     the index of each axis (of its first lane)
+    index     the index along each axis (of the first lane)
     axis      the axis that lanes run along
-    mask      which lanes count, and how many they are, where not all do
-    known     values that are there already, as scalars: reductions, what is the same for a row
+    mask      which lanes are valid, and their number, if not all are
+    known     values computed already, as scalars: reductions, and what is the same for a row
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Point:
         self._scalars = scalars or {}
         self._saved = saved or {}
         self._values: dict[Any, str] = {}
-        self._offsets: dict[tuple[tuple[int, int], ...], Size] = {}  # in elements, of equal steps
+        self._offsets: dict[tuple[tuple[int, int], ...], Size] = {}  # element offsets, by steps
 
     # --- values -------------------------------------------------------------------------------
 
@@ -73,11 +73,11 @@ class Point:
         return found
 
     def give(self, value: Value | Access, name: str) -> None:
-        """What a value (or what is read) is here, from whoever computed it."""
+        """Set a value (or what an access reads) that was computed elsewhere."""
         self._values[value] = name
 
     def moved(self, index: Mapping[int, Size]) -> Point:
-        """Another point, at these indices of other axes."""
+        """Another point, with these indices along other axes."""
         return Point(
             self.f,
             self.group,
@@ -89,7 +89,7 @@ class Point:
         )
 
     def _computed(self, value: Value) -> str:
-        # Not by recursion: a chain of a thousand ops would be too deep.
+        # An explicit stack: a chain of a thousand ops would exceed the recursion limit.
         stack = [value]
         while stack:
             top = stack[-1]
@@ -129,7 +129,7 @@ class Point:
     def operand(self, node: Node, operand: Operand) -> str:
         if isinstance(operand, Scalar):
             dtype = _scalar_dtype(node, operand, self.group)
-            if dtype.kind == "complex":  # moved only: as so many bits
+            if dtype.kind == "complex":  # only moved: as an integer
                 bits = int.from_bytes(operand.number.tobytes(), "little")
                 return splat(self.f, dtype, str(bits), self.lanes)
             return literal(dtype, operand.number, self.lanes)
@@ -159,7 +159,7 @@ class Point:
         return load(f, dtype, room, lanes)
 
     def _strided(self, access: Access, step: int) -> Ptr:
-        """Elements that stand apart, gathered next to each other."""
+        """Gather strided elements into a contiguous buffer."""
         f, lanes, kind = self.f, self.lanes, memory_type(access.dtype)
         name = f.module.once(f"gathered.{kind}.{lanes}", lambda m: _gathered(m, kind, lanes))
         room = f.var(kind, count=lanes, align=64)

@@ -1,4 +1,4 @@
-"""Reductions in registers: where they start, how two parts are joined, how lanes become one."""
+"""Reductions in registers: initial values, how two parts are joined, how lanes are reduced."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Reduction:
         return literal(self.dtype, self.start, lanes)
 
     def taken(self, f: Function, value: str, lanes: int, mask: str | None) -> str:
-        """A value of the operand as something that can be joined; lanes that do not count start."""
-        # Narrow floats are in registers as float32 already: that is their compute form.
+        """A value of the operand in the accumulator's dtype; masked lanes get the initial value."""
+        # Narrow floats are float32 in registers already: that is their compute form.
         wide = self.given in NARROW_FLOATS and self.dtype is dtypes.float32
         if not wide and self.given is not self.dtype:
             to = {"dtype": self.dtype}
@@ -72,7 +72,7 @@ class Reduction:
         return made
 
     def without_negative_zero(self, f: Function, value: str, lanes: int) -> str:
-        """Maxima and minima never are -0: which of equal zeros is met last depends on the order."""
+        """Maxima and minima are never -0: which of equal zeros wins would depend on the order."""
         if self.node.op not in (MAX, MIN) or self.dtype.kind != "float":
             return value
         zero = (self.dtype, literal(self.dtype, 0.0, lanes))
@@ -81,7 +81,7 @@ class Reduction:
         return made
 
     def finished(self, f: Function, value: str, lanes: int = 1) -> str:
-        """The result, of the node's own dtype."""
+        """The result, in the node's dtype."""
         value = self.without_negative_zero(f, value, lanes)
         if self.dtype is self.result:
             return value
@@ -91,7 +91,7 @@ class Reduction:
 
 
 def across(f: Function, reduction: Reduction, value: str, lanes: int) -> str:
-    """One number of all lanes: halves are joined until one is left."""
+    """Reduce all lanes to one number, joining halves."""
     while lanes > 1:
         half = lanes // 2
         kind = reduction.kind(lanes)

@@ -1,11 +1,11 @@
-"""Short rows, many of them: lanes run from row to row, so what is reduced stays in its lane.
+"""Many short rows: each lane has its own row, so that reductions need no work across lanes.
 
     for each item (as many rows as there are lanes):
-        rows that lie one after the other are turned: columns lie side by side in a small buffer
-        for each stage: the columns are run through once, each a vector with an element of each row
-        results are turned back
+        row-major operands are transposed into a small buffer: columns become contiguous
+        for each stage: one pass over the columns, each a vector with one element of each row
+        results are transposed back
 
-A row of 10 elements would leave 6 of 16 lanes empty, and to join the others takes as long as exp.
+A row of 10 elements would leave 6 of 16 lanes unused, and reducing its lanes takes as long as exp.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from weft.codegen.loops.plan import LoopPlan, most_lanes
 from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
-from weft.codegen.loops.transpose import turn_back
+from weft.codegen.loops.transpose import transpose_back
 from weft.codegen.machine import Machine
 from weft.codegen.matmul.numbers import number_of
-from weft.codegen.matmul.pack import turn
+from weft.codegen.matmul.pack import transpose
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
 
-__all__ = ["abreast", "emit_abreast"]
+__all__ = ["emit_rows_in_lanes", "fits_lanes"]
 
-#: Elements of a row, at most.
+#: Maximum elements of a row.
 LONGEST = 16
 
 
-def abreast(group: Group, made: LoopPlan, machine: Machine) -> bool:
-    """Whether the rows of a group are short and many, and lie so that lanes can run across them."""
+def fits_lanes(group: Group, made: LoopPlan, machine: Machine) -> bool:
+    """Whether the rows of a group are short and many, and laid out for one row in each lane."""
     if len(made.row) != 1 or len(made.outer) != 1 or made.column_sums or made.totals:
         return False
     if not 1 < made.row_size <= LONGEST or made.outer[0].size < most_lanes(group, machine):
         return False
     return bool(made.row_sums) and all(
-        access.step(made.outer[0].axis) in (0, 1) or _turned(access, made)
+        access.step(made.outer[0].axis) in (0, 1) or _is_row_major(access, made)
         for access in made.accesses
     )
 
 
-def _turned(access: Access, made: LoopPlan) -> bool:
-    """Whether rows lie one after the other, of numbers that can be turned."""
+def _is_row_major(access: Access, made: LoopPlan) -> bool:
+    """Whether rows are contiguous, of a dtype that can be transposed."""
     apart = access.step(made.outer[0].axis)
     numbers = access.dtype in (float32, float64)
     return numbers and apart >= made.row_size and access.step(made.row[0].axis) == 1
 
 
-def emit_abreast(
+def emit_rows_in_lanes(
     module: Module, name: str, group: Group, places: Mapping[Value, int], made: LoopPlan
 ) -> list[Kernel]:
-    """The kernel of a group for which `abreast` holds."""
-    return [_Abreast(module, name, group, places, made).kernel()]
+    """The kernel of a group for which `fits_lanes` holds."""
+    return [_RowsInLanes(module, name, group, places, made).kernel()]
 
 
-class _Abreast:
+class _RowsInLanes:
     def __init__(
         self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: LoopPlan
     ) -> None:
@@ -85,7 +85,7 @@ class _Abreast:
         self.written = {result_access(group, value) for value in group.outputs}
 
     def _room(self, kind: str) -> Ptr:
-        """Memory for columns: at least as many as a vector has lanes, as `turn` wants it."""
+        """A buffer for columns: at least as many as a vector has lanes, as `transpose` requires."""
         return self.f.var(kind, count=max(self.columns, self.lanes) * self.lanes, align=64)
 
     def kernel(self) -> Kernel:
@@ -98,15 +98,15 @@ class _Abreast:
             if self.rows % lanes:
                 count = minimum(self.rows - first, lanes)
                 mask = (self._below(count), count)
-            self._turn_in(first, count)
+            self._transpose_in(first, count)
             self._stages(first, mask)
-            self._turn_out(first, count)
+            self._transpose_out(first, count)
         f.do("ret i32 0")
         cycles = len(self.made.accesses) + sum(node.op.cycles for node in self.group.nodes)
         return Kernel(self.name, items, self.columns * cycles / self.f.module.machine.ghz)
 
     def _below(self, count: Size) -> str:
-        """The mask of the rows that are there."""
+        """The mask of rows that exist."""
         f, lanes = self.f, self.lanes
         steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
         short = f(f"trunc i64 {count} to i32")
@@ -119,7 +119,7 @@ class _Abreast:
 
     # --- turning --------------------------------------------------------------------------------
 
-    def _turn_in(self, first: Size, count: Size) -> None:
+    def _transpose_in(self, first: Size, count: Size) -> None:
         f = self.f
         for access, room in self.rooms.items():
             if access in self.written:
@@ -130,18 +130,18 @@ class _Abreast:
             step = access.step(self.made.outer[0].axis) * size
             src = self._start(access).bytes(first * step)
             f.do(
-                f"call void @{turn(f.module, number, self.columns)}(ptr {src}, i64 {step}, "
+                f"call void @{transpose(f.module, number, self.columns)}(ptr {src}, i64 {step}, "
                 f"ptr {room}, i64 {self.lanes * size}, i64 {count}, i64 {self.columns})"
             )
 
-    def _turn_out(self, first: Size, count: Size) -> None:
+    def _transpose_out(self, first: Size, count: Size) -> None:
         f = self.f
         for access, room in self.rooms.items():
             if access not in self.written:
                 continue
             number = number_of(access.dtype)
             assert number is not None
-            name = turn_back(f.module, number, self.columns, self.lanes)
+            name = transpose_back(f.module, number, self.columns, self.lanes)
             dst = self._start(access) + first * self.columns
             f.do(f"call void @{name}(ptr {room}, ptr {dst}, i64 {count})")
 
@@ -160,7 +160,7 @@ class _Abreast:
             if access not in self.written and not access.step(columns)
         }
         for stage in range(max(self.levels.values()) + 1):
-            for node in group.nodes:  # what is the same for a row, as far as it is there
+            for node in group.nodes:  # what is the same for a row, if its inputs are ready
                 value = node.outputs[0]
                 if same_for_row(group, value) and self.levels[value] == stage:
                     known[value] = once.value(value)
@@ -172,7 +172,7 @@ class _Abreast:
     def _stage(
         self, stage: int, once: Point, known: Mapping[Value | Access, str]
     ) -> dict[Node, str]:
-        """Run through the columns once; gives the reductions that are done after it."""
+        """One pass over the columns; returns the reductions that it completes."""
         f, group, lanes = self.f, self.group, self.lanes
         reduced = {
             node: f.var(reduction.kind(lanes), reduction.begin(lanes))

@@ -1,4 +1,5 @@
-"""What the stages of a row share: values that are the same for all of it, or kept for later."""
+"""What the stages of a row share: values that are the same for all of it, and values kept for
+later."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from weft.schedule.groups import Group
 
 __all__ = ["kept", "level_before", "levels", "same_for_row"]
 
-#: Elements of a row that are kept between stages, at most, and the cost from which that pays.
+#: Maximum elements of a row that are kept between stages, and the minimum cost to do so.
 KEEP = 16384
 COSTLY = 6.0
 
 
 def levels(group: Group) -> dict[Value, int]:
-    """How many reductions over the row must be done before each value of the loops is there."""
+    """The stage of each value: how many reductions over the row must complete before it."""
     found: dict[Value, int] = {}
     for node in group.nodes:
         before = [found.get(op, 0) for op in group.operands[node] if isinstance(op, Value)]
@@ -27,20 +28,20 @@ def levels(group: Group) -> dict[Value, int]:
 
 
 def level_before(group: Group, levels: Mapping[Value, int], node: Node) -> int:
-    """The level of what a reduction reduces."""
+    """The stage in which a reduction reads its operand."""
     operand = group.operands[node][0]
     return levels[operand] if isinstance(operand, Value) else 0
 
 
 def same_for_row(group: Group, value: Value) -> bool:
-    """Whether a value is the same for a whole row."""
+    """Whether a value is the same for the whole row."""
     if not group.row or value in group.after:
         return False
     return not any(axis in group.row for part in group.maps[value] for axis in part)
 
 
 def kept(group: Group, made: LoopPlan, levels: Mapping[Value, int]) -> dict[Value, int]:
-    """Costly values of one stage that a later one uses, each with its stage."""
+    """Costly values of one stage that a later one uses, with their stage."""
     if made.row_size > KEEP or not made.row_sums:
         return {}
     cost: dict[Value, float] = {}

@@ -59,7 +59,7 @@ def _angle(low: Vec, high: Vec) -> tuple[Vec, Vec]:
     return (q * z).fma(z.poly(_ATAN), q), middle.pick(q.make(1.0), 0.0)
 
 
-def _turned(a: Vec, k: Vec) -> Vec:
+def _add_octants(a: Vec, k: Vec) -> Vec:
     high, low = _QUARTER_PI
     return k.fma(high, k.fma(low, a))
 
@@ -69,7 +69,7 @@ def atan(x: Vec) -> Vec:
     steep = size > 1.0
     a, k = _angle(steep.pick(1.0 / size, size), x.make(1.0))
     a, k = steep.pick(-a, a), steep.pick(2.0 - k, k)
-    return _turned(a, k).intrinsic("copysign", x)
+    return _add_octants(a, k).intrinsic("copysign", x)
 
 
 def atan2(y: Vec, x: Vec) -> Vec:
@@ -87,5 +87,5 @@ def atan2(y: Vec, x: Vec) -> Vec:
     a, k = steep.pick(-a, a), steep.pick(2.0 - k, k)
     behind = x.as_bits() < 0
     a, k = behind.pick(-a, a), behind.pick(4.0 - k, k)
-    out = _turned(a, k).intrinsic("copysign", y)
+    out = _add_octants(a, k).intrinsic("copysign", y)
     return x.compare("uno", y).pick(x + y, out)

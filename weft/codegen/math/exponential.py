@@ -1,4 +1,4 @@
-"""exp and what is made of it alone.
+"""exp and functions of it alone.
 
 x is split into n log(2) + r, |r| ≤ log(2) / 2: exp(r) = 1 + r + r² P(r), and 2 ** n moves the
 exponent.
@@ -31,7 +31,7 @@ _SERIES = {
                0.0013888888888883386, 0.008333333333325628, 0.04166666666666667,
                0.1666666666666667, 0.5),
 }  # fmt: skip
-#: Where exp is 0, and infinite: there n must stay one that can be scaled by.
+#: Where exp is 0, and where it is infinite: n must stay in the range of exponents.
 _RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.5)}
 #: Below the first expm1 is -1, above the second infinite; nearer to 0 than the third it is x.
 _RANGE_LESS_ONE = {"float": (-20.0, 89.0, 2.0**-25), "double": (-40.0, 709.9, 2.0**-54)}
@@ -56,7 +56,7 @@ def exp_of(
 def exp_within(
     x: Vec, more: Vec | None = None, add: int = 0, series: Sequence[float] | None = None
 ) -> Vec:
-    """The same where x is known to be in the range of exp; `series` may be a shorter one."""
+    """The same for x in the range of exp; `series` may be a shorter one."""
     n, bits, r = _split(x)
     if more is not None:
         r = r + more
@@ -79,8 +79,9 @@ def expm1(x: Vec) -> Vec:
 
 
 def sigmoid(x: Vec) -> Vec:
-    """1 / (1 + exp(-x)), and 0 from where on exp(-x) is infinite."""
-    # Of -|x|, as e / (1 + e) with what the sum lost: that of |x| is 1 less it, and loses nothing.
+    """1 / (1 + exp(-x)); 0 once exp(-x) is infinite."""
+    # For -|x|: e / (1 + e), corrected by the sum's rounding error. For |x|: 1 minus that, which is
+    # exact enough.
     power = exp_within(clamped_below(-abs(x), _RANGE[x.kind][0]))
     total = power + 1.0
     lost = power - (total - 1.0)

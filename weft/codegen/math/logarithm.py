@@ -30,7 +30,7 @@ _LEAST = {"float": 2.0**-126, "double": 2.0**-1022}
 
 
 def taken_apart(x: Vec) -> tuple[Vec, Vec]:
-    """e, as integers, and m, of numbers that are normal and above 0 (of others, anything)."""
+    """e, as integers, and m, of normal numbers above 0 (undefined for others)."""
     bits = x.as_bits()
     e = (bits - _ROOT_HALF_BITS[x.kind]) >> FORMATS[x.kind].digits
     return e, (bits - (e << FORMATS[x.kind].digits)).convert("bitcast", x.kind)
@@ -90,7 +90,7 @@ def log10(x: Vec) -> Vec:
 def log1p(x: Vec) -> Vec:
     whole = x + 1.0
     e, m = taken_apart(whole)
-    # 1 + x lost digits of x: f = (1 + x) / 2 ** e - 1 is made from x itself, but where that is so
+    # 1 + x lost digits of x: f = (1 + x) / 2 ** e - 1 is computed from x itself, unless x is so
     # large that 2 ** -e would not be a normal number.
     scale = power_of_two(0 - e, x.kind)
     f = (e > 100).pick(m - 1.0, x.fma(scale, scale - 1.0))

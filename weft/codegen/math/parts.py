@@ -1,4 +1,4 @@
-"""What the formulas share: exponents and digits taken apart and put together."""
+"""What the formulas share: splitting and combining exponents and mantissas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format: digits after the leading one, and the bias of its exponent."""
+    """A binary format: bits of the mantissa, and the bias of the exponent."""
 
     digits: int
     bias: int
@@ -51,20 +51,20 @@ def clamped_below(x: Vec, low: float) -> Vec:
 
 
 def to_integer(x: Vec, factor: float) -> tuple[Vec, Vec]:
-    """x * factor rounded to an integer: as a float, and as bits, of which the last are its."""
+    """x * factor rounded to an integer: as a float, and as bits whose lowest are the integer's."""
     magic = FORMATS[x.kind].magic
     moved = x.fma(factor, magic)
     return moved - magic, moved.as_bits()
 
 
 def power_of_two(n: Vec, kind: str) -> Vec:
-    """2 ** n of integers for which it is a normal number."""
+    """2 ** n for integers n where it is a normal number."""
     form = FORMATS[kind]
     return ((n + form.bias) << form.digits).convert("bitcast", kind)
 
 
 def scaled(x: Vec, n: Vec, bits: Vec, add: int = 0) -> Vec:
-    """x * 2 ** (n + add), with n from `to_integer`: rounded once, also where it is denormal."""
+    """x * 2 ** (n + add), with n from `to_integer`: rounded once, also if it is denormal."""
     module, form = x.f.module, FORMATS[x.kind]
     if (x.kind, x.lanes) in _SCALEF and module.machine.has("avx512f"):
         word, mask = _SCALEF[x.kind, x.lanes]

@@ -57,13 +57,13 @@ def pow(x: Vec, y: Vec) -> Vec:
 
 
 def _sum(large: Vec, small: Vec) -> tuple[Vec, Vec]:
-    """large + small, and what that lost; |large| ≥ |small|, or large is 0."""
+    """large + small, and the rounding error; |large| ≥ |small|, or large is 0."""
     total = large + small
     return total, small - (total - large)
 
 
 def _long_log(x: Vec) -> tuple[Vec, Vec]:
-    """log(x) of x from 0 up, and what a float cannot hold of it."""
+    """log(x) for x ≥ 0, and what a float cannot hold of it."""
     made, less = normal(x)
     exponent, m = taken_apart(made)
     e = exponent.convert("sitofp", x.kind) + less
@@ -114,7 +114,7 @@ def hypot(x: Vec, y: Vec) -> Vec:
     a, b = abs(x), abs(y)
     less = a < b
     long, short = less.pick(b, a), less.pick(a, b)
-    # Squares must neither overflow nor vanish.
+    # Squares must neither overflow nor underflow.
     down, up = long > 2.0**500, long < 2.0**-500
     scale = down.pick(2.0**-600, up.pick(long.make(2.0**600), 1.0))
     back = down.pick(2.0**600, up.pick(long.make(2.0**-600), 1.0))
@@ -123,6 +123,6 @@ def hypot(x: Vec, y: Vec) -> Vec:
 
 
 def _endless(x: Vec, y: Vec, out: Vec) -> Vec:
-    """An infinite side makes the length infinite, beside NaN too."""
+    """An infinite side makes the length infinite, even if the other is NaN."""
     endless = abs(x).equals(math.inf) | abs(y).equals(math.inf)
     return endless.pick(math.inf, out)

@@ -1,7 +1,7 @@
 """sin, cos and tan.
 
-|x| is split into n π/2 + r, |r| ≤ π/4, with π/2 as the sum of three floats. Beyond the numbers for
-which that is exact enough, the C library is asked lane by lane: rare, and right.
+|x| is split into n π/2 + r, |r| ≤ π/4, with π/2 as the sum of three floats. Beyond the range in
+which that is exact enough, the C library is called lane by lane: rare, and correct.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COS = {
 
 
 def _reduced(size: Vec) -> tuple[Vec, Vec]:
-    """r, and integers whose last bits are those of n."""
+    """r, and integers whose lowest bits are those of n."""
     n, bits = to_integer(size, _TWO_OVER_PI)
     r = size
     for part in _HALF_PI[size.kind]:
@@ -86,7 +86,7 @@ def tan(x: Vec) -> Vec:
 
 
 def _with_far(x: Vec, out: Vec, name: str) -> Vec:
-    """`out`, with the lanes that are too far from 0 done by the C library."""
+    """`out`, with the lanes that are too far from 0 computed by the C library."""
     f = x.f
     room = f.var(x.type, out.name)
     with f.when((abs(x) > _END[x.kind]).any()):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from weft.codegen.cancel import asks, long_loop, slow_loop
+from weft.codegen.cancel import cancellable_loop, loop_to_poll, pollable_run
 from weft.codegen.index import Index, Ptr, Size, divide, minimum, offset, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.matmul.numbers import Number, ones
-from weft.codegen.matmul.pack import copy, panel, turn
+from weft.codegen.matmul.pack import copy, panel, transpose
 from weft.codegen.matmul.plan import FEW, Blocks, MatmulPlan, up
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.matmul.source import Source
@@ -21,13 +21,13 @@ __all__ = ["NOTHING", "blocked"]
 
 NOTHING: Mapping[int, Source] = {}
 
-#: Tiles of at most so many terms, where there are at least so many, are written together with the
-#: ops on their sums, up to so many: for each element anew. To put the sums in memory and read them
-#: again takes a tenth of the time of such tiles.
+#: Limits for fusing the epilogue into the tile itself: maximum terms, minimum tiles, maximum
+#: unrolled ops. Storing sums and loading them again takes a tenth of the time of such short tiles.
 SHORT, MANY, WRITTEN_OUT = 64, 8, 80
-#: Terms that are copied between two questions whether the run shall end; lanes divide it.
+#: Terms copied between two polls for cancellation; a multiple of all lane counts.
 COPIED = 1 << 14
-_GAP = 16  # elements between rows of a copy: no power of two apart, so they share the cache well
+# padding between rows of a copy: a distance that is no power of two avoids cache conflicts
+_GAP = 16
 
 
 Places = tuple[int, int, int | None, int | None]
@@ -48,8 +48,8 @@ def blocked(
 ) -> list[Kernel]:
     """The kernels of a product that has at least one term and one element.
 
-    `places`, in `%args`, are those of a, b, memory and the run, the last two where they are there.
-    `ops`: about how many ops the store takes for an element.
+    `places` are the positions of a, b, scratch memory and the run in `%args`; the last two may be
+    None. `ops`: the estimated ops of the store for each element.
     """
     writer = _Writer(module, product, number, plan, store, ops)
     writer.prologues = prologues
@@ -61,12 +61,12 @@ def blocked(
 
 
 class _Writer:
-    """What is known of a product that is cut by a plan, and the function that is written."""
+    """The sizes of a product cut by a plan, and the function that is being written."""
 
     f: Function
     prologues: Mapping[int, Source] = NOTHING
-    copied: int  # terms of a part of a shared copy
-    run: Ptr | None  # where an item takes long; which of its loops asks, ns of a round
+    copied: int  # terms of one part of a shared copy
+    run: Ptr | None  # if items take long: the loop that polls it, and ns of one iteration
     slow: int
     round: float
 
@@ -89,36 +89,37 @@ class _Writer:
         self.tiles = -(-product.m // plan.rows)
         self.panels = -(-product.n // self.panel)
         self.blocks = -(-product.k // plan.terms)
-        self.down = -(-self.tiles // plan.tiles)  # items below each other
+        self.down = -(-self.tiles // plan.tiles)  # items along the rows
         self.side = -(-self.panels // plan.panels)
-        # Whether sums go to the store from registers: not where tiles overlap, or are cut.
+        # Whether sums go to the store from registers: not if tiles overlap or are partial.
         whole = product.n % self.panel == 0 or self.panels == 1
         many = self.tiles * self.panels * product.stacks >= MANY
         short = plan.rows * plan.vectors * ops <= WRITTEN_OUT
         self.direct = self.blocks == 1 and product.k <= SHORT and many and short
         self.direct = self.direct and whole and product.m % plan.rows == 0
-        # Whether a panel of b is copied when the one before is done with: where all of a stays in
-        # the first cache meanwhile, so shall the panel.
+        # Whether panels of b are copied one at a time: if all of a stays in the first-level cache,
+        # the panel should stay there as well.
         rows = plan.rows * plan.tiles
         most = Blocks.of(module.machine.caches).near // 2
         near = self.blocks == 1 and rows * product.k * number.size <= most
         self.one_by_one = near and plan.a == "place" and plan.b == "own" and plan.panels > 1
-        self.along = product.a.column == 1
-        self.straight = product.b.column == 1
-        # Bytes from one line of an operand, as it lies, to the next.
-        self.a_step = (product.a.row if self.along else product.a.column) * number.size
-        self.b_step = (product.b.row if self.straight else product.b.column) * number.size
+        self.a_is_row_major = product.a.column == 1
+        self.b_is_row_major = product.b.column == 1
+        # Bytes from one line of an operand to the next.
+        self.a_step = (product.a.row if self.a_is_row_major else product.a.column) * number.size
+        self.b_step = (product.b.row if self.b_is_row_major else product.b.column) * number.size
 
-        # Copies: their lines are as many bytes apart, their parts so long.
+        # Copies: bytes between their lines, and sizes of their parts.
         width = number.width
         terms = product.k if plan.b == "shared" else plan.terms
         self.b_panel = up(terms, self.lanes) * self.panel * width
-        lines, length = (plan.rows, plan.terms)[:: 1 if self.along else -1]
+        lines, length = (plan.rows, plan.terms)[:: 1 if self.a_is_row_major else -1]
         self.a_pitch = (up(length, self.lanes) + _GAP) * width
         self.a_own = lines * self.a_pitch
-        if plan.a == "shared":  # a panel for each tile, as of b, but without gaps between terms
+        if plan.a == "shared":  # a panel for each tile, as for b, but without gaps between terms
             self.a_pitch = plan.rows * width
-        # Terms are written as whole vectors: what is too much is the next term's, or room.
+        # Terms are written as whole vectors: the excess is overwritten by the next term, or is
+        # padding.
         self.a_tile = up(product.k * self.a_pitch, 64) + self.lanes * width
         self.a_all = self.tiles * self.a_tile
         self.b_all = self.panels * self.b_panel  # of one matrix
@@ -130,14 +131,14 @@ class _Writer:
     # --- copies that all threads share ----------------------------------------------------------
 
     def write_copies(self, name: str, places: Places) -> Kernel:
-        """The kernel that copies operands to memory of the product's own."""
+        """The kernel that copies operands to scratch memory."""
         f = self.f = self.module.function(name, "i32", PARAMS)
         product, number = self.product, self.number
         assert places[2] is not None
         scratch = argument(f, places[2])
         items = 0
         cost = product.k * self.panel * 0.1
-        run = asks(f, places[3], cost)
+        run = pollable_run(f, places[3], cost)
         self.copied = COPIED if run is not None else product.k
         pace = self.panel * 0.1 * self.copied
         with each_item(f) as item:
@@ -175,26 +176,26 @@ class _Writer:
 
     @contextmanager
     def _parts(self, run: Ptr | None, pace: float) -> Iterator[tuple[Size, Size]]:
-        """The terms of a copy, all at once or in parts that take `pace` ns: the first, how many."""
+        """The terms of a copy, all at once or in parts of `pace` ns: the first, and how many."""
         f, k = self.f, self.product.k
         if run is None:
             yield 0, k
             return
-        with long_loop(f, run, 0, k, self.copied, each=pace) as start:
+        with cancellable_loop(f, run, 0, k, self.copied, each=pace) as start:
             yield start, minimum(k - start, self.copied)
 
     # --- the product ----------------------------------------------------------------------------
 
     def write(self, name: str, places: Places) -> Kernel:
-        """The kernel that sums."""
+        """The kernel that computes the product."""
         f = self.f = self.module.function(name, "i32", PARAMS)
         product, plan = self.product, self.plan
         a, b = (argument(f, place) for place in places[:2])
         scratch = None if places[2] is None else argument(f, places[2])
         work = plan.tiles * max(plan.rows, FEW) * plan.panels * plan.vectors * product.k
         cost = 10 + work * 0.3 * f.module.machine.multiply_cycles
-        self.run = asks(f, places[3], cost)
-        self.slow, self.round = slow_loop([self.blocks, plan.tiles, plan.panels], cost)
+        self.run = pollable_run(f, places[3], cost)
+        self.slow, self.round = loop_to_poll([self.blocks, plan.tiles, plan.panels], cost)
         self.store.begin(f)
         waiting = plan.tiles * plan.panels if self.blocks > 1 else 1
         self.sums = self._room(plan.rows * self.panel * self.number.width * waiting)
@@ -222,16 +223,16 @@ class _Writer:
         return Kernel(name, items, cost, self.scratch, self.run is not None)
 
     def _loop(self, place: int, start: Size, stop: Size, step: int = 1) -> Loop:
-        """A loop of an item (0: over blocks, 1: over tiles, 2: over panels); one of them asks,
-        where the item takes long."""
+        """A loop of an item (0: over blocks, 1: over tiles, 2: over panels); one of them polls the
+        run, if items take long."""
         run = self.run if place == self.slow else None
-        return long_loop(self.f, run, start, stop, step, each=self.round)
+        return cancellable_loop(self.f, run, start, stop, step, each=self.round)
 
     def _room(self, size: int) -> Ptr:
         return self.f.var("i8", count=size, align=64)
 
     def _start(self, pointer: Ptr, operand: Operand, batch: Sequence[Size]) -> Ptr:
-        """Where a matrix of a stack begins."""
+        """The address of a matrix of the batch."""
         at = offset(operand.offset, zip(batch, operand.batch, strict=True))
         return pointer.of(self.number.memory) + at
 
@@ -262,7 +263,7 @@ class _Writer:
         panels: tuple[Size, Size],
         batch: list[Size],
     ) -> None:
-        """The terms from `start` on, of an item's tiles."""
+        """Process the terms from `start` on, for an item's tiles."""
         f, plan, product, number = self.f, self.plan, self.product, self.number
         width = number.width
         a_term = self.a_pitch if plan.a == "shared" else product.a.column * number.size
@@ -287,7 +288,7 @@ class _Writer:
             if self.a_room is not None and 0 in self.prologues:
                 self._compute(self.a_room, batch, row, (start, count))
             elif self.a_room is not None:
-                lines = [plan.rows, count][:: 1 if self.along else -1]
+                lines = [plan.rows, count][:: 1 if self.a_is_row_major else -1]
                 self._call(copy(f.module, number), at_a, self.a_step, self.a_room, self.a_pitch,
                            *lines)  # fmt: skip
             at_a = self.a_room or at_a
@@ -318,7 +319,7 @@ class _Writer:
         return self.b_room.bytes((p - first) * self.b_panel)
 
     def _summed(self, walk: Walk, near: Size, p: Size, more: str) -> Ptr:
-        """Where the sums of a tile lie, the terms of a block added."""
+        """Add a block's terms to the sums of a tile; returns their address."""
         f, plan, n, width = self.f, self.plan, self.product.n, self.number.width
         sums = self.sums
         if self.blocks > 1:
@@ -327,12 +328,12 @@ class _Writer:
             f"(ptr {walk.a}, i64 {walk.a_step}, ptr {walk.b}, i64 {walk.b_step}, i64 {walk.k}, "
             f"ptr {sums}, i64 {self.panel * width}, i1 {more})"
         )
-        whole = n // self.panel  # panels that are
+        whole = n // self.panel  # whole panels
         if plan.b != "place" or n % self.panel == 0:
             f.do(f"call void @{self._tile(self.panel)}{given}")
         elif whole == 0:
             f.do(f"call void @{self._tile(n)}{given}")
-        else:  # where b lies there is nothing behind its last column
+        else:  # in place, nothing may be read beyond the last column of b
             inner = f(f"icmp slt i64 {p}, {whole}")
             with f.when(inner):
                 f.do(f"call void @{self._tile(self.panel)}{given}")
@@ -352,7 +353,7 @@ class _Writer:
             plan.rows,
             plan.vectors,
             ["zeroinitializer"] * (plan.rows * plan.vectors),
-            across=not self.along,
+            across=not self.a_is_row_major,
             last=tail if plan.b == "place" else 0,
         )
         left = p * self.panel
@@ -363,9 +364,10 @@ class _Writer:
                 self._give(made[r * plan.vectors + v], index, some)
 
     def _give(self, value: str, index: list[Size], some: int = 0) -> None:
-        """Give a vector of sums to the store; where `some` is not 0 only so many lanes count."""
+        """Pass a vector of sums to the store; if `some` is not 0, only the first `some` lanes are
+        valid."""
         f, number, lanes = self.f, self.number, self.lanes
-        if some == 1:  # a mask of one lane: LLVM's X86 gets truncating stores of it wrong
+        if some == 1:  # a mask of one lane: LLVM's x86 backend miscompiles truncating stores of it
             one = f(f"extractelement {vector_type(number.kind, lanes)} {value}, i64 0")
             self.store.put(f, number.narrowed(f, one, 1), 1, index)
         else:
@@ -373,7 +375,7 @@ class _Writer:
             self.store.put(f, value, lanes, index, ones(some, lanes) if some else None)
 
     def _tile(self, columns: int) -> str:
-        """The function for a tile of so many columns."""
+        """The function for a tile of `columns` columns."""
         plan, number = self.plan, self.number
         return tile(
             self.f.module,
@@ -381,12 +383,12 @@ class _Writer:
             number if plan.b == "place" else number.packed,
             plan.rows,
             -(-columns // self.lanes),
-            across=not self.along,
+            across=not self.a_is_row_major,
             last=columns % self.lanes,
         )
 
     def _row(self, t: Size) -> Size:
-        """The first row of a tile; the last tile goes back to end with the last row."""
+        """The first row of a tile; the last tile is shifted back to end with the last row."""
         rows, m = self.plan.rows, self.product.m
         row = t * rows
         return row if m % rows == 0 else minimum(row, m - rows)
@@ -394,32 +396,32 @@ class _Writer:
     def _compute(
         self, dst: Ptr, batch: Sequence[Size], row: Size, terms: tuple[Size, Size]
     ) -> None:
-        """Compute some terms (the first, how many) of a tile of a, in place of a copy."""
+        """Compute some terms (the first, how many) of a tile of a, instead of copying them."""
         rows, write = (row, self.plan.rows), self.prologues[0].lines
-        write(self.f, self.number, dst, self.a_pitch, batch, rows, terms, self.along)
+        write(self.f, self.number, dst, self.a_pitch, batch, rows, terms, self.a_is_row_major)
 
     def _copy_panel(
         self, b: Ptr, dst: Ptr, p: Size, terms: tuple[Size, Size], batch: Sequence[Size]
     ) -> None:
-        """Copy some terms (the first, which `b` is at, and how many) of a panel of b."""
+        """Copy some terms (the first, which `b` points to, and how many) of a panel of b."""
         f, product, number = self.f, self.product, self.number
         if 1 in self.prologues:
             left = p * self.panel
             right = self.prologues[1]
-            write = right.panel if self.straight else right.turned
+            write = right.panel if self.b_is_row_major else right.transposed_panel
             write(f, number, dst, batch, terms, left, self.plan.vectors, product.n)
             return
         count = terms[1]
         src = b.bytes(p * (self.panel * product.b.column * number.size))
         cols = minimum(product.n - p * self.panel, self.panel)
         step = self.panel * number.width
-        if self.straight:
+        if self.b_is_row_major:
             name = panel(f.module, number, self.plan.vectors)
             self._call(name, src, self.b_step, dst, step, count, cols)
         else:
-            # The last block or part of terms may be the shortest one.
+            # The last block or part of terms may be shorter.
             whole = min(product.k, self.plan.terms if self.plan.b == "own" else self.copied)
-            name = turn(f.module, number, product.k % whole or whole)
+            name = transpose(f.module, number, product.k % whole or whole)
             self._call(name, src, self.b_step, dst, step, cols, count)
 
     def _call(
@@ -433,7 +435,7 @@ class _Writer:
     # --- results --------------------------------------------------------------------------------
 
     def _put(self, sums: Ptr, t: Size, row: Size, p: Size, batch: list[Size]) -> None:
-        """Give the rows of a tile that are its own to the store."""
+        """Pass the rows of a tile to the store, except those that the previous tile has."""
         f, plan, lanes, n = self.f, self.plan, self.lanes, self.product.n
         left = p * self.panel
         kind = vector_type(self.number.kind, lanes)

@@ -1,8 +1,8 @@
-"""One row times a matrix whose columns lie side by side: a dot product for each column."""
+"""One row times a matrix with contiguous columns: a dot product for each column."""
 
 from __future__ import annotations
 
-from weft.codegen.cancel import asks, long_loop
+from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Ptr, Size, divide, minimum, offset, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.matmul.numbers import Number, ones
@@ -13,7 +13,7 @@ from weft.codegen.text import Function, Module
 
 __all__ = ["dots"]
 
-_ITEM = 20_000  # loads of a vector that make an item
+_ITEM = 20_000  # vector loads of one item
 
 
 def dots(
@@ -24,10 +24,10 @@ def dots(
     places: tuple[int, int, int | None],
     store: Store,
 ) -> list[Kernel]:
-    """The kernel of a product of one row, the terms of each operand lying side by side.
+    """The kernel of a product of one row; the terms of each operand are contiguous.
 
-    As many columns as there are lanes are summed at once, each in a vector of its own; where there
-    are fewer columns, each has several vectors. At the end the vectors are added up across.
+    As many columns as there are lanes are summed at once, each in its own vector; if there are
+    fewer columns, each has several vectors. Finally the lanes of each vector are added.
     """
     f = module.function(name, "i32", PARAMS)
     lanes = module.machine.lanes(number.width)
@@ -38,7 +38,7 @@ def dots(
     side = -(-groups // per_item)
     a, b = (argument(f, place, number.memory) for place in places[:2])
     cost = 20 + per_item * columns * k / lanes * 0.5
-    run = asks(f, places[2], cost)
+    run = pollable_run(f, places[2], cost)
     store.begin(f)
     with each_item(f) as item:
         stack, part = divide(item, side)
@@ -69,7 +69,7 @@ def _sums(
 ) -> str:
     """A vector of the dot products of a row with `columns` columns."""
     k, kind = product.k, vector_type(number.kind, lanes)
-    wide = max(1, lanes // columns)  # vectors of a column
+    wide = max(1, lanes // columns)  # vectors of one column
     cells = [[f.var(kind, "zeroinitializer") for _ in range(wide)] for _ in range(columns)]
 
     def add(at: Size, u: int, mask: str | None = None) -> None:
@@ -83,7 +83,7 @@ def _sums(
     stride = wide * lanes
     main = k // stride * stride
     if main:
-        with long_loop(f, run, 0, main, stride, each=0.5 * columns * wide) as p:
+        with cancellable_loop(f, run, 0, main, stride, each=0.5 * columns * wide) as p:
             for u in range(wide):
                 add(p, u)
     for u in range(-(-(k - main) // lanes)):
@@ -109,7 +109,7 @@ def _put(
     wanted: Size,
     product: Product,
 ) -> None:
-    """Give those sums to the store that are the group's own: the last group goes back."""
+    """Pass the group's own sums to the store: the last group is shifted back and overlaps."""
     lanes = f.module.machine.lanes(number.width)
     n = product.n
     kind = vector_type(number.kind, lanes)
@@ -127,7 +127,7 @@ def _put(
         with f.when(full):
             store.put(f, value, lanes, [*index, column])
         with f.when(f(f"xor i1 {full}, true")):
-            # The group's own sums are its last ones: they move to the front, where masks begin.
+            # The group's own sums are its last ones: move them to the first lanes, for the mask.
             rest = n % lanes
             if rest == 1:
                 one = f(f"extractelement {kind} {sums}, i64 {lanes - 1}")

@@ -1,4 +1,4 @@
-"""From a product to its kernels."""
+"""The kernels of a product."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from weft.codegen.machine import Machine
 from weft.codegen.matmul.blocked import NOTHING, blocked
 from weft.codegen.matmul.dots import dots
 from weft.codegen.matmul.empty import empty
-from weft.codegen.matmul.flip import flipped, flipped_store
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.plan import choose, computed_once
 from weft.codegen.matmul.product import Product
 from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Tiles
+from weft.codegen.matmul.transpose import transposed_product, transposed_store
 from weft.codegen.text import Module
 
 __all__ = ["emit", "packs_once"]
@@ -36,16 +36,15 @@ def emit(
 ) -> list[Kernel] | None:
     """The kernels that compute a product, run one after the other.
 
-    `a`, `b`, `scratch` and `run` are places in `%args`. What a kernel writes to scratch the next
-    one reads. Without a place for it there is none: large products are then slower. Without one for
-    the run, items that take long cannot be stopped. `ops` says about how many ops the store takes
-    for an element.
+    `a`, `b`, `scratch` and `run` are positions in `%args`. Scratch memory passes data from one
+    kernel to the next; without it large products are slower. Without the run, long items cannot be
+    cancelled. `ops` is the estimated number of ops that the store needs for each element.
 
-    `prologues` compute the elements of a (0) or b (1) where they are packed, see `packs_once`: they
-    lie nowhere.
+    `prologues` compute the elements of a (0) or b (1) while they are packed, see `packs_once`: such
+    operands are never stored.
 
-    None where there is no kernel: of complex numbers, or for operands in which neither rows nor
-    columns lie side by side (a copy does).
+    Returns None if there is no kernel: for complex numbers, or for operands in which neither rows
+    nor columns are contiguous (a copy is).
     """
     number = number_of(product.dtype)
     product = product.settled()
@@ -58,8 +57,8 @@ def emit(
     if not product.k:
         return empty(module, name, product, store)
     if product.n == 1 and product.m > 1:
-        store = flipped_store(product, store)
-        product, a, b = flipped(product), b, a
+        store = transposed_store(product, store)
+        product, a, b = transposed_product(product), b, a
     if product.m == 1 and product.a.column == product.b.row == 1:
         return dots(module, name, product, number, (a, b, run), store)
     known = Tiles(module, number, across=product.a.column != 1)
@@ -75,19 +74,19 @@ def emit(
 
 
 def packs_once(product: Product, machine: Machine, side: int = 1) -> bool:
-    """Whether a product with memory for copies makes exactly one of its right operand, or, where
-    `side` is 0, may make one of its left operand that is no slower than none."""
+    """Whether a product with scratch memory makes exactly one copy of its right operand or, if
+    `side` is 0, can make one of its left operand without being slower."""
     number = number_of(product.dtype)
     product = product.settled()
     if number is None or not product.k or min(product.m, product.n) < 2:
         return False
     if side == 0:
         again = product.stacks > 1 and not all(product.a.batch)
-        lies = 1 in (product.b.row, product.b.column)  # else it is put in order first
+        lies = 1 in (product.b.row, product.b.column)  # else it is copied first
         return lies and not again and computed_once(product, number, machine) is not None
     plan = choose(product, number, machine, True, ())
     tiles = -(-product.m // plan.rows)
-    copies = -(-tiles // plan.tiles)  # by items below each other
+    copies = -(-tiles // plan.tiles)  # by items along the rows
     if not all(product.b.batch):
         copies *= product.stacks
     return plan.b == "shared" or (plan.b == "own" and copies == 1)

@@ -1,4 +1,4 @@
-"""The product of no terms: zeros."""
+"""A product without terms: zeros."""
 
 from __future__ import annotations
 

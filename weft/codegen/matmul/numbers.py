@@ -1,4 +1,4 @@
-"""Elements of products: how they lie in memory, and what they are while they are summed."""
+"""Element types of products: in memory, and in sums."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _FLOATS = {
 
 
 def number_of(dtype: DType) -> Number | None:
-    """None for dtypes that have no product here.
+    """Returns None for dtypes that have no product here.
 
-    Narrow integers are summed in 32 bits: the lower ones, which are asked for, are the same.
+    Narrow integers are summed in 32 bits: the low bits, which are the result, are the same.
     """
     if dtype.kind in ("int", "uint"):
         return Number(dtype, dtypes.int64 if dtype.bits == 64 else dtypes.int32)
@@ -39,29 +39,29 @@ def number_of(dtype: DType) -> Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The dtype of elements in memory, and the one that they are computed with."""
+    """The dtype of elements in memory, and the dtype to compute with."""
 
-    lying: DType
+    stored: DType
     dtype: DType
 
     @property
     def packed(self) -> Number:
-        """Of elements that were copied: they lie as they are computed with."""
+        """For elements that were copied: stored in the dtype to compute with."""
         return Number(self.dtype, self.dtype)
 
     @property
     def is_packed(self) -> bool:
-        """Whether what lies in memory need not be changed to compute with it."""
+        """Whether elements in memory need no conversion."""
         return self.memory == self.kind
 
     @property
     def memory(self) -> str:
-        return memory_type(self.lying)
+        return memory_type(self.stored)
 
     @property
     def size(self) -> int:
         """Bytes in memory."""
-        return self.lying.itemsize
+        return self.stored.itemsize
 
     @property
     def kind(self) -> str:
@@ -73,11 +73,11 @@ class Number:
         return self.dtype.itemsize
 
     def __str__(self) -> str:
-        return f"{self.lying.short}.{self.dtype.short}"
+        return f"{self.stored.short}.{self.dtype.short}"
 
     def load(self, f: Function, at: Ptr, lanes: int, mask: str | None = None) -> str:
-        """`lanes` elements as they are computed with; 0 where the mask does not hold."""
-        value = load(f, self.lying, at, lanes, mask)
+        """`lanes` elements in the dtype to compute with; 0 where the mask does not hold."""
+        value = load(f, self.stored, at, lanes, mask)
         if self.dtype.kind == "float" or self.is_packed:
             return value
         return f(
@@ -85,7 +85,7 @@ class Number:
         )
 
     def madd(self, f: Function, lanes: int, x: str, y: str, sum: str) -> str:
-        """The instruction for x * y + sum, in one rounding where the machine can."""
+        """The instruction for x * y + sum, rounded once if the machine has FMA."""
         kind = vector_type(self.kind, lanes)
         if self.dtype.kind != "float":
             return f"add {kind} {f(f'mul {kind} {x}, {y}')}, {sum}"
@@ -96,12 +96,12 @@ class Number:
         f.module.declare(kind, name, f"{kind}, {kind}, {kind}")
         return f"call {kind} @{name}({kind} {x}, {kind} {y}, {kind} {sum})"
 
-    def spread(self, f: Function, value: str, lanes: int) -> str:
+    def splat(self, f: Function, value: str, lanes: int) -> str:
         """A scalar in every lane."""
         return splat(f, self.dtype, value, lanes)
 
     def narrowed(self, f: Function, value: str, lanes: int) -> str:
-        """A sum as the accumulator's dtype: of narrow integers the lower bits."""
+        """A sum in the accumulator's dtype: the low bits of narrow integers."""
         if self.dtype.kind == "float" or self.is_packed:
             return value
         return f(
@@ -110,6 +110,6 @@ class Number:
 
 
 def fuses(module: Module) -> bool:
-    """Whether the machine multiplies and adds in one instruction."""
+    """Whether the machine has fused multiply-add."""
     machine = module.machine
     return not machine.is_x86 or bool(machine.has("fma"))

@@ -1,6 +1,6 @@
-"""Operands copied to where they are read fast: another pitch, or with rows and columns exchanged.
+"""Packing: copies of operands with another pitch, or transposed, that are fast to read.
 
-A copy is of the type that is computed in, so narrow elements are widened once.
+Copies have the dtype to compute with, so narrow elements are widened once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from weft.codegen.matmul.numbers import Number
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["copy", "exchange", "fold", "panel", "turn"]
+__all__ = ["copy", "fold", "panel", "transpose", "transpose_block"]
 
 _PARAMS = [
     ("ptr noalias", "src"),
@@ -25,7 +25,7 @@ _PARAMS = [
 
 
 def copy(module: Module, number: Number) -> str:
-    """dst[i, j] = src[i, j]; rows of `dst` have room for whole vectors, the rest of which is 0."""
+    """dst[i, j] = src[i, j]; rows of `dst` are padded to whole vectors with 0."""
     name = f"copy.{number}"
 
     def make(module: Module) -> None:
@@ -47,7 +47,7 @@ def copy(module: Module, number: Number) -> str:
 
 
 def panel(module: Module, number: Number, vectors: int) -> str:
-    """As `copy`, where a row of `dst` is `vectors` vectors: %cols says how much of it is there."""
+    """As `copy`, where a row of `dst` is `vectors` vectors; %cols is how many columns are valid."""
     name = f"panel.{number}.{vectors}"
 
     def make(module: Module) -> None:
@@ -70,17 +70,17 @@ def panel(module: Module, number: Number, vectors: int) -> str:
     return module.once(name, make)
 
 
-def turn(module: Module, number: Number, columns: int) -> str:
-    """dst[j, i] = src[i, j], for rows that are never shorter than `columns`.
+def transpose(module: Module, number: Number, columns: int) -> str:
+    """dst[j, i] = src[i, j], for rows of at least `columns` elements.
 
-    `dst` has room for whole vectors along its rows, and for as many rows as a vector has lanes;
-    what is left of a row repeats its last element.
+    `dst` has space for whole vectors along its rows, and for as many rows as a vector has lanes;
+    rows are padded with their last element.
     """
     lanes = module.machine.lanes(number.width)
-    # Blocks of 32 bytes: exchanging wider ones is no faster, and takes LLVM thrice as long.
+    # Blocks of 32 bytes: wider ones are no faster, and take LLVM three times as long.
     side = min(lanes, 32 // number.width)
     short = columns < side
-    name = f"turn.{number}.{'short' if short else 'long'}"
+    name = f"transpose.{number}.{'short' if short else 'long'}"
 
     def make(module: Module) -> None:
         f = module.function(name, "void", _PARAMS, "nounwind noinline")
@@ -100,7 +100,7 @@ def turn(module: Module, number: Number, columns: int) -> str:
                     return number.load(f, starts[t] + first, count, mask)
 
                 place = out.bytes(f.index("%dst_step") * at).of(kind)
-                for row in exchange(f, number, side, part):
+                for row in transpose_block(f, number, side, part):
                     place.store(row, number.width)
                     place = place.bytes(f.index("%dst_step"))
         f.do("ret void")
@@ -108,14 +108,14 @@ def turn(module: Module, number: Number, columns: int) -> str:
     return module.once(name, make)
 
 
-def exchange(
+def transpose_block(
     f: Function, number: Number, side: int, part: Callable[[int, int, int], str]
 ) -> list[str]:
-    """A square block with rows and columns exchanged; it is one or two times 16 bytes wide.
+    """Transpose a square block that is one or two times 16 bytes wide.
 
-    `part` reads some elements of a row: which row, the first of them, how many. Halves of vectors
-    are put together where they are read, which is free; within halves elements are interleaved,
-    which is the cheapest way to move them.
+    `part` loads some elements of a row: which row, the first of them, how many. Halves of vectors
+    are combined as they are loaded, which is free; within halves elements are interleaved, which is
+    the cheapest way to move them.
     """
     short = min(side, 16 // number.width)
     kind, half = vector_type(number.kind, side), vector_type(number.kind, short)
@@ -136,7 +136,7 @@ def exchange(
 
 
 def _interleaved(f: Function, x: str, y: str, kind: str, lanes: int, short: int) -> tuple[str, str]:
-    """The elements of two vectors in turn: of the lower halves of each 16 bytes, of the upper."""
+    """Interleave two vectors: the low halves of each 16 bytes, and the high halves."""
     low = [
         start + i // 2 + (lanes if i % 2 else 0)
         for start in range(0, lanes, short)
@@ -151,7 +151,7 @@ def _interleaved(f: Function, x: str, y: str, kind: str, lanes: int, short: int)
 
 
 def fold(f: Function, rows: list[str], kind: str, add: str) -> str:
-    """As many vectors as they have lanes, each added up: a vector of the sums."""
+    """Add the lanes of each of as many vectors as they have lanes: a vector of the sums."""
     lanes = len(rows)
     while len(rows) > 1:
         step = len(rows) // 2
@@ -186,7 +186,7 @@ def _lines(f: Function, number: Number, i: Index) -> tuple[Ptr, Ptr]:
 
 
 def _below(f: Function, count: Size, lanes: int, first: int) -> str:
-    """The mask of lanes `first`, first + 1 … that are below a count."""
+    """The mask of the lanes `first`, `first + 1`, … that are below a count."""
     steps = ", ".join(f"i64 {first + lane}" for lane in range(lanes))
     one = f(f"insertelement <{lanes} x i64> poison, i64 {count}, i64 0")
     all_ = f(f"shufflevector <{lanes} x i64> {one}, <{lanes} x i64> poison, "

@@ -1,4 +1,4 @@
-"""How a product is cut: tiles for the registers, blocks for the caches, items for the threads."""
+"""How a product is cut: tiles for registers, blocks for caches, items for threads."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from weft.codegen.matmul.product import Product
 
 __all__ = ["FEW", "Blocks", "MatmulPlan", "choose", "computed_once", "even", "up"]
 
-#: Where a tile reads an operand: where it lies, in a copy made by its thread, or in one that all
-#: threads share.
+#: Where a tile reads an operand: in place, in a copy of its thread, or in a copy that all threads
+#: share.
 Read = Literal["place", "own", "shared"]
 
-FEW = 4  # rows: with fewer, reading a vector of b takes longer than multiplying it
-ITEM = 200_000  # about how many multiplications of vectors make an item
-TERMS = 1024  # of a tile of which a thread makes a copy
-MOST_TERMS = 1 << 20  # of a block: between blocks a run can be ended
+FEW = 4  # rows: with fewer, loading a vector of b takes longer than multiplying it
+ITEM = 200_000  # vector multiplications of an item, roughly
+TERMS = 1024  # terms of a tile that a thread copies
+MOST_TERMS = 1 << 20  # terms of a block: a run can be cancelled between blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How many bytes of what stay in the caches of a core.
+    """How many bytes of which data stay in the caches of a core.
 
-    near      of b, in the first cache, wherever they lie
-    panels    of b, which an item reads again and again, in the second cache
+    near      of b, in the first-level cache, in any layout
+    panels    of b, which an item reads repeatedly, in the second-level cache
     computed  of a tile of a that a thread computes
     sums      of sums that wait for their next block
     """
@@ -46,8 +46,9 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class MatmulPlan:
-    """rows, vectors  of a tile
-    tiles, panels  of an item: how many tiles it has below each other and side by side
+    """
+    rows, vectors  of a tile
+    tiles, panels  of an item: its tiles along the rows and along the columns
     terms          of a block
     a, b           how the operands are read
     """
@@ -62,12 +63,12 @@ class MatmulPlan:
 
 
 def up(size: int, step: int) -> int:
-    """The smallest multiple of `step` that is not below `size`."""
+    """`size` rounded up to a multiple of `step`."""
     return -(-size // step) * step
 
 
 def even(size: int, most: int) -> int:
-    """The size of parts, as few as there can be, that are at most so long and nearly equal."""
+    """The size of the fewest, nearly equal parts of at most `most` elements."""
     return -(-size // -(-size // most))
 
 
@@ -78,21 +79,21 @@ def choose(
     sharing: bool,
     made: Container[tuple[int, int]],
 ) -> MatmulPlan:
-    """`sharing`: whether there is memory for copies that threads share.
+    """`sharing`: whether there is scratch memory for copies that threads share.
 
-    `made` has the rows and vectors of tiles that are there already: where one of them is nearly as
-    good as the best, it saves making another.
+    `made` has the shapes of tiles that exist already: one of them that is nearly as good as the
+    best saves generating another.
     """
     m, n, k = product.m, product.n, product.k
     blocks = Blocks.of(machine.caches)
     lanes = machine.lanes(number.width)
-    # Elements that must be widened are copied, unless they are read only once or twice.
+    # Elements that must be widened are copied, unless each is read only once or twice.
     a: Read = "place" if number.is_packed or n <= 2 * lanes else "own"
     most = 14
     if product.a.column == 1 and a == "place":
         most = _together(product.a.row * number.size, machine.caches.way)
-    # Terms that lie a page apart meet in the cache, and each needs the page's address: they are
-    # copied, and a copy for tiles of few rows takes long.
+    # Terms a page apart conflict in the cache, and each needs its own TLB entry: they are copied,
+    # and copies for tiles of few rows are slow.
     far = product.a.column != 1 and math.gcd(product.a.column * number.size, 4096) >= 2048
     rows, vectors = _tile(m, n, lanes, machine, most, () if far else made)
     panel = vectors * lanes
@@ -102,7 +103,7 @@ def choose(
     if product.b.column == 1 and number.is_packed:
         seldom = m <= 3 * rows or product.b.row * k * number.size <= blocks.near
         b = "place" if panels == 1 or seldom else "own"
-    # Tiles of an item. Where few rows meet b, the time goes into reading it.
+    # Tiles of an item. With few rows, reading b takes most of the time.
     count = max(1, ITEM // (max(rows, FEW) * vectors * k))
     line = panel * number.width  # bytes of a term of a panel
     if a == b == "place":
@@ -115,11 +116,11 @@ def choose(
         return MatmulPlan(rows, vectors, down, side, terms, a, b)
 
     terms = k if k * line <= blocks.panels else even(k, blocks.panels // line // 2)
-    if a == "own" and terms > TERMS:  # its copy must fit the stack beside that of b
+    if a == "own" and terms > TERMS:  # its copy must fit in local memory beside that of b
         terms = even(k, TERMS)
     down, side = tiles, max(1, min(panels, count // tiles, blocks.panels // (terms * line)))
     if count < tiles / 2:
-        # Threads that share a panel each copy it, or all read the copy of one.
+        # Threads that use the same panel each copy it, or all read one shared copy.
         if b == "own" and sharing:
             b = "shared"
             down = count
@@ -136,7 +137,7 @@ def choose(
         and panels * k * line <= blocks.panels
         and m * k * number.size > machine.caches.second
     ):
-        # A panel after the other, a would come from memory again for each.
+        # Panel by panel, a would be read from memory again for each.
         if b == "own" and sharing:
             b = "shared"
         down, side = max(1, down * side // panels), panels
@@ -144,11 +145,11 @@ def choose(
 
 
 def computed_once(product: Product, number: Number, machine: Machine) -> MatmulPlan | None:
-    """The plan in which each element of a is copied once, so that it may be computed there; None
-    where there is none, or where it is slower than to write the elements to memory first.
+    """The plan in which each element of a is copied once, so that it may be computed there. Returns
+    None if there is none, or if storing the elements first is faster.
 
     Either all threads share a copy, or an item has all terms and all panels of b, and they stay in
-    the second cache. A thread's own copies of terms that do not lie side by side are too narrow.
+    the second-level cache. Threads' own copies of terms that are not contiguous are too narrow.
     """
     m, n, k = product.m, product.n, product.k
     plan = choose(product, number, machine, True, ())
@@ -168,7 +169,8 @@ def computed_once(product: Product, number: Number, machine: Machine) -> MatmulP
 
 
 def _together(step: int, way: int) -> int:
-    """How many rows, `step` bytes apart, a tile may read: the first cache has to keep them."""
+    """How many rows, `step` bytes apart, a tile may read and still keep them in the first-level
+    cache."""
     return {way: 6, way // 2: 12}.get(math.gcd(step, way), 14)
 
 
@@ -181,13 +183,13 @@ def _tile(
     for vectors in range(1, 9):
         if vectors > 1 and (vectors - 1) * lanes >= n:
             break
-        # Beside the sums stand the vectors of b and one of a, and one is left to move things.
+        # Besides the sums: the vectors of b, one of a, and one spare register.
         fit = min(m, most, max(1, (registers - 2 - vectors) // vectors))
         for rows in sorted({even(m, fit), *range(min(fit, 6), fit + 1)}):
             count = -(-m // rows) * -(-n // (vectors * lanes))
             cycles = max(rows * vectors * pace, (rows + vectors) / 2, 4.0)
-            # Few rows read b again more often, and it comes from the second cache; few vectors
-            # read a again more often, from the first.
+            # With few rows b is read more often, from the second-level cache; with few vectors a
+            # is, from the first.
             cost = count * cycles * (1 + 0.3 / rows + 0.1 / vectors)
             if (rows, vectors) in made:
                 cost *= 0.97

@@ -1,4 +1,4 @@
-"""What a matrix product is: sizes, element type, and where the operands lie."""
+"""A description of a matrix product: sizes, element type, and layouts of the operands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Operand", "Product"]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Where a stack of matrices lies, in elements: the steps from one to the next, and the first.
+    """The layout of a batch of matrices, in elements.
 
-    batch   one step for each dimension of the product's stack; 0 where the operand is broadcast
+    batch   a stride for each batch dimension of the product; 0 if the operand is broadcast
     row     from a row to the next
     column  from a column to the next
     offset  of the first element from the pointer
@@ -46,18 +46,18 @@ class Product:
         dtype: DType,
         batch: tuple[int, ...] = (),
         *,
-        turn_a: bool = False,
-        turn_b: bool = False,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
     ) -> Product:
-        """The product of operands in C order; one that is turned lies as (k, m) or (n, k)."""
+        """The product of operands in C order; a transposed one has the shape (k, m) or (n, k)."""
         steps = [math.prod(batch[i + 1 :]) for i in range(len(batch))]
-        a = Operand(tuple(s * m * k for s in steps), *((1, m) if turn_a else (k, 1)))
-        b = Operand(tuple(s * k * n for s in steps), *((1, k) if turn_b else (n, 1)))
+        a = Operand(tuple(s * m * k for s in steps), *((1, m) if transpose_a else (k, 1)))
+        b = Operand(tuple(s * k * n for s in steps), *((1, k) if transpose_b else (n, 1)))
         return Product(m, n, k, dtype, a, b, batch)
 
     @property
     def accumulator(self) -> DType:
-        """The dtype of what a store is given."""
+        """The dtype that a store gets."""
         return float32 if self.dtype in NARROW_FLOATS else self.dtype
 
     @property
@@ -69,7 +69,7 @@ class Product:
         return math.prod(self.batch)
 
     def settled(self) -> Product:
-        """The same product with a step of 1 along every axis of size 1, where no step is taken."""
+        """The same product with a stride of 1 along every axis of size 1."""
         m, n, k = self.m, self.n, self.k
         a = replace(self.a, row=1 if m == 1 else self.a.row, column=1 if k == 1 else self.a.column)
         b = replace(self.b, row=1 if k == 1 else self.b.row, column=1 if n == 1 else self.b.column)

@@ -1,4 +1,4 @@
-"""What computes the elements of an operand where they are copied, in place of a copy."""
+"""The interface of prologues: they compute an operand's elements while it is packed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["Source"]
 
 
 class Source(Protocol):
-    """Of a right operand panels, as it lies or turned; of a left one the lines of a tile: see
+    """Writes panels of a right operand, transposed or not, and lines of a left operand's tiles: see
     `weft.codegen.prologue`."""
 
     @property
     def panel(self) -> Callable[..., None]: ...
 
     @property
-    def turned(self) -> Callable[..., None]: ...
+    def transposed_panel(self) -> Callable[..., None]: ...
 
     @property
     def lines(self) -> Callable[..., None]: ...

@@ -1,4 +1,4 @@
-"""The store that only writes."""
+"""The store without an epilogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["plain_store"]
 
 
 def plain_store(product: Product, place: int) -> Store:
-    """Writes the result, in C order and of the operands' dtype, to a place of `%args`."""
+    """Writes the result, in C order and the operands' dtype; `place` is its position in `%args`."""
     return _Plain(product, place)
 
 

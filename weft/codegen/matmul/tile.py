@@ -1,4 +1,4 @@
-"""The innermost function: a tile of the result, kept in registers while the terms are summed."""
+"""The innermost function: a tile of the result, in registers while its terms are summed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def tile(
 
         void @tile(ptr a, i64 a_step, ptr b, i64 b_step, i64 k, ptr sums, i64 sums_step, i1 more)
 
-    a_step is the bytes from a row of a to the next, the terms lying side by side; `across` is the
-    other way: the rows lie side by side and a_step leads to the next term. b_step leads from one
-    term of b to the next, sums_step from a row of sums to the next; they start from 0
-    unless `more`. Where `last` is not 0 only so many lanes of b's last vector are there. k is at
-    least 1.
+    a_step is the bytes from a row of a to the next, whose terms are contiguous. With `across` the
+    rows are contiguous, and a_step leads to the next term. b_step leads from one term of b to the
+    next, sums_step from a row of sums to the next. Sums start from 0 unless `more`. If `last` is
+    not 0, only that many lanes of b's last vector exist. k is at least 1.
     """
     name = _name(a, b, rows, vectors, across, last)
 
@@ -51,7 +50,7 @@ def _name(a: Number, b: Number, rows: int, vectors: int, across: bool, last: int
 
 
 class Tiles:
-    """The (rows, vectors) of tiles of copied operands that a module has."""
+    """The (rows, vectors) of tiles of packed operands that a module has."""
 
     def __init__(self, module: Module, number: Number, *, across: bool) -> None:
         self._has = module.has
@@ -71,7 +70,7 @@ def _write(
     kind = vector_type(a.kind, lanes)
 
     def places() -> Iterator[Ptr]:
-        """Where the sums lie, row after row."""
+        """The addresses of the sums, row by row."""
         for row in range(rows):
             line = f.ptr("%sums", kind).bytes(f.index("%sums_step") * row)
             for v in range(vectors):
@@ -95,7 +94,7 @@ def _write(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Where the operands of a tile begin, the bytes to their next lines, and how many terms."""
+    """The addresses of a tile's operands, the bytes to their next lines, the number of terms."""
 
     a: Ptr
     a_step: Size
@@ -104,7 +103,7 @@ class Walk:
     k: Size
 
 
-#: Rows of `a` that one pointer reaches: base, base + step, base + 2 * step.
+#: Rows of `a` that one pointer addresses: base, base + step, base + 2 * step.
 _REACH = 3
 
 
@@ -120,7 +119,7 @@ def terms(
     across: bool,
     last: int = 0,
 ) -> list[str]:
-    """The loop over the terms of a tile: its sums, row after row, which start from `before`."""
+    """The loop over the terms of a tile: returns its sums, row by row; they start from `before`."""
     lanes = f.module.machine.lanes(a.width)
     kind = vector_type(a.kind, lanes)
     reach = rows if across or isinstance(walk.a_step, int) else _REACH
@@ -133,7 +132,7 @@ def terms(
     f.do(f"{left} = phi i64 [ {walk.k}, %{start} ], [ {right}, %{head} ]")
 
     def carried(kind: str, first: str) -> tuple[str, str]:
-        """A value that changes with each term: its name, and the name of the one that follows."""
+        """A loop-carried value: its name, and the name of its next value."""
         now, then = f"%{f.fresh('now')}", f"%{f.fresh('then')}"
         f.do(f"{now} = phi {kind} [ {first}, %{start} ], [ {then}, %{head} ]")
         return now, then
@@ -149,7 +148,7 @@ def terms(
     for row in range(rows):
         at = f.ptr(walks[row // reach][0])
         at = at.bytes(row * a.size if across else far[row % reach])
-        value = a.spread(f, a.load(f, at, 1), lanes)
+        value = a.splat(f, a.load(f, at, 1), lanes)
         for v in range(vectors):
             now, then = sums[row * vectors + v]
             f.do(f"{then} = {a.madd(f, lanes, value, columns[v], now)}")

@@ -1,4 +1,4 @@
-"""From nodes of the graph to kernels of pooling."""
+"""Kernels of pooling nodes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import partial
 from weft.base import dtypes
 from weft.codegen.conv.element import PlainStore, element_of
 from weft.codegen.kernel import Kernel, Store
+from weft.codegen.pool.backward import emit_backward
 from weft.codegen.pool.forward import LARGEST, SUM, emit_fold
 from weft.codegen.pool.problem import Pooling, merged_windows
-from weft.codegen.pool.spread import emit_spread
 from weft.codegen.pool.winners import emit_indices, emit_pick
 from weft.codegen.text import Module
 from weft.ir.graph import Node
@@ -27,9 +27,9 @@ Emitter = Callable[[Module, str, Node, Store | None], list[Kernel] | None]
 def _problem(
     module: Module, node: Node, elements: TensorType, store: Store | None
 ) -> Pooling | None:
-    """The pooling of a tensor; None where there is no code: for a dtype, or for nothing.
+    """The pooling of a tensor; None if there is no code for the dtype, or nothing to compute.
 
-    To an epilogue, lanes do not go on from one row of the result to the next.
+    With an epilogue, vectors do not run from one row of the result into the next.
     """
     types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
     if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
@@ -52,9 +52,9 @@ def _problem(
 class _Card:
     """
     make       the kernels, from the problem and the store
-    of_result  whether the result has the elements that windows lie over: in derivatives; else the
-               result has one for each window
-    numbers    whether the result is places, as int64
+    of_result  whether windows cover the result, as in derivatives; else the result has one
+               element for each window
+    numbers    whether the result is indices, as int64
     """
 
     make: Callable[[Module, str, Pooling, Store], list[Kernel]]
@@ -82,8 +82,8 @@ class _Card:
 EMITTERS: dict[str, Emitter] = {
     "max_pool": _Card(partial(emit_fold, fold=LARGEST)),
     "max_pool_indices": _Card(emit_indices, numbers=True),
-    "max_pool_input": _Card(partial(emit_spread, largest=True), of_result=True),
+    "max_pool_input": _Card(partial(emit_backward, largest=True), of_result=True),
     "max_pool_pick": _Card(emit_pick),
     "sum_pool": _Card(partial(emit_fold, fold=SUM)),
-    "sum_pool_input": _Card(partial(emit_spread, largest=False), of_result=True),
+    "sum_pool_input": _Card(partial(emit_backward, largest=False), of_result=True),
 }

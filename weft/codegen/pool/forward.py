@@ -1,4 +1,4 @@
-"""max_pool and sum_pool: the elements of each window, folded to one."""
+"""max_pool and sum_pool: reductions over windows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["LARGEST", "SUM", "Fold", "emit_fold"]
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How two values become one: the larger one, or their sum."""
+    """How two values are joined: the larger one, or their sum."""
 
     largest: bool
 
     def start(self, problem: Pooling) -> int | float:
-        """What changes no value. (0 does change -0, but is what a window of padding sums up to.)"""
+        """The neutral element. (0 changes -0, but is the sum of a window of padding.)"""
         element = problem.element
         if not self.largest:
             return -0.0 if element.real and all(map(lies_inside, problem.windows)) else 0
@@ -32,17 +32,17 @@ class Fold:
         return 0 if element.dtype.kind == "uint" else -(1 << (element.dtype.bits - 1))
 
     def end(self, element: Element, value: Vec) -> Vec:
-        """The result of a window: the largest one is 0, not -0, whichever of them comes first."""
+        """The result of a window: a maximum is 0, never -0, whichever comes first."""
         return value + 0.0 if self.largest and element.real else value
 
     def join(self, element: Element, one: Vec, other: Vec) -> Vec:
-        """The larger one, the first of equals, NaN where there is one; or the sum."""
+        """The larger one, the first of equals, or NaN if there is one; or the sum."""
         if not self.largest:
             return one + other
         if not element.real:
             word = "ugt" if element.dtype.kind == "uint" else "sgt"
             return other.compare(word, one).pick(other, one)
-        larger = (other > one).pick(other, one)  # NaN in the first stays
+        larger = (other > one).pick(other, one)  # a NaN in the first operand is kept
         return other.is_nan().pick(other, larger)
 
 
@@ -52,7 +52,7 @@ LARGEST, SUM = Fold(True), Fold(False)
 def emit_fold(
     module: Module, name: str, problem: Pooling, store: Store, *, fold: Fold
 ) -> list[Kernel]:
-    """One item is some rows of windows of a plane. The elements lie at place 0."""
+    """An item is some rows of windows of a plane. The elements are at position 0."""
     f = module.function(name, "i32", PARAMS)
     element, windows = problem.element, problem.windows
     store.begin(f)
@@ -91,7 +91,7 @@ def _across(
     index: tuple[Size, Size, Size],
     store: Store,
 ) -> None:
-    """Lanes are windows side by side."""
+    """Lanes are neighbouring windows."""
     element, last = problem.element, problem.last
     lanes = lanes_of(problem)
     start = constant(element.kind, fold.start(problem), lanes)
@@ -128,7 +128,7 @@ def _along(
     index: tuple[Size, Size, Size],
     store: Store,
 ) -> None:
-    """Lanes are elements of one row of a window, folded in the end."""
+    """Lanes are elements of one row of a window, reduced at the end."""
     element, last, lanes = problem.element, problem.last, problem.element.moved
     start = constant(element.kind, fold.start(problem), lanes)
     kind, which = vector_type(element.kind, lanes), vector_type("i1", lanes)
@@ -151,7 +151,7 @@ def _along(
 
 
 def _folded(f: Function, element: Element, fold: Fold, value: str, lanes: int) -> str:
-    """The lanes of a vector as one: halves are joined until one is left."""
+    """Reduce the lanes of a vector, joining halves."""
     kind = vector_type(element.kind, lanes)
     half = lanes // 2
     while half:

@@ -1,4 +1,4 @@
-"""What pooling kernels have in common: planes, windows, and how their items are cut."""
+"""What pooling kernels share: planes, windows, and how items are cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.ops.windows import Window
 
 __all__ = ["Pooling", "merged_windows"]
 
-#: So many items are enough for any number of threads.
+#: Enough items for any number of threads.
 ITEMS = 16
 
 
@@ -53,12 +53,12 @@ class Pooling:
 
     @property
     def along(self) -> bool:
-        """Whether vectors run along the last axis of one window: windows are long, and apart."""
+        """Whether vectors run along the last axis of one window: windows are long and disjoint."""
         last = self.last
         return last.disjoint and last.taps >= 3 and (last.out == 1 or last.stride > 2)
 
     def strides(self) -> Shape:
-        """Of the elements of a plane."""
+        """Strides of the elements of a plane."""
         sizes = [w.size for w in self.windows]
         return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
@@ -67,12 +67,12 @@ class Pooling:
         return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
     def parts(self, rows: int) -> int:
-        """Into how many parts the rows of a plane are cut, where there are few planes."""
+        """How many parts the rows of a plane are cut into, if there are few planes."""
         return 1 if self.planes >= ITEMS else min(rows, -(-ITEMS // self.planes))
 
 
 def merged_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
-    """Neighbouring axes as one, where each window has all of both, or nothing is pooled in both."""
+    """Merge neighbouring axes if each window covers all of both, or neither is pooled."""
     found: list[Window] = []
     for window in windows:
         before = found[-1] if found else None
@@ -88,7 +88,7 @@ def merged_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:
 
 
 def _whole(window: Window) -> bool:
-    """Whether there is one window, and it has just all elements."""
+    """Whether there is one window, of exactly all elements."""
     return (
         window.out == 1 and window.low == 0 and window.dilation == 1 and window.taps == window.size
     )

@@ -1,4 +1,4 @@
-"""Going through the elements of windows: a vector of windows at a time, tap by tap."""
+"""Loops over the elements of windows: a vector of windows at a time, tap by tap."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from weft.ops.windows import Window
 
 __all__ = ["Row", "each_row", "each_tap", "lanes_of", "lies_inside"]
 
-#: Taps along the last axis up to so many are written out, and those along leading axes up to so
-#: many of all; more are gone through in a loop.
+#: Maximum taps along the last axis that are unrolled, and maximum taps in all to unroll leading
+#: axes; more taps are a loop.
 WRITTEN, WRITTEN_IN_ALL = 8, 9
 
 
 def lanes_of(problem: Pooling) -> int:
-    """How many windows side by side are done at once."""
+    """How many neighbouring windows are processed at once."""
     element, last = problem.element, problem.last
     return 1 if last.out < 3 else element.row_lanes(last.out, last.stride)
 
@@ -72,8 +72,8 @@ class Row:
 def each_row(
     f: Function, problem: Pooling, places: list[Size], chosen: tuple[int, ...] | None = None
 ) -> Iterator[tuple[Size, Size]]:
-    """The rows of elements that the windows at leading places read: where each begins in its plane,
-    and the number of its first tap. Only that of the taps `chosen` along leading axes, if told."""
+    """The rows of elements that the windows at leading positions read: the offset of each in its
+    plane, and the index of its first tap. `chosen` selects one tap along each leading axis."""
     offset: Size = 0
     number: Size = 0
     with ExitStack() as stack:
@@ -104,8 +104,8 @@ def each_tap(
     """Write the code of each tap of a vector of windows: `body(offset, number, shift, mask)`.
 
     The windows are those at `places` along the leading axes and x, x + 1, … along the last one.
-    `offset` is where the tap's row begins in its plane, `shift` how far from stride * x on it the
-    tap lies; `number` counts taps; a mask says which lanes read elements (None: all that count).
+    `offset` is the start of the tap's row in its plane, `shift` the tap's distance from stride * x
+    in that row; `number` counts taps; a mask says which lanes read elements (None: all valid ones).
     """
     last = problem.last
 
@@ -130,6 +130,6 @@ def each_tap(
 
 
 def lies_inside(window: Window) -> bool:
-    """Whether all windows lie inside the axis."""
+    """Whether all windows are inside the axis."""
     end = (window.out - 1) * window.stride + (window.taps - 1) * window.dilation - window.low
     return window.low <= 0 and end < window.size

@@ -1,4 +1,4 @@
-"""Which element of each window is the largest: the first that equals the result, or is NaN."""
+"""The largest element of each window: the first that equals the result, or is NaN."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.codegen.text import Function, Module
 
 __all__ = ["emit_indices", "emit_pick", "find_winners"]
 
-#: What a winner gives: from the row of its tap (offset, shift) and x, a value of a type.
+#: The value of a winner, from the row of its tap (offset, shift) and x.
 Given = Callable[[Size, Size, Size, Size, int], str]
 
 
@@ -28,10 +28,10 @@ def find_winners(
     give: Callable[[str, Size, int, str | None], None],
     missing: str = "zeroinitializer",
 ) -> None:
-    """For each window of a plane (of the rows `rows` along its first axis): what its winner gives.
+    """For each window of a plane (of the rows `rows` along its first axis): a value of its winner.
 
-    `given` is an LLVM type and code for the value of a tap, `missing` the value where no tap wins;
-    `give(value, place, lanes, mask)` writes it, from a place in the plane of windows on.
+    `given` is an LLVM type and code for the value of a tap, `missing` the value if no tap wins;
+    `give(value, place, lanes, mask)` stores it, at an offset in the plane of windows.
     """
     element, windows, last = problem.element, problem.windows, problem.last
     lanes = lanes_of(problem)
@@ -94,7 +94,7 @@ def _cost(problem: Pooling, parts: int) -> float:
 
 
 def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list[Kernel]:
-    """max_pool_pick(v, x, out): of each window the element of v where x is the largest."""
+    """max_pool_pick(v, x, out): for each window, the element of v where x is largest."""
     f = module.function(name, "i32", PARAMS)
     element = problem.element
     store.begin(f)
@@ -123,7 +123,7 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list
 
 
 def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> list[Kernel]:
-    """max_pool_indices(x, out): where the largest element of each window lies in its plane."""
+    """max_pool_indices(x, out): the index of the largest element of each window in its plane."""
     f = module.function(name, "i32", PARAMS)
     store.begin(f)
     x, out = (argument(f, place, problem.element.memory) for place in range(2))

@@ -1,4 +1,4 @@
-"""Kernels that draw random numbers, bit by bit those that eager code draws."""
+"""Kernels that draw random numbers, bit for bit those of eager mode."""
 
 from weft.codegen.random.table import EMITTERS
 

@@ -1,4 +1,4 @@
-"""Coins: 1 where a random word is below a chance, compared exactly."""
+"""bernoulli: 1 where a random number is below a probability, compared exactly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def bernoulli(module: Module, name: str, node: Node) -> list[Kernel] | None:
 def _chances(
     f: Function, chunk: Chunk, chance: TensorType, shape: Shape, lanes: int
 ) -> Callable[[Index], Vec]:
-    """A function that gives the chances of elements i … i + lanes - 1 of a chunk, as doubles."""
+    """A function that returns the probabilities of elements i … i + lanes - 1 of a chunk, as
+    doubles."""
     dtype, size = chance.dtype, chance.dtype.itemsize
     given = argument(f, 1, memory_type(dtype))
     if chance.size == 1:
@@ -62,7 +63,7 @@ def _chances(
     sizes, (steps,) = merged(shape, dense_steps(chance.shape, shape))
     own = f.var(memory_type(dtype), count=chunk.size, align=64)
     if steps == (1,):
-        # Whole vectors must not be read beyond the end: there they are read from a copy.
+        # Whole vectors must not be read beyond the end: the last ones are read from a copy.
         there = given + chunk.start
         partly = f(f"icmp slt i64 {chunk.count}, {chunk.size}")
         with f.when(partly):
@@ -84,7 +85,7 @@ def _chances(
 
 
 def _check(module: Module, name: str, dtype: DType, size: int) -> Kernel:
-    """Are all of them probabilities? NaN is none."""
+    """A kernel that fails if any of them is not a probability, such as NaN."""
     f = module.function(name, "i32", PARAMS)
     pointer = argument(f, 1, memory_type(dtype))
     with each_item(f) as i:

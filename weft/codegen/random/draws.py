@@ -1,4 +1,4 @@
-"""The draws of bits, uniform numbers and integers: bit by bit what `weft.ops.philox` gives."""
+"""Draws of bits, uniform numbers and integers, bit for bit as in `weft.ops.philox`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def integers(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
 
 def _multiply_high(word: Vec, span: int) -> Vec:
-    """word · span div 2^64, of products of 32 bits."""
+    """word · span div 2^64, from products of 32 bits."""
     if span == 2**64:
         return word
     low, high = word & LOW_32, word.op("lshr", 32)

@@ -1,4 +1,4 @@
-"""Normal numbers, by the steps that `weft.ops.philox` writes down, on vectors of doubles."""
+"""Normal numbers, by the algorithm of `weft.ops.philox`, on vectors of doubles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _float(bits: Vec) -> Vec:
 
 
 def _pairs_32(f: Function, chunk: Chunk, i: Index, lanes: int, is_complex: bool) -> tuple[Vec, Vec]:
-    """Of each pair of 32-bit words: the first is the radius, the second the angle."""
+    """For each pair of 32-bit words: the first is the radius, the second the angle."""
     both = word_vector(f, chunk, i // 2, 64, lanes)
     radius, angle = both & LOW_32, both.op("lshr", 32)
     u = _float((radius << 20) | (ONE | 1 << 19)) - 1.0
@@ -96,7 +96,7 @@ def _log(u: Vec) -> Vec:
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Vec) -> Vec:
-    """By Horner's rule, each step a product and a sum that are rounded by themselves."""
+    """Horner's rule with separately rounded products and sums."""
     out = x * coefficients[-1] + coefficients[-2]
     for coefficient in reversed(coefficients[:-2]):
         out = out * x + coefficient

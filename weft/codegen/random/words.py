@@ -1,8 +1,8 @@
-"""The bits of random numbers: Philox 4×32-10, many blocks at once (see `weft.ops.philox`).
+"""Random bits: Philox 4×32-10, many blocks at once (see `weft.ops.philox`).
 
-One function of the module, shared by all draws, writes the words of blocks into memory in the
-order in which elements take them: a word of 32 bits is an element of <n x i32> there, one of 64
-bits an element of <n x i64>. What is made of them is then a plain loop over vectors.
+One function of the module, shared by all draws, writes the words of blocks to memory in the order
+in which elements use them: 32-bit words as elements of <n x i32>, 64-bit words as elements of <n x
+i64>. Converting them is then a plain loop over vectors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.ops.philox import CONSTANTS, KEY_STEPS, ROUNDS
 
 __all__ = ["Chunk", "draw_kernel", "interleaved"]
 
-_BLOCKS = 64  # made at a time by one item of work: 1 KiB of words
+_BLOCKS = 64  # blocks of one item of work: 1 KiB of words
 _BLOCK_COST = 1.2  # nanoseconds
 
 
@@ -34,9 +34,9 @@ def interleaved(a: Vec, b: Vec) -> Vec:
 
 
 def _add_words(module: Module) -> None:
-    """The words of blocks `first` … `first` + `count` - 1, a multiple of the vector's lanes.
+    """The words of blocks `first` … `first` + `count` - 1, a multiple of the lane count.
 
-    Words stand in the low halves of lanes; what is above them does not count.
+    Words are in the low halves of lanes; the high halves are ignored.
     """
     params = [("ptr", "to"), ("i64", "key"), ("i64", "first"), ("i64", "count")]
     f = module.function("weft.philox", "void", params, "nounwind noinline")
@@ -77,12 +77,12 @@ def _add_words(module: Module) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The elements that one item of work makes.
+    """The elements that one item of work draws.
 
     words   a pointer to their words
-    target  where they go
-    start   the number of the first, an i64
-    count   how many there are, an i64; the chunk has room for `size`, which is known
+    target  where to store them
+    start   the index of the first
+    count   how many are valid; there is space for `size`, which is known
     """
 
     words: Ptr
@@ -104,8 +104,8 @@ def draw_kernel(
 ) -> Kernel:
     """A kernel that draws `total` elements; the state is its first argument.
 
-    `fill` writes whole chunks. The last may lie partly beyond the end: its elements are made in
-    memory of their own, and what counts of them is copied.
+    `fill` writes whole chunks. If the last one extends beyond the end, its elements are drawn to
+    local memory, and the valid ones copied.
     """
     lanes = module.machine.lanes(8)
     all_blocks = -(-total // per_block)
@@ -119,7 +119,7 @@ def draw_kernel(
     key, origin = state.load(8), (state + 1).load(8)
     module.once("weft.philox", _add_words)
     with each_item(f) as item:
-        first = f(f"add i64 {origin}, {item * blocks}")  # counts modulo 2⁶⁴
+        first = f(f"add i64 {origin}, {item * blocks}")  # the counter wraps modulo 2⁶⁴
         f.do(f"call void @weft.philox(ptr {words}, i64 {key}, i64 {first}, i64 {blocks})")
         start = item * size
         count = minimum(total - start, size)

@@ -1,1 +1,1 @@
-"""Numbers in registers: their forms, arithmetic on them, and casts between them."""
+"""Values in registers: their forms, arithmetic, and casts."""

@@ -1,7 +1,7 @@
-"""Between dtypes, as the card `astype` has it (see `weft.ops.cast`).
+"""Casts between dtypes, as the card `astype` defines them (see `weft.ops.cast`).
 
-Out-of-range floats saturate and NaN is 0 as an integer; integers wrap; narrower floats round to
-nearest even. Where the card goes by way of float32 (integers to narrow floats, float64 to
+Out-of-range floats saturate, and NaN becomes 0 as an integer; integers wrap; narrower floats round
+to nearest even. Where the card goes through float32 (integers to narrow floats, float64 to
 bfloat16), it rounds twice, and so does this.
 """
 
@@ -45,9 +45,9 @@ def _between_floats(x: Vec, source: DType, result: DType) -> Vec:
 
 
 def _to_odd(x: Vec) -> Vec:
-    """double to float so that a second rounding, to half, ends where a single one would.
+    """double to float such that a second rounding, to half, gives the correctly rounded result.
 
-    What is lost is remembered in the last bit: it is set where the float is not exact.
+    Inexact floats get their last bit set (rounding to odd).
     """
     single = x.convert("fptrunc", "float")
     again = single.convert("fpext", "double")
@@ -61,7 +61,8 @@ def _saturated(x: Vec, result: DType) -> Vec:
     info = int_info(result)
     signed = result.kind == "int"
     above = x >= 2.0 ** (result.bits - signed)  # info.max + 1, exact as a float
-    inside = (x > float(info.min)) & ~above  # neither for NaN; the least integer is picked below
+    # both false for NaN; the smallest integer is selected below
+    inside = (x > float(info.min)) & ~above
     kind = compute_kind(result)
     wide = kind if result.bits >= 32 else "i32"  # vectors of short integers are made from those
     number = inside.pick(x, 0.0).convert("fptosi" if signed or wide != kind else "fptoui", wide)

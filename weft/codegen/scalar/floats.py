@@ -1,4 +1,4 @@
-"""Floats: arithmetic, rounding, comparison, and what is made of a few of these."""
+"""Floats: arithmetic, rounding, comparison, and simple functions of these."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _pow = _function("pow")
 
 
 def _maximum(x: Vec, y: Vec) -> Vec:
-    """NaN where either is NaN; of equal zeros the second, as NumPy has it."""
+    """NaN if either is NaN; the second of equal zeros, as in NumPy."""
     return x.is_nan().pick(x, (x > y).pick(x, y))
 
 
@@ -44,13 +44,13 @@ def _minimum(x: Vec, y: Vec) -> Vec:
 
 
 def _sign(x: Vec) -> Vec:
-    """-1, 0 (never -0) or 1; NaN stays."""
+    """-1, 0 (never -0) or 1; NaN is kept."""
     some = (x > 0.0).pick(x.make(1.0), (x < 0.0).pick(x.make(-1.0), 0.0))
     return x.is_nan().pick(x, some)
 
 
 def _relu(x: Vec) -> Vec:
-    """NaN stays; -0 becomes 0."""
+    """NaN is kept; -0 becomes 0."""
     return x.compare("ugt", 0.0).pick(x, 0.0)
 
 
@@ -58,7 +58,7 @@ def _relu(x: Vec) -> Vec:
 
 
 def nextafter(x: Vec, y: Vec, *, dtype: DType) -> Vec:
-    """The next value of the dtype after x towards y: one more or less in its bits."""
+    """The next value of the dtype after x towards y: its bits plus or minus one."""
     bits = to_half(x).as_bits() if dtype is dtypes.float16 else x.as_bits()
     step = 1 << 16 if dtype is dtypes.bfloat16 else 1  # its bits are the upper ones of a float
     outwards = (x < y) ^ (x < 0.0)
@@ -66,12 +66,12 @@ def nextafter(x: Vec, y: Vec, *, dtype: DType) -> Vec:
     sign = -1 << (bits.bits - 1)
     first = (y < 0.0).pick(bits.make(sign | step), step)
     out = _from_bits(x.equals(0.0).pick(first, moved), x.kind)
-    out = x.equals(y).pick(y, out)  # which of 0 and -0
+    out = x.equals(y).pick(y, out)  # tells 0 from -0
     return x.compare("uno", y).pick(x + y, out)
 
 
 def _from_bits(bits: Vec, kind: str) -> Vec:
-    """Floats of their bits; 16 bits are a half's, which is a float in registers."""
+    """Floats from their bits; 16 bits are a half's, which is a float in registers."""
     if bits.kind == "i16":
         return from_half(bits.convert("bitcast", "half"))
     return bits.convert("bitcast", kind)
@@ -81,14 +81,14 @@ def _from_bits(bits: Vec, kind: str) -> Vec:
 
 
 def _power(x: Vec, y: Vec) -> Vec:
-    """x ** y; where y is a constant of those that models have, by a product or a root."""
+    """x ** y; for common constant y, a product or a root."""
     powers: dict[float, Callable[[], Vec]] = {
         0.0: lambda: x.make(1.0),
         1.0: lambda: x,
         2.0: lambda: x * x,
         3.0: lambda: x * x * x,
         -1.0: lambda: 1.0 / x,
-        0.5: lambda: x.intrinsic("sqrt"),  # as NumPy does for one power for all
+        0.5: lambda: x.intrinsic("sqrt"),  # as NumPy does for a scalar power
         -0.5: lambda: _inverse_root(x),
     }
     if y.known:
@@ -99,7 +99,7 @@ def _power(x: Vec, y: Vec) -> Vec:
 
 
 def _inverse_root(x: Vec) -> Vec:
-    """x ** -0.5: 1 / √x but at -0 and -inf, where the power has no sign."""
+    """x ** -0.5: 1 / √x, except at -0 and -inf, where the power has no sign."""
     out = 1.0 / (x.intrinsic("sqrt") + 0.0)
     return x.equals(float("-inf")).pick(0.0, out)
 

@@ -1,4 +1,4 @@
-"""The two forms of an element: in memory, and in registers, where it is computed with.
+"""The two forms of an element: in memory, and in registers for computation.
 
 | dtype | memory | compute |
 | --- | --- | --- |
@@ -8,8 +8,8 @@
 | float16 | half | float, rounded to float16 |
 | bfloat16 | i16 | float, rounded to bfloat16 |
 
-A narrow float in compute form is always a value that its dtype has: what computes with it rounds
-its result (`rounded`), so that a store is exact.
+A narrow float in compute form is always a value of its dtype: ops on it round their result
+(`rounded`), so that a store is exact.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ for _dtype in list(dtypes.DTYPES.values()):
     if _dtype.kind in ("int", "uint"):
         _MEMORY[_dtype] = _COMPUTE[_dtype] = f"i{_dtype.bits}"
 for _dtype, _bits in ((dtypes.complex64, "i64"), (dtypes.complex128, "i128")):
-    _MEMORY[_dtype] = _COMPUTE[_dtype] = _bits  # moved only
+    _MEMORY[_dtype] = _COMPUTE[_dtype] = _bits  # only moved
 
 
 def supported(dtype: DType) -> bool:
-    """Whether there is arithmetic on a dtype: not on complex ones, nor on users' own."""
+    """Whether there is arithmetic on a dtype: not on complex ones or users' own."""
     return dtype in _COMPUTE and dtype.kind != "complex"
 
 
@@ -122,7 +122,7 @@ def load(f: Function, dtype: DType, pointer: Ptr, lanes: int, mask: str | None =
 def store(
     f: Function, dtype: DType, pointer: Ptr, value: str, lanes: int, mask: str | None = None
 ) -> None:
-    """Write values in compute form to memory, where a mask holds."""
+    """Store values in compute form, where a mask holds."""
     raw = _written(Vec(f, _COMPUTE[dtype], lanes, value), dtype)
     align = dtype.itemsize
     if mask is None:
@@ -142,10 +142,10 @@ def store(
 
 
 def _unknown_mask(f: Function, pointer: Ptr, mask: str, mask_type: str) -> str:
-    """The same mask, but no constant to LLVM.
+    """The same mask, hidden from LLVM's constant folding.
 
-    Of a truncated vector stored under a constant mask of one lane, LLVM (22, x86) stores the whole
-    element of before the truncation: bytes beyond the lane are overwritten.
+    For a truncated vector stored under a constant mask of one lane, LLVM (22, x86) stores the whole
+    element from before the truncation, overwriting bytes beyond the lane.
     """
     there = f(f"icmp ne ptr {pointer}, null")
     first = f(f"insertelement {mask_type} poison, i1 {there}, i64 0")
@@ -180,7 +180,7 @@ def _written(value: Vec, dtype: DType) -> Vec:
 
 
 def rounded(value: Vec, dtype: DType) -> Vec:
-    """A result computed in float32, rounded to the narrow float that it is to be."""
+    """A float32 result rounded to the narrow float of the result's dtype."""
     if dtype is dtypes.float16:
         return from_half(to_half(value))
     if dtype is dtypes.bfloat16:
@@ -196,14 +196,15 @@ def to_half(value: Vec) -> Vec:
     """float to half, to nearest even."""
     if value.f.module.machine.has("f16c"):
         return value.convert("fptrunc", "half")
-    # Without the instruction LLVM calls a function that no one may have: by integers instead.
+    # Without the instruction LLVM calls a library function that may not exist: use integers
+    # instead.
     bits = value.as_bits()
     sign = bits.op("lshr", 16) & 0x8000
     size = bits & 0x7FFFFFFF
     normal = (size + (size.op("lshr", 13) & 1) - ((112 << 23) - 0xFFF)).op("lshr", 13)
     # A denormal's unit in the last place is that of 0.5 in float32: the addition rounds.
     small = (size.convert("bitcast", "float") + 0.5).as_bits() - 0x3F000000
-    # 65520 and more round to infinity; a NaN keeps being one.
+    # 65520 and more round to infinity; NaN is kept.
     large = (size.compare("ugt", 0x7F800000)).pick(size.make(0x7E00), 0x7C00)
     out = size.compare("ult", 113 << 23).pick(small, normal)
     out = size.compare("uge", 0x477FF000).pick(large, out)
@@ -216,7 +217,7 @@ def from_half(value: Vec) -> Vec:
         return value.convert("fpext", "float")
     bits = value.as_bits().convert("zext", "i32")
     moved = (bits & 0x7FFF) << 13
-    # The product moves the exponents, and makes normal numbers of denormal ones.
+    # The product moves the exponents, and normalizes denormal numbers.
     finite = (moved.convert("bitcast", "float") * 2.0**112).as_bits()
     special = moved.compare("uge", 0x7C00 << 13).pick(moved | 0x7F800000, finite)
     return (special | ((bits & 0x8000) << 16)).convert("bitcast", "float")

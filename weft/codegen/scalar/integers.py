@@ -1,4 +1,4 @@
-"""Integers and bools: what is undefined in LLVM has the result that the cards give it."""
+"""Integers and bools: what LLVM leaves undefined has the result of the cards."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Rule = Callable[..., Vec]
 
 
 def _quotient(x: Vec, y: Vec, *, signed: bool) -> Vec:
-    """x / y rounded towards 0; y is neither 0 nor, where x is the least integer, -1.
+    """x / y rounded towards 0; y is neither 0 nor, if x is the smallest integer, -1.
 
-    No instruction divides vectors of integers, but floats with more digits than the integers have
-    give the quotient exactly: the true one of n-bit integers is an integer, or at least 2**-n of
-    itself away from the next. A constant divisor LLVM turns into a product or a shift.
+    There are no vector instructions for integer division, but floats with more digits than the
+    integers give the exact quotient: the true one of n-bit integers is an integer, or at least
+    2**-n (relatively) away from the next. LLVM turns a constant divisor into a product or a shift.
     """
     word = "sdiv" if signed else "udiv"
     if x.lanes == 1 or y.known or x.bits == 64:
@@ -31,10 +31,10 @@ def _quotient(x: Vec, y: Vec, *, signed: bool) -> Vec:
 
 
 def _divided(x: Vec, y: Vec, *, signed: bool) -> tuple[Vec, Vec, Vec]:
-    """Where y is 0, and quotient and remainder rounded down (of whatever where it is)."""
+    """An i1 (y is 0), and the quotient and remainder rounded down (undefined if y is 0)."""
     zero = y.equals(0)
     unsafe = zero
-    if signed:  # x / 1 is what the least integer / -1 wraps to
+    if signed:  # the smallest integer / -1 wraps around to x / 1
         unsafe = zero | (y.equals(-1) & x.equals(-(1 << (x.bits - 1))))
     divisor = y if y.known and not _unsafe_literal(y) else unsafe.pick(y.make(1), y)
     quotient = _quotient(x, divisor, signed=signed)
@@ -71,7 +71,7 @@ def _power(x: Vec, y: Vec, *, signed: bool) -> Vec:
         return _call_power(x, y, name)
     below = y < 0
     whole = _call_power(x, below.pick(y.make(0), y), name)
-    # A negative power, rounded towards 0, is 0 but for the bases 1 and -1.
+    # A negative power, rounded towards 0, is 0 except for the bases 1 and -1.
     of_minus_one = 1 - ((y & 1) << 1)
     inverse = x.equals(1).pick(x.make(1), x.equals(-1).pick(of_minus_one, 0))
     return below.pick(inverse, whole)
@@ -83,7 +83,7 @@ def _call_power(x: Vec, y: Vec, name: str) -> Vec:
 
 
 def _add_power(module: Module, kind: str, lanes: int) -> None:
-    """x ** y for y from 0 up (as unsigned), by squaring, until no lane has a bit of y left."""
+    """x ** y for y ≥ 0 (as unsigned), by squaring, until no lane has a bit of y left."""
     whole = vector_type(kind, lanes)
     short = kind if lanes == 1 else f"v{lanes}{kind}"
     f = module.function(f"weft.ipow.{short}", whole, [(whole, "x"), (whole, "y")], "nounwind")
@@ -111,13 +111,13 @@ def _add_power(module: Module, kind: str, lanes: int) -> None:
 
 
 def _left_shift(x: Vec, y: Vec) -> Vec:
-    inside = y.compare("ult", x.bits)  # a negative one is large as unsigned
+    inside = y.compare("ult", x.bits)  # a negative shift is large as unsigned
     return inside.pick(x << inside.pick(y, 0), 0)
 
 
 def _right_shift(x: Vec, y: Vec, *, signed: bool) -> Vec:
     inside = y.compare("ult", x.bits)
-    if signed:  # by one less than the width, only the sign is left
+    if signed:  # shifted by the width less one, only the sign is left
         return x >> inside.pick(y, x.bits - 1)
     return inside.pick(x.op("lshr", inside.pick(y, 0)), 0)
 
@@ -157,7 +157,7 @@ _ANY: dict[str, Rule] = {
 
 
 def _order(sign: str) -> dict[str, Rule]:
-    """Comparisons: "s" of signed, "u" of unsigned integers."""
+    """Comparisons: "s" for signed, "u" for unsigned integers."""
     return {
         "less": _compared(f"{sign}lt"),
         "less_equal": _compared(f"{sign}le"),

@@ -1,4 +1,4 @@
-"""`//` and `%` of floats, step by step as NumPy computes them, so bit by bit."""
+"""`//` and `%` of floats, step by step as in NumPy, so with the same bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def divided(x: Vec, y: Vec) -> tuple[Vec, Vec]:
     quotient = (x - rest) / y
     quotient = turned.pick(quotient - 1.0, quotient)
     down = quotient.intrinsic("floor")
-    down = (quotient - down > 0.5).pick(down + 1.0, down)  # it is nearly an integer: which one?
+    down = (quotient - down > 0.5).pick(down + 1.0, down)  # round to the nearer integer
     down = quotient.equals(0.0).pick(x.make(0.0).intrinsic("copysign", ratio), down)
     far = (abs(x).equals(float("inf"))) | (abs(y).equals(float("inf")))
     down = y.equals(0.0).pick(ratio, down)
@@ -28,7 +28,7 @@ def divided(x: Vec, y: Vec) -> tuple[Vec, Vec]:
 
 
 def _rest(x: Vec, y: Vec) -> Vec:
-    """What is left of x after taking y from it as often as it goes, with the sign of x; exact."""
+    """The remainder of x / y with the sign of x (fmod), exact."""
     name = x.f.module.once(f"weft.rest.{x.suffix}", lambda m: _add_rest(m, x.kind, x.lanes))
     called = x.f(f"call {x.type} @{name}({x.type} {x}, {x.type} {y})")
     return Vec(x.f, x.kind, x.lanes, called)
@@ -41,8 +41,8 @@ def _add_rest(module: Module, kind: str, lanes: int) -> None:
     f = module.function(f"weft.rest.{name}", whole, [(whole, "x"), (whole, "y")])
     x, y = (Vec(f, kind, lanes, value) for value in ("%x", "%y"))
     ratio = x / y
-    # Up to here the quotient is off by one at most, and what is left can be told exactly: it is a
-    # multiple of y's last digit, and below 2 |y|.
+    # Up to here the quotient is off by at most one, and the remainder is exact: it is a multiple of
+    # y's last digit, and below 2 |y|.
     near = abs(ratio) < float(1 << (23 if kind == "float" else 52))
     quotient = ratio.intrinsic("trunc")
     left = (-quotient).fma(y, x)
@@ -57,7 +57,7 @@ def _add_rest(module: Module, kind: str, lanes: int) -> None:
 
 
 def _by_lane(f: Function, kind: str, lanes: int, out: Ptr) -> None:
-    """The same, one lane after the other, by the function of the C library: any operands."""
+    """The same lane by lane with the C library's function, for any operands."""
     whole = vector_type(kind, lanes)
     rooms = [f.var(whole, name).of(kind) for name in ("%x", "%y")]
     with f.loop(0, lanes) as i:

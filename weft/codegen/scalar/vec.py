@@ -4,9 +4,9 @@
     y = x.fma(x, 1.0)                      # x * x + 1, rounded once
     f.do(f"ret <16 x float> {(x < 0.0).pick(-y, y)}")
 
-A Vec is a vector of `lanes` elements of an LLVM type, or a scalar where `lanes` is 1. Python
-numbers beside a Vec become constants of its type. No operator has a fast-math flag, none is
-undefined: what could be (a shift by the width, an integer divided by 0) is for the caller to guard.
+A Vec is a vector of `lanes` elements of an LLVM type; a scalar if `lanes` is 1. Python numbers
+become constants of its type. No operator has fast-math flags. The caller must guard against
+undefined results (a shift by the width, an integer divided by 0).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.codegen.text import Function
 
 __all__ = ["FLOATS", "Vec", "constant", "vector_type"]
 
-#: What intrinsics call the floating types, and the integers that have their bits.
+#: Names of the floating types in intrinsics, and integers of their size.
 FLOATS = {"half": ("f16", "i16"), "float": ("f32", "i32"), "double": ("f64", "i64")}
 
 Number = int | float
@@ -30,7 +30,7 @@ def vector_type(kind: str, lanes: int) -> str:
 
 
 def constant(kind: str, value: Number, lanes: int) -> str:
-    """A number as a constant: floats by their bits, so exactly."""
+    """A number as a constant; floats by their bits, so exactly."""
     if kind in FLOATS:
         text = _float_text(kind, float(value))
     elif kind == "i1":
@@ -49,7 +49,7 @@ def _float_text(kind: str, value: float) -> str:
 
 
 class Vec:
-    """A value: the function it is in, the LLVM type of its elements, their number, its name."""
+    """A value: its function, the LLVM type of its elements, their number, its name."""
 
     __slots__ = ("f", "kind", "lanes", "name")
 
@@ -77,7 +77,7 @@ class Vec:
         return not self.name.startswith("%")
 
     def make(self, value: Number, kind: str = "") -> Vec:
-        """A constant of as many lanes."""
+        """A constant with as many lanes."""
         kind = kind or self.kind
         return Vec(self.f, kind, self.lanes, constant(kind, value, self.lanes))
 
@@ -127,7 +127,7 @@ class Vec:
         return self.intrinsic("fma", self._same(factor), self._same(more))
 
     def poly(self, coefficients: Sequence[float]) -> Vec:
-        """The polynomial with these coefficients, that of the highest power first."""
+        """A polynomial; the coefficient of the highest power comes first."""
         out = self.make(coefficients[0])
         for coefficient in coefficients[1:]:
             out = out.fma(self, coefficient)
@@ -136,7 +136,7 @@ class Vec:
     # --- bits ------------------------------------------------------------------------------------
 
     def op(self, word: str, other: Vec | Number) -> Vec:
-        """Any other instruction of two operands of this type: "udiv", "ashr"…"""
+        """Any other binary instruction on this type: "udiv", "ashr"…"""
         return self._new(f"{word} {self.type} {self.name}, {self._same(other).name}")
 
     def __and__(self, other: Vec | Number) -> Vec:
@@ -152,7 +152,7 @@ class Vec:
         return self.op("shl", other)
 
     def __rshift__(self, other: Vec | Number) -> Vec:
-        """Keeping the sign."""
+        """Arithmetic shift."""
         return self.op("ashr", other)
 
     def __invert__(self) -> Vec:
@@ -201,7 +201,7 @@ class Vec:
         return self.compare("uno", self)
 
     def pick(self, yes: Vec | Number, no: Vec | Number) -> Vec:
-        """Of a mask: `yes` where it holds, else `no`; at least one of them is a Vec."""
+        """For a mask: `yes` where it holds, else `no`; at least one of them is a Vec."""
         like = yes if isinstance(yes, Vec) else no
         assert isinstance(like, Vec)
         yes, no = like._same(yes), like._same(no)
@@ -210,7 +210,7 @@ class Vec:
         )
 
     def any(self) -> str:
-        """Of a mask: one i1, whether it holds anywhere."""
+        """For a mask: an i1, whether it holds in any lane."""
         if self.lanes == 1:
             return self.name
         name = self.f.module.declare("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", self.type)
@@ -220,12 +220,12 @@ class Vec:
 
     @property
     def suffix(self) -> str:
-        """How the names of intrinsics end: f32, v16f32, v8i64."""
+        """The suffix of intrinsics' names: f32, v16f32, v8i64."""
         short = FLOATS[self.kind][0] if self.kind in FLOATS else self.kind
         return short if self.lanes == 1 else f"v{self.lanes}{short}"
 
     def intrinsic(self, word: str, *others: Vec | Number) -> Vec:
-        """`llvm.<word>` of values of this type."""
+        """Call `llvm.<word>` on values of this type."""
         values = [self, *map(self._same, others)]
         kinds = ", ".join([self.type] * len(values))
         name = self.f.module.declare(self.type, f"llvm.{word}.{self.suffix}", kinds)

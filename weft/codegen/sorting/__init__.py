@@ -1,4 +1,4 @@
-"""Kernels that look for an order: sorts, positions of extremes, searches."""
+"""Kernels for sorting, positions of extremes, and searching."""
 
 from weft.codegen.sorting.table import EMITTERS
 

@@ -1,12 +1,13 @@
-"""Where the first largest or smallest value along an axis is; the first NaN where there is one.
+"""The first position of the largest or smallest value along an axis; of the first NaN if there is
+one.
 
-Keys (see `weft.codegen.sorting.keys`) are looked at, in which the wanted value is the largest.
+It compares keys (see `weft.codegen.sorting.keys`), in which the wanted value is the largest.
 """
 
 from __future__ import annotations
 
 from weft.base.dtypes import DType, int32, int64
-from weft.codegen.cancel import asks, long_loop
+from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Ptr
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import memory_type, splat, store
@@ -38,7 +39,7 @@ def _position(module: Module, name: str, node: Node, *, smallest: bool) -> list[
 
 
 class _Values:
-    """The keys of a dtype's values, in 32 or 64 bits, so that counts can stand beside them."""
+    """The keys of a dtype's values, in 32 or 64 bits, as wide as the counters beside them."""
 
     def __init__(self, dtype: DType, smallest: bool) -> None:
         self.dtype = dtype
@@ -51,7 +52,7 @@ class _Values:
 
 
 class _Lanes:
-    """In each lane the largest of what it has seen, and when it saw it first."""
+    """In each lane the largest value so far, and the iteration that saw it first."""
 
     def __init__(self, f: Function, kind: str, lanes: int) -> None:
         self.f, self.kind, self.lanes = f, kind, lanes
@@ -83,14 +84,14 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
     source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
     per_element = 3.0 / lanes if by_lanes else 1.5
     cost = 5 + axis.length * per_element
-    run = asks(f, 3, cost)
+    run = pollable_run(f, 3, cost)
     best_room, at_room = f.var(kind), f.var("i64")
     with each_item(f) as row:
         start = axis.row_start(row)
         if by_lanes:
             side = _Lanes(f, kind, lanes)
             side.begin(values.load(f, source + start, lanes))
-            with long_loop(f, run, lanes, whole, lanes, each=3.0) as i:
+            with cancellable_loop(f, run, lanes, whole, lanes, each=3.0) as i:
                 side.see(values.load(f, source + start + i, lanes))
             best, at = _first_of(f, side)
         else:
@@ -110,7 +111,7 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
 
 
 def _first_of(f: Function, side: _Lanes) -> tuple[Vec, str]:
-    """Of all lanes the largest key, and the first place that has it."""
+    """The largest key of all lanes, and the first position that has it."""
     best = side.get(side.best)
     largest = _reduced(best, "smax")
     most = Vec(f, side.kind, side.lanes, f"splat ({side.kind} {2 ** (best.bits - 1) - 1})")
@@ -133,11 +134,11 @@ def _along_columns(module: Module, name: str, axis: Axis, values: _Values) -> Ke
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
     cost = 3 + axis.length * 2.5
-    run = asks(f, 3, cost)
+    run = pollable_run(f, 3, cost)
     side = _Lanes(f, values.kind, lanes)
     with columns(f, axis, lanes) as c:
         side.begin(values.load(f, source + c.start, lanes, c.mask))
-        with long_loop(f, run, 1, axis.length, each=2.5) as i:
+        with cancellable_loop(f, run, 1, axis.length, each=2.5) as i:
             place = source + (c.start + i * axis.inner)
             side.see(values.load(f, place, lanes, c.mask))
         found = side.get(side.when).convert("zext", "i64")

@@ -1,20 +1,20 @@
-"""Values as integers that compare as the values do: one comparison instead of several.
+"""Values as integers of the same order: one comparison instead of several.
 
-NaN stands last in both directions, -0 and 0 are equal, and descending is the same order turned.
+NaN is last in both directions, -0 and 0 are equal, and descending reverses the order.
 """
 
 from __future__ import annotations
 
 from weft.base.dtypes import DType, bfloat16, float16, float32, float64, int8, int16, int32, int64
 from weft.codegen.index import Ptr
-from weft.codegen.indexing.access import words
+from weft.codegen.indexing.access import raw_type
 from weft.codegen.scalar.forms import load
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function
 
 __all__ = ["has_keys", "load_key"]
 
-#: The bits of infinity: above them lie NaNs.
+#: The bits of infinity; NaNs are above.
 _INFINITY = {
     float16: 0x7C00,
     bfloat16: 0x7F80,
@@ -39,7 +39,7 @@ def load_key(
     """The keys of the values from an address on: signed integers as wide as the values."""
     size = dtype.itemsize
     raw = load(f, _RAW[size], pointer, lanes, mask)
-    value = Vec(f, words(size), lanes, raw)
+    value = Vec(f, raw_type(size), lanes, raw)
     sign = -(1 << (8 * size - 1))
     if dtype.kind != "float":
         key = value ^ sign if dtype.kind == "uint" else value

@@ -1,4 +1,4 @@
-"""An axis among others: a tensor seen as (outer, length, inner)."""
+"""An axis of a tensor seen as (outer, length, inner)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Axis", "Columns", "axis_of", "columns"]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How many elements there are before an axis, along it, and behind it."""
+    """The number of elements before an axis, along it, and after it."""
 
     outer: int
     length: int
     inner: int
 
     def row_start(self, row: Size) -> Size:
-        """Where row number `row`, of outer · inner, begins."""
+        """The offset of row number `row`, of outer · inner rows."""
         before, behind = unravel(row, [self.outer, self.inner])
         return before * (self.length * self.inner) + behind
 
@@ -34,9 +34,9 @@ def axis_of(shape: Sequence[int], axis: int) -> Axis:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Rows side by side, one in each lane: the places of their first elements, and which count.
+    """Neighbouring rows, one in each lane: the offset of their first elements, and a mask.
 
-    `outer` and `first` are the position before the axis and the first one behind it.
+    `outer` and `first` are the position before the axis and the first one after it.
     """
 
     outer: Size
@@ -51,7 +51,7 @@ def column_items(axis: Axis, lanes: int) -> int:
 
 @contextmanager
 def columns(f: Function, axis: Axis, lanes: int) -> Iterator[Columns]:
-    """Walk `%begin … %end` as groups of `lanes` rows that lie side by side."""
+    """Loop over `%begin … %end`: groups of `lanes` neighbouring rows."""
     groups = -(-axis.inner // lanes)
     with each_item(f) as item:
         outer, group = unravel(item, [axis.outer, groups])

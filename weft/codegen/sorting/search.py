@@ -1,4 +1,4 @@
-"""searchsorted: where values would have to be inserted, by halving."""
+"""searchsorted: insertion points, by binary search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
     word = "slt" if dtype.kind == "int" else "ult"
 
     def less(a: Vec, b: Vec) -> Vec:
-        """a < b, with NaN behind all numbers."""
+        """a < b, with NaN after all numbers."""
         if kind not in FLOATS:
             return a.compare(word, b)
         return a.compare("ult", b) & a.compare("ord", a)
@@ -33,7 +33,7 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
     size = ordered.shape[0]
 
     def before(place: Size, value: Vec) -> str:
-        """Does the number at a place of the table stand before where the value goes?"""
+        """Whether the table's number at a position comes before the value's insertion point."""
         there = Vec(f, kind, 1, load(f, dtype, table + place, 1))
         return (less(there, value) if node.attrs["side"] == "left" else ~less(value, there)).name
 
@@ -41,7 +41,7 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
         value = Vec(f, kind, 1, load(f, dtype, given + i, 1))
         base.store(0)
         left.store(size)
-        # How many are left does not depend on the values: nothing here is a branch to guess.
+        # The number of steps does not depend on the values: there are no unpredictable branches.
         with f.loop(0, max(size - 1, 0).bit_length()):
             length, first = left.load_index(), base.load_index()
             half = length // 2

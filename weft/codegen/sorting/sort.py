@@ -1,16 +1,16 @@
 """sort and argsort: stable, NaN last.
 
-The values of a row become unsigned integers in the order that is asked for, each with its position
-behind it: a pair is one integer, no two are equal, and one routine serves all dtypes of a size.
-Short rows are sorted by insertion, long ones byte by byte (a radix sort, which is stable). The
-values are then read anew by their positions, so that -0.0 and the bits of NaNs stay what they are.
+The values of a row become unsigned integers in the wanted order, each with its position in the low
+half: a pair is one integer, no two are equal, and one routine serves all dtypes of a size. Short
+rows use insertion sort, long ones a radix sort by bytes, which is stable. Values are then read by
+their positions, so that -0.0 and the bits of NaNs are preserved.
 """
 
 from __future__ import annotations
 
-from weft.codegen.cancel import asks, end_where_asked, long_loop, takes_long
+from weft.codegen.cancel import cancellable_loop, pollable_run, return_if_cancelled, takes_long
 from weft.codegen.index import Index, Ptr, maximum
-from weft.codegen.indexing.access import words
+from weft.codegen.indexing.access import raw_type
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of
@@ -19,8 +19,8 @@ from weft.ir.graph import Node
 
 __all__ = ["argsort", "sort"]
 
-_SHORT = 48  # rows up to this length are sorted by insertion
-_GROUPS = 32  # items at most: each has memory of its own for one row after the other
+_SHORT = 48  # maximum length of rows for insertion sort
+_GROUPS = 32  # maximum items: each has scratch memory for one row
 
 
 def sort(module: Module, name: str, node: Node) -> list[Kernel] | None:
@@ -43,21 +43,21 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
     items = min(rows, _GROUPS)
     room = -(-axis.length * pair_size // 64) * 64
     f = module.function(name, "i32", PARAMS)
-    source, scratch = argument(f, 0, words(size)), argument(f, 2, pair)
-    out = argument(f, 1, "i64" if positions else words(size))
+    source, scratch = argument(f, 0, raw_type(size)), argument(f, 2, pair)
+    out = argument(f, 1, "i64" if positions else raw_type(size))
     per_element = 6.0 if axis.length <= _SHORT else 3.0 + 2.5 * size
     each = axis.length * per_element
     cost = each * rows / max(items, 1)
-    asking = asks(f, 3, cost)
-    run = asking if takes_long(each) else None  # where a row takes long, it asks itself
+    asking = pollable_run(f, 3, cost)
+    run = asking if takes_long(each) else None  # if a row takes long, it polls by itself
     between = asking if run is None else None
     with each_item(f) as item:
         pairs = scratch.bytes(item * (2 * room))
         spare = pairs.bytes(room)
         first, last = (i * rows // max(items, 1) for i in (item, item + 1))
-        with long_loop(f, between, first, last, each=each) as row:
+        with cancellable_loop(f, between, first, last, each=each) as row:
             start = axis.row_start(row)
-            with long_loop(f, run, 0, axis.length) as k:
+            with cancellable_loop(f, run, 0, axis.length) as k:
                 place = source + (start + k * axis.inner)
                 key = load_key(f, dtype, place, node.attrs["descending"])
                 key ^= -(1 << (8 * size - 1))  # unsigned, in the same order
@@ -76,9 +76,9 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
                 ordered = f.ptr(f(f"call ptr @{radix}({given}, ptr {run or 'null'})"), pair)
                 if run is not None:
                     with f.when(f(f"icmp eq ptr {ordered}, null")):
-                        end_where_asked(f, run)
-            with long_loop(f, run, 0, axis.length) as k:
-                low = (ordered + k).of(words(pair_size // 2)).load()
+                        return_if_cancelled(f, run)
+            with cancellable_loop(f, run, 0, axis.length) as k:
+                low = (ordered + k).of(raw_type(pair_size // 2)).load()
                 at = f.index(low if pair == "i128" else f(f"zext i32 {low} to i64"))
                 to = out + (start + k * axis.inner)
                 if positions:
@@ -118,8 +118,8 @@ def _add_insertion(module: Module, pair: str) -> None:
 
 
 def _add_radix(module: Module, name: str, pair: str) -> None:
-    """Sorts by the upper halves of pairs, from their lowest byte up; gives where they then are, or
-    null where the run shall end."""
+    """Sort by the upper halves of pairs, from the lowest byte up; returns the address of the
+    result, or null if the run is cancelled."""
     params = [("ptr", "pairs"), ("ptr", "spare"), ("i64", "n"), ("i64", "bytes"), ("ptr", "run")]
     f = module.function(name, "ptr", params, "nounwind noinline")
     run = f.ptr("%run") if name.endswith(".long") else None
@@ -129,7 +129,7 @@ def _add_radix(module: Module, name: str, pair: str) -> None:
     most, total = f.var("i64"), f.var("i64")
 
     def count_of(given: Ptr, byte: Index, i: Index) -> Ptr:
-        """The count of the pairs that have the same byte as number `i`."""
+        """The counter of the pairs that have the same byte as pair `i`."""
         digit = (given + i).of("i8").bytes(byte + size // 2).load()
         return counts + f.index(f(f"zext i8 {digit} to i64"))
 
@@ -137,7 +137,7 @@ def _add_radix(module: Module, name: str, pair: str) -> None:
         given, to = source.load_ptr(pair), target.load_ptr(pair)
         with f.loop(0, 256) as i:
             (counts + i).store(0)
-        with long_loop(f, run, 0, f.index("%n"), result="ptr null") as i:
+        with cancellable_loop(f, run, 0, f.index("%n"), result="ptr null") as i:
             place = count_of(given, byte, i)
             place.store(place.load_index() + 1)
         most.store(0)
@@ -149,9 +149,9 @@ def _add_radix(module: Module, name: str, pair: str) -> None:
             total.store(so_far + here)
             old = most.load_index()
             most.store(maximum(here, old))
-        # Where all have the same byte, they are in order of it.
+        # If all have the same byte, nothing moves.
         with f.when(f(f"icmp ult i64 {most.load_index()}, %n")):
-            with long_loop(f, run, 0, f.index("%n"), result="ptr null") as i:
+            with cancellable_loop(f, run, 0, f.index("%n"), result="ptr null") as i:
                 value = (given + i).load(8)
                 place = count_of(given, byte, i)
                 at = place.load_index()

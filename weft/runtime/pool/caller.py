@@ -6,7 +6,7 @@ from weft.codegen.text import Function, Module
 from weft.runtime.pool.layout import COUNT, OPEN, PARALLEL, WAITING, fetch, field, put, slot
 from weft.runtime.pool.poll import POLL_NS
 from weft.runtime.pool.system import Host, pause
-from weft.runtime.pool.work import end_where_asked
+from weft.runtime.pool.work import return_if_cancelled
 
 __all__ = ["define_finish", "define_parallel"]
 
@@ -47,7 +47,7 @@ def define_finish(module: Module, host: Host) -> None:
     most = f(f"select i1 {ends}, i64 {POLL_NS}, i64 0")
     f.do(f"call void @sleep(ptr %pool, ptr {word}, i32 {state}, i64 {most})")
     with f.when(ends):
-        end_where_asked(f)
+        return_if_cancelled(f)
     f.jump("bed")
     f.block("out")
     f.do("ret void")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.codegen.text import Function, Module
 from weft.runtime.pool.layout import PARALLEL, fetch, field, put, slot
 
-__all__ = ["define_alone", "define_work", "end_where_asked"]
+__all__ = ["define_alone", "define_work", "return_if_cancelled"]
 
 #: A range that one thread does alone is split into this many parts, with a poll after each; if the
 #: parts would be long, into parts of this many chunks.
@@ -17,7 +17,7 @@ def _fail(f: Function, status: str) -> None:
     f.do(f"cmpxchg ptr {field(f, 'status')}, i32 0, i32 {status} monotonic monotonic")
 
 
-def end_where_asked(f: Function) -> None:
+def return_if_cancelled(f: Function) -> None:
     """Poll. If the run must end, set the job's status and its stop flag."""
     asked = f("call i32 @weft_poll(ptr %pool)")
     with f.when(f(f"icmp ne i32 {asked}, 0")):
@@ -62,7 +62,7 @@ def define_work(module: Module) -> None:
         with f.when(f(f"icmp ne i32 {status}, 0")):
             _fail(f, status)
         with f.when("%polls"):
-            end_where_asked(f)
+            return_if_cancelled(f)
         f.jump(more)
         f.block(done)
     f.do("ret void")

@@ -1,4 +1,4 @@
-"""Attention of a graph, and its backward, over matrices that lie somewhere."""
+"""Kernels of the attention nodes of a graph, forward and backward, for operands of any strides."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ __all__ = ["emit_attention", "emit_attention_grad"]
 def emit_attention(
     module: Module, name: str, group: Group, places: Mapping[Value, int], run: int
 ) -> list[Kernel] | None:
-    """The kernels of an attention and of what follows it in registers; the run stands at a place of
-    `%args`."""
+    """The kernels of attention with its fused epilogue. The run is at position `run` of `%args`."""
     node = group.nodes[0]
     given = _leaves(group)
     spec = _spec(group, given, given[3:])
-    # The kernel counts in natural order, the group's loops in that of the result.
+    # The kernel indexes axes in natural order, the group's loops in the order of the result.
     place = group.places[node]
     axes = [place[i] for i in turned_back(node.attrs["axes"])]
     lse = node.outputs[1]
@@ -60,7 +59,7 @@ def emit_attention_grad(
     shape = (*spec.batch, spec.queries, spec.values)
     out, grad, lse = given[3:6]
     stores = tuple(
-        _Lying(places[value], spec.dtype, _lies(value, axes))
+        _StridedStore(places[value], spec.dtype, _strides_of(value, axes))
         for value, axes in zip(node.outputs, node.attrs["axes"], strict=True)
     )
     return emit_backward(
@@ -118,15 +117,16 @@ def _operand(view: View, shape: Sequence[int]) -> Operand:
     return Operand(tuple(batch), row, column, whole.offset)
 
 
-def _lies(value: Value, axes: Sequence[int]) -> tuple[int, ...]:
-    """The strides of the axes, in their natural order, of a value that lies in another."""
+def _strides_of(value: Value, axes: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a value's axes, in natural order; `axes` is the order in which they are
+    stored."""
     strides = dense(value.tensor_type.shape).strides
     return tuple(strides[i] for i in turned_back(tuple(axes)))
 
 
 @dataclass(slots=True)
-class _Lying:
-    """A store that only writes, with these strides."""
+class _StridedStore:
+    """A store that writes the result with given strides."""
 
     place: int
     dtype: DType

@@ -1,8 +1,8 @@
-"""max_pool_input and sum_pool_input: what is given for each window goes to its elements.
+"""max_pool_input and sum_pool_input: each window's gradient goes to its elements.
 
-Each element gathers from the windows that it is part of, in the order of its taps in them, so that
-nothing depends on who is faster. For max_pool_input, the number of each window's winning tap is
-found first and kept: on the stack where those of a plane fit, else in scratch.
+Each element gathers from the windows that contain it, in the order of its taps in them, so results
+do not depend on timing. For max_pool_input, the index of each window's winning tap is found first
+and kept: in local memory if those of a plane fit, else in scratch memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from weft.base import dtypes
 from weft.codegen.conv.geometry import backward_axis
-from weft.codegen.conv.loops import inside, lane_numbers, nest, spread_i32
+from weft.codegen.conv.loops import inside, lane_numbers, nest, splat_i32
 from weft.codegen.index import Ptr, Size, divide, maximum, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling
@@ -23,30 +23,30 @@ from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
 from weft.ops.windows import Window
 
-__all__ = ["emit_spread"]
+__all__ = ["emit_backward"]
 
-#: Bytes of winners' numbers on the stack.
+#: Maximum bytes of winners' indices in local memory.
 KEPT = 128 << 10
-#: Taps along the last axis up to so many are written out.
+#: Maximum taps along the last axis that are unrolled.
 WRITTEN = 8
 
 
-def emit_spread(
+def emit_backward(
     module: Module, name: str, problem: Pooling, result: Store, *, largest: bool
 ) -> list[Kernel]:
-    """g is at place 0; for the largest x and out at 1 and 2; then the result, then scratch."""
+    """g is at position 0; for max pooling x and out at 1 and 2; then the result, then scratch."""
     rows = problem.windows[0].size if len(problem.windows) > 1 else 1
     work = problem.size * problem.taps / max(problem.element.moved / 4, 1)
     f = module.function(name, "i32", PARAMS)
     parts = problem.parts(rows)
     if not largest or (problem.out * 4 <= KEPT and parts == 1):
-        parts = _Spread(f, problem, result, "stack" if largest else "").write(parts)
+        parts = _Backward(f, problem, result, "stack" if largest else "").write(parts)
         return [Kernel(name, problem.planes * parts, work / parts + 40)]
     scratch = problem.planes * problem.out * 4
     first = module.function(f"{name}.winners", "i32", PARAMS)
     each = problem.windows[0].out if len(problem.windows) > 1 else 1
     _write_winners(first, problem, each)
-    parts = _Spread(f, problem, result, "scratch").write(parts)
+    parts = _Backward(f, problem, result, "scratch").write(parts)
     return [
         Kernel(first.name, problem.planes * each, work / each, scratch),
         Kernel(name, problem.planes * parts, work / parts + 40, scratch),
@@ -57,7 +57,7 @@ def emit_spread(
 
 
 def _write_winners(f: Function, problem: Pooling, rows: int) -> None:
-    """A kernel whose items are the rows of windows of all planes."""
+    """A kernel whose items are rows of windows, of all planes."""
     kept = argument(f, 4, "i32")
     with each_item(f) as item:
         plane, row = unravel(item, [problem.planes, rows])
@@ -67,7 +67,7 @@ def _write_winners(f: Function, problem: Pooling, rows: int) -> None:
 
 
 def _find(f: Function, problem: Pooling, plane: Size, rows: tuple[Size, Size], kept: Ptr) -> None:
-    """Write the numbers of the winning taps of a plane's windows to `kept`; -1 for none."""
+    """Write the indices of the winning taps of a plane's windows to `kept`; -1 for none."""
     memory = problem.element.memory
     x = argument(f, 1, memory) + plane * problem.size
     out = argument(f, 2, memory) + plane * problem.out
@@ -75,7 +75,7 @@ def _find(f: Function, problem: Pooling, plane: Size, rows: tuple[Size, Size], k
     def given(_offset: Size, number: Size, _shift: Size, _i: Size, lanes: int) -> str:
         if lanes == 1:
             return f(f"trunc i64 {number} to i32")
-        return spread_i32(f, number, lanes)
+        return splat_i32(f, number, lanes)
 
     def give(value: str, place: Size, lanes: int, mask: str | None) -> None:
         store(f, dtypes.int32, kept + place, value, lanes, mask)
@@ -90,7 +90,7 @@ def _find(f: Function, problem: Pooling, plane: Size, rows: tuple[Size, Size], k
 def _find_along(
     f: Function, problem: Pooling, x: Ptr, out: Ptr, rows: tuple[Size, Size], kept: Ptr
 ) -> None:
-    """The same, where lanes are elements of one row of a window."""
+    """The same, with the elements of one row of a window in lanes."""
     element, last, windows = problem.element, problem.last, problem.windows
     lanes = element.row_lanes(last.taps)
     bits = f"i{lanes}"
@@ -105,7 +105,7 @@ def _find_along(
         with f.loop(0, last.out) as o:
             here = flat + o
             one = element.load(f, out + here, 1)
-            wanted = Vec(f, element.kind, lanes, element.spread(f, one, lanes))
+            wanted = Vec(f, element.kind, lanes, element.splat(f, one, lanes))
             winner = f.var("i32", "-1")
             first = o * last.stride - last.low
             begin = maximum(first, 0)
@@ -135,8 +135,8 @@ def _find_along(
 # --- gathering ------------------------------------------------------------------------------------
 
 
-class _Spread:
-    """The writing of the kernel that gives each element its sum."""
+class _Backward:
+    """Writes the kernel that computes each element's sum."""
 
     given: Ptr
     kept: Ptr
@@ -149,7 +149,7 @@ class _Spread:
         self.winners = winners  # where they are: "" (none), "stack" or "scratch"
 
     def write(self, parts: int) -> int:
-        """The kernel; into how many items a plane is cut after all."""
+        """Write the kernel; returns the number of items of a plane."""
         f, problem, windows = self.f, self.problem, self.problem.windows
         self.result.begin(f)
         g = argument(f, 0, self.element.memory)
@@ -196,8 +196,8 @@ class _Spread:
 
     @contextmanager
     def _windows(self, places: list[Size]) -> Iterator[tuple[Size, Size]]:
-        """The rows of windows that the elements at leading places are part of: where each begins,
-        and the number of the first tap."""
+        """The rows of windows that contain the elements at leading positions: the offset of each,
+        and the index of its first tap."""
         offset: Size = 0
         number: Size = 0
         with ExitStack() as stack:
@@ -210,7 +210,7 @@ class _Spread:
             yield offset, number * self.problem.last.taps
 
     def _window(self, stack: ExitStack, window: Window, place: Size) -> tuple[Size, Size]:
-        """Windows of an axis that have an element, and with which of their taps."""
+        """The windows along an axis that contain an element, and the tap that it is in them."""
         f = self.f
         if window.trivial:
             return place, 0
@@ -223,13 +223,13 @@ class _Spread:
             tap = stack.enter_context(f.loop(0, window.taps))
             own, rest = divide(place + window.low - tap * window.dilation, window.stride)
             reached = f(f"icmp eq i64 {rest}, 0")
-        # What lies before the first window is a very large number here.
+        # Unsigned: positions before the first window are very large numbers here.
         there = f(f"icmp ult i64 {own}, {window.out}")
         stack.enter_context(f.when(f(f"and i1 {reached}, {there}")))
         return own, tap
 
     def _give(self, total: Ptr, place: Size, numbers: str, mask: str | None, lanes: int) -> None:
-        """Add what windows give, where their winner is the tap of a number (i32, in all lanes)."""
+        """Add the windows' gradients where the winner is the tap `numbers` (i32, in all lanes)."""
         f, element = self.f, self.element
         value = element.load(f, self.given + place, lanes, mask)
         self._add(total, self._won(value, place, numbers, mask, lanes), lanes)
@@ -259,7 +259,7 @@ class _Spread:
             return ""
         if lanes == 1:
             return self.f(f"trunc i64 {number} to i32")
-        return spread_i32(self.f, number, lanes)
+        return splat_i32(self.f, number, lanes)
 
     # --- forms --------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class _Spread:
         index: tuple[Size, Size, Size],
         classes: list[list[tuple[int, int]]],
     ) -> None:
-        """Lanes are elements of one class: every one, or every second."""
+        """Lanes are elements of one class: every element, or every second."""
         f, element, last = self.f, self.element, self.problem.last
         spread = len(classes)
         lanes = element.row_lanes(-(-last.size // spread))
@@ -308,7 +308,7 @@ class _Spread:
     def _put(
         self, value: str, i: Size, stop: Size, lanes: int, index: tuple[Size, Size, Size]
     ) -> None:
-        """Write lanes from the element i of a row on, up to an end that may lie before i."""
+        """Write lanes from element i of a row on, up to an end that may be before i."""
         f = self.f
         mask = None
         if lanes > 1:
@@ -316,12 +316,12 @@ class _Spread:
         self.result.put(f, value, lanes, (*index[:2], index[2] + i), mask)
 
     def _along(self, places: list[Size], index: tuple[Size, Size, Size]) -> None:
-        """Lanes are elements of one window, which has them for its own."""
+        """Lanes are elements of one window, which overlaps no other."""
         f, element, last = self.f, self.element, self.problem.last
         lanes = element.row_lanes(last.stride)
         kind, small = vector_type(element.kind, lanes), vector_type("i32", lanes)
         none = constant(element.kind, 0, lanes)
-        covered = last.out * last.stride - last.low  # elements before this belong to some window
+        covered = last.out * last.stride - last.low  # elements before this belong to a window
         for before, after in ((0, -last.low), (covered, last.size)):
             if before < after:
                 with f.loop(before, after, lanes) as i:
@@ -336,14 +336,14 @@ class _Spread:
                 with self._windows(places) as (offset, number):
                     place = offset + o
                     one = element.load(f, self.given + place, 1)
-                    value = element.spread(f, one, lanes)
+                    value = element.splat(f, one, lanes)
                     if self.winners:
                         winner = f(f"sext i32 {(self.kept + place).load(4)} to i64")
                         own = f.index(winner) - number  # the tap along this axis
                         taps = f(
-                            f"add {small} {spread_i32(f, tap, lanes)}, {lane_numbers(lanes, 'i32')}"
+                            f"add {small} {splat_i32(f, tap, lanes)}, {lane_numbers(lanes, 'i32')}"
                         )
-                        value = self._where(value, spread_i32(f, own, lanes), taps, lanes)
+                        value = self._where(value, splat_i32(f, own, lanes), taps, lanes)
                     reached = inside(f, tap, last.taps, lanes)
                     which = vector_type("i1", lanes)
                     value = f(f"select {which} {reached}, {kind} {value}, {kind} {none}")

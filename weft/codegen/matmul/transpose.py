@@ -1,4 +1,4 @@
-"""A product of one column as the product of one row that it is when turned."""
+"""A product with one column, computed as its transpose: a product with one row."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.scalar.forms import compute_type
 from weft.codegen.text import Function
 
-__all__ = ["flipped", "flipped_store"]
+__all__ = ["transposed_product", "transposed_store"]
 
 
-def flipped(product: Product) -> Product:
-    """The turned product: the right operand, turned, times the left one, turned."""
-    return replace(product, m=product.n, n=product.m, a=_turned(product.b), b=_turned(product.a))
+def transposed_product(product: Product) -> Product:
+    """The transposed product: bᵀ aᵀ."""
+    return replace(
+        product, m=product.n, n=product.m, a=_transposed(product.b), b=_transposed(product.a)
+    )
 
 
-def _turned(operand: Operand) -> Operand:
+def _transposed(operand: Operand) -> Operand:
     return replace(operand, row=operand.column, column=operand.row)
 
 
-def flipped_store(product: Product, store: Store) -> Store:
-    """For elements of the turned product: along its rows they are rows of the product itself."""
-    return _Flipped(product, store)
+def transposed_store(product: Product, store: Store) -> Store:
+    """A store for elements of the transposed product."""
+    return _TransposedStore(product, store)
 
 
 @dataclass(slots=True)
-class _Flipped:
+class _TransposedStore:
     product: Product
     store: Store
 
@@ -46,7 +48,7 @@ class _Flipped:
         dtype = self.product.accumulator
         kind, whole = compute_type(dtype, 1), compute_type(dtype, lanes)
         room = f.var(whole, value).of(kind)
-        # Masks here are constants that hold for the first lanes.
+        # Masks are constants here, and enable the first lanes.
         count = lanes if mask is None else mask.count("i1 1")
         with f.loop(0, count) as lane:
             self.store.put(f, (room + lane).load(), 1, [*batch, column + lane, row])
