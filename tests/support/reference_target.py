@@ -176,7 +176,7 @@ class _Run:
     # --- control flow ---------------------------------------------------------------------------
 
     def _control(self, step: Step) -> None:
-        node, at = step.nodes[0], self.plan.memory.offsets[step.group]
+        node, at = step.nodes[0], self.plan.memory.offsets.get(step.group, 0)
         own = self.arena[at : at + step.room]
         own[:] = POISON
         given = [self._read(op) for op in step.group.operands[node] if isinstance(op, Leaf)]
