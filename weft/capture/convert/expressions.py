@@ -55,8 +55,21 @@ class Unconvertible(Exception):
         super().__init__(f"{what} (line {getattr(node, 'lineno', '?')})")
 
 
-def load(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
+def load(name: str, at: ast.AST) -> ast.Name:
+    """The read of a variable."""
+    return ast.copy_location(ast.Name(name, ast.Load()), at)
+
+
+def store(name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
+    """name = value"""
+    target = ast.copy_location(ast.Name(name, ast.Store()), at)
+    return ast.copy_location(ast.Assign([target], value), at)
+
+
+def lambda_(value: ast.expr, at: ast.AST) -> ast.expr:
+    """lambda: value"""
+    nothing = ast.arguments([], [], None, [], [], None, [])
+    return ast.copy_location(ast.Lambda(nothing, value), at)
 
 
 class Expressions(ast.NodeTransformer):
@@ -72,7 +85,7 @@ class Expressions(ast.NodeTransformer):
         for given in args:
             node = given if isinstance(given, ast.expr) else ast.Constant(given)
             nodes.append(node if node is given else ast.copy_location(node, at))
-        holder = ast.copy_location(load(HOOKS), at)
+        holder = load(HOOKS, at)
         function = ast.copy_location(ast.Attribute(holder, method, ast.Load()), at)
         # The call of an attribute that spans lines counts as made on the last of them.
         function.end_lineno = getattr(at, "lineno", None)
@@ -184,7 +197,7 @@ class Expressions(ast.NodeTransformer):
         if not scope.first_parameter:
             raise Unconvertible("super() in a function without parameters", node)
         names = ("__class__", scope.first_parameter)
-        node.args = [ast.copy_location(load(name), node) for name in names]
+        node.args = [load(name, node) for name in names]
         return node
 
     def frame_call(self, node: ast.Call) -> ast.expr:
@@ -344,31 +357,19 @@ class Expressions(ast.NodeTransformer):
 
     def unpacked(self, target: ast.expr, value: ast.expr, *, each: bool = False) -> ast.expr:
         """The value that a target takes apart: looked at before, as deep as the target goes."""
-        pattern = pattern_of(target)
-        if pattern is None:
+        if not isinstance(target, (ast.Tuple, ast.List)):
             return value
-        shape = literal(pattern)
-        for part in ast.walk(shape):
-            ast.copy_location(part, target)
-        return self.hook(target, "unpack_each" if each else "unpack", value, shape)
+        return self.hook(target, "unpack_each" if each else "unpack", value, _pattern(target))
 
 
-Pattern = tuple[Any, ...]
-
-
-def pattern_of(target: ast.expr) -> Pattern | None:
+def _pattern(target: ast.expr) -> ast.expr:
     """None for a single target, else a tuple with an entry for each part; "*" for a starred one."""
+    made: ast.expr
     if isinstance(target, (ast.Tuple, ast.List)):
-        return tuple(
-            "*" if isinstance(part, ast.Starred) else pattern_of(part) for part in target.elts
-        )
-    return None
-
-
-def literal(pattern: Pattern | str | None) -> ast.expr:
-    if isinstance(pattern, tuple):
-        return ast.Tuple([literal(part) for part in pattern], ast.Load())
-    return ast.Constant(pattern)
+        made = ast.Tuple([_pattern(part) for part in target.elts], ast.Load())
+    else:
+        made = ast.Constant("*" if isinstance(target, ast.Starred) else None)
+    return ast.copy_location(made, target)
 
 
 def names_only(target: ast.expr) -> bool:

@@ -19,7 +19,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.capture.convert.expressions import Unconvertible, load
+from weft.capture.convert.expressions import Unconvertible, load, store
 from weft.capture.convert.jumps import (
     BREAK,
     CONTINUE,
@@ -72,7 +72,7 @@ class Lowering:
             body = [*body, ast.copy_location(ast.Return(nothing), body[-1])]
         first = self._set(RETURNED, False, body[0])
         lowered = [first, *self.block(body, NONE, {RETURN: RETURNED})]
-        end = ast.copy_location(ast.Return(_place(RESULT, body[-1])), body[-1])
+        end = ast.copy_location(ast.Return(load(RESULT, body[-1])), body[-1])
         self.names |= {RESULT}
         return [*self._without_idle_flags(lowered), end]
 
@@ -85,7 +85,7 @@ class Lowering:
             rest = list(body[i + 1 :])
             if isinstance(node, ast.Return) and self._returns:
                 value = node.value or ast.copy_location(ast.Constant(None), node)
-                out.append(_assign(RESULT, value, node))
+                out.append(store(RESULT, value, node))
                 out.append(self._set(RETURNED, True, node))
                 return out
             if isinstance(node, (ast.Break, ast.Continue)):
@@ -212,7 +212,7 @@ class Lowering:
 
     def _set(self, flag: str, value: bool, at: ast.AST) -> ast.stmt:
         self.names.add(flag)
-        node = _assign(flag, ast.copy_location(ast.Constant(value), at), at)
+        node = store(flag, ast.copy_location(ast.Constant(value), at), at)
         self._sets[node] = flag
         return node
 
@@ -257,15 +257,6 @@ class _Without(ast.NodeTransformer):
 
 def not_any(flags: Sequence[str], at: ast.AST) -> ast.expr:
     """not a, or: not (a or b)"""
-    places = [_place(flag, at) for flag in flags]
+    places: list[ast.expr] = [load(flag, at) for flag in flags]
     either = places[0] if len(places) == 1 else ast.BoolOp(ast.Or(), places)
     return ast.copy_location(ast.UnaryOp(ast.Not(), ast.copy_location(either, at)), at)
-
-
-def _place(name: str, at: ast.AST) -> ast.expr:
-    return ast.copy_location(load(name), at)
-
-
-def _assign(name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
-    target = ast.copy_location(ast.Name(name, ast.Store()), at)
-    return ast.copy_location(ast.Assign([target], value), at)

@@ -127,8 +127,7 @@ class _Bindings(ast.NodeVisitor):
         args = node.args
         self.visit_all([*node.decorator_list, *args.defaults, *filter(None, args.kw_defaults)])
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self.visit_FunctionDef(node)
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults)])
@@ -149,8 +148,7 @@ class _Bindings(ast.NodeVisitor):
         for alias in node.names:
             self.bound.add(alias.asname or alias.name.split(".")[0])
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self.visit_Import(node)
+    visit_ImportFrom = visit_Import
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         if node.name:
@@ -162,8 +160,7 @@ class _Bindings(ast.NodeVisitor):
             self.bound.add(node.name)
         self.generic_visit(node)
 
-    def visit_MatchStar(self, node: ast.MatchStar) -> None:
-        self.visit_MatchAs(node)
+    visit_MatchStar = visit_MatchAs
 
     def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
         if node.rest:

@@ -11,7 +11,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.capture.convert import scopes
-from weft.capture.convert.expressions import BINARY, Expressions, Unconvertible, load, names_only
+from weft.capture.convert.expressions import (
+    BINARY,
+    HOOKS,
+    Expressions,
+    Unconvertible,
+    lambda_,
+    load,
+    names_only,
+    store,
+)
 from weft.capture.convert.scopes import FREE, GLOBAL, LOCAL, Scope
 from weft.capture.convert.walk import walk
 
@@ -37,7 +46,7 @@ class Statements(Expressions):
 
     def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """The body of a whole function, whose scope is the current one."""
-        return self.body(body)
+        raise NotImplementedError
 
     def temporary(self) -> str:
         self._temporaries += 1
@@ -53,17 +62,10 @@ class Statements(Expressions):
         if len(node.targets) == 1:
             return self.assign(node.targets[0], value, node)
         name = self.temporary()
-        out = [self.store(name, value, node)]
+        out = [store(name, value, node)]
         for target in node.targets:
-            out += self.assign(target, self.place(name, node), node)
+            out += self.assign(target, load(name, node), node)
         return out
-
-    def store(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
-        target = ast.copy_location(ast.Name(name, ast.Store()), at)
-        return ast.copy_location(ast.Assign([target], value), at)
-
-    def place(self, name: str, at: ast.AST) -> ast.expr:
-        return ast.copy_location(load(name), at)
 
     def is_natural(self, target: ast.expr) -> bool:
         """Whether Python's own assignment is all that a target needs: its names are locals."""
@@ -81,7 +83,7 @@ class Statements(Expressions):
         if isinstance(target, ast.Name):
             if self.scope.meaning(target.id) == GLOBAL:
                 return [self.statement(at, self.hook(target, "setglobal", target.id, value))]
-            return [self.store(target.id, self.hook(target, "setfree", target.id, value), at)]
+            return [store(target.id, self.hook(target, "setfree", target.id, value), at)]
         if isinstance(target, ast.Attribute):
             holder = self.expr(target.value)
             return [self.statement(at, self.hook(target, "setattr", value, holder, target.attr))]
@@ -103,7 +105,7 @@ class Statements(Expressions):
         out: list[ast.stmt] = [ast.copy_location(ast.Assign([whole], value), at)]
         for part, name in zip(target.elts, names, strict=True):
             inner = part.value if isinstance(part, ast.Starred) else part
-            out += self.assign(inner, self.place(name, at), at)
+            out += self.assign(inner, load(name, at), at)
         return out
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Statement:
@@ -147,7 +149,7 @@ class Statements(Expressions):
 
     def read(self, target: ast.Name) -> ast.Name:
         """The read of a name that an assignment such as `+=` does first."""
-        return ast.copy_location(load(target.id), target)
+        return load(target.id, target)
 
     def visit_Delete(self, node: ast.Delete) -> Statement:
         out: list[ast.stmt] = []
@@ -191,7 +193,7 @@ class Statements(Expressions):
             node.iter = self.unpacked(node.target, node.iter, each=True)
         else:
             name = self.temporary()
-            first = self.assign(node.target, self.place(name, node.target), node.target)
+            first = self.assign(node.target, load(name, node.target), node.target)
             node.target = ast.copy_location(ast.Name(name, ast.Store()), node.target)
         node.body = [*first, *self.body(node.body)]
         node.orelse = self.body(node.orelse)
@@ -209,7 +211,7 @@ class Statements(Expressions):
             target = item.optional_vars
             if not self.is_natural(target) or not isinstance(target, ast.Name):
                 name = self.temporary()
-                first = self.assign(target, self.place(name, target), target)
+                first = self.assign(target, load(name, target), target)
                 item.optional_vars = ast.copy_location(ast.Name(name, ast.Store()), target)
         node.body = [*first, *self.body(body)]
         return node
@@ -226,12 +228,6 @@ class Statements(Expressions):
 
     def visit_TryStar(self, node: Any) -> Statement:
         return self.visit_Try(node)
-
-    def visit_Assert(self, node: ast.Assert) -> Statement:
-        node.test = self.test(node.test)
-        if node.msg is not None:
-            node.msg = self.expr(node.msg)
-        return node
 
     def visit_Match(self, node: ast.Match) -> Statement:
         """Patterns look into the subject by themselves: all of it is read before."""
@@ -252,8 +248,7 @@ class Statements(Expressions):
     def late(self, node: ast.expr) -> ast.expr:
         """A lambda that reads a name of a pattern, which must stay as it is in the pattern."""
         copy = ast.parse(ast.unparse(node), mode="eval").body
-        nothing = ast.arguments([], [], None, [], [], None, [])
-        reader = ast.Lambda(nothing, self.expr(copy))
+        reader = lambda_(self.expr(copy), node)
         for part in ast.walk(reader):
             ast.copy_location(part, node)
         return reader
@@ -288,9 +283,10 @@ class Statements(Expressions):
         if getattr(node, "type_params", None):
             raise Unconvertible("a generic class", node)
         node.decorator_list = self.decorators(node.decorator_list)
-        made = ast.copy_location(ast.Attribute(load("__weft__"), "made_class", ast.Load()), node)
-        ast.copy_location(made.value, node)
-        node.decorator_list.append(made)  # the innermost: it sees the class before the others do
+        made = ast.Attribute(load(HOOKS, node), "made_class", ast.Load())
+        node.decorator_list.append(
+            ast.copy_location(made, node)
+        )  # the innermost: it sees the class before the others do
         node.bases = [self.expr(base) for base in node.bases]
         for entry in node.keywords:
             entry.value = self.expr(entry.value)
@@ -313,8 +309,8 @@ class Statements(Expressions):
                 raise Unconvertible("import *", node)
             self.bound_here(name, node)
             module = "." * node.level + (node.module or "")
-            value = self.hook(node, "imported", self.place(name, node), module, alias.name)
-            out.append(self.store(name, value, node))
+            value = self.hook(node, "imported", load(name, node), module, alias.name)
+            out.append(store(name, value, node))
         return out
 
 

@@ -19,15 +19,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.capture.convert.definedness import analyse
-from weft.capture.convert.expressions import COMPARE
+from weft.capture.convert.expressions import COMPARE, lambda_, load, store
 from weft.capture.convert.jumps import assigned, binds_inside, looks_at_frame, yields
 from weft.capture.convert.liveness import Facts, Names
 from weft.capture.convert.lower import RESULT, Lowering, is_internal, not_any
 from weft.capture.convert.scopes import GLOBAL, LOCAL, Scope
 from weft.capture.convert.statements import Statement, Statements
 from weft.capture.convert.walk import walk
-
-NO_ARGUMENTS = ast.arguments([], [], None, [], [], None, [])
 
 
 class Structured(Statements):
@@ -89,8 +87,8 @@ class Structured(Statements):
 
     def assign(self, target: ast.expr, value: ast.expr, at: ast.AST) -> list[ast.stmt]:
         if isinstance(target, ast.Name) and self.is_shared(target.id):
-            cell = self.lambda_(self.place(target.id, at), at)
-            return [self.store(target.id, self.hook(target, "setcell", value, cell), at)]
+            cell = lambda_(load(target.id, at), at)
+            return [store(target.id, self.hook(target, "setcell", value, cell), at)]
         return super().assign(target, value, at)
 
     def visit_Name(self, node: ast.Name) -> Any:
@@ -99,7 +97,7 @@ class Structured(Statements):
         sure = is_internal(node.id) or node in self.facts.sure
         read: ast.expr = node
         if not sure and self.is_own(node.id):
-            read = self.hook(node, "local", self.lambda_(node, node), node.id)
+            read = self.hook(node, "local", lambda_(node, node), node.id)
         if node.id in self.maybe:
             if sure:
                 return self.hook(node, "value", node)
@@ -143,9 +141,9 @@ class Structured(Statements):
         if node.orelse:
             orelse, other_name = self.made("else", node.orelse, state, node)
             functions.append(orelse)
-            other = self.place(other_name, node)
+            other = load(other_name, node)
         live = self.live(state, self.facts.live[node])
-        call = self.hook(node, "if_", test, self.place(name, node), other, *self.cells(state, node))
+        call = self.hook(node, "if_", test, load(name, node), other, *self.cells(state, node))
         call.args.append(_strings(live, node))
         return [*functions, self.statement(node, call)]
 
@@ -156,7 +154,7 @@ class Structured(Statements):
         test = self.lazy(node.test, condition=True)
         body, name = self.made("body", node.body, state, node)
         head, after = self.facts.head[node], self.facts.live[node]
-        call = self.hook(node, "while_", test, self.place(name, node), *self.cells(state, node))
+        call = self.hook(node, "while_", test, load(name, node), *self.cells(state, node))
         call.args += [_strings(self.live(state, n, loop=node), node) for n in (head, after)]
         return [body, self.statement(node, call)]
 
@@ -166,15 +164,13 @@ class Structured(Statements):
         state = self.state([node.target, *node.body])
         iterable = self.expr(node.iter)
         item = "__weft_item__"
-        value = self.unpacked(node.target, self.place(item, node.target))
+        value = self.unpacked(node.target, load(item, node.target))
         first = self.assign(node.target, value, node.target)
         body, name = self.made("body", node.body, state, node, first=first, parameter=item)
         stops = self.stops.get(node)
-        going = None if stops is None else self.lambda_(self.expr(not_any(stops, node)), node)
+        going = None if stops is None else lambda_(self.expr(not_any(stops, node)), node)
         head, after = self.facts.head[node], self.facts.live[node]
-        call = self.hook(
-            node, "for_", iterable, self.place(name, node), going, *self.cells(state, node)
-        )
+        call = self.hook(node, "for_", iterable, load(name, node), going, *self.cells(state, node))
         call.args += [_strings(self.live(state, n, loop=node), node) for n in (head, after)]
         return [body, self.statement(node, call)]
 
@@ -234,14 +230,14 @@ class Structured(Statements):
         evaluate = self.condition if condition else self.argument
         if not bound:
             outer, self.before = self.before, None
-            made = self.lambda_(evaluate(node), node)
+            made = lambda_(evaluate(node), node)
             self.before = outer
             return made
         assert self.before is not None
         given = ast.copy_location(ast.Return(evaluate(node)), node)
         definition, name = self.wrapped("part", [given], self.state([node]), node)
         self.before.append(definition)
-        return self.place(name, node)
+        return load(name, node)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         outer, self.before = self.before, None
@@ -320,11 +316,8 @@ class Structured(Statements):
         """A function whose cells are the variables, in case there are any."""
         if not state:
             return [None]
-        places = [self.place(name, at) for name in state]
-        return [self.lambda_(ast.copy_location(ast.Tuple(places, ast.Load()), at), at)]
-
-    def lambda_(self, value: ast.expr, at: ast.AST) -> ast.expr:
-        return ast.copy_location(ast.Lambda(NO_ARGUMENTS, value), at)
+        places: list[ast.expr] = [load(name, at) for name in state]
+        return [lambda_(ast.copy_location(ast.Tuple(places, ast.Load()), at), at)]
 
 
 def _strings(names: Iterable[str], at: ast.AST) -> ast.expr:

@@ -32,7 +32,7 @@ from weft.capture.watch.values import (
 class Guard:
     """One fact that a run relied on.
 
-    kind        which comparison: a row of `TESTS`
+    kind        which comparison: a row of `KINDS`
     origin      where the value is found; None for facts about the call as a whole
     expected    what the run saw there
     others      further places, for facts about several: that they are one object, or are not
@@ -51,7 +51,7 @@ class Guard:
     @property
     def description(self) -> str:
         """What must hold, as a user reads it."""
-        return DESCRIPTIONS[self.kind](self)
+        return KINDS[self.kind].says(self)
 
     @property
     def text(self) -> str:
@@ -59,7 +59,7 @@ class Guard:
 
     def expression(self, pool: Pool, value: str, others: Sequence[str]) -> str:
         """Python text that is true when the guard does not hold."""
-        return TESTS[self.kind](self, value, others, pool)
+        return KINDS[self.kind].test(self, value, others, pool)
 
     def found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """After a failure: what the place holds now. "args[1] was 2, now 3"."""
@@ -68,19 +68,27 @@ class Guard:
                 f"the call was {_call_text(self.expected)}, now {_call_text(call_of(args, kwargs))}"
             )
         if self.kind == "distinct":
-            return (
-                f"{', '.join(o.text for o in self.others)} were different objects, now some are one"
-            )
+            return f"{_places(self)} were different objects, now some are one"
         if self.kind == "unhooked":
-            return f"{', '.join(o.text for o in self.others)} had no hooks, now some have"
+            return f"{_places(self)} had no hooks, now some have"
         assert self.origin is not None
         if self.kind == "same":
-            return f"{self.text} was the same object as {self.others[0].text}, now it is not"
+            return f"{self.text} was the same object as {_places(self)}, now it is not"
+        was = KINDS[self.kind].was(self.expected)
         try:
             now = self.origin.evaluate(args, kwargs)
         except Exception as error:
-            return f"{self.text} was {_was(self)}, now there is none ({type(error).__name__})"
-        return f"{self.text} was {_was(self)}, now {_is(self, now)}"
+            return f"{self.text} was {was}, now there is none ({type(error).__name__})"
+        return f"{self.text} was {was}, now {self._now(now, was)}"
+
+    def _now(self, value: Any, was: str) -> str:
+        if value is MISSING:
+            return "missing"
+        try:
+            text = KINDS[self.kind].now(value)
+        except (AttributeError, TypeError):
+            text = shown(value)
+        return f"another {type(value).__name__} of that text" if text == was else text
 
 
 def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
@@ -134,10 +142,6 @@ def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     return " or ".join(parts)
 
 
-def _hooks(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
-    return f"{pool.name(hooks_of)}({v}._node) != {pool.name(guard.expected)}"
-
-
 def _unhooked(_guard: Guard, _v: str, others: Sequence[str], pool: Pool) -> str:
     found = " or ".join(f"{pool.name(hooks_of)}({other}._node)" for other in others)
     return f"{pool.name(leaf_hooks)}.registered and ({found})"
@@ -166,105 +170,111 @@ def _call(guard: Guard, _v: str, _others: Sequence[str], pool: Pool) -> str:
     )
 
 
-TESTS: dict[str, Test] = {
-    "value": _differs,
-    "identity": lambda g, v, o, pool: f"{v} is not {pool.name(g.expected)}",
-    "class": lambda g, v, o, pool: f"{v}.__class__ is not {pool.name(g.expected)}",
-    "code": lambda g, v, o, pool: f"{v}.__code__ is not {pool.name(g.expected)}",
-    "missing": lambda g, v, o, pool: f"{v} is not {pool.name(MISSING)}",
-    "present": lambda g, v, o, pool: f"{v} is {pool.name(MISSING)}",
-    "tensor": _tensor,
-    "bare": lambda g, v, o, pool: f"{v}._node is not None",
-    "hooks": _hooks,
-    "unhooked": _unhooked,
-    "array": _array,
-    "content": lambda g, v, o, pool: f"{pool.name(content_of)}({v}) != {pool.name(g.expected)}",
-    "length": lambda g, v, o, pool: f"len({v}) != {g.expected}",
-    "size": lambda g, v, o, pool: f"{pool.name(size_of)}({v}) != {g.expected}",
-    "keys": _keys,
-    "order": lambda g, v, o, pool: f"not {pool.name(same_keys)}({v}, {pool.name(g.expected)})",
-    "same": lambda g, v, o, pool: f"{v} is not {o[0]}",
-    "distinct": lambda g, v, o, pool: (
-        f"len({{{', '.join(f'id({other})' for other in o)}}}) != {len(o)}"
-    ),
-    "call": _call,
-}
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of guard.
 
+    test     Python text that is true where the guard does not hold
+    says     what must hold, as a user reads it
+    was      after a failure: what the run saw
+    now      after a failure: what is found now
+    """
+
+    test: Test
+    says: Callable[[Guard], str]
+    was: Callable[[Any], str] = shown
+    now: Callable[[Any], str] = shown
+
+
+def _length(sized: Any) -> str:
+    return f"of length {sized if isinstance(sized, int) else size_of(sized)}"
+
+
+def _listed(keys: Any) -> str:
+    return shown(list(keys))
+
+
+def _places(guard: Guard) -> str:
+    return ", ".join(origin.text for origin in guard.others)
+
+
+KINDS: dict[str, Kind] = {
+    "value": Kind(_differs, lambda g: f"{g.text} == {shown(g.expected)}"),
+    "identity": Kind(
+        lambda g, v, o, pool: f"{v} is not {pool.name(g.expected)}",
+        lambda g: f"{g.text} is {shown(g.expected)}",
+    ),
+    "class": Kind(
+        lambda g, v, o, pool: f"{v}.__class__ is not {pool.name(g.expected)}",
+        lambda g: f"type({g.text}) is {g.expected.__name__}",
+        lambda cls: f"of class {cls.__name__}",
+        lambda now: f"of class {type(now).__name__}",
+    ),
+    "code": Kind(
+        lambda g, v, o, pool: f"{v}.__code__ is not {pool.name(g.expected)}",
+        lambda g: f"{g.text} has the code of {g.expected.co_qualname}",
+        lambda code: f"the function {code.co_qualname}",
+    ),
+    "missing": Kind(
+        lambda g, v, o, pool: f"{v} is not {pool.name(MISSING)}",
+        lambda g: f"there is no {g.text}",
+        lambda _: "missing",
+    ),
+    "present": Kind(
+        lambda g, v, o, pool: f"{v} is {pool.name(MISSING)}",
+        lambda g: f"there is {g.text}",
+        lambda _: "there",
+    ),
+    "tensor": Kind(
+        _tensor, lambda g: f"{g.text} is {g.expected}", str, lambda now: str(tensor_facts(now))
+    ),
+    "bare": Kind(
+        lambda g, v, o, pool: f"{v}._node is not None",
+        lambda g: f"{g.text} has no history",
+        lambda _: "without a history",
+        lambda _: "one with",
+    ),
+    "hooks": Kind(
+        lambda g, v, o, pool: f"{pool.name(hooks_of)}({v}._node) != {pool.name(g.expected)}",
+        lambda g: f"{g.text} has {'the same' if g.expected else 'no'} hooks",
+        lambda _: "with other hooks",
+        lambda _: "not",
+    ),
+    "unhooked": Kind(_unhooked, lambda g: f"{_places(g)} have no hooks"),
+    "array": Kind(
+        _array,
+        lambda g: f"{g.text} is an array {g.expected[1]}{list(g.expected[2])}",
+        lambda facts: f"an array {facts[1]}{list(facts[2])}",
+        lambda now: f"an array {now.dtype}{list(now.shape)}",
+    ),
+    "content": Kind(
+        lambda g, v, o, pool: f"{pool.name(content_of)}({v}) != {pool.name(g.expected)}",
+        lambda g: f"the elements of {g.text} are the same",
+        lambda _: "an array of other elements",
+        lambda _: "not",
+    ),
+    "length": Kind(
+        lambda g, v, o, pool: f"len({v}) != {g.expected}",
+        lambda g: f"len({g.text}) == {g.expected}",
+        *(_length, _length),
+    ),
+    "size": Kind(
+        lambda g, v, o, pool: f"{pool.name(size_of)}({v}) != {g.expected}",
+        lambda g: f"len({g.text}) == {g.expected}",
+        *(_length, _length),
+    ),
+    "keys": Kind(_keys, lambda g: f"list({g.text}) == {_listed(g.expected)}", _listed, _listed),
+    "order": Kind(
+        lambda g, v, o, pool: f"not {pool.name(same_keys)}({v}, {pool.name(g.expected)})",
+        lambda g: f"list({g.text}) == {_listed(g.expected)}",
+        *(_listed, _listed),
+    ),
+    "same": Kind(lambda g, v, o, pool: f"{v} is not {o[0]}", lambda g: f"{g.text} is {_places(g)}"),
+    "distinct": Kind(
+        lambda g, v, o, pool: f"len({{{', '.join(f'id({other})' for other in o)}}}) != {len(o)}",
+        lambda g: f"{_places(g)} are different objects",
+    ),
+    "call": Kind(_call, lambda g: f"the call is {_call_text(g.expected)}"),
+}
 #: Those that go through all elements are checked after the others.
 COSTLY = frozenset({"content"})
-
-Describe = Callable[[Guard], str]
-
-DESCRIPTIONS: dict[str, Describe] = {
-    "value": lambda g: f"{g.text} == {shown(g.expected)}",
-    "identity": lambda g: f"{g.text} is {shown(g.expected)}",
-    "class": lambda g: f"type({g.text}) is {g.expected.__name__}",
-    "code": lambda g: f"{g.text} has the code of {g.expected.co_qualname}",
-    "missing": lambda g: f"there is no {g.text}",
-    "present": lambda g: f"there is {g.text}",
-    "tensor": lambda g: f"{g.text} is {g.expected}",
-    "bare": lambda g: f"{g.text} has no history",
-    "unhooked": lambda g: f"{', '.join(o.text for o in g.others)} have no hooks",
-    "hooks": lambda g: f"{g.text} has {'the same' if g.expected else 'no'} hooks",
-    "array": lambda g: f"{g.text} is an array {g.expected[1]}{list(g.expected[2])}",
-    "content": lambda g: f"the elements of {g.text} are the same",
-    "length": lambda g: f"len({g.text}) == {g.expected}",
-    "size": lambda g: f"len({g.text}) == {g.expected}",
-    "keys": lambda g: f"list({g.text}) == {shown(list(g.expected))}",
-    "order": lambda g: f"list({g.text}) == {shown(list(g.expected))}",
-    "same": lambda g: f"{g.text} is {g.others[0].text}",
-    "distinct": lambda g: f"{', '.join(o.text for o in g.others)} are different objects",
-    "call": lambda g: f"the call is {_call_text(g.expected)}",
-}
-
-
-def _was(guard: Guard) -> str:
-    expected = guard.expected
-    if guard.kind == "class":
-        return f"of class {expected.__name__}"
-    if guard.kind == "code":
-        return f"the function {expected.co_qualname}"
-    if guard.kind == "content":
-        return "an array of other elements"
-    if guard.kind in ("length", "size"):
-        return f"of length {expected}"
-    if guard.kind == "tensor":
-        return str(expected)
-    if guard.kind == "array":
-        return f"an array {expected[1]}{list(expected[2])}"
-    if guard.kind == "missing":
-        return "missing"
-    if guard.kind == "bare":
-        return "without a history"
-    if guard.kind == "hooks":
-        return "with other hooks"
-    if guard.kind == "present":
-        return "there"
-    return shown(list(expected) if guard.kind in ("keys", "order") else expected)
-
-
-def _is(guard: Guard, now: Any) -> str:
-    if now is MISSING:
-        return "missing"
-    try:
-        if guard.kind == "class":
-            return f"of class {type(now).__name__}"
-        if guard.kind in ("length", "size"):
-            return f"of length {size_of(now)}"
-        if guard.kind == "tensor":
-            return str(tensor_facts(now))
-        if guard.kind == "array":
-            return f"an array {now.dtype}{list(now.shape)}"
-        if guard.kind == "content":
-            return "not"
-        if guard.kind == "bare":
-            return "one with"
-        if guard.kind == "hooks":
-            return "not"
-        if guard.kind in ("keys", "order"):
-            return shown(list(now))
-    except (AttributeError, TypeError):
-        return shown(now)
-    text = shown(now)
-    same_text = text == _was(guard)
-    return f"another {type(now).__name__} of that text" if same_text else text

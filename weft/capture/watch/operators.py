@@ -146,8 +146,6 @@ def unary(hooks: Hooks, symbol: str, a: Any) -> Any:
 
 
 def compare(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
-    if symbol in ("is", "is not"):
-        return (a is b) if symbol == "is" else (a is not b)
     if symbol in ("in", "not in"):
         found = contains(hooks, b, a)
         return found if symbol == "in" else not found

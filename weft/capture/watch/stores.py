@@ -317,7 +317,7 @@ def write_item(watch: Watch, known: Known, key: Any, value: Any) -> None:
         whole(watch, known)
         before_write(watch, known)
         _set_item(obj, key, value)
-        _became(watch, known, f"{known.origin.text}[{key!r:.40}] = …")
+        became(watch, known, f"{known.origin.text}[{key!r:.40}] = …")
         return
     if not isinstance(obj, dict):
         read_length(watch, known)  # whether the index exists
@@ -345,7 +345,7 @@ def delete_item(watch: Watch, known: Known, key: Any) -> None:
     whole(watch, known)
     before_write(watch, known)
     _del_item(obj, key)
-    _became(watch, known, f"del {known.origin.text}[{key!r:.40}]")
+    became(watch, known, f"del {known.origin.text}[{key!r:.40}]")
 
 
 def _text(watch: Watch, key: Any) -> str:
@@ -353,19 +353,11 @@ def _text(watch: Watch, key: Any) -> str:
     return found.text if found is not None else f"{key!r:.40}"
 
 
-def _become(container: Any, contents: Any) -> None:
-    put_back(container, contents)
-
-
-def _became(watch: Watch, known: Known, text: str) -> None:
+def became(watch: Watch, known: Known, text: str) -> None:
     """All of a container was read before: what it holds now follows from that."""
     store_of(known).complete = True
     store_of(known).moved = True
-    watch.effect(text, _become, known.origin, copy_of(known.obj))
-
-
-def became(watch: Watch, known: Known, text: str) -> None:
-    _became(watch, known, text)
+    watch.effect(text, put_back, known.origin, copy_of(known.obj))
 
 
 def blind(watch: Watch, known: Known, method: str, *args: Any) -> Any:
