@@ -54,6 +54,35 @@ def test_caches_are_what_the_system_says(name: str, tmp_path: Path) -> None:
     assert machine._settled(machine._of_sysfs(tmp_path)) == wanted
 
 
+#: What macOS says; what is made of it.
+MACS = {
+    "m1": (
+        {
+            "perflevel0.l1dcachesize": 128,
+            "perflevel0.l2cachesize": 12288,
+            "perflevel0.cpusperl2": 4,
+        },
+        Caches(128 << 10, 2 << 20, 12 << 20),
+    ),
+    "intel": (
+        {"l1dcachesize": 32, "l2cachesize": 256, "l3cachesize": 8192},
+        Caches(32 << 10, 256 << 10, 8 << 20),
+    ),
+    "silent": ({}, Caches()),
+}
+
+
+@pytest.mark.parametrize("name", MACS)
+def test_caches_are_what_macos_says(name: str) -> None:
+    said, wanted = MACS[name]
+
+    def asked(word: str) -> int:
+        found = said.get(word.removeprefix("hw."), 0)
+        return found if word.endswith("cpusperl2") else found << 10
+
+    assert machine._settled(machine._of_sysctl(asked)) == wanted
+
+
 def test_the_clock_is_what_the_system_says(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo_max_freq").write_text("4500000\n")
     assert machine._ghz(tmp_path / "cpuinfo_max_freq") == 4.5

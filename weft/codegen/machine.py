@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -186,21 +187,24 @@ def _bytes(text: str) -> int:
     return int(digits) << units.get(text[-1:], 0) if digits.isdigit() else 0
 
 
-def _of_sysctl() -> dict[str, int]:
-    """What macOS reports about its fast cores, or about all of them."""
-    library = ctypes.CDLL(None)
+def _sysctl(name: str) -> int:
+    """What macOS says by a name; 0 where it does not know it."""
+    value, size = ctypes.c_uint64(), ctypes.c_size_t(8)
+    failed = ctypes.CDLL(None).sysctlbyname(
+        name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
+    )
+    return 0 if failed else value.value
 
-    def asked(name: str) -> int:
-        value, size = ctypes.c_uint64(), ctypes.c_size_t(8)
-        failed = library.sysctlbyname(
-            name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
-        )
-        return 0 if failed else value.value
+
+def _of_sysctl(asked: Callable[[str], int] = _sysctl) -> dict[str, int]:
+    """What macOS reports about its fast cores, or about all of them."""
 
     def either(word: str) -> int:
         return asked(f"hw.perflevel0.{word}") or asked(f"hw.{word}")
 
-    shared = max(1, asked("hw.perflevel0.cpusperl2"))
     second = either("l2cachesize")
-    last = asked("hw.l3cachesize") or second
-    return {"first": either("l1dcachesize"), "second": second // shared, "last": last}
+    return {
+        "first": either("l1dcachesize"),
+        "second": second // max(1, asked("hw.perflevel0.cpusperl2")),
+        "last": asked("hw.l3cachesize") or second,
+    }

@@ -1,1 +1,1 @@
-"""Graphs as kernels: what is fused, in what order, and where it lies in memory."""
+"""From graphs to plans: what is fused, in what order it runs, and where it lies in memory."""
