@@ -200,20 +200,20 @@ LONG_LOOPS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", LONG_LOOPS)
-def test_loops_that_ask_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_that_poll_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CACHE", "0")
     function, shape = LONG_LOOPS[name]
     graph = weft.make_graph(function, weft.spec(shape))
     x = weft.asarray(np.random.default_rng(0).standard_normal(shape, np.float32))
     quiet = NativeProgram(graph)
-    assert "@asked" not in quiet.text
+    assert "@cancelled" not in quiet.text
     monkeypatch.setattr(cancel, "ROUNDS", 4)
     monkeypatch.setattr(cancel, "LONG", 0.0)
     monkeypatch.setattr(cancel, "PART", 64)
     monkeypatch.setattr(blocked, "COPIED", 64)
     monkeypatch.setattr(plan, "MOST_TERMS", 100)
     program = NativeProgram(graph)
-    assert "@asked" in program.text
+    assert "@cancelled" in program.text
     for got, same, want in zip(program([x]), quiet([x]), interpret(graph, [x], bind), strict=True):
         assert got.numpy().tobytes() == same.numpy().tobytes()
         np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-3)
