@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
+import operator
 import random
 from collections.abc import Callable
 from typing import Any
@@ -111,7 +113,29 @@ def stacked_after_a_return(x):
     return weft.stack(items).sum()
 
 
+def array_with_the_same_elements(x):
+    numbers = np.zeros(2)
+    if x.sum() > 0:
+        numbers[0] = 5.0
+        y = x * 2
+    else:
+        numbers[0] = 5.0
+        y = x
+    return y + float(numbers[0])
+
+
+def object_that_is_not_used_again(x):
+    box = Box(word="a", value=x)
+    if x.sum() > 0:
+        box.word = "b"
+        y = x * 2
+    else:
+        y = x * box.value
+    return y if isinstance(box, Box) else x
+
+
 ONE_GRAPH = [
+    *(array_with_the_same_elements, object_that_is_not_used_again),
     *(appended_on_both_sides, made_and_changed_on_a_side, left_behind_by_both_sides),
     *(one_list_under_two_names, one_list_where_the_other_side_raises, rows_of_growing_length),
     stacked_after_a_return,
@@ -189,7 +213,76 @@ def list_of_words(x):
     return x * len("".join(words))
 
 
+class Box:
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+def attribute_of_an_object(x):
+    box = Box(word="a", times=2)
+    if x.sum() > 0:
+        box.word = "bb"
+    return x * len(box.word) * box.times
+
+
+def attribute_that_one_side_adds(x):
+    box = Box()
+    if x.sum() > 0:
+        box.word = x * 2
+    return getattr(box, "word", None) if hasattr(box, "word") else x
+
+
+def attribute_that_one_side_deletes(x):
+    box = Box(word=x * 2, other=1)
+    if x.sum() > 0:
+        del box.word
+    return x * len(vars(box))
+
+
+def copy_of_an_object(x):
+    box = Box(word="a")
+    if x.sum() > 0:
+        box.word = "bb"
+    return x * len(copy.copy([box])[0].word)
+
+
+def object_read_by_the_library(x):
+    box = Box(word="a")
+    if x.sum() > 0:
+        box.word = "bb"
+    return x * len(operator.attrgetter("word")(box))
+
+
+def sum_of_an_array(x):
+    numbers = np.zeros(2)
+    if x.sum() > 0:
+        numbers[0] = 5.0
+    return x + np.sum(numbers)
+
+
+def array_as_a_tensor(x):
+    numbers = np.zeros(2)
+    if x.sum() > 0:
+        numbers[0] = 5.0
+    return x + weft.tensor(numbers)
+
+
+def variable_that_a_closure_writes(x):
+    word = "a"
+
+    def write():
+        nonlocal word
+        word = "bb"
+
+    if x.sum() > 0:
+        write()
+    return x * len(word)
+
+
 ASKED = [
+    *(attribute_of_an_object, attribute_that_one_side_adds, attribute_that_one_side_deletes),
+    *(copy_of_an_object, object_read_by_the_library, sum_of_an_array, array_as_a_tensor),
+    variable_that_a_closure_writes,
     *(length_of_a_dict, in_a_dict, truth_of_a_dict, copy_of_a_dict, returned_dict, equal_sets),
     *(union_of_sets, length_of_a_deque, list_of_words),
 ]
@@ -199,6 +292,21 @@ ASKED = [
 def test_asked(function: Callable[..., Any]) -> None:
     """No graph can hold these: each answer of the condition is a path of its own."""
     check(function, 2)
+
+
+def test_a_list_of_the_graph_inside_of_what_the_library_reads() -> None:
+    """Here each length is a path."""
+
+    def shown(x):
+        items = []
+        while x.sum() < 10:
+            x = x + 1
+            items.append(x)
+        return x * len(repr([items]))
+
+    captured = weft.compile(shown, capture="source")
+    for numbers in INPUTS:
+        np.testing.assert_array_equal(captured(f64(numbers)), shown(f64(numbers)))
 
 
 def test_inside_of_a_loop_it_is_an_error() -> None:

@@ -51,12 +51,12 @@ def call(
         appends = name == "append"
         if (appends or name == "pop") and len(args) == appends:
             hooks.flow.save(dynamic)
-            return dynamic.push(*args) if args else access.taken_from(hooks, dynamic, dynamic.pop())
-        access.settle_lists(hooks, holder)
+            return dynamic.push(*args) if args else dynamic.pop()
+        hooks.use_items(holder)
     method = _method(holder, name)
     if method.writes:
         hooks.flow.save(holder)
-    access.settle_lists(hooks, *args)
+    hooks.use_items(*args)
     known = hooks.watch.known(holder)
     if known is None:
         return method.inside(hooks, function, args, kwargs)

@@ -25,10 +25,10 @@ from weft.capture.builtin_table import row_of
 from weft.capture.control.nested import graph_recorder, known_number
 from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.dynamic_list import settle, settle_all
 from weft.capture.from_source.endless_recursion import endless_recursion
-from weft.capture.from_source.merge import Maybe, undefined
+from weft.capture.from_source.held import Maybe, Split, resolve, resolve_all, undefined
 from weft.capture.from_source.run import Flow, Unreachable
-from weft.capture.from_source.split import resolve_all
 from weft.capture.from_source.tokens import token_of
 from weft.capture.from_source.under_transforms import leveled
 from weft.capture.watch import (
@@ -42,7 +42,7 @@ from weft.capture.watch import (
     operators,
     printing,
 )
-from weft.capture.watch.follow import is_followed, needs_numbers
+from weft.capture.watch.follow import needs_numbers, reads_unseen
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
@@ -121,9 +121,15 @@ class Hooks:
 
     def use(self, *objects: Any) -> None:
         """Objects are about to be read or written: are they what they seem?"""
-        if self.flow.poisoned or self.flow.splits:
+        if self.flow.undecided:
             for obj in objects:
-                self.flow.check(obj)
+                resolve(self.flow, obj)
+
+    def use_items(self, *objects: Any) -> None:
+        """The same, where Python needs all items of lists: it asks for lengths in the graph."""
+        self.use(*objects)
+        for obj in objects:
+            settle(self.flow, obj)
 
     # --- names --------------------------------------------------------------------------------
 
@@ -154,6 +160,9 @@ class Hooks:
         found = attributes.load(self, obj, name)
         if found.__class__ is Maybe:
             raise undefined(f"the attribute {name!r}", found.why)
+        if found.__class__ is Split:  # of an object that was merged as a tree
+            self.flow.split_objects[id(obj)] = obj
+            return self.attr(obj, name)
         return found
 
     def setattr(self, value: Any, obj: Any, name: str) -> None:
@@ -196,7 +205,8 @@ class Hooks:
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         # Followed functions are called from right here: every frame counts in recursions.
         row = row_of(function)
-        if self.flow.splits and not is_followed(function):
+        unseen = self.flow.undecided and reads_unseen(function)
+        if unseen:
             resolve_all(self.flow, [args, kwargs], set())
         if row is not None and row.graph is not None and self.watch.records:
             made = row.graph(self, *args, **kwargs)
@@ -207,10 +217,11 @@ class Hooks:
             made = container_methods.call(self, function, function.__self__, texts, named)
             if made is not NotImplemented:
                 return made
-        if self.watch.records:
-            access.settle_lists(self, *args)
-            if needs_numbers(function) and any(map(self.asks, (*args, *kwargs.values()))):
-                return access.call_foreign(self, function, args, kwargs)
+        if unseen:
+            settle_all(self.flow, [args, kwargs], set())
+        tensors = self.watch.records and needs_numbers(function)
+        if tensors and any(map(self.asks, (*args, *kwargs.values()))):
+            return access.call_foreign(self, function, args, kwargs)
         if not (printing.is_logging(function) if row is None else row.shows):
             args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         if row is not None and row.call is not None:
@@ -284,20 +295,17 @@ class Hooks:
     unpack_each = access.unpack_each
 
     def binary(self, symbol: str, a: Any, b: Any) -> Any:
-        self.use(a, b)
-        access.settle_lists(self, a, b)
+        self.use_items(a, b)
         return operators.binary(self, symbol, a, b)
 
     def inplace(self, symbol: str, a: Any, b: Any) -> Any:
-        self.use(a, b)
-        access.settle_lists(self, a, b)
+        self.use_items(a, b)
         if isinstance(a, (*CONTAINERS, np.ndarray)):
             self.flow.save(a)
         return operators.inplace(self, symbol, a, b)
 
     def iter(self, value: Any) -> Any:
-        self.use(value)
-        access.settle_lists(self, value)
+        self.use_items(value)
         return operators.iterate(self, value)
 
     # --- conditions ---------------------------------------------------------------------------

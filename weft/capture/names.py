@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.capture.from_source import conditions
+from weft.capture.from_source.held import Maybe, undefined
 from weft.capture.from_source.journal import Globals
-from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.tokens import effect
 from weft.capture.watch import attributes, stores
 from weft.capture.watch.origin import MISSING

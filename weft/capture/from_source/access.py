@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base.errors import CaptureError
-from weft.base.pytree import tree_leaves
-from weft.capture.from_source.dynamic_list import DynamicList, dynamic_list_of, settle
-from weft.capture.from_source.merge import one_level
+from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.tokens import py_call_like
 from weft.capture.watch import library, operators, stores
 from weft.capture.watch.follow import module_of
@@ -26,39 +24,6 @@ from weft.core.tensor import Tensor
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
-
-
-# --- lists of the graph --------------------------------------------------------------------------
-
-
-def settle_lists(hooks: Hooks, *values: Any) -> None:
-    """Python needs lists themselves, whose lengths the graph decides: it asks for those."""
-    for items in values:
-        dynamic = dynamic_list_of(items)
-        if dynamic is not None:
-            hooks.flow.save(items)
-            settle(items)
-            taken_from(hooks, dynamic, items)
-
-
-def settle_all(tree: Any, seen: set[int]) -> None:
-    """Lists of the graph that are returned: Python asks for their lengths."""
-    if id(tree) in seen or isinstance(tree, Tensor):
-        return
-    seen.add(id(tree))
-    if isinstance(tree, list):
-        settle(tree)
-    found = one_level(tree)
-    for part in found[0] if found is not None else ():
-        settle_all(part, seen)
-
-
-def taken_from(hooks: Hooks, dynamic: DynamicList, elements: Any) -> Any:
-    """What was an element of a list of the graph."""
-    for leaf in tree_leaves(elements):
-        if isinstance(leaf, Tensor):
-            hooks.flow.aliases.element(leaf, dynamic.held)
-    return elements
 
 
 def value_of(value: Number) -> Any:
@@ -78,8 +43,8 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
     dynamic = dynamic_list_of(obj)
     if dynamic is not None:
         if isinstance(key, (int, Tensor)):
-            return taken_from(hooks, dynamic, dynamic.item(key))
-        settle_lists(hooks, obj)
+            return dynamic.item(key)
+        hooks.use_items(obj)
     if isinstance(obj, Tensor):
         return obj[index(hooks, key)]
     if isinstance(obj, type) and operators.special(type(obj), "__getitem__") is None:
@@ -141,8 +106,7 @@ def _missing(hooks: Hooks, obj: Any, key: Any) -> Any:
 
 def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
     """obj[key] = value"""
-    hooks.use(obj)
-    settle_lists(hooks, obj)
+    hooks.use_items(obj)
     watch, cls = hooks.watch, type(obj)
     if key.__class__ is Number and isinstance(obj, dict):
         key = value_of(key)
@@ -174,8 +138,7 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
 
 def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
     """del obj[key]"""
-    hooks.use(obj)
-    settle_lists(hooks, obj)
+    hooks.use_items(obj)
     watch, cls = hooks.watch, type(obj)
     if isinstance(obj, CONTAINERS):
         hooks.flow.save(obj)

@@ -11,9 +11,10 @@ from weft.base.pytree import tree_flatten
 from weft.capture.control.nested import NestedRecorder, State, assign_states, close, graph_recorder
 from weft.capture.control.node import emit, unfollowed
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
+from weft.capture.from_source.held import Maybe
 from weft.capture.from_source.journal import Journal, Parts, Variable
-from weft.capture.from_source.merge import Build, Maybe, Merge, typed_as
-from weft.capture.from_source.merge_entries import Give, merge_entry, same_parts
+from weft.capture.from_source.merge import Build, Merge, typed_as
+from weft.capture.from_source.merge_entries import EntryMerge, Give, same_parts
 from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.run import OF_RECORDING, OneSided, Unreachable, own_work, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
@@ -171,11 +172,11 @@ def _joined(
     if all(failed):
         build: Build = lambda results: MISSING  # noqa: E731
     elif any(failed):
-        ends = [MISSING if f else b.value for b, f in zip(branches, failed, strict=True)]
-        build = merge.filled(ends) if any(e is not MISSING for e in ends) else lambda r: MISSING
+        side = failed.index(False)
+        build = merge.filled(branches[side].value, side)
     else:
         build = merge.value("the value", branches[0].value, branches[1].value)
-    gives = _merged_entries(hooks, branches, merge, live, cells, (chosen, split))
+    gives = _merged_entries(branches, EntryMerge(hooks, merge, live, cells, failed, chosen, split))
     names_end = len(merge.pairs)  # what follows is only what tensors hold, not which they are
     states = _states(branches)
     state_builds = []
@@ -251,14 +252,7 @@ def _end(value: Any, failed: bool) -> Any:
     return MISSING if failed else value
 
 
-def _merged_entries(
-    hooks: Hooks,
-    branches: Sequence[Branch],
-    merge: Merge,
-    live: Sequence[str],
-    cells: frozenset[int],
-    splits: tuple[Value, set[int]],
-) -> list[Give]:
+def _merged_entries(branches: Sequence[Branch], merge: EntryMerge) -> list[Give]:
     """How everything that a side wrote gets its merged value."""
     entries = {}
     for branch in branches:
@@ -270,8 +264,7 @@ def _merged_entries(
         sides = [branch.contents.get(key, now) for branch in branches]
         if all(same_parts(side, now) for side in sides):
             continue
-        gone = [branch.error is not None for branch in branches]
-        gives += merge_entry(hooks, entry, sides, now, merge, live, gone, cells, splits)
+        gives += merge.gives(entry, sides, now)
     return gives
 
 

@@ -7,12 +7,12 @@ branches of the graph, its length is asked for and becomes a guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.nested import NestedRecorder, graph_recorder
+from weft.capture.from_source.held import one_level
 from weft.capture.from_source.merge import kind_of_tensor, shown
 from weft.core.bind import bind
 from weft.core.grad_mode import enable_grad
@@ -23,11 +23,9 @@ from weft.ops.lists import LIST_ALL, LIST_ITEM, LIST_ROWS
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
 
 if TYPE_CHECKING:
+    from weft.capture.from_source.may_alias import Aliases
+    from weft.capture.from_source.run import Flow
     from weft.capture.hooks import Hooks
-
-
-#: What is told of each tensor that is appended to a list.
-Note = Callable[[Tensor], None]
 
 
 class UnknownLength(CaptureError):
@@ -47,7 +45,7 @@ class DynamicList:
     """
 
     def __init__(
-        self, structure: TreeSpec, kinds: list[TensorType], numbers: list[bool], note: Note
+        self, structure: TreeSpec, kinds: list[TensorType], numbers: list[bool], aliases: Aliases
     ) -> None:
         self.structure = structure
         self.kinds = kinds
@@ -58,7 +56,7 @@ class DynamicList:
         )
         #: The tensors that were appended: the list has what they held then.
         self.held: list[Tensor] = []
-        self.note = note
+        self.aliases = aliases
         self.counted = False  # has the code asked how many there are?
 
     # --- changes ------------------------------------------------------------------------------
@@ -78,7 +76,7 @@ class DynamicList:
             pushed.append(bind(STACK_PUSH, stack, _fitting(leaf, kind, is_number)))
             if isinstance(leaf, Tensor) and not isinstance(leaf, Number):
                 self.held.append(leaf)
-                self.note(leaf)
+                self.aliases.appended(leaf)
         self.stacks = tuple(pushed)
         self.count = self.count + 1
 
@@ -138,6 +136,8 @@ class DynamicList:
     def _element(self, tensors: list[Tensor]) -> Any:
         pairs = zip(tensors, self.numbers, strict=True)
         leaves = [number(x) if is_number else x for x, is_number in pairs]
+        for leaf in leaves:
+            self.aliases.element(leaf, self.held)
         return tree_unflatten(self.structure, leaves)
 
 
@@ -168,17 +168,18 @@ def dynamic_list_of(items: Any) -> DynamicList | None:
 def make_dynamic(hooks: Hooks, items: list[Any], sample: Any) -> None:
     """Let a list be one of the graph. `sample` is an element that it gets later."""
     known = dynamic_list_of(sample) if isinstance(sample, list) else None
-    note = hooks.flow.aliases.appended
+    aliases = hooks.flow.aliases
     if known is not None:
-        dynamic = DynamicList(known.structure, known.kinds, known.numbers, note)
+        dynamic = DynamicList(known.structure, known.kinds, known.numbers, aliases)
     else:
         leaves, structure = _flat(sample)
         kinds = [_leaf_kind(leaf) for leaf in leaves]
         numbers = [kind_of(leaf) is not None for leaf in leaves]
-        dynamic = DynamicList(structure, kinds, numbers, note)
+        dynamic = DynamicList(structure, kinds, numbers, aliases)
     for element in items:
         dynamic.push(element)
     hooks.flow.save(items)
+    hooks.flow.undecided = True
     items[:] = [dynamic]
 
 
@@ -197,8 +198,20 @@ def _leaf_kind(leaf: Any) -> TensorType:
     return kind
 
 
-def settle(items: list[Any]) -> None:
-    """Let a list of the graph be a list of Python's again."""
+def settle(flow: Flow, items: Any) -> None:
+    """Python needs all items of a list: let one of the graph be a list of Python's again."""
     dynamic = dynamic_list_of(items)
     if dynamic is not None:
+        flow.save(items)
         items[:] = dynamic.elements()
+
+
+def settle_all(flow: Flow, tree: Any, seen: set[int]) -> None:
+    """The same for all lists in results, or in arguments of code that is not followed."""
+    if id(tree) in seen:
+        return
+    seen.add(id(tree))
+    settle(flow, tree)
+    found = one_level(tree)
+    for part in found[0] if found is not None else ():
+        settle_all(flow, part, seen)

@@ -17,8 +17,8 @@ from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, stand_in
 from weft.capture.control.node import emit, unfollowed
+from weft.capture.from_source.held import Maybe, undefined
 from weft.capture.from_source.journal import Journal, Variable
-from weft.capture.from_source.merge import Maybe, undefined
 from weft.capture.from_source.merge_entries import same_parts
 from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.recorded_loop import RecordedLoop

@@ -9,6 +9,7 @@ where the first one began.
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from weft.capture.watch import attributes, stores
 from weft.capture.watch.origin import MISSING
-from weft.capture.watch.stores import Store, base_of, instance_dict
+from weft.capture.watch.stores import Store, instance_dict
 from weft.core.structure import changed
 
 if TYPE_CHECKING:
@@ -102,17 +103,14 @@ class Attributes(Entry):
     def parts(self) -> Parts:
         own = instance_dict(self.obj)
         found = dict(own) if own is not None else {}
-        for name in stores_slots(type(self.obj)):
-            value = getattr(self.obj, name, MISSING)
-            if value is not MISSING:
-                found[name] = value
-        return found
+        slots = {name: getattr(self.obj, name, MISSING) for name in slots_of(type(self.obj))}
+        return found | {name: value for name, value in slots.items() if value is not MISSING}
 
     def put(self, parts: Parts) -> None:
-        own = instance_dict(self.obj)
+        own, slots = instance_dict(self.obj), slots_of(type(self.obj))
         if own is not None:
-            stores.put_back(own, {k: v for k, v in parts.items() if k not in _slot_set(self.obj)})
-        for name in stores_slots(type(self.obj)):
+            stores.put_back(own, {k: v for k, v in parts.items() if k not in slots})
+        for name in slots:
             if name in parts:
                 object.__setattr__(self.obj, name, parts[name])
             elif hasattr(self.obj, name):
@@ -203,12 +201,19 @@ class Array(Items):
         np.copyto(self.obj, parts["the elements"].array)
 
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
-        raise NotImplementedError
+        known = hooks.watch.known(self.obj)
+        if known is None:
+            self.put({key: value})
+        else:
+            hooks.write_array(known, lambda: self.put({key: value}), "[…] =")
 
     def note(self, hooks: Hooks, key: Any) -> None:
         known = hooks.watch.known(self.obj)
         if known is not None:
             hooks.watch.content(known)
+
+    def title(self, key: Any) -> str:
+        return "a NumPy array"
 
 
 class Elements:
@@ -238,21 +243,12 @@ def entry_for(obj: Any) -> Entry:
     return Attributes(obj)
 
 
-def stores_slots(cls: type) -> list[str]:
+def slots_of(cls: type) -> list[str]:
     names: list[str] = []
     for base in cls.__mro__:
         found = base.__dict__.get("__slots__", ())
         names += [found] if isinstance(found, str) else list(found)
     return [name for name in names if not name.startswith("__")]
-
-
-def _slot_set(obj: Any) -> set[str]:
-    return set(stores_slots(type(obj)))
-
-
-def _store_state(store: Store) -> tuple[Any, ...]:
-    written = set(store.written)
-    return store.original, written, store.moved, store.complete, store.everything
 
 
 class Journal:
@@ -261,19 +257,19 @@ class Journal:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.entries: dict[int, tuple[Entry, Parts]] = {}
-        self._stores: dict[int, tuple[Known, Any]] = {}
+        self._stores: dict[int, tuple[Known, Store | None]] = {}
         self._effects = len(watch._effects)
         self._written = set(watch.written)
 
-    def add(self, entry: Entry, before: Parts | None = None) -> None:
+    def add(self, entry: Entry, before: Parts) -> None:
         """Note what a thing holds before it is written."""
-        if id(entry.obj) in self.entries:
-            return
-        self.entries[id(entry.obj)] = (entry, entry.parts() if before is None else before)
+        self.entries[id(entry.obj)] = (entry, before)
         known = entry.known(self.watch)
         if known is not None and id(known) not in self._stores:
-            store = known.store
-            self._stores[id(known)] = (known, None if store is None else _store_state(store))
+            store = copy(known.store)
+            if store is not None:
+                store.written = set(store.written)
+            self._stores[id(known)] = (known, store)
 
     def contents(self) -> dict[int, Parts]:
         """What each thing that was written holds now."""
@@ -283,15 +279,8 @@ class Journal:
         """Put everything back."""
         for entry, before in self.entries.values():
             entry.put(before)
-        for known, state in self._stores.values():
-            if state is None:
-                known.store = None
-            else:
-                store = stores.store_of(known)
-                store.original, store.written, store.moved, store.complete, store.everything = state
+        for known, store in self._stores.values():
+            known.store = store
         del self.watch._effects[self._effects :]
         self.watch.written.clear()
         self.watch.written.update(self._written)
-
-
-__all__ = ["MISSING", "Entry", "Journal", "Parts", "Variable", "base_of", "entry_for"]

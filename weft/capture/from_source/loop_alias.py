@@ -19,7 +19,6 @@ from weft.capture.from_source.may_alias import (
     HINT,
     Aliases,
     Pair,
-    Related,
     is_leaf,
     is_made_in,
     pair_of,
@@ -192,25 +191,27 @@ class LoopAliases:
 
         `flags` say how it ended, as those after the body do.
         """
-        going = self._options(self.goes_on, None)
+        paths, going = self.aliases.paths, self._options(self.goes_on, None)
         ids = {id(c.entered): id(r) for c, r in zip(self.carried, results, strict=True)}
 
-        def pairs(facts: Facts) -> frozenset[Pair]:
-            possible = self.at_first | self._pairs_after((*self.aliases.paths.facts, *facts))
-            return frozenset(frozenset(ids[i] for i in pair) for pair in possible)
+        def found(facts: Facts) -> tuple[list[dict[int, Tensor]], set[Pair]]:
+            facts = (*paths.facts, *facts)
+            pairs = self.at_first | self._pairs_after(facts)
+            return self._options(facts, going), {frozenset(ids[i] for i in p) for p in pairs}
 
-        unless = [(v, pairs((fact,))) for v, fact in zip(flags, self.flags, strict=True)]
-        related = Related(pairs(()), unless)
-        key = object()
-        everything = self._options(self.aliases.paths.facts, going)
-        limited = [
-            (value, self._options((*self.aliases.paths.facts, fact), going))
-            for value, fact in zip(flags, self.flags, strict=True)
-        ]
+        options, pairs = found(())
+        # A flag that is not set says that the loop did not end in some way.
+        ways = [(*paths.key(flag), found((f,))) for flag, f in zip(flags, self.flags, strict=True)]
+        related = {
+            pair: tuple([(key, int(no)) for key, no, (_, others) in ways if pair not in others])
+            for pair in pairs
+        }
         for i, result in enumerate(results):
-            excluded = [(value, frozenset(options[i])) for value, options in limited]
-            ways = [tuple(everything[i].values())]
-            self.aliases.add(result, ways, key, related, excluded)
+            needs = [
+                (x, tuple([(key, int(no)) for key, no, (others, _) in ways if at not in others[i]]))
+                for at, x in options[i].items()
+            ]
+            self.aliases.add(result, needs, related)
 
     def _options(
         self, facts: Facts, before: Sequence[dict[int, Tensor]] | None

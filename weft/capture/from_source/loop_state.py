@@ -15,19 +15,14 @@ from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder, stand_in
 from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
+from weft.capture.from_source.held import HINT as SPLIT_HINT
+from weft.capture.from_source.held import Maybe, Split, flag_of
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
 from weft.capture.from_source.loop_alias import Carried, LoopAliases
 from weft.capture.from_source.loop_histories import CarriedHistories
 from weft.capture.from_source.loop_leaf import Leaf, settle
 from weft.capture.from_source.may_alias import as_tensors
-from weft.capture.from_source.merge import (
-    Maybe,
-    flag_of,
-    kind_of_container,
-    maybe,
-    shown,
-    typed_as,
-)
+from weft.capture.from_source.merge import kind_of_container, shown, typed_as
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
@@ -87,7 +82,7 @@ class Place:
         self.entered = tree
         if not self.why:
             return tree
-        return maybe(tree, self.why, None if self.flag is None else self.flag.enter(nested))
+        return Maybe(tree, self.why, None if self.flag is None else self.flag.enter(nested))
 
     def leave(self, out: Any, loop: LoopState) -> bool:
         """Note what the body gave; whether it was as assumed."""
@@ -95,6 +90,8 @@ class Place:
         flag = flag_of(out)
         if isinstance(out, Maybe):
             self.why, out = self.why or out.why, out.value
+        if isinstance(out, Split):
+            raise CaptureError(out.message, hint=SPLIT_HINT)
         if out is MISSING:  # deleted, or left without a value
             if self.missing and self.structure is None:
                 return True
@@ -141,8 +138,8 @@ class Place:
             return tree
         flag = self.flag
         if flag is None:
-            return maybe(tree, self.why)
-        return maybe(tree, self.why, flag.fixed if flag.kind is None else flag.result(next(made)))
+            return Maybe(tree, self.why)
+        return Maybe(tree, self.why, flag.fixed if flag.kind is None else flag.result(next(made)))
 
 
 def _flat(value: Any) -> tuple[list[Any], TreeSpec]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,40 +47,25 @@ def as_tensors(value: Any) -> tuple[Tensor, ...]:
     return (value,) if isinstance(value, Tensor) and not isinstance(value, Number) else ()
 
 
+#: What must have been decided: conditions, each with 0 where it holds and 1 where it does not.
+Needs = tuple[tuple[Value, int], ...]
+
+
 @dataclass(slots=True)
 class AliasCandidates:
     """What one tensor may be.
 
-    ways     which tensors, by the decision: first where it holds, then where it does not
-    key      the decision, the same for all tensors that it concerns
+    options  the tensors, each with what must have been decided for it to be that one
     number   the later, the higher
-    related  of those with one key: which may be one tensor; None: the ways say so
-    unless   flags, each with what it may be where the flag does not hold; else, all of the ways
+    related  of results of one loop, the same object for all: the pairs that may be one tensor
+    roots    the ids of all tensors, made or given, that it may be
     """
 
     tensor: Tensor
-    ways: Sequence[tuple[Tensor, ...]]
-    key: Hashable
+    options: Sequence[tuple[Tensor, Needs]]
     number: int
-    related: Related | None
-    unless: Unless
+    related: Mapping[Pair, Needs] | None
     roots: frozenset[int]
-
-
-@dataclass(slots=True)
-class Related:
-    """Which results of a loop may be one tensor.
-
-    pairs   at all
-    unless  and which of them where a flag says that the loop did not end in some way
-    """
-
-    pairs: frozenset[Pair]
-    unless: Sequence[tuple[Value, frozenset[Pair]]] = ()
-
-
-#: Flags of the graph, each with ids of tensors.
-Unless = Sequence[tuple[Value, frozenset[int]]]
 
 
 class Aliases:
@@ -105,24 +90,21 @@ class Aliases:
         """The results of one `if`, each with what it is on both sides."""
         key, opposite = self.paths.key(predicate)
         for tensor, *sides in merged:
-            ways = [as_tensors(side) for side in sides]
-            self.add(tensor, ways[::-1] if opposite else ways, key)
+            ways = enumerate(sides[::-1] if opposite else sides)
+            self.add(tensor, [(x, ((key, way),)) for way, side in ways for x in as_tensors(side)])
 
     def add(
         self,
         tensor: Tensor,
-        ways: Sequence[tuple[Tensor, ...]],
-        key: Hashable,
-        related: Related | None = None,
-        unless: Unless = (),
+        options: Sequence[tuple[Tensor, Needs]],
+        related: Mapping[Pair, Needs] | None = None,
     ) -> None:
         if not as_tensors(tensor) or id(tensor) in self._known:
             return
-        for part in (part for way in ways for part in way):
-            self._tensors[id(part)] = part
-        roots = frozenset().union(*[self.roots(part) for way in ways for part in way])
-        which = AliasCandidates(tensor, ways, key, next(self._numbers), related, unless, roots)
-        self._known[id(tensor)] = which
+        self._tensors.update({id(part): part for part, _ in options})
+        roots = frozenset().union(*[self.roots(part) for part, _ in options])
+        number = next(self._numbers)
+        self._known[id(tensor)] = AliasCandidates(tensor, options, number, related, roots)
 
     def entered(self, tensor: Tensor, body: NestedRecorder) -> None:
         """What a loop carries, inside of its body: what that may be is known at its end."""
@@ -134,7 +116,7 @@ class Aliases:
 
     def element(self, value: Any, held: Sequence[Tensor]) -> None:
         """An element of a list of the graph: one of those that were appended."""
-        self.add(value, [tuple(held)], object())
+        self.add(value, [(tensor, ()) for tensor in held])
 
     def roots(self, tensor: Tensor) -> frozenset[int]:
         """The ids of all tensors, made or given, that one may be."""
@@ -243,41 +225,33 @@ class _Search:
         self.assumed = assumed
         self.steps = 0
 
-    def meet(self, a: Tensor, b: Tensor, taken: dict[Any, int]) -> bool:
+    def meet(self, a: Tensor, b: Tensor, taken: dict[Value, int]) -> bool:
         self.steps += 1
         if self.steps > MOST_STEPS:
             return True
         if a is b or pair_of(a, b) in self.assumed:
             return self.aliases.paths.possible(taken, self.facts)
         one, two = self.aliases._known.get(id(a)), self.aliases._known.get(id(b))
-        if one is not None and two is not None and one.key is two.key and one.related is not None:
-            return self._related(pair_of(a, b), one.related, taken)
+        if one is not None and two is not None and one.related is two.related is not None:
+            needs = two.related.get(pair_of(a, b))
+            further = None if needs is None else _decided(taken, needs)
+            return further is not None and self.aliases.paths.possible(further, self.facts)
         if one is None or (two is not None and two.number > one.number):
             one, b = two, a
         if one is None:
             return False
-        for way, parts in enumerate(one.ways):
-            if taken.get(one.key, way) == way:
-                further = {**taken, one.key: way}
-                for part in parts:
-                    if self._allowed(id(part), one.unless, further) and self.meet(part, b, further):
-                        return True
+        for part, needs in one.options:
+            further = _decided(taken, needs)
+            if further is not None and self.meet(part, b, further):
+                return True
         return False
 
-    def _allowed(
-        self, what: Any, unless: Sequence[tuple[Value, frozenset[Any]]], taken: dict[Any, int]
-    ) -> bool:
-        """Whether all flags that exclude something may hold."""
-        paths = self.aliases.paths
-        return all(
-            what in allowed or paths.possible({**taken, paths.key(flag)[0]: 0}, self.facts)
-            for flag, allowed in unless
-        )
 
-    def _related(self, pair: Pair, related: Related, taken: dict[Any, int]) -> bool:
-        if pair not in related.pairs or not self.aliases.paths.possible(taken, self.facts):
-            return False
-        return self._allowed(pair, related.unless, taken)
+def _decided(taken: dict[Value, int], needs: Needs) -> dict[Value, int] | None:
+    """What was decided, with more of it; None where that contradicts."""
+    if any(taken.get(key, way) != way for key, way in needs):
+        return None
+    return {**taken, **dict(needs)}
 
 
 def is_leaf(tensor: Tensor) -> bool:

@@ -1,7 +1,4 @@
-"""One value out of what two ways give: where tensors or numbers differ, a result of the node.
-
-Also what stands for a variable that has no value on one of them.
-"""
+"""One value out of what two ways give: where tensors or numbers differ, a result of the node."""
 
 from __future__ import annotations
 
@@ -14,8 +11,9 @@ import numpy as np
 from weft.base.device import as_device
 from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak
-from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
+from weft.base.pytree import tree_unflatten
 from weft.capture.control.agree import line_of
+from weft.capture.from_source.held import Maybe, Split, flag_of, one_level
 from weft.capture.from_source.journal import Elements
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import is_plain, same_value
@@ -28,42 +26,6 @@ from weft.ops.stacks import zero_of
 
 Results = Sequence[Tensor]
 Build = Callable[[Results], Any]
-
-
-class Maybe:
-    """The value of a name that some ways leave without one.
-
-    value   what it is on the ways that give it one; MISSING: none of them is known
-    why     which way does not
-    flag    whether it has one, where the graph knows that; None: using it is an error
-    """
-
-    __slots__ = ("flag", "value", "why")
-
-    def __init__(self, value: Any, why: str, flag: Any = None) -> None:
-        self.value = value
-        self.why = why
-        self.flag = flag
-
-
-def maybe(value: Any, why: str, flag: Any = None) -> Maybe:
-    """The same, of what may be one already."""
-    return Maybe(value.value if isinstance(value, Maybe) else value, why, flag)
-
-
-def undefined(name: str, why: str) -> CaptureError:
-    return CaptureError(
-        f"{name} is used here, and it has no value {why}",
-        hint="give it a value on all ways, or before",
-    )
-
-
-def one_level(tree: Any) -> tuple[list[Any], TreeSpec] | None:
-    """The parts of a container; None for a leaf."""
-    if isinstance(tree, (Tensor, Maybe)):
-        return None
-    parts, structure = tree_flatten(tree, lambda part: part is not tree)
-    return None if structure.kind is None else (parts, structure)
 
 
 def kind_of_tensor(tensor: Tensor) -> Type:
@@ -113,6 +75,8 @@ def shown(value: Any) -> str:
         return str(kind_of_tensor(value))
     if value is None:
         return "None"
+    if isinstance(value, Elements):
+        return f"{value!r:.40}"
     name = type(value).__name__
     article = "an" if name[:1].lower() in "aeiou" else "a"
     return f"the {name} {value!r:.40}" if is_plain(value) else f"{article} {name}"
@@ -137,6 +101,7 @@ class Merge:
         self.op = op
         self.pairs: list[Pair] = []
         self._known: dict[tuple[int, int], Build] = {}
+        self._filled: dict[tuple[int, int], Build] = {}
         self._kept: list[Any] = []
 
     def value(self, title: str, a: Any, b: Any) -> Build:
@@ -189,44 +154,41 @@ class Merge:
         if values[0] is MISSING and values[1] is MISSING:
             return lambda results: Maybe(MISSING, why)
         if values[0] is MISSING or values[1] is MISSING:
-            build = self.filled(values)
+            side = 0 if values[1] is MISSING else 1
+            build = self.filled(values[side], side)
         else:
             build = self.value(title, *values)
         if None in flags:
-            return lambda results: maybe(build(results), why)
+            return lambda results: Maybe(build(results), why)
         flag = self.value(title, *flags)
-        return lambda results: maybe(build(results), why, flag(results))
+        return lambda results: Maybe(build(results), why, flag(results))
 
-    def filled(self, values: list[Any]) -> Build:
-        """One of two values is missing: its tensors are zeros on that way."""
-        key = (id(values[0]), id(values[1]))
-        found = self._known.get(key)
-        if found is None or any(is_plain(value) for value in values):
-            found = self._known[key] = _once(self._filled(values))
-            self._kept += values
+    def filled(self, value: Any, side: int) -> Build:
+        """Only one side gives a value: its tensors are zeros on the other one."""
+        key = (id(value), side)
+        found = None if is_plain(value) else self._filled.get(key)
+        if found is None:
+            found = self._filled[key] = _once(self._fill(value, side))
+            self._kept.append(value)
         return found
 
-    def _filled(self, values: list[Any]) -> Build:
-        side = 0 if values[1] is MISSING else 1
-        value = values[side]
+    def _fill(self, value: Any, side: int) -> Build:
         if isinstance(value, Maybe):
-            if value.value is MISSING:
-                return lambda results: Maybe(MISSING, value.why)
-            inside = [value.value, MISSING] if side == 0 else [MISSING, value.value]
-            inner = self.filled(inside)
-            return lambda results: maybe(inner(results), value.why)
-        pair = (value, MISSING) if side == 0 else (MISSING, value)
-        if isinstance(value, Number):
-            made = self.result(pair[0], pair[1], kind_of_tensor(value))
-            return lambda results: number(made(results))
+            inner, flag = self.filled(value.value, side), self.filled(value.flag, side)
+            return lambda results: Maybe(inner(results), value.why, flag(results))
+        if isinstance(value, Split):
+            sides = [self.filled(parts, side) for parts in value.sides]
+            return lambda results: Split(
+                value.condition, [build(results) for build in sides], value.message
+            )
         if isinstance(value, Tensor):
-            return self.result(pair[0], pair[1], kind_of_tensor(value))
+            pair = (value, MISSING) if side == 0 else (MISSING, value)
+            made = self.result(pair[0], pair[1], kind_of_tensor(value))
+            return made if not isinstance(value, Number) else lambda results: number(made(results))
         parts = one_level(value)
         if parts is None:
             return lambda results: value
-        builds = [
-            self.filled([part, MISSING] if side == 0 else [MISSING, part]) for part in parts[0]
-        ]
+        builds = [self.filled(part, side) for part in parts[0]]
         structure = parts[1]
         return lambda results: tree_unflatten(structure, [build(results) for build in builds])
 
@@ -262,13 +224,6 @@ class Merge:
             op=self.op,
             hint=_hint(a, b),
         )
-
-
-def flag_of(value: Any) -> Any:
-    """Whether a value is there, if that is known."""
-    if value is MISSING:
-        return None
-    return value.flag if isinstance(value, Maybe) else True
 
 
 def _hint(a: Any, b: Any) -> str:

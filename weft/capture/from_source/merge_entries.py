@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
-from weft.capture.from_source.journal import Parts
+from weft.capture.from_source.held import HINT, Split
+from weft.capture.from_source.journal import Array, Attributes, Parts, Variable
 from weft.capture.from_source.journal import Sequence as Sequenced
 from weft.capture.from_source.loop_state import sample_of
-from weft.capture.from_source.merge import Build, Maybe, Merge, kind_of_container
+from weft.capture.from_source.merge import Build, Merge, kind_of_container
 from weft.capture.from_source.run import OneSided
-from weft.capture.from_source.split import HINT, Split
 from weft.capture.watch.origin import MISSING
-from weft.capture.watch.values import CONTAINERS, same_content
+from weft.capture.watch.values import same_content
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
@@ -36,123 +37,148 @@ def _same_key(x: Any, y: Any) -> bool:
     return x is y or (type(x) is type(y) and not isinstance(x, Tensor) and bool(x == y))
 
 
-def merge_entry(
-    hooks: Hooks,
-    entry: Any,
-    sides: list[Parts],
-    now: Parts,
-    merge: Merge,
-    live: Sequence[str],
-    gone: Sequence[bool],
-    cells: frozenset[int],
-    splits: tuple[Value, set[int]],
-) -> list[Give]:
-    variable = id(entry.obj) in cells
-    if variable and entry.outside is None and entry.name not in live:
-        return [lambda results: entry.put({})]
-    taken = [side for side, none in zip(sides, gone, strict=True) if not none]
-    is_list = entry.obj.__class__ is list and entry.known(hooks.watch) is None
-    kept_apart = id(entry.obj) in splits[1] or any(_has_split(side) for side in taken)
-    if kept_apart and isinstance(entry.obj, CONTAINERS) and len(taken) == 2:
-        message = _sizes(entry, taken, merge.words)
-        return _split(hooks, entry, taken, now, merge, splits[0], message)
-    if is_list and len(taken) == 2 and _lengths_differ(*taken):
-        raise UnknownLength(entry.obj, sample_of(*taken))
-    if entry.whole and len(taken) == 2 and not same_content(entry.obj, *taken):
-        message = _sizes(entry, taken, merge.words)
-        if entry.known(hooks.watch) is not None:
-            raise OneSided(message, hint=HINT)
-        return _split(hooks, entry, taken, now, merge, splits[0], message)
-    whole: dict[Any, Build] = {}  # of a list that has another length on both sides
-    longer = isinstance(entry, Sequenced) and bool(taken) and list(taken[0]) != list(now)
-    if longer and entry.known(hooks.watch) is not None:
-        raise OneSided(f"{_what(entry)} holds {_size(now)} before, and {_size(taken[0])} after")
-    gives = []
-    for key in dict.fromkeys([*(taken[0] if taken else ()), *(taken[-1] if taken else ())]):
-        pair = [
-            MISSING if none else side.get(key, MISSING)
-            for side, none in zip(sides, gone, strict=True)
-        ]
-        if pair[0] is pair[1] is now.get(key, MISSING) and not longer:
-            continue
-        if any(gone):
-            value = pair[gone.index(False)]
-            build = merge.filled([MISSING if n else value for n in gone])
-        elif not variable and MISSING in pair:
-            why = merge.words[pair.index(MISSING)]
-            if entry.known(hooks.watch) is not None:
-                raise OneSided(f"{entry.title(key)} is not there {why}")
-            build = _constant(Maybe(MISSING, why))
-        else:
+@dataclass(slots=True)
+class EntryMerge:
+    """Merges what the two sides of one `if` wrote.
+
+    live        the variables of `cells` that are used afterwards
+    failed      which sides end in an error
+    condition   of the `if`
+    apart       ids of lists of which no graph can hold both contents
+    """
+
+    hooks: Hooks
+    merge: Merge
+    live: Sequence[str]
+    cells: frozenset[int]
+    failed: Sequence[bool]
+    condition: Value
+    apart: set[int]
+
+    def gives(self, entry: Any, sides: Sequence[Parts], now: Parts) -> list[Give]:
+        """How one entry gets what the sides left; `now` is what it held before."""
+        variable = id(entry.obj) in self.cells
+        if variable and entry.outside is None and entry.name not in self.live:
+            return [lambda results: entry.put({})]
+        reached = [side for side, failed in zip(sides, self.failed, strict=True) if not failed]
+        outside = entry.known(self.hooks.watch) is not None
+        try:
+            self._check_items(entry, reached, now, outside)
+            return self._merged(entry, sides, reached, now)
+        except UnknownLength:
+            raise
+        except CaptureError as error:
+            elsewhere = isinstance(entry, Variable) and not variable  # of a function around
+            if outside or elsewhere or isinstance(entry, Array):
+                raise OneSided(error.message, op=error.op, hint=error.hint) from None
+            if not entry.whole:
+                raise
+            return [self._split(entry, None, sides, now, error.message)]
+
+    def _check_items(self, entry: Any, reached: Sequence[Parts], now: Parts, outside: bool) -> None:
+        """Do both sides leave the same keys, or as many items?"""
+        if not entry.whole:
+            return
+        is_list = entry.obj.__class__ is list and not outside
+        if len(reached) == 2:
+            one, two = (f"{_size(p)} {w}" for p, w in zip(reached, self.merge.words, strict=True))
+            differ = CaptureError(
+                f"{kind_of_container(entry.obj)} holds {one}, and {two}", hint=HINT
+            )
+            if id(entry.obj) in self.apart or any(map(_has_split, reached)):
+                raise differ
+            if is_list and _lengths_differ(*reached):
+                raise UnknownLength(entry.obj, sample_of(*reached))
+            if not same_content(entry.obj, *reached):
+                raise differ
+        if outside and _is_longer(entry, reached, now):
+            raise CaptureError(
+                f"{kind_of_container(entry.obj)} holds {_size(now)} before, and "
+                f"{_size(reached[0])} after"
+            )
+
+    def _merged(
+        self,
+        entry: Any,
+        sides: Sequence[Parts],
+        reached: Sequence[Parts],
+        now: Parts,
+    ) -> list[Give]:
+        longer = _is_longer(entry, reached, now)
+        builds: dict[Any, Build] = {}
+        gives = []
+        for key in dict.fromkeys(key for side in reached for key in side):
+            before = now.get(key, MISSING)
+            if all(side.get(key, MISSING) is before for side in reached) and not longer:
+                continue
+            pair = [
+                MISSING if failed else side.get(key, MISSING)
+                for side, failed in zip(sides, self.failed, strict=True)
+            ]
             try:
-                build = merge.value(entry.title(key), *pair)
+                builds[key] = self._build(entry, key, pair)
             except CaptureError as error:
-                if entry.known(hooks.watch) is not None:
-                    raise OneSided(error.message, op=error.op, hint=error.hint) from None
-                if variable:
+                if not isinstance(entry, Attributes) or entry.known(self.hooks.watch) is not None:
                     raise
-                if isinstance(entry.obj, CONTAINERS):
-                    return _split(hooks, entry, taken, now, merge, splits[0], error.message)
-                hooks.flow.unmergeable(entry, error.message)
-                return []
-        if any(v is now.get(key, MISSING) for v in pair) and key in now:
-            entry.note(hooks, key)
-        whole[key] = build
-        gives.append(_giver(hooks, entry, key, build))
-    return [_filler(hooks, entry, whole)] if longer else gives
+                one_key = [{} if value is MISSING else {key: value} for value in pair]
+                gives.append(self._split(entry, key, one_key, now, error.message))
+                continue
+            if before is not MISSING and any(value is before for value in pair):
+                entry.note(self.hooks, key)
+            gives.append(_giver(self.hooks, entry, key, builds[key]))
+        return [_filler(self.hooks, entry, builds)] if longer else gives
 
+    def _build(self, entry: Any, key: Any, pair: Sequence[Any]) -> Build:
+        if any(self.failed):
+            side = self.failed.index(False)
+            return self.merge.filled(pair[side], side)
+        if not isinstance(entry, Variable) and MISSING in pair:
+            why = self.merge.words[pair.index(MISSING)]
+            raise CaptureError(f"{entry.title(key)} is not there {why}", hint=HINT)
+        return self.merge.value(entry.title(key), *pair)
 
-def _sizes(entry: Any, sides: Sequence[Parts], words: Sequence[str]) -> str:
-    one, two = (f"{_size(side)} {word}" for side, word in zip(sides, words, strict=True))
-    return f"{_what(entry)} holds {one}, and {two}"
+    def _split(
+        self, entry: Any, key: Any, sides: Sequence[Parts], now: Parts, message: str
+    ) -> Give:
+        """Keep what both sides left until it is used: a container, or an attribute by its key."""
+        flow = self.hooks.flow
+        before = {id(value) for value in now.values()}
+        builds = [
+            {
+                name: _constant(value) if id(value) in before else self.merge.filled(value, number)
+                for name, value in side.items()
+            }
+            for number, side in enumerate(sides)
+        ]
+
+        def give(results: list[Tensor]) -> None:
+            flow.save(entry.obj)
+            flow.undecided = True
+            contents = [{name: build(results) for name, build in side.items()} for side in builds]
+            split = Split(self.condition, contents, message)
+            if entry.whole:
+                entry.put({split: split})
+            else:
+                flow.split_objects[id(entry.obj)] = entry.obj
+                entry.put({**entry.parts(), key: split})
+
+        return give
 
 
 def _has_split(side: Parts) -> bool:
     return any(isinstance(value, Split) for value in (*side, *side.values()))
 
 
-def _split(
-    hooks: Hooks,
-    entry: Any,
-    sides: Sequence[Parts],
-    now: Parts,
-    merge: Merge,
-    condition: Value,
-    message: str,
-) -> list[Give]:
-    """Keep what a container holds on both sides, until it is used again."""
-    before = {id(value) for value in now.values()}
-    builds = [
-        {key: _kept(value, number, merge, before) for key, value in side.items()}
-        for number, side in enumerate(sides)
-    ]
-
-    def give(results: list[Tensor]) -> None:
-        hooks.flow.save(entry.obj)
-        hooks.flow.splits = True
-        contents = [{key: build(results) for key, build in side.items()} for side in builds]
-        Split(condition, contents, message).put_into(entry)
-
-    return [give]
-
-
-def _kept(value: Any, side: int, merge: Merge, before: set[int]) -> Build:
-    """What a container holds on one side, as what is around can have it."""
-    if id(value) in before:
-        return _constant(value)
-    if not isinstance(value, Split):
-        return merge.filled([value, MISSING] if side == 0 else [MISSING, value])
-    inner = [{k: _kept(v, side, merge, before) for k, v in c.items()} for c in value.contents]
-    return lambda results: Split(
-        value.condition, [{k: b(results) for k, b in c.items()} for c in inner], value.message
-    )
+def _is_longer(entry: Any, reached: Sequence[Parts], now: Parts) -> bool:
+    """Whether a list or deque has another length after the `if` than before."""
+    return isinstance(entry, Sequenced) and bool(reached) and list(reached[0]) != list(now)
 
 
 def _lengths_differ(a: Parts, b: Parts) -> bool:
-    marks = [any(v.__class__ is DynamicList for v in side.values()) for side in (a, b)]
-    if all(marks):
+    dynamic = [any(v.__class__ is DynamicList for v in side.values()) for side in (a, b)]
+    if all(dynamic):
         return a[0] is not b[0]
-    return any(marks) or len(a) != len(b)
+    return any(dynamic) or len(a) != len(b)
 
 
 def _constant(value: Any) -> Build:
@@ -169,10 +195,6 @@ def _filler(hooks: Hooks, entry: Any, builds: dict[Any, Build]) -> Give:
         entry.put({key: build(results) for key, build in builds.items()})
 
     return fill
-
-
-def _what(entry: Any) -> str:
-    return kind_of_container(entry.obj)
 
 
 def _size(parts: Parts) -> str:

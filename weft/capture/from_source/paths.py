@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from weft.ir.graph import Node, Value
 from weft.ir.literal import CONSTANT
@@ -17,7 +16,7 @@ from weft.ops.cards import IF, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR
 #: Conditions that are assumed to hold, each with its truth.
 Facts = tuple[tuple[Value, bool], ...]
 #: By condition: 0 where it holds, 1 where it does not.
-Taken = Mapping[Any, int]
+Taken = Mapping[Value, int]
 DEEPEST = 60  # how far conditions are followed
 
 
@@ -60,9 +59,7 @@ class Paths:
         if not all(self.truth(value, taken) in (None, truth) for value, truth in facts):
             return False
         return all(
-            self._decided(key, taken, DEEPEST) in (None, way == 0)
-            for key, way in taken.items()
-            if isinstance(key, Value)
+            self._decided(key, taken, DEEPEST) in (None, way == 0) for key, way in taken.items()
         )
 
     def known(self, condition: Value) -> bool | None:

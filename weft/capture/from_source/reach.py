@@ -20,7 +20,8 @@ from typing import Any
 from weft.base.source import PACKAGE
 from weft.capture.convert.lower import is_internal
 from weft.capture.from_source.dynamic_list import DynamicList
-from weft.capture.from_source.merge import Maybe
+from weft.capture.from_source.held import Maybe, Split
+from weft.capture.from_source.journal import slots_of
 from weft.capture.watch.stores import instance_dict
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
@@ -67,6 +68,8 @@ class Reach:
             return ()
         if isinstance(value, Maybe):
             return [value.value]
+        if isinstance(value, Split):
+            return value.sides
         if isinstance(value, FunctionType):
             cells = [part for cell in value.__closure__ or () for part in _held(cell)]
             return [*cells, *(value.__defaults__ or ())]
@@ -83,18 +86,8 @@ class Reach:
         room = type(value).__module__.split(".")
         if room[0] == "weft" and (len(room) < 2 or room[1] not in _FOR_USERS):
             return ()
-        slots = [
-            getattr(value, name, None)
-            for cls in type(value).__mro__
-            for name in _slots(cls)
-            if not name.startswith("__")
-        ]
+        slots = [getattr(value, name, None) for name in slots_of(type(value))]
         return [*(instance_dict(value) or {}).values(), *slots]
-
-
-def _slots(cls: type) -> Iterable[str]:
-    found = cls.__dict__.get("__slots__", ())
-    return [found] if isinstance(found, str) else found
 
 
 def name_of(value: Any) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError, InternalError, WeftError
 from weft.base.source import raised_location
-from weft.capture.from_source.journal import Entry, Journal, Variable, entry_for
+from weft.capture.from_source.journal import Entry, Journal, Parts, Variable, entry_for
 from weft.capture.from_source.may_alias import Aliases, SourceNested
-from weft.capture.from_source.split import HINT, resolve
 from weft.capture.from_source.tokens import effect
 from weft.capture.recorder import GraphRecorder
 from weft.ops.effects import FAIL, Raised
@@ -64,8 +63,8 @@ class Flow:
         self.journals: list[Journal] = []
         self.created_in: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
         self.tries = 0  # how many `try` statements are open outside of the innermost branch
-        self.splits = False  # are there containers that were not merged?
-        self.poisoned: dict[int, tuple[Any, str]] = {}
+        self.undecided = False  # are there any objects of which the graph decides what they hold?
+        self.split_objects: dict[int, Any] = {}  # the objects, which hold it as an attribute
         self.iterators: dict[int, tuple[Any, int]] = {}
         self.aliases = Aliases(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
@@ -95,8 +94,8 @@ class Flow:
 
     def save(self, obj: Any) -> None:
         """An object is about to be written: let all open journals know what it holds."""
-        if self.journals and id(obj) not in self.journals[-1].entries:
-            self.note(entry_for(obj))
+        if self.journals:
+            self.save_entry(entry_for(obj))
 
     def created(self, obj: Any) -> None:
         """An object was made: journals that were opened before know nothing of it."""
@@ -104,33 +103,16 @@ class Flow:
             self.created_in[id(obj)] = (obj, len(self.journals))
 
     def save_entry(self, entry: Entry) -> None:
-        if self.journals and id(entry.obj) not in self.journals[-1].entries:
-            self.note(entry)
-
-    def note(self, entry: Entry) -> None:
         first = self.created_in.get(id(entry.obj), (entry.obj, 0))[1]
-        before = entry.parts()
+        before: Parts | None = None
         for journal in reversed(self.journals[first:]):
             if id(entry.obj) in journal.entries:
                 break
+            before = entry.parts() if before is None else before
             journal.add(entry, before)
 
     def save_variable(self, cell: Any, name: str, outside: Any = None) -> None:
         self.save_entry(Variable(cell, name, outside))
-
-    def unmergeable(self, entry: Entry, message: str) -> None:
-        """An object is not the same on two ways. It matters if it is used once more."""
-        if entry.known(self.watch) is not None:
-            raise OneSided(message, hint=HINT)
-        self.poisoned[id(entry.obj)] = (entry.obj, message)
-
-    def check(self, obj: Any) -> None:
-        """An object is used."""
-        if self.splits:
-            resolve(self, obj)
-        found = self.poisoned.get(id(obj))
-        if found is not None:
-            raise CaptureError(found[1], hint=HINT)
 
     # --- effects ---------------------------------------------------------------------------
 

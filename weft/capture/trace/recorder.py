@@ -23,10 +23,9 @@ from weft.base.dtypes import DType
 from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
-from weft.capture.from_source.access import settle_all
-from weft.capture.from_source.merge import Maybe, undefined
+from weft.capture.from_source.dynamic_list import settle_all
+from weft.capture.from_source.held import Maybe, resolve_all, undefined
 from weft.capture.from_source.run import Flow
-from weft.capture.from_source.split import resolve_all
 from weft.capture.recorder import Written
 from weft.capture.trace.binding import Binding
 from weft.capture.trace.histories import HistoryRecorder
@@ -261,9 +260,8 @@ class TraceRecorder(HistoryRecorder):
         """Cut the last segment and note what the run gives."""
         if isinstance(result, Maybe):
             raise undefined("the result", result.why)
-        if self.flow.splits:
-            resolve_all(self.flow, [result], set())
-        settle_all(result, set())
+        resolve_all(self.flow, result, set())
+        settle_all(self.flow, result, set())
         binding = Binding(self.value_of, self._outside)
         made, keep, output = binding.made, binding.kept, binding.output
         keep_alive: list[Tensor] = []

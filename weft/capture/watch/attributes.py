@@ -386,14 +386,8 @@ def keep_members(watch: Watch, obj: Any) -> None:
     own = instance_dict(obj)
     if own is None or "_member_kinds" not in own or "_transient_buffers" not in own:
         return
-    kinds, transient = own["_member_kinds"], own["_transient_buffers"]
-    before, passing = dict(kinds), set(transient)
-
-    def put_back() -> None:
-        stores.put_back(kinds, before)
-        stores.put_back(transient, passing)
-
-    watch.undo(put_back)
+    for container in (own["_member_kinds"], own["_transient_buffers"]):
+        watch.undo(functools.partial(stores.put_back, container, container.copy()))
 
 
 def _keep_attribute(watch: Watch, obj: Any, name: str) -> None:

@@ -90,10 +90,6 @@ def _is_namedtuple(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
 
 
-def _ordered(value: Any, parts: list[Any]) -> Any:
-    return OrderedDict(parts)
-
-
 _BUILDERS: dict[type, Callable[[Any, list[Any]], Any]] = {
     list: lambda value, parts: parts,
     tuple: lambda value, parts: tuple(parts),
@@ -101,7 +97,7 @@ _BUILDERS: dict[type, Callable[[Any, list[Any]], Any]] = {
     set: lambda value, parts: set(parts),
     frozenset: lambda value, parts: frozenset(parts),
     deque: lambda value, parts: deque(parts, value.maxlen),
-    OrderedDict: _ordered,
+    OrderedDict: lambda value, parts: OrderedDict(parts),
     defaultdict: lambda value, parts: defaultdict(value.default_factory, parts),
     CountedList: lambda value, parts: CountedList(parts),
     CountedDict: lambda value, parts: CountedDict(parts),

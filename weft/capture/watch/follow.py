@@ -144,10 +144,12 @@ _HANDS_TENSORS_ON = frozenset(
 _NUMPY_FUNCTION = type(np.sum)
 
 
-def is_followed(function: Any) -> bool:
-    """Whether a function is the user's own: what it does to its arguments is seen there."""
+def reads_unseen(function: Any) -> bool:
+    """Whether a function may read its arguments without being followed."""
+    if any(function is one for one in (isinstance, issubclass, callable, id, type)):
+        return False
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is not None and policy(code.co_filename) != LIBRARY
+    return code is None or policy(code.co_filename) == LIBRARY
 
 
 def needs_numbers(function: Any) -> bool:

@@ -18,7 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from weft.base.source import PACKAGE, SourceLocation, work
-from weft.capture.from_source.merge import Maybe
+from weft.capture.from_source.held import Maybe
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.watch.origin import MISSING
 from weft.core.number import Number
