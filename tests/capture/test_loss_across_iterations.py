@@ -201,10 +201,45 @@ def loss_and_its_gradient_outside(x):
     return weft.autograd.grad(total, v)[0], total.detach()
 
 
+def gradient_of_what_the_rows_are_of(x):
+    """A row's history lies outside of the loop, where the gradient goes on."""
+    w = (x * 0 + 1).detach().requires_grad_()
+    total = x * 0
+    for row in w * x:
+        (g,) = weft.autograd.grad(row * row + w.sum(), w, retain_graph=True)
+        total = total + g
+    return total
+
+
+def no_grad_in_a_scan_that_starts_without_a_history(x):
+    """Only the body gives the carry a history, of which `doubled` has no part."""
+    w = (x * 0 + 0.5).detach().requires_grad_()
+
+    def body(c, row):
+        with weft.no_grad():
+            doubled = c * 2
+        return c * w + doubled + row, None
+
+    return weft.autograd.grad(weft.scan(body, x * 0, weft.stack([x, x, x]))[0].sum(), w)[0]
+
+
+def carried_by_a_function(x):
+    w = weft.ones(2).requires_grad_()
+
+    def step(carry, _):
+        (g,) = weft.autograd.grad(carry[1], carry[0])
+        w = (carry[0] - 0.1 * g).detach().requires_grad_()
+        return (w, loss_of(w, x)), None
+
+    (w, loss), _ = weft.scan(step, (w, loss_of(w, x)), length=3)
+    return w.detach(), loss.detach()
+
+
 RIGHT = [
     *(by_grad, by_backward, new_leaves, until_return, until_break, over_rows, rows_and_break),
     *(in_a_branch, backward_in_an_inner_loop, whole_loops_nested, one_of_two_paths_is_hidden),
-    *(two_values, loss_and_its_gradient_outside),
+    *(two_values, loss_and_its_gradient_outside, gradient_of_what_the_rows_are_of),
+    *(no_grad_in_a_scan_that_starts_without_a_history, carried_by_a_function),
 ]
 
 

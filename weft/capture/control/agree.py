@@ -16,7 +16,7 @@ from weft.base.source import SourceLocation
 from weft.core.operands import as_tensor, constant, number_kind
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, type_of
-from weft.ir.types import TensorType
+from weft.ir.types import TensorType, Type
 
 
 def is_number(value: Any) -> bool:
@@ -144,10 +144,11 @@ def _fits(value: Any, kind: TensorType) -> bool:
     return weak is not None and not kind.shape and promote_weak(kind.dtype, weak) is kind.dtype
 
 
-def typed(value: Any, kind: TensorType) -> Tensor:
+def typed(value: Any, kind: Type) -> Tensor:
     """A leaf as a tensor: a number becomes a constant of the type that was found for it."""
     if isinstance(value, Tensor):
         return value
+    assert isinstance(kind, TensorType)
     return constant(value, kind.dtype, kind.device)
 
 
@@ -157,7 +158,7 @@ LOOP_HINT = "a loop keeps dtypes and shapes: start with a value of the type that
 def carry_type(
     op: str,
     name: str,
-    given: tuple[Any, TensorType | None],
+    given: tuple[Any, Type | None],
     out: Any,
     function: Callable[..., Any],
     start: str,
@@ -168,6 +169,7 @@ def carry_type(
     Python value, as it is.
     """
     initial, kind = given
+    assert kind is None or isinstance(kind, TensorType)
     weak = is_number(initial)
     if kind is None and not weak:
         if same_static(initial, out):

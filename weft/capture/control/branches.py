@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.control import (
     cond_masks,
     is_mapped,
@@ -21,8 +20,8 @@ from weft.autodiff.transforms.lowering import Attempt
 from weft.autodiff.transforms.mapped_nodes import chosen_by_each, chosen_once
 from weft.autodiff.transforms.vmap import Mapping
 from weft.base import dtypes
-from weft.base.errors import CaptureError, DTypeError, ShapeError
-from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
+from weft.base.errors import DTypeError, ShapeError
+from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.agree import (
     as_leaf,
     branch_types,
@@ -35,17 +34,14 @@ from weft.capture.control.branch_grad import branches_backward
 from weft.capture.control.loop_grad import scan_backward, while_backward
 from weft.capture.control.nested import (
     NestedRecorder,
-    State,
-    assign_states,
     check_effects,
-    close,
     graph_recorder,
     recorded_level,
 )
-from weft.capture.control.node import BACKWARD, emit, unfollowed
+from weft.capture.control.node import BACKWARD
 from weft.capture.control.on_level import on_level
+from weft.capture.control.recorded_branch import RecordedBranch, assign, emit_branches, states_of
 from weft.capture.recorder import GraphRecorder
-from weft.core.bind import recording
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
 from weft.ops.control import IF, SCAN, SWITCH, WHILE
@@ -142,29 +138,18 @@ def _below(
     return chosen_by_each(level, cond, masks, branches, operands, name)
 
 
-class _Branch:
-    """One recorded branch: what it gives, and what it wrote."""
+class _Branch(RecordedBranch):
+    """One recorded branch and the tree that it gives."""
 
     def __init__(
         self, here: GraphRecorder, function: Callable[..., Any], operands: Any, op: str
     ) -> None:
-        self.function = function
-        self.nested = NestedRecorder(here, getattr(function, "__name__", "branch").strip("<>"))
-        self.states: dict[tuple[int, bool], tuple[State, Tensor | None, bool]] = {}
+        name = getattr(function, "__name__", "branch").strip("<>")
+        super().__init__(NestedRecorder(here, name))
         with self.nested.opened():
-            result = function(*operands)
-            leaves, self.structure = tree_flatten(result)
+            leaves, self.structure = tree_flatten(function(*operands))
             self.leaves = [as_leaf(leaf, op) for leaf in leaves]
-            for state in self.nested.changes():
-                entry = self.nested.written[id(state.tensor)]
-                held = state.now()
-                end = None if held is None else tensor_of(held._data, held._node)
-                self.states[state.key] = (state, end, state.tensor._node is entry.node)
-
-    def end_of(self, state: State) -> Tensor | None:
-        """What a state holds at the end of this branch."""
-        found = self.states.get(state.key)
-        return state.now() if found is None else found[1]
+            self.note_states()
 
 
 def _branches(
@@ -180,69 +165,24 @@ def _branches(
     check_effects(here, effects, name)
     structure = branches[0].structure
     words = branch_words(name, len(branches))
-    for number, branch in enumerate(branches):
-        check_structure(
-            name,
-            structure,
-            branch.structure,
-            (words[0], words[number]),
-            (line_of(None, functions[0]), line_of(None, branch.function)),
-        )
+    lines = [line_of(None, function) for function in functions]
+    for branch, word, line in zip(branches, words, lines, strict=True):
+        check_structure(name, structure, branch.structure, (words[0], word), (lines[0], line))
     columns = [list(column) for column in zip(*[b.leaves for b in branches], strict=True)]
-    kinds = branch_types(name, columns, _names(structure), functions)
-    states = _states(name, branches)
-    ends = [[branch.end_of(state) for branch in branches] for state in states]
-    titles = [state.title() for state in states]
-    state_kinds = branch_types(name, ends, titles, functions)
+    titles = [f"result{path}" if path else "the result" for path in structure.paths()]
+    count = len(columns)
+    states = states_of(branches, name)
+    columns += [[branch.end_of(state) for branch in branches] for state in states]
+    titles += [state.title() for state in states]
+    kinds = branch_types(name, columns, titles, functions)
     outputs = [(c, k) for c, k in zip(columns, kinds, strict=True) if k is not None]
-    outputs += [(c, k) for c, k in zip(ends, state_kinds, strict=True) if k is not None]
-    opaque: list[str] = []
-    for number, branch in enumerate(branches):
-        nested = branch.nested
-        with recording(nested):
-            given = [typed(column[number], kind) for column, kind in outputs]
-        nested.graph.outputs = tuple([nested.value_of(tensor) for tensor in given])
-        opaque = opaque or [unfollowed(given, nested.start)]
-    captured = close([branch.nested for branch in branches])
-    graphs = [branch.nested.graph for branch in branches]
-    results = emit(here, op, [chosen, *captured], graphs, {}, opaque="".join(opaque))
-    count = len(results) - len(states)
-    keeps = [_keeps_node(state, branches) for state in states]
-    assign_states(states, results[count:], keeps)
+    results = emit_branches(
+        here, op, chosen, branches, lambda number: [typed(c[number], k) for c, k in outputs]
+    )
     made = iter(results)
     leaves = [
         column[0] if kind is None else next(made)
-        for column, kind in zip(columns, kinds, strict=True)
+        for column, kind in zip(columns[:count], kinds, strict=False)
     ]
+    assign(states, list(made), branches)
     return tree_unflatten(structure, leaves)
-
-
-def _names(structure: TreeSpec) -> list[str]:
-    return [f"result{path}" if path else "the result" for path in structure.paths()]
-
-
-def _states(name: str, branches: Sequence[_Branch]) -> list[State]:
-    """What any branch writes. A gradient must be there, or be None, after all of them."""
-    found: list[State] = []
-    for key, (state, *_) in {k: v for b in branches for k, v in b.states.items()}.items():
-        ends = [branch.end_of(state) for branch in branches]
-        missing = [end is None for end in ends]
-        if all(missing):
-            if state.now() is not None:  # all of them take it away
-                state.tensor.grad = None
-            continue
-        if any(missing):
-            raise CaptureError(
-                f"{state.title()} is there after one branch and None after another",
-                op=name,
-                hint="set the gradient before, x.grad = weft.zeros_like(x), or in all branches",
-            )
-        assert key == state.key
-        found.append(state)
-    return found
-
-
-def _keeps_node(state: State, branches: Sequence[_Branch]) -> bool:
-    """Whether a tensor was written without touching its history: a leaf under no_grad()."""
-    known = [branch.states[state.key] for branch in branches if state.key in branch.states]
-    return all(keeps for _, _, keeps in known)

@@ -21,9 +21,9 @@ from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_map, tree_unflatten
 from weft.capture.control.agree import as_leaf, is_number
-from weft.capture.control.carry import record_scan, record_while
 from weft.capture.control.nested import NestedRecorder, graph_recorder, recorded_level, stand_in
 from weft.capture.control.on_level import on_level
+from weft.capture.control.tree_loop import record_scan, record_while
 from weft.capture.make_graph import OnceRecorder
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten
-from weft.capture.control.nested import NestedRecorder, State, assign_states, close, graph_recorder
-from weft.capture.control.node import emit, unfollowed
+from weft.capture.control.nested import NestedRecorder, graph_recorder
+from weft.capture.control.recorded_branch import RecordedBranch, assign, emit_branches, states_of
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
 from weft.capture.from_source.held import Maybe
 from weft.capture.from_source.journal import Journal, Parts, Variable
@@ -20,7 +19,7 @@ from weft.capture.from_source.run import OF_RECORDING, OneSided, Unreachable, ow
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
-from weft.core.bind import decide, recording
+from weft.core.bind import decide
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
@@ -35,7 +34,7 @@ MOST_LISTS = 16  # that one `if` may append to
 WORDS = ("where the condition holds", "where the condition does not hold")
 
 
-class Branch:
+class Branch(RecordedBranch):
     """One recorded side: what it returned, what it wrote, and the tensors it changed."""
 
     def __init__(
@@ -46,11 +45,9 @@ class Branch:
         name: str,
         predicate: Value,
     ) -> None:
-        self.function = function
-        self.nested = hooks.flow.nested(here, name)
-        self.states: dict[tuple[int, bool], tuple[State, Tensor | None, bool]] = {}
-        self.error: BaseException | None = None
         flow = hooks.flow
+        super().__init__(flow.nested(here, name))
+        self.function = function
         self.journal = Journal(hooks.watch)
         flow.open(self.journal)
         try:
@@ -64,10 +61,7 @@ class Branch:
                 except Exception as error:
                     self.fails(hooks, error)
                 self.contents = self.journal.contents()
-                for state in self.nested.changes():
-                    held = state.now()
-                    end = None if held is None else tensor_of(held._data, held._node)
-                    self.states[state.key] = (state, end, self.nested.kept_node(state))
+                self.note_states()
                 self.token = tokens.get(self.nested)  # None: it had no effects
         finally:
             flow.close()
@@ -96,10 +90,6 @@ class Branch:
         """What a tensor held at the end of this side, which may have written to it."""
         found = self.states.get((id(value), False)) if isinstance(value, Tensor) else None
         return value if found is None or found[1] is None else found[1]
-
-    def end_of(self, state: State) -> Tensor | None:
-        found = self.states.get(state.key)
-        return state.now() if found is None else found[1]
 
 
 def record_if(
@@ -178,7 +168,7 @@ def _joined(
         build = merge.value("the value", branches[0].value, branches[1].value)
     gives = _merged_entries(branches, EntryMerge(hooks, merge, live, cells, failed, chosen, split))
     names_end = len(merge.pairs)  # what follows is only what tensors hold, not which they are
-    states = _states(branches)
+    states = states_of(branches, "if", OneSided)
     state_builds = []
     for state in states:
         pair = [_end(b.end_of(state), f) for b, f in zip(branches, failed, strict=True)]
@@ -187,18 +177,18 @@ def _joined(
     if effects:
         ended = [last_token(here) if b.token is None else b.token for b in branches]
         token_build = merge.result(ended[0], ended[1], TOKEN)
-    opaque = ""
-    for number, branch in enumerate(branches):
-        with recording(branch.nested):
-            ends = [branch.at_end(pair.values[number]) for pair in merge.pairs]
-            given = [typed_as(x, pair.kind) for x, pair in zip(ends, merge.pairs, strict=True)]
-        branch.nested.graph.outputs = tuple([branch.nested.value_of(x) for x in given])
-        opaque = opaque or unfollowed(given, branch.nested.start)
     results: list[Tensor] = []
     if merge.pairs:
-        captured = close([branch.nested for branch in branches])
-        graphs = [branch.nested.graph for branch in branches]
-        results = emit(here, IF, [predicate, *captured], graphs, {}, opaque=opaque)
+        results = emit_branches(
+            here,
+            IF,
+            predicate,
+            branches,
+            lambda number: [
+                typed_as(branches[number].at_end(pair.values[number]), pair.kind)
+                for pair in merge.pairs
+            ],
+        )
     aliases = hooks.flow.aliases
     pairs = merge.pairs[:names_end]
     aliases.decided(chosen, [(r, *p.values) for r, p in zip(results, pairs, strict=False)])
@@ -206,11 +196,10 @@ def _joined(
         tokens[here] = token_build(results)
     for give in gives:
         give(results)
-    keeps = [_keeps_node(state, branches) for state in states]
     values = [build_state(results) for build_state in state_builds]
     known = [v.value if isinstance(v, Maybe) else v for v in values]
     with aliases.checked():
-        assign_states(states, known, keeps)
+        assign(states, known, branches)
     if all(failed):
         raise Unreachable
     return build(results)
@@ -266,28 +255,3 @@ def _merged_entries(branches: Sequence[Branch], merge: EntryMerge) -> list[Give]
             continue
         gives += merge.gives(entry, sides, now)
     return gives
-
-
-def _states(branches: Sequence[Branch]) -> list[State]:
-    """What any side writes to. A gradient must be there, or be None, after both of them."""
-    found: list[State] = []
-    for state, *_ in {k: v for b in branches for k, v in b.states.items()}.values():
-        ends = [branch.end_of(state) for branch in branches if branch.error is None]
-        missing = [end is None for end in ends]
-        if all(missing):
-            if ends and state.now() is not None:  # both take it away
-                state.tensor.grad = None
-            continue
-        if any(missing):
-            raise OneSided(
-                f"{state.title()} is there after one side and None after the other",
-                op="if",
-                hint="set the gradient before, x.grad = weft.zeros_like(x), or on both sides",
-            )
-        found.append(state)
-    return found
-
-
-def _keeps_node(state: State, branches: Sequence[Branch]) -> bool:
-    known = [branch.states[state.key] for branch in branches if state.key in branch.states]
-    return all(keeps for _, _, keeps in known)

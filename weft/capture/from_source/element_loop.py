@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.vmap import Mapping
 from weft.autodiff.transforms.whole_call import call_whole, spreads
-from weft.base.errors import CaptureError, CaptureShapeError
+from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.agree import line_of
-from weft.capture.control.nested import NestedRecorder, stand_in
-from weft.capture.control.node import emit, unfollowed
+from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.held import Maybe, undefined
 from weft.capture.from_source.journal import Journal, Variable
 from weft.capture.from_source.merge_entries import same_parts
 from weft.capture.from_source.reach import Reach
-from weft.capture.from_source.recorded_loop import RecordedLoop
+from weft.capture.from_source.source_loop import SourceLoop
 from weft.core.number import Number, as_held
 from weft.core.tensor import StateTensor, Tensor, type_of
-from weft.ir.sizes import local_sizes
-from weft.ops.control import SCAN
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -53,61 +49,33 @@ def touches_only_its_own(hooks: Hooks, journal: Journal, also: Any) -> bool:
     return not any(entry.known(hooks.watch) or reach.holds(entry.obj) for entry in objects)
 
 
-class _ElementLoop(RecordedLoop):
+class _ElementLoop(SourceLoop):
     """The loop; what the function gives for each element are its ys."""
 
     def __init__(self, hooks: Hooks, function: Function) -> None:
         super().__init__(hooks, (), (), (), function, "for")
         self.entered = True
-        self.journal: Journal | None = None
         self.results: list[Any] = []  # of one element: tensors, and Python values
         self.structure: Any = None
 
-    def open(self, nested: NestedRecorder) -> Journal:
-        self.journal = super().open(nested)
-        return self.journal
-
-    def run(self, function: Function, args: Any, kwargs: Any) -> None:
+    def apply(self, function: Function, args: Any, kwargs: Any) -> None:
         found, self.structure = tree_flatten(function(*args, **kwargs))
         self.results = [result_of(x) for x in found]
-        assert self.journal is not None
+        self.ys = [x for x in self.results if isinstance(x, Tensor)]
         if not touches_only_its_own(self.hooks, self.journal, (function, args, kwargs)):
             raise CaptureError("a Python object from outside is written to", op="vmap")
 
-    def tensors_of_results(self) -> list[Tensor]:
-        return [x for x in self.results if isinstance(x, Tensor)]
-
-    def _set_outputs(self, nested: NestedRecorder) -> None:
-        super()._set_outputs(nested)
-        ys = self.tensors_of_results()
-        self.opaque = self.opaque or unfollowed(ys, nested.start)
-        values = [nested.value_of(y) for y in ys]
-        self._check_sizes(nested, ys)
-        nested.graph.outputs = (*nested.graph.outputs, *values)
-
-    def _check_sizes(self, nested: NestedRecorder, ys: Sequence[Tensor]) -> None:
-        local = local_sizes(nested.graph)
-        for y in ys:
-            if any(local.intersection(getattr(size, "names", ())) for size in y.shape):
-                raise CaptureShapeError(
-                    f"a result is {y.type}{line_of(y, self.body)}: its size depends on values, and "
-                    "may differ from element to element",
-                    op="vmap",
-                    hint="give all elements one size, by a mask or by padding",
-                )
+    def check(self, nested: NestedRecorder) -> None:
+        super().check(nested)
+        hint = "give all elements one size, by a mask or by padding"
+        self.check_sizes(nested, ["a result"] * len(self.ys), "vmap", hint)
 
     def emit(self, rows: list[Tensor], size: int) -> list[Tensor]:
         """The results of all elements, side by side."""
-        if any(not isinstance(state.tensor, StateTensor) for state in self.tensors.states):
+        if any(not isinstance(leaf.state.tensor, StateTensor) for leaf in self.states):
             raise CaptureError("a tensor from outside is written to", op="vmap")
-        self.hooks.flow.drawn += bool(self.tensors.states)
-        operands, pinned, consts = self._operands()
-        carries = len(operands) - consts
-        attrs = {"consts": consts, "carries": carries, "length": size, "reverse": False}
-        operands += [stand_in(self.here, x) for x in rows]
-        made = emit(self.here, SCAN, operands, [self.nested.graph], attrs, pinned, self.opaque)
-        self.finish(made[:carries], True)
-        return made[carries:]
+        self.hooks.flow.drawn += bool(self.states)
+        return self.emit_scan(rows, size)
 
 
 def result_of(x: Any) -> Any:
@@ -138,11 +106,10 @@ def one_by_one(hooks: Hooks, level: Mapping, function: Function, args: Any, kwar
 
         def step(nested: NestedRecorder) -> None:
             one = list(given)
-            for i in sorted(mapped):
-                kind = type_of(given[i])
-                row = kind.like(shape=kind.shape[1:])
-                one[i] = nested.carried(row, given[i]._node is not None)
-            loop.run(function, *tree_unflatten(spec, one))
+            kinds = [type_of(x).like(shape=x.shape[1:]) for x in rows]
+            for i, row in zip(sorted(mapped), loop.slices(nested, rows, kinds), strict=True):
+                one[i] = row
+            loop.apply(function, *tree_unflatten(spec, one))
 
         loop.settle(step)
         structure = loop.structure

@@ -7,27 +7,26 @@ before becomes carried: in the next recording it holds an input of the body.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
-from weft.capture.control.nested import NestedRecorder, stand_in
+from weft.capture.control.nested import NestedRecorder
 from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.held import HINT as SPLIT_HINT
 from weft.capture.from_source.held import Maybe, Split, flag_of
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
 from weft.capture.from_source.loop_alias import Carried, LoopAliases
-from weft.capture.from_source.loop_histories import CarriedHistories
-from weft.capture.from_source.loop_leaf import Leaf, settle
 from weft.capture.from_source.may_alias import as_tensors
-from weft.capture.from_source.merge import kind_of_container, shown, typed_as
+from weft.capture.from_source.merge import kind_of_container, shown
+from weft.capture.from_source.place_leaf import PlaceLeaf
 from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
 from weft.core.counted import CountedState
-from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
@@ -58,15 +57,20 @@ class Place:
         self.initial = initial
         self.missing = initial is MISSING
         self.entered: Any = initial
-        self.flag: Leaf | None = None  # whether it has one, if that is known
+        self.flag: PlaceLeaf | None = None  # whether it has one, if that is known
         if isinstance(given, Maybe) and given.flag is not None:
-            self.flag = Leaf(given.flag)
+            self.flag = PlaceLeaf(self.title, given.flag)
         self.sure = not self.why and not self.missing  # has the body given it a value for certain?
-        self.leaves: list[Leaf] = []
+        self.leaves: list[PlaceLeaf] = []
         self.structure: TreeSpec | None = None
         if not self.missing:
             values, self.structure = _flat(initial)
-            self.leaves = [Leaf(value) for value in values]
+            self.leaves = self._leaves(values)
+
+    def _leaves(self, values: Sequence[Any]) -> list[PlaceLeaf]:
+        assert self.structure is not None
+        paths = self.structure.paths()
+        return [PlaceLeaf(self.title + p, value) for p, value in zip(paths, values, strict=True)]
 
     @property
     def carried(self) -> bool:
@@ -99,19 +103,16 @@ class Place:
         values, structure = _flat(out)
         if self.structure is None:  # it begins in the loop
             self.structure = structure
-            self.leaves = [Leaf(MISSING) for _ in values]
+            self.leaves = self._leaves([MISSING] * len(values))
             self.why = self.why or loop.missing_words
             if flag is not None:
-                self.flag = Leaf(False)
+                self.flag = PlaceLeaf(self.title, False)
         self.sure = sure
         if structure != self.structure:
             raise loop.error(self.title, self.initial, out)
         steady = self._leave_flag(flag, loop)
-        for leaf, value, path in zip(self.leaves, values, structure.paths(), strict=True):
-            leaf.out = value
-            steady &= settle(leaf, value, loop.error(self.title + path, leaf.initial, value))
-            if isinstance(value, Tensor) and value._node is not None and not leaf.historic:
-                leaf.historic, steady = True, False
+        for leaf, value in zip(self.leaves, values, strict=True):
+            steady &= leaf.leave(value, partial(loop.error, leaf.title, leaf.initial, value))
         return steady
 
     def _leave_flag(self, flag: Any, loop: LoopState) -> bool:
@@ -120,26 +121,18 @@ class Place:
         if flag is None:  # from now on nobody knows
             self.flag = None
             return False
-        self.flag.out = flag
-        return settle(self.flag, flag, loop.error(self.title, False, flag))
+        return self.flag.leave(flag, partial(loop.error, self.title, False, flag))
 
-    def all_leaves(self) -> list[Leaf]:
+    def all_leaves(self) -> list[PlaceLeaf]:
         return self.leaves if self.flag is None else [*self.leaves, self.flag]
 
-    def finish(self, results: Sequence[Tensor], at_least_once: bool) -> Any:
+    def finish(self, at_least_once: bool) -> Any:
         """What it holds after the loop."""
         assert self.structure is not None
-        made = iter(results)
-        tree = tree_unflatten(
-            self.structure,
-            [leaf.fixed if leaf.kind is None else leaf.result(next(made)) for leaf in self.leaves],
-        )
+        tree = tree_unflatten(self.structure, [leaf.result() for leaf in self.leaves])
         if not self.why or (at_least_once and self.sure):
             return tree
-        flag = self.flag
-        if flag is None:
-            return Maybe(tree, self.why)
-        return Maybe(tree, self.why, flag.fixed if flag.kind is None else flag.result(next(made)))
+        return Maybe(tree, self.why, None if self.flag is None else self.flag.result())
 
 
 def _flat(value: Any) -> tuple[list[Any], TreeSpec]:
@@ -174,7 +167,6 @@ class LoopState:
         self.peeled = False  # was the first iteration recorded by itself?
         self._even: dict[int, tuple[Entry, int]] = {}
         self._seen: dict[int, Entry] | None = None  # objects that the recording before wrote to
-        self.histories = CarriedHistories(self)
 
     def error(self, title: str, initial: Any, out: Any) -> CaptureError:
         before = "without a value" if initial is MISSING else shown(initial)
@@ -203,9 +195,8 @@ class LoopState:
                     for leaf in place.leaves:
                         if leaf.kind is not None:
                             flow.aliases.entered(leaf.entered, nested)
-        self.histories.enter(nested)
 
-    def leave(self, journal: Journal, nested: NestedRecorder) -> bool:
+    def leave(self, journal: Journal) -> bool:
         """See what the body left behind; whether it was as assumed."""
         steady = True
         changed: dict[int, Entry] = {}
@@ -223,7 +214,7 @@ class LoopState:
         if self._seen is None:
             self._seen = changed
             steady &= not changed
-        return self.histories.leave(nested) and steady
+        return steady
 
     def aliases(self, nested: NestedRecorder) -> LoopAliases:
         """What the tensors that it carries may have in common."""
@@ -234,15 +225,14 @@ class LoopState:
             first = leaf.initial if isinstance(leaf.initial, Tensor) else None
             title = place.title
             found.append(Carried(title, first, leaf.entered, leaf.out, is_read))
-        ends = [typed_as(leaf.out, leaf.kind) for leaf in self._flags() if leaf.kind is not None]
-        goes_on = tuple([(nested.value_of(end), False) for end in ends])
+        goes_on = tuple([(nested.value_of(leaf.end()), False) for leaf in self._flags()])
         return LoopAliases(self.hooks.flow.aliases, nested, found, goes_on, self.rows)
 
     def flags_inside(self, nested: NestedRecorder) -> list[Value]:
         """What says that the loop has ended: false where an iteration begins."""
         return [nested.value_of(leaf.entered) for leaf in self._flags()]
 
-    def _flags(self) -> list[Leaf]:
+    def _flags(self) -> list[PlaceLeaf]:
         return [
             leaf
             for place in self.places.values()
@@ -251,7 +241,7 @@ class LoopState:
             if leaf.kind is not None
         ]
 
-    def _tensors(self) -> list[tuple[Place, Leaf]]:
+    def _tensors(self) -> list[tuple[Place, PlaceLeaf]]:
         """The leaves that are tensors throughout, which can be written to."""
         return [
             (place, leaf)
@@ -329,42 +319,22 @@ class LoopState:
 
     # --- the node -----------------------------------------------------------------------------
 
-    def carried(self) -> list[Leaf]:
-        """All that the node carries: of the places, then of histories."""
-        found = [leaf for place in self.places.values() for leaf in place.all_leaves()]
-        return [leaf for leaf in (*found, *self.histories.leaves()) if leaf.kind is not None]
+    def leaves(self) -> list[PlaceLeaf]:
+        return [leaf for place in self.places.values() for leaf in place.all_leaves()]
 
-    def outputs(self) -> list[Tensor]:
-        """What the body gives for the next iteration, while it is recorded."""
-        return [typed_as(leaf.out, leaf.kind) for leaf in self.carried() if leaf.kind is not None]
-
-    def starts(self) -> list[Tensor]:
-        return [
-            stand_in(self.here, typed_as(leaf.initial, leaf.kind))
-            for leaf in self.carried()
-            if leaf.kind is not None
-        ]
-
-    def finish(self, results: Sequence[Tensor], at_least_once: bool, aliases: LoopAliases) -> None:
+    def finish(self, at_least_once: bool, aliases: LoopAliases) -> None:
         """Let all places hold what the loop gives."""
-        results = list(results)
-        numbers = {id(leaf): i for i, leaf in enumerate(self.carried())}
-        known: dict[int, tuple[Leaf, Tensor]] = {}
-        tensors = []
-        for _, leaf in self._tensors():
-            other, result = known.setdefault(id(leaf.out), (leaf, results[numbers[id(leaf)]]))
+        known: dict[int, PlaceLeaf] = {}
+        tensors = [leaf for _, leaf in self._tensors()]
+        for leaf in tensors:
+            other = known.setdefault(id(leaf.out), leaf)
             if at_least_once or other.initial is leaf.initial:  # one tensor under two names
-                results[numbers[id(leaf)]] = result
-            tensors.append(results[numbers[id(leaf)]])
-        ends = [self.here.value_of(results[numbers[id(leaf)]]) for leaf in self._flags()]
-        aliases.finish(tensors, ends)
-        at = 0
+                leaf.after = other.after
+        ends = [self.here.value_of(leaf.after) for leaf in self._flags()]
+        aliases.finish([leaf.after for leaf in tensors], ends)
         for place in self.places.values():
-            count = sum(leaf.kind is not None for leaf in place.all_leaves())
             if place.structure is not None:
-                value = place.finish(results[at : at + count], at_least_once)
-                place.entry.give(self.hooks, place.key, value)
-            at += count
+                place.entry.give(self.hooks, place.key, place.finish(at_least_once))
         for entry, count in self._even.values():
             entry.give(self.hooks, "count", count)
         for variable in self.variables:
@@ -379,7 +349,3 @@ def sample_of(before: Parts, now: Parts) -> Any:
             return [value]
     longer = now if len(now) > len(before) else before
     return list(longer.values())[-1]
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, Number)

@@ -23,8 +23,8 @@ from weft.capture.from_source.conditions import predicate, side
 from weft.capture.from_source.iteration import Rows, Unrolled, rows_of
 from weft.capture.from_source.loop_alias import Aliased
 from weft.capture.from_source.loop_state import AlwaysFails, Filled
-from weft.capture.from_source.recorded_loop import RecordedLoop, unchanged
 from weft.capture.from_source.run import standing_for
+from weft.capture.from_source.source_loop import SourceLoop, unchanged
 from weft.capture.notes import place_now
 from weft.core.bind import decide
 from weft.core.grad_mode import is_grad_enabled
@@ -110,7 +110,7 @@ def record_while(
     peeled    the first iteration was recorded by itself already
     """
     if pure:
-        recorded = RecordedLoop(hooks, state, head, after, body, "while")
+        recorded = SourceLoop(hooks, state, head, after, body, "while")
         recorded.python.peeled, recorded.entered = peeled, entered
         recorded.settle(lambda nested: body())
         if recorded.record_condition(test):
@@ -126,7 +126,7 @@ def record_while(
         go.cell_contents = _as_flag(hooks, test())
 
     live = ("__weft_go__",)
-    rotated = RecordedLoop(hooks, with_go, [*head, *live], after, body, "while")
+    rotated = SourceLoop(hooks, with_go, [*head, *live], after, body, "while")
     rotated.python.peeled, rotated.entered = peeled, entered
     rotated.settle(step)
     if not rotated.record_condition(lambda: go.cell_contents):
@@ -316,7 +316,7 @@ def _for_as_scan(
     head: Sequence[str],
     after: Sequence[str],
 ) -> None:
-    recorded = RecordedLoop(hooks, state, head, after, body, "for")
+    recorded = SourceLoop(hooks, state, head, after, body, "for")
     recorded.python.length = rows.count
     recorded.entered = True
     recorded.python.rows = rows.live_tensors()
@@ -325,16 +325,12 @@ def _for_as_scan(
         streams = [x.detach() for x in streams]
 
     def step(nested: NestedRecorder) -> None:
-        kinds = rows.slice_kinds(streams)
-        slices = [
-            nested.carried(kind, x._node is not None)
-            for kind, x in zip(kinds, streams, strict=True)
-        ]
+        slices = recorded.slices(nested, streams, rows.slice_kinds(streams))
         parts = [s.as_item(x) for s, x in zip(rows.streams, slices, strict=True)]
         body(rows.item(parts))
 
     recorded.settle(step)
-    written = {id(state.tensor) for state in recorded.tensors.states}
+    written = {id(leaf.state.tensor) for leaf in recorded.states}
     if any(id(getattr(stream, "rows", None)) in written for stream in rows.streams):
         raise CaptureError("a loop goes over a tensor that its body writes to", op="for")
     recorded.emit_scan(streams, rows.count)
@@ -354,7 +350,7 @@ def _for_as_while(
     name = "__weft_step__"
     with_counter = [*state, (name, counter, None)]
     count = rows.count_number()
-    recorded = RecordedLoop(hooks, with_counter, [*head, name], after, body, "while")
+    recorded = SourceLoop(hooks, with_counter, [*head, name], after, body, "while")
 
     def step(_nested: NestedRecorder) -> None:
         at: Number | int = counter.cell_contents

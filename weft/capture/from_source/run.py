@@ -15,7 +15,7 @@ from weft.capture.recorder import GraphRecorder
 from weft.ops.effects import FAIL, Raised
 
 if TYPE_CHECKING:
-    from weft.capture.from_source.loop_state import LoopState
+    from weft.capture.control.recorded_loop import RecordedLoop
     from weft.capture.watch.watch import Watch
 
 
@@ -71,7 +71,7 @@ class Flow:
         self.leveled = 0  # functions that transforms ran by their graphs
         self.drawn = 0  # loops over the elements of a vmap in which random numbers are drawn
         self.asked = 0  # how often a tensor was asked which way to go
-        self.loops: list[LoopState] = []  # whose bodies are being recorded
+        self.loops: list[RecordedLoop] = []  # whose bodies are being recorded
         self._tries: list[int] = []
 
     # --- journals -----------------------------------------------------------------------------

@@ -1,0 +1,204 @@
+"""Which values a loop carries with their histories, and when: see `carried_history`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.autodiff.node import tensor_of
+from weft.base.errors import CaptureError, CaptureGradientError
+from weft.capture.control.agree import line_of
+from weft.capture.control.borders import Border, CarriedNode
+from weft.capture.control.carried_history import Differs, History
+from weft.capture.control.closed import value_type
+from weft.capture.control.loop_leaf import Leaf, node_of
+from weft.capture.control.nested import NestedRecorder
+from weft.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from weft.capture.control.recorded_loop import RecordedLoop
+
+
+class Again(BaseException):
+    """The body is to be recorded once more, with more that it carries."""
+
+
+class _Wanted:
+    """A carried value whose history is carried, too."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        self.leaf = leaf
+        self.place = leaf.border.place  # where it is differentiated
+        self.history: History | None = None
+        self.leaves: list[Leaf] = []  # of what the history keeps
+
+
+class CarriedHistories:
+    """Those of one loop."""
+
+    def __init__(self, loop: RecordedLoop) -> None:
+        self.loop = loop
+        self._wanted: list[_Wanted] = []
+        self._nested: NestedRecorder | None = None  # the last recording that came to its end
+        #: Whether the body is to see the values from before the loop, with their histories: it
+        #: needs one, and has not come to its end, so nobody knows what the next iteration needs.
+        self.shown = False
+
+    def leaves(self) -> list[Leaf]:
+        return [leaf for wanted in self._wanted for leaf in wanted.leaves]
+
+    def enter(self, nested: NestedRecorder) -> None:
+        """Give values in the body their histories; all places have been entered."""
+        arrays = [[leaf.enter(nested)._data for leaf in one.leaves] for one in self._wanted]
+        pairs = list(zip(self._wanted, arrays, strict=True))
+        for one, kept in sorted(pairs, key=lambda pair: pair[0].leaf.began.number):
+            leaf = one.leaf
+            assert one.history is not None
+            leaf.border = leaf.entered._node = one.history.build(kept)
+
+    def leave(self, nested: NestedRecorder) -> bool:
+        """See what the histories are after the body; whether they are as assumed."""
+        self._nested = nested
+        steady, self.shown = not self.shown, False
+        for one in self._wanted:
+            steady &= self._update(one)
+        return steady
+
+    def reached(self, border: Border | None = None) -> bool:
+        """Whether backward passes of a body that has failed needed hidden histories.
+
+        From now on these are carried. `border`: the pass ended at this one.
+        """
+        found = [
+            leaf
+            for leaf in self._tensors()
+            if isinstance(leaf.border, Border)
+            and (leaf.border is border or (border is None and leaf.border.asked))
+        ]
+        self.shown = bool(found) and self._nested is None
+        for leaf in [] if self.shown else found:
+            self._want(leaf)
+        return bool(found)
+
+    def check(self, states: Sequence[Leaf]) -> None:
+        """Has a backward pass gone by a hidden history that leads to what it looked for?"""
+        found = _escaping([*self._tensors(), *states])
+        for leaf in found:
+            if leaf in states:
+                raise CaptureGradientError(
+                    "a tensor that the body writes to in place is differentiated there, and has a "
+                    f"history in the iterations before{line_of(None, self.loop.body)}",
+                    op=self.loop.name,
+                    hint="cut that history, x.detach(), or ask for the gradient after the loop",
+                )
+            self._want(leaf)
+        if found:
+            raise Again
+
+    def _want(self, leaf: Leaf) -> None:
+        one = _Wanted(leaf)
+        self._wanted.append(one)
+        self._update(one)
+
+    def _update(self, one: _Wanted) -> bool:
+        """Compare the histories from before the loop and after the body."""
+        leaf, before = one.leaf, one.history
+        carried = {
+            (other.began, node_of(other.out)): other
+            for other in self._tensors()
+            if other is not leaf
+        }
+        captured = {} if self._nested is None else self._nested.captured
+        outer = {inner: value for (value, _), (_, inner) in captured.items()}
+        try:
+            found = History(leaf.began, node_of(leaf.out), carried, outer)
+        except Differs as reason:
+            raise self._refused(one, str(reason)) from None
+        one.history = found
+        if before is not None and before.shape == found.shape:
+            for kept, end in zip(one.leaves, found.ends, strict=True):
+                kept.out = tensor_of(end, None)
+            return True
+        one.leaves = [
+            _leaf(start, end) for start, end in zip(found.starts, found.ends, strict=True)
+        ]
+        return False
+
+    def _refused(self, one: _Wanted, why: str) -> CaptureError:
+        at = "" if one.place is None else f" ({one.place})"
+        made = line_of(one.leaf.out, self.loop.body)
+        return CaptureGradientError(
+            f"{one.leaf.title} is differentiated{at} in the iteration after the one that computes "
+            f"it{made}, and a loop of the graph cannot carry its history: {why}",
+            op=self.loop.name,
+            hint="compute it in the iteration that differentiates it, or cut its history: "
+            "x.detach()",
+        )
+
+    def _tensors(self) -> list[Leaf]:
+        leaves = self.loop.leaves()
+        return [leaf for leaf in leaves if leaf.kind is not None and not leaf.is_number]
+
+
+def reached_by(loops: Sequence[RecordedLoop]) -> Border | None:
+    """A border of loops around, behind which a backward pass has looked for its target."""
+    for loop in reversed(loops):
+        for leaf in loop.leaves():
+            if isinstance(leaf.border, Border) and leaf.border.asked:
+                return leaf.border
+    return None
+
+
+def check_slices(slices: Sequence[tuple[Tensor, Tensor]], loop: str) -> None:
+    """Refuse gradients in the body that would go on through the tensor whose row it is given."""
+    for row, x in slices:
+        asked = row._node.asked if isinstance(row._node, Border) else ()
+        if any(_leads_to([x._node], target, {}) for target in asked):
+            raise CaptureGradientError(
+                "a gradient is asked for inside of the body by a value that the tensor depends on "
+                "which the loop goes over",
+                op=loop,
+                hint="cut that history, x.detach(), or ask for the gradient after the loop",
+            )
+
+
+def _escaping(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Which carries hide a way to a target of a backward pass inside of the body."""
+    hidden: dict[Any, list[Any]] = {
+        leaf.border: [node_of(leaf.out), leaf.began]
+        for leaf in leaves
+        if isinstance(leaf.border, (Border, CarriedNode))
+    }
+    found = []
+    for leaf in leaves:
+        border = leaf.border
+        for target in border.asked if isinstance(border, Border) else ():
+            other = target in hidden
+            wanted = hidden[target][0] if other else target
+            roots = [node_of(leaf.out)] if other else hidden[border]
+            if _leads_to(roots, wanted, {} if other else hidden):
+                found.append(leaf)
+                break
+    return found
+
+
+def _leads_to(roots: Sequence[Any], target: Any, hidden: Mapping[Any, Sequence[Any]]) -> bool:
+    """Whether a way leads from histories to a target, also through what is hidden by borders."""
+    seen: set[Any] = {None}
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node is target and node is not None:
+            return True
+        if node not in seen:
+            seen.add(node)
+            waiting.extend(hidden.get(node, node.edges))
+    return False
+
+
+def _leaf(start: Any, end: Any) -> Leaf:
+    """What a node of a history keeps, as something that the loop carries."""
+    leaf = Leaf("", tensor_of(start, None))
+    leaf.kind = value_type(leaf.initial)
+    leaf.out = tensor_of(end, None)
+    return leaf

@@ -1,0 +1,212 @@
+"""A loop of captured code as a node: its places are variables, attributes and items."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.base.errors import CaptureError
+from weft.base.source import user_location
+from weft.capture.control.agree import line_of
+from weft.capture.control.borders import BorderError
+from weft.capture.control.loop_histories import reached_by
+from weft.capture.control.loop_leaf import Leaf
+from weft.capture.control.nested import NestedRecorder, graph_recorder
+from weft.capture.control.recorded_loop import RecordedLoop
+from weft.capture.from_source.attempt import State
+from weft.capture.from_source.conditions import predicate
+from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
+from weft.capture.from_source.journal import Journal
+from weft.capture.from_source.loop_alias import Aliased, LoopAliases
+from weft.capture.from_source.loop_state import AlwaysFails, LoopState
+from weft.capture.from_source.run import OF_RECORDING, Unreachable, uncatchable
+from weft.capture.from_source.tokens import last_token, tokens
+from weft.capture.recorder import GraphRecorder
+from weft.capture.watch.values import same_keys
+from weft.core.number import HELD_AS, as_held
+from weft.core.tensor import Tensor
+from weft.ir.types import TOKEN
+
+if TYPE_CHECKING:
+    from weft.capture.hooks import Hooks
+
+Step = Callable[[NestedRecorder], None]
+
+
+class _TokenLeaf(Leaf):
+    """What the effects of the body come after; carried if there are any."""
+
+    __slots__ = ("here",)
+
+    def __init__(self, here: GraphRecorder) -> None:
+        super().__init__("", None)
+        self.here = here
+
+    def start(self) -> Tensor:
+        return last_token(self.here)
+
+
+class SourceLoop(RecordedLoop):
+    """A loop whose body writes to Python's own state."""
+
+    journal: Journal  # of the last recording
+
+    def __init__(
+        self,
+        hooks: Hooks,
+        state: State,
+        head: Sequence[str],
+        after: Sequence[str],
+        body: Callable[..., Any],
+        name: str,
+    ) -> None:
+        here = graph_recorder()
+        assert here is not None
+        super().__init__(here, name, body)
+        self.hooks = hooks
+        self.python = LoopState(hooks, here, state, frozenset(head), frozenset(after), body, name)
+        self.token = _TokenLeaf(here)
+        self.entered = False  # is the body run once at least, on the values from before?
+        self.aliases: LoopAliases
+        self._mark = 0  # where the log of writes to carried tensors begins
+        self._assumed = contextlib.ExitStack()
+        self._entered: dict[int, Any] = {}  # what places held when the condition was asked
+
+    # --- places -------------------------------------------------------------------------------
+
+    def leaves(self) -> list[Leaf]:
+        return [*self.python.leaves(), self.token]
+
+    def enter_values(self, nested: NestedRecorder) -> None:
+        self.python.enter(nested)
+        if self.token.kind is not None:
+            tokens[nested] = self.token.enter(nested)
+
+    def leave_values(self, nested: NestedRecorder) -> bool:
+        user_location()  # a debugger reads the variables whenever this is asked: see `step/names`
+        try:
+            steady = self.python.leave(self.journal)
+        except CaptureError:
+            if self.failure:  # it has stopped half-way
+                raise self._always_fails() from None
+            raise
+        token = tokens.get(nested)
+        if token is not None:
+            steady &= self.token.kind is not None
+            self.token.kind, self.token.out = TOKEN, token
+        return steady
+
+    # --- recording ----------------------------------------------------------------------------
+
+    def recorder(self, name: str) -> NestedRecorder:
+        return self.hooks.flow.nested(self.here, name)
+
+    @contextlib.contextmanager
+    def opened(self, nested: NestedRecorder) -> Iterator[None]:
+        journal = self.journal = Journal(self.hooks.watch)
+        self.hooks.flow.open(journal)
+        try:
+            with nested.opened(), contextlib.ExitStack() as self._assumed:
+                yield
+        finally:
+            self.hooks.flow.close()
+            journal.undo()
+
+    def settle(self, step: Step) -> None:
+        self._mark = len(self.hooks.flow.aliases.log)
+        super().settle(step)
+
+    def attempt(self, step: Step) -> bool:
+        flow = self.hooks.flow
+        del flow.aliases.log[self._mark :]
+        flow.loops.append(self)
+        try:
+            return super().attempt(step)
+        except Unreachable:
+            raise self._always_fails() from None
+        except UnknownLength as found:
+            unknown = found
+        finally:
+            flow.loops.pop()
+        make_dynamic(self.hooks, unknown.items, unknown.sample)
+        self.python.again()
+        return False
+
+    def run(self, step: Step, nested: NestedRecorder) -> None:
+        """Run the body, which may end in an error.
+
+        It does so on the values from before the loop, perhaps: on carried ones the graph may find
+        out. And where the loop ends at once, nothing is raised.
+        """
+        for flag in self.python.flags_inside(nested):
+            self._assumed.enter_context(self.hooks.flow.aliases.paths.assuming(flag, False))
+        self.failure = ""
+        try:
+            super().run(step, nested)
+        except OF_RECORDING:
+            raise
+        except Exception as error:
+            border = reached_by(self.hooks.flow.loops[:-1])
+            if border is not None:
+                raise BorderError(border) from error
+            if self.entered:
+                raise
+            if self.hooks.flow.tries:
+                raise uncatchable(error, "in a loop that tensors decide about") from error
+            self.failure = f": {type(error).__name__}: {getattr(error, 'message', error)}"
+
+    def _always_fails(self) -> AlwaysFails:
+        return AlwaysFails(
+            f"the body of a loop always ends in an error{line_of(None, self.body)}{self.failure}",
+            op=self.name,
+            hint="raise on some condition",
+        )
+
+    def check(self, nested: NestedRecorder) -> None:
+        if self.failure:
+            raise self._always_fails()
+        if nested.spent_outside():
+            # A history from outside that the body goes back through is spent in the first
+            # iteration: without retain_graph, the second one fails.
+            kind = CaptureError if self.python.peeled else Aliased
+            raise kind(
+                "a backward inside of a loop goes through a history from outside of it, which the "
+                f"first iteration frees{line_of(None, self.body)}",
+                op=self.name,
+                hint="say backward(retain_graph=True), or compute the loss in the loop",
+            )
+        self.aliases = self.python.aliases(nested)
+        log = self.hooks.flow.aliases.log[self._mark :]
+        self.aliases.check(log, line_of(None, self.body), self.name, self.python.peeled)
+
+    def record_condition(self, test: Callable[[], Any]) -> bool:
+        def goes_on() -> Tensor:
+            self._entered = self.journal.contents()
+            going = test()
+            if self.hooks.asks(going):
+                return predicate(going)
+            return as_held(self.hooks.test(going), HELD_AS["bool"])
+
+        return super().record_condition(goes_on)
+
+    def is_pure(self, nested: NestedRecorder) -> bool:
+        silent = tokens.get(nested) is self.token.entered
+        return silent and unchanged(self.journal, self._entered) and super().is_pure(nested)
+
+    def finish(self, at_least_once: bool) -> None:
+        self.python.finish(at_least_once, self.aliases)
+        if self.token.kind is not None:
+            tokens[self.here] = self.token.after
+        with self.hooks.flow.aliases.checked():
+            super().finish(at_least_once)
+
+
+def unchanged(journal: Journal, entered: dict[int, Any]) -> bool:
+    for key, parts in journal.contents().items():
+        before = entered.get(key, journal.entries[key][1])
+        if not same_keys(tuple(before), tuple(parts)):
+            return False
+        if any(parts[k] is not before[k] for k in parts):
+            return False
+    return True
