@@ -25,9 +25,8 @@ from weft.capture.builtin_table import row_of
 from weft.capture.control.nested import graph_recorder, known_number
 from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
-from weft.capture.from_source.dynamic_list import settle, settle_all
 from weft.capture.from_source.endless_recursion import endless_recursion
-from weft.capture.from_source.held import Maybe, Split, resolve, resolve_all, undefined
+from weft.capture.from_source.held import Maybe, Split, undefined, use, use_all
 from weft.capture.from_source.run import Flow, Unreachable
 from weft.capture.from_source.tokens import token_of
 from weft.capture.from_source.under_transforms import leveled
@@ -123,13 +122,13 @@ class Hooks:
         """Objects are about to be read or written: are they what they seem?"""
         if self.flow.undecided:
             for obj in objects:
-                resolve(self.flow, obj)
+                use(self.flow, obj)
 
     def use_items(self, *objects: Any) -> None:
         """The same, where Python needs all items of lists: it asks for lengths in the graph."""
-        self.use(*objects)
-        for obj in objects:
-            settle(self.flow, obj)
+        if self.flow.undecided:
+            for obj in objects:
+                use(self.flow, obj, lists=True)
 
     # --- names --------------------------------------------------------------------------------
 
@@ -207,7 +206,7 @@ class Hooks:
         row = row_of(function)
         unseen = self.flow.undecided and reads_unseen(function)
         if unseen:
-            resolve_all(self.flow, [args, kwargs], set())
+            use_all(self.flow, [args, kwargs], lists=False)
         if row is not None and row.graph is not None and self.watch.records:
             made = row.graph(self, *args, **kwargs)
             if made is not NotImplemented:
@@ -218,7 +217,7 @@ class Hooks:
             if made is not NotImplemented:
                 return made
         if unseen:
-            settle_all(self.flow, [args, kwargs], set())
+            use_all(self.flow, [args, kwargs], lists=True)
         tensors = self.watch.records and needs_numbers(function)
         if tensors and any(map(self.asks, (*args, *kwargs.values()))):
             return access.call_foreign(self, function, args, kwargs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.nested import NestedRecorder, graph_recorder
-from weft.capture.from_source.held import one_level
+from weft.capture.from_source.held import Undecided
 from weft.capture.from_source.merge import kind_of_tensor, shown
 from weft.core.bind import bind
 from weft.core.grad_mode import enable_grad
@@ -37,7 +37,7 @@ class UnknownLength(CaptureError):
         self.sample = sample
 
 
-class DynamicList:
+class DynamicList(Undecided):
     """A list of the graph. `stacks` and `count` change; journals keep them as attributes.
 
     A list holds tensors with their histories: what goes in and comes out keeps its own, under
@@ -86,6 +86,10 @@ class DynamicList:
         self.stacks = tuple([below for below, _ in pairs])
         self.count = self.count - 1
         return self._element([top for _, top in pairs])
+
+    def settle(self, flow: Flow, obj: Any) -> None:
+        flow.save(obj)
+        obj[:] = self.elements()
 
     # --- reads --------------------------------------------------------------------------------
 
@@ -196,22 +200,3 @@ def _leaf_kind(leaf: Any) -> TensorType:
             hint="append tensors or numbers",
         )
     return kind
-
-
-def settle(flow: Flow, items: Any) -> None:
-    """Python needs all items of a list: let one of the graph be a list of Python's again."""
-    dynamic = dynamic_list_of(items)
-    if dynamic is not None:
-        flow.save(items)
-        items[:] = dynamic.elements()
-
-
-def settle_all(flow: Flow, tree: Any, seen: set[int]) -> None:
-    """The same for all lists in results, or in arguments of code that is not followed."""
-    if id(tree) in seen:
-        return
-    seen.add(id(tree))
-    settle(flow, tree)
-    found = one_level(tree)
-    for part in found[0] if found is not None else ():
-        settle_all(flow, part, seen)

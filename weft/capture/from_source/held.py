@@ -9,7 +9,7 @@ Most places hold a Python value or a tensor. After branches and loops of the gra
 - `DynamicList`: the only item of a list whose length the graph decides;
 - a tensor that may be one of several (see `may_alias`).
 
-`resolve` and `settle` are what a use does: afterwards Python can read the object, or there was an
+`use` is what happens where code uses an object: afterwards Python can read it, or there was an
 error.
 """
 
@@ -68,7 +68,15 @@ def undefined(name: str, why: str) -> CaptureError:
     )
 
 
-class Split:
+class Undecided:
+    """What a container or object holds in place of contents that the graph decides about."""
+
+    def settle(self, flow: Flow, obj: Any) -> None:
+        """Python needs the contents: let the object that holds this have them."""
+        raise NotImplementedError
+
+
+class Split(Undecided):
     """Contents on the two sides of a condition: where it holds, and where it does not."""
 
     def __init__(self, condition: Value, sides: Sequence[Parts], message: str) -> None:
@@ -76,26 +84,29 @@ class Split:
         self.sides = sides
         self.message = message
 
-    def side(self, paths: Paths, taken: dict[Any, int]) -> int | None:
-        """The side that led here, and note it in `taken`; None if both may have."""
-        key, opposite = paths.key(self.condition)
-        ways = [way for way in (0, 1) if paths.possible({**taken, key: way}, paths.facts)]
-        if len(ways) != 1 or taken.get(key, ways[0]) != ways[0]:
-            return None
-        taken[key] = ways[0]
-        return ways[0] ^ opposite
+    def settle(self, flow: Flow, obj: Any) -> None:
+        """Let the object hold what it held on the side that led here."""
+        paths = flow.aliases.paths
+        holds = paths.known(self.condition)
+        if holds is None:
+            holds = self._ask(paths)
+        paths.learn(self.condition, holds)
+        flow.save(obj)
+        entry = entry_for(obj)
+        parts: Parts = {}
+        for key, value in entry.parts().items():
+            mine = self is key or self is value
+            parts.update(self.sides[0 if holds else 1] if mine else {key: value})
+        entry.put(parts)
 
-    def ask(self, paths: Paths) -> None:
+    def _ask(self, paths: Paths) -> bool:
         """Ask the condition, outside of all loops and branches: each answer is another path."""
-        here = graph_recorder()
-        condition, _ = paths.key(self.condition)
-        if (
-            here is None
-            or isinstance(here, NestedRecorder)
-            or condition.node not in here.graph.nodes
-        ):
+        now = graph_recorder()
+        here = None if isinstance(now, NestedRecorder) else now
+        condition, opposite = paths.key(self.condition)
+        if here is None or condition.node not in here.graph.nodes:
             raise CaptureError(self.message, hint=HINT)
-        paths.learn(condition, decide(symbolic(condition, here)))
+        return decide(symbolic(condition, here)) is not opposite
 
 
 def one_level(tree: Any) -> tuple[list[Any], TreeSpec] | None:
@@ -109,44 +120,41 @@ def one_level(tree: Any) -> tuple[list[Any], TreeSpec] | None:
 # --- uses ----------------------------------------------------------------------------------------
 
 
-def _split_of(flow: Flow, obj: Any) -> Split | None:
+def _undecided_in(flow: Flow, obj: Any) -> Undecided | None:
     if isinstance(obj, CONTAINERS):
         found = next(iter(obj)) if len(obj) == 1 and not isinstance(obj, tuple) else None
-        return found if isinstance(found, Split) else None
+        return found if isinstance(found, Undecided) else None
     if id(obj) not in flow.split_objects:
         return None
     return next((v for v in entry_for(obj).parts().values() if isinstance(v, Split)), None)
 
 
-def resolve(flow: Flow, obj: Any) -> None:
-    """An object is used: let it hold what it held on the way that led here."""
-    taken: dict[Any, int] = {}
-    paths = flow.aliases.paths
-    while (split := _split_of(flow, obj)) is not None:
-        side = split.side(paths, taken)
-        if side is None:
-            split.ask(paths)
-            side = split.side(paths, taken)
-        assert side is not None
-        flow.save(obj)
-        entry = entry_for(obj)
-        parts: Parts = {}
-        for key, value in entry.parts().items():
-            parts.update(split.sides[side] if split is key or split is value else {key: value})
-        entry.put(parts)
+def use(flow: Flow, obj: Any, lists: bool = False) -> None:
+    """An object is used: let it hold what Python takes it for.
+
+    With `lists`, also those that answer for themselves where their length is decided by the graph.
+    """
+    while (found := _undecided_in(flow, obj)) is not None and (lists or isinstance(found, Split)):
+        found.settle(flow, obj)
 
 
-def resolve_all(flow: Flow, value: Any, seen: set[int]) -> None:
-    """The same for everything in a value, which code reads that is not followed."""
+def use_all(flow: Flow, value: Any, lists: bool, seen: set[int] | None = None) -> None:
+    """The same for everything in a value that is returned, or that code reads unseen.
+
+    With `lists`, for trees; without, for all objects.
+    """
+    seen = set() if seen is None else seen
     leaf = is_plain(value) or isinstance(value, (Tensor, type, ModuleType))
     if leaf or not flow.undecided or id(value) in seen:
         return
     seen.add(id(value))
-    resolve(flow, value)
-    if isinstance(value, dict):
-        parts = [*value, *value.values()]
+    use(flow, value, lists)
+    if isinstance(value, CONTAINERS):
+        parts = [*value, *(value.values() if isinstance(value, dict) else ())]
+    elif lists:
+        tree = one_level(value)
+        parts = [] if tree is None else tree[0]
     else:
-        own = None if isinstance(value, CONTAINERS) else instance_dict(value) or {}
-        parts = list(value if own is None else own.values())
+        parts = [*(instance_dict(value) or {}).values()]
     for part in parts:
-        resolve_all(flow, part, seen)
+        use_all(flow, part, lists, seen)

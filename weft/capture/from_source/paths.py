@@ -32,8 +32,9 @@ class Paths:
         self._outer[inner] = outer
 
     def learn(self, condition: Value, truth: bool) -> None:
-        """A condition was asked: from here on it is known."""
-        self.facts = (*self.facts, (condition, truth))
+        """A condition was asked, or follows: from here on it is a fact."""
+        if (condition, truth) not in self.facts:
+            self.facts = (*self.facts, (condition, truth))
 
     @contextlib.contextmanager
     def assuming(self, condition: Value, truth: bool) -> Iterator[None]:
@@ -65,7 +66,10 @@ class Paths:
     def known(self, condition: Value) -> bool | None:
         """Whether a condition holds here, if that follows from the facts."""
         key, opposite = self.key(condition)
-        ways = [way for way in (0, 1) if self.possible({key: way}, self.facts)]
+        keys = [(*self.key(value), truth) for value, truth in self.facts]
+        taken = {value: int(truth is not_) for value, not_, truth in keys}
+        ways = [taken[key]] if key in taken else [0, 1]
+        ways = [way for way in ways if self.possible({**taken, key: way}, self.facts)]
         return None if len(ways) != 1 else (ways[0] == 0) is not opposite
 
     def truth(self, value: Value, taken: Taken, depth: int = DEEPEST) -> bool | None:

@@ -23,8 +23,7 @@ from weft.base.dtypes import DType
 from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
-from weft.capture.from_source.dynamic_list import settle_all
-from weft.capture.from_source.held import Maybe, resolve_all, undefined
+from weft.capture.from_source.held import Maybe, undefined, use_all
 from weft.capture.from_source.run import Flow
 from weft.capture.recorder import Written
 from weft.capture.trace.binding import Binding
@@ -260,8 +259,8 @@ class TraceRecorder(HistoryRecorder):
         """Cut the last segment and note what the run gives."""
         if isinstance(result, Maybe):
             raise undefined("the result", result.why)
-        resolve_all(self.flow, result, set())
-        settle_all(self.flow, result, set())
+        use_all(self.flow, result, lists=False)
+        use_all(self.flow, result, lists=True)
         binding = Binding(self.value_of, self._outside)
         made, keep, output = binding.made, binding.kept, binding.output
         keep_alive: list[Tensor] = []
