@@ -168,6 +168,8 @@ def _resized(w: GraphWriter, shape: Shape, dtype: str) -> str | None:
 def _attention(w: GraphWriter, shape: Shape, dtype: str) -> str | None:
     if len(shape) < 2 or 0 in shape:
         return None
+    if dtype == "float16" and w.values == "special":  # scores that overflow: docs/numerics.md
+        return None
     keys, width = max(1, w.some_size()), max(1, w.some_size())
     batch, queries = shape[:-2], shape[-2]
     if not w.fits((*batch, queries, keys)) or not w.fits((*batch, keys, width)):
