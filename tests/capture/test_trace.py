@@ -592,3 +592,21 @@ def test_warnings_stay_quiet_in_ordinary_use() -> None:
         f = weft.trace(lambda x: 1 / x)
         assert f(weft.zeros(1)).tolist() == [np.inf]
         assert f(weft.zeros(1)).tolist() == [np.inf]
+
+
+class Counter:
+    """A class of the user's that has names which Weft's own classes have, too."""
+
+    captures = 3
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.captures
+
+
+@pytest.mark.parametrize("capture", [weft.trace, weft.compile])
+def test_a_callable_with_an_attribute_named_captures(capture: Any) -> None:
+    run = capture(Counter().__call__)
+    held = Counter()
+    through = capture(lambda x: held(x))
+    for value in (1.0, 2.0):
+        assert run(weft.asarray(value)).item() == through(weft.asarray(value)).item() == 3 * value

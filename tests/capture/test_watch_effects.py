@@ -374,7 +374,7 @@ def test_tensors_are_asked_for() -> None:
     assert [t is y or t is x for t in effect.tensors()] == [True, True]
     table = {id(y): weft.zeros(2), id(x): weft.ones(2)}
     other = Box()
-    effect.replay((other, x), {}, lambda t: table[id(t)])
+    replay([effect], (other, x), {}, lambda t: table[id(t)])
     assert state(other.value) == [("tensor", [0, 0]), [("tensor", [1, 1]), 1]]
-    effect.replay((other, x), {}, lambda t: table[id(t)])
+    replay([effect], (other, x), {}, lambda t: table[id(t)])
     assert other.value[0] is table[id(y)]

@@ -27,9 +27,9 @@ from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.endless_recursion import endless_recursion
 from weft.capture.from_source.held import Maybe, Split, undefined, use, use_all
+from weft.capture.from_source.inner_transforms import leveled
 from weft.capture.from_source.run import Flow, Unreachable
 from weft.capture.from_source.tokens import token_of
-from weft.capture.from_source.under_transforms import leveled
 from weft.capture.watch import (
     attributes,
     builtin_calls,

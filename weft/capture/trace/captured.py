@@ -38,6 +38,7 @@ from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
 from weft.capture.trace.tree import describe, insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
+from weft.capture.watch.follow import Wrapper
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
@@ -108,10 +109,8 @@ COMPILE = Policy()
 TRACE = Policy(records=False)
 
 
-class Captured:
+class Captured(Wrapper):
     """A function that is recorded when it is called, and replayed. Made by `weft.compile`."""
-
-    captures = True  # inside of another recording, the function itself is followed
 
     def __init__(
         self, function: Callable[..., Any], prepare: Prepare, policy: Policy = COMPILE

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.capture.watch import stores
-from weft.capture.watch.follow import LIBRARY, policy
+from weft.capture.watch.follow import LIBRARY, Wrapper, policy
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.stores import instance_dict
 from weft.core.counted import CONTAINERS as COUNTED
@@ -137,7 +137,7 @@ def _load_data_descriptor(
 def _load_from_class(hooks: Hooks, obj: Any, cls: type, name: str, found: Any) -> Any:
     watch = hooks.watch
     class_attribute(watch, cls, name, found)
-    if is_python_function(found) or type(found).__dict__.get("captures"):
+    if is_python_function(found) or isinstance(found, Wrapper):
         return types.MethodType(found, obj)
     if isinstance(found, staticmethod):
         return found.__func__

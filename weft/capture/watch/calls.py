@@ -23,7 +23,7 @@ from weft.capture.convert.convert import (
 from weft.capture.watch import library
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.deferred_calls import defer
-from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, policy
+from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.values import is_plain
 from weft.core.bind import quietly
@@ -53,12 +53,10 @@ def call(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         return hooks.call(function.__wrapped__, *args, **kwargs)
     if kind in _ALIASES:  # Table[int](...)
         return hooks.call(function.__origin__, *args, **kwargs)
-    if kind.__module__.startswith("weft.capture") and hasattr(function, "function"):
-        return call(hooks, function.function, args, kwargs)  # a traced function in another
+    if isinstance(function, Wrapper):
+        return call(hooks, function.function, args, kwargs)
     if kind in library.BUILTIN_CALLABLES or isinstance(function, types.BuiltinFunctionType):
         return library.call_builtin(hooks, function, args, kwargs)
-    if kind.__dict__.get("captures"):  # a recorded function: here its own code counts
-        return call(hooks, function.function, args, kwargs)
     method = static_lookup(kind, "__call__")
     if is_python_function(method):
         class_attribute(hooks.watch, kind, "__call__", method)

@@ -206,10 +206,6 @@ class Effect:
         target = now.find(self.target)
         return lambda: self.action(target, *values)
 
-    def replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensor_of: TensorOf) -> None:
-        """Do it again, for a call with these arguments."""
-        self.prepare(Now(args, kwargs, tensor_of))()
-
 
 def _collect(value: Any, found: dict[int, Tensor], seen: set[int]) -> None:
     if isinstance(value, Tensor):

@@ -67,6 +67,12 @@ def _policy(file: str) -> str:
     return LIBRARY if standard and not installed else FOLLOW
 
 
+class Wrapper:
+    """A callable around a function. Inside of another capture, that function is followed."""
+
+    function: Any
+
+
 #: Modules of the standard library whose functions only compute.
 PURE_MODULES = frozenset(
     {

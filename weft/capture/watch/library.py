@@ -166,9 +166,10 @@ def call_class(hooks: Hooks, cls: Any, args: tuple[Any, ...], kwargs: dict[str, 
             hooks.keys_of_all(args)
         hooks.deep_all(args, kwargs, cls.__name__, calls=False)
         return cls(*args, **kwargs)
-    reason = "" if id(cls) in hooks.watch.inside_classes else _class_reason(cls)
-    if reason:
-        hooks.watch.refuse(reason)
+    if id(cls) not in hooks.watch.inside_classes and _is_of_library(cls):
+        reason = why_impure(cls)
+        if reason:
+            hooks.watch.refuse(reason)
     return run(hooks, cls, args, kwargs, cls.__name__)
 
 
@@ -180,13 +181,7 @@ INERT_CLASSES = (
 )
 
 
-def _class_reason(cls: type) -> str:
-    if not _is_library_class(cls):
-        return ""
-    return why_impure(cls)
-
-
-def _is_library_class(cls: type) -> bool:
+def _is_of_library(cls: type) -> bool:
     return attributes.is_of_library(cls) or not cls.__flags__ & (1 << 9)
 
 
