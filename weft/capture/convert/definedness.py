@@ -1,4 +1,4 @@
-"""Which reads find a value for certain, and which names have one on some ways only."""
+"""Definedness: which reads surely find a value, and which names have one on some paths only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What statements bind, and how they may be left: questions about pieces of syntax."""
+"""Which names statements bind, and which jumps leave them."""
 
 from __future__ import annotations
 

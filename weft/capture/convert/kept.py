@@ -1,4 +1,4 @@
-"""Rewritten code on disk: a function that is as it was is not read and rewritten again.
+"""A cache of rewritten code on disk: an unchanged function is not parsed and rewritten again.
 
 What rewriting makes of a function depends on its code (the names, lines and columns in it too), on
 the text it is read from, and on which Python and which Weft do it: all of that

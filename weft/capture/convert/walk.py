@@ -1,4 +1,4 @@
-"""Going through syntax: as `ast` does it, in half of the time, and without contexts and operators.
+"""Walks syntax trees: like `ast.walk`, twice as fast, without contexts and operators.
 
 Each function that is converted is looked at many times: it is most of the work.
 """

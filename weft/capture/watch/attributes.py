@@ -336,7 +336,7 @@ def delete_as_object(hooks: Hooks, obj: Any, name: str) -> None:
 
 
 def _natural(obj: Any, name: str, value: Any) -> None:
-    """Set or delete past a `__setattr__` that was followed already; Weft's own is wanted."""
+    """Set or delete without calling a user's `__setattr__`, which was followed already."""
     finder = type(obj).__setattr__
     plain = is_python_function(finder) and not _is_own(finder)
     if value is MISSING:
@@ -382,7 +382,7 @@ def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
 
 
 def keep_members(watch: Watch, obj: Any) -> None:
-    """What a module notes about its attributes: setting one may change it."""
+    """Save what a module records about its attributes: setting one may change it."""
     own = instance_dict(obj)
     if own is None or "_member_kinds" not in own or "_transient_buffers" not in own:
         return

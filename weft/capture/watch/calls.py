@@ -128,7 +128,7 @@ def _is_generated(function: types.FunctionType, cls: type) -> bool:
 
 
 def followed(hooks: Hooks, function: Any) -> Any:
-    """A function whose reads and calls are watched; the function itself where that cannot be."""
+    """The rewritten function, whose reads and calls are watched; or the function itself."""
     if isinstance(function, types.MethodType):
         return types.MethodType(followed(hooks, function.__func__), function.__self__)
     if not isinstance(function, types.FunctionType) or is_converted(function):
@@ -154,14 +154,14 @@ def followed(hooks: Hooks, function: Any) -> Any:
 
 
 def callable_for(hooks: Hooks, function: Any) -> Any:
-    """What stands for anything that can be called: a function that is followed when it is."""
+    """A function that calls any callable, watched."""
     if isinstance(function, (types.FunctionType, types.MethodType)) or not callable(function):
         return followed(hooks, function)
     return lambda *args, **kwargs: hooks.call(function, *args, **kwargs)
 
 
 def _note_function(hooks: Hooks, function: types.FunctionType) -> None:
-    """What a function brings along: its code, and values for parameters that are not given."""
+    """Guard what a function itself holds: its code and its default values."""
     watch = hooks.watch
     known = watch.know_again(function)
     place = known.origin

@@ -28,7 +28,7 @@ ITEMS = (list, dict, CountedList, CountedDict)
 
 
 class Uncounted:
-    """Stands for a number that was not looked at yet: it may only be counted up."""
+    """A number from outside that was not read yet: it may only be incremented."""
 
     __slots__ = ("number",)
 
@@ -37,7 +37,7 @@ class Uncounted:
 
 
 def of_attribute(hooks: Hooks, obj: Any, name: str) -> Uncounted | None:
-    """The number that an attribute from outside is, unread; None where it is something else."""
+    """An attribute from outside that holds a number, not read yet. None if it is not a number."""
     known = hooks.watch.known(obj)
     if known is None or not _at_top(hooks) or isinstance(obj, type):
         return None
@@ -55,7 +55,7 @@ def of_attribute(hooks: Hooks, obj: Any, name: str) -> Uncounted | None:
 
 
 def of_item(hooks: Hooks, obj: Any, key: Any) -> Uncounted | None:
-    """The number that an item of a list or dict from outside is, unread."""
+    """An item of a list or dict from outside that holds a number, not read yet."""
     known = hooks.watch.known(obj)
     if known is None or not _at_top(hooks) or type(obj) not in ITEMS:
         return None

@@ -61,7 +61,7 @@ class DeferredCalls:
         self.clash |= any(value in later for value in inputs if value is not None)
 
     def add(self, obj: Any) -> None:
-        """All that is reached from an object may change: containers, numbers in them, tensors."""
+        """Everything reachable from an object may change: containers, their numbers, tensors."""
         if id(obj) in self.containers:
             return
         if isinstance(obj, Tensor):

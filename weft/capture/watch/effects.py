@@ -25,12 +25,12 @@ OriginOf = Callable[[Any], Origin | None]
 
 
 class Unstorable(Exception):
-    """Why a value cannot be made again by a later call."""
+    """A later call cannot create the value again; the message says why."""
 
 
 @dataclass(slots=True)
 class Now:
-    """What a replay has to go by."""
+    """The call that a replay is for: its arguments, and how to find tensors."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -50,7 +50,7 @@ Template = Callable[[Now], Any]
 
 
 def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> Template:
-    """How to make a value again. `Unstorable` where a later call could not."""
+    """A function that creates the value again. Raises `Unstorable` if a later call cannot."""
     if is_plain(value) or value is MISSING:
         return lambda now: value
     if isinstance(value, Tensor):
@@ -193,7 +193,7 @@ class Effect:
         return list(found.values())
 
     def finish(self, origin_of: OriginOf) -> None:
-        """Fix what was written. `Unstorable` where a later call could not write it."""
+        """Make templates of what was written. Raises `Unstorable` if a replay cannot write it."""
         if self.templates is None:
             self.templates = [template_of(value, origin_of) for value in self.raw]
 

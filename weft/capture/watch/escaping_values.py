@@ -1,4 +1,4 @@
-"""What values are to code outside the watched function: text, keys, operands, arguments."""
+"""Values that leave the watched code: as text, keys, operands and arguments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_array(hooks: Hooks, known: Known, write: Callable[[], Any], text: str)
 
 
 def key(hooks: Hooks, value: Any) -> Any:
-    """Something is hashed: its identity counts, or its own rule does."""
+    """A value is hashed: guard its identity, unless it is plain or has its own `__hash__`."""
     cls = type(value)
     if cls in operators.SIMPLE:
         return value
@@ -83,7 +83,7 @@ def keys_of_all(hooks: Hooks, args: tuple[Any, ...]) -> None:
 
 
 def text_part(hooks: Hooks, value: Any, conversion: int, spec: str) -> Any:
-    """One value of an f-string: its text, or what to make the text of at each call."""
+    """One value of an f-string: its text, or, with tensors in it, a part formatted at each call."""
     if isinstance(value, TextParts):
         value = str(value)
     if printing.shows_tensors(value):

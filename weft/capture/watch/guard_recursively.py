@@ -1,4 +1,4 @@
-"""What code that is not followed may see of a value: all of it becomes guards."""
+"""Guards on everything that is reachable from a value, for code that is not followed."""
 
 from __future__ import annotations
 

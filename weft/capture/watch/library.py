@@ -109,7 +109,7 @@ def call_library(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dic
 def run(
     hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> Any:
-    """Call, with guards on all that is handed over, and see whether any of it was changed."""
+    """Call with guards on all arguments, and check whether the call changed any of them."""
     if all(map(is_plain, args)) and not kwargs:
         return function(*args)
     seen = hooks.deep_all(args, kwargs, name)
@@ -221,7 +221,7 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _put_again(hooks: Hooks, tensor: Tensor) -> None:
-    """The hook that a tensor from outside gets is put on it by running the function."""
+    """A tensor from outside gets a hook: the function itself must run to set it."""
     if tensor._node is not None and hooks.watch.tensors is not None:
         hooks.watch.undo(keep_hooks(tensor._node))
         hooks.watch.tensors.usable = False
@@ -235,7 +235,7 @@ def _callbacks(hooks: Hooks, value: Any) -> Any:
 
 
 def number_from_outside(hooks: Hooks, holder: Any, key: str) -> Any:
-    """A number in a dict from outside as an input of the graph: no guard, but that it is one."""
+    """A float in a dict from outside becomes a graph input: only its type is guarded."""
     watch = hooks.watch
     known = watch.known(holder)
     if known is None or watch.tensors is None or type(holder) not in (dict, CountedDict):
@@ -248,7 +248,7 @@ def number_from_outside(hooks: Hooks, holder: Any, key: str) -> Any:
 
 
 def taken(hooks: Hooks, known: Known, function: Any) -> bool:
-    """Whether the recorder makes an outside array an input, so that its elements are no guard."""
+    """Whether the recorder makes an outside array an input: then its elements need no guard."""
     tensors = hooks.watch.tensors
     return tensors is not None and tensors.takes_array(known.obj, known.origin, function)
 

@@ -84,7 +84,7 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
 
 
 def key_origin(watch: Watch, key: Any) -> Any:
-    """A key as an origin names it: a plain value, or where the object comes from. None: neither."""
+    """The key for an origin: a plain value, or the origin of the key object. None if neither."""
     if is_plain_key(key):
         return key
     if isinstance(key, tuple):
@@ -132,7 +132,7 @@ def absence(known: Known, key: Any) -> Origin:
 
 
 def read_item(watch: Watch, known: Known, key: Any) -> None:
-    """An element was read by its key or index: guard it, or that there is none."""
+    """An element was read by its key or index: guard its value, or its absence."""
     store = store_of(known)
     if store.complete:
         return
@@ -212,7 +212,7 @@ def _size(known: Known) -> str:
 
 
 def read_keys(watch: Watch, known: Known) -> None:
-    """The keys of a dict were gone through, or the elements of a set."""
+    """The keys of a dict or the elements of a set were iterated over."""
     if store_of(known).complete:
         return
     before = held(known)
@@ -225,7 +225,7 @@ def read_keys(watch: Watch, known: Known) -> None:
 
 
 def whole(watch: Watch, known: Known) -> None:
-    """All elements were read; what lies in them is guarded when it is read."""
+    """All elements were read. What they contain is guarded when it is read."""
     store = store_of(known)
     if store.complete:
         return

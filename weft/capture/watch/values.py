@@ -42,7 +42,7 @@ KEPT_BYTES = 256
 
 
 def is_by_identity(value: Any) -> bool:
-    """Values of which there is one object each: comparing them is comparing identities."""
+    """Whether a value is the only object equal to itself, so that identity is equality."""
     return isinstance(value, (type, enum.Enum, DType, types.ModuleType))
 
 
@@ -118,7 +118,7 @@ def size_of(container: Any) -> int:
 
 
 def content_of(array: Any) -> bytes:
-    """The elements of an array, or what stands for them."""
+    """The elements of an array as bytes; of a large one, a digest."""
     data: bytes = array.tobytes()
     if len(data) <= KEPT_BYTES:
         return data
@@ -146,7 +146,7 @@ class TensorFacts:
 
 
 def is_of_weft(value: Any) -> bool:
-    """Whether an object is of a class of Weft's inner parts, such as an op: those do not change."""
+    """Whether an object is internal to Weft, such as an op: those do not change."""
     part = str(type(value).__module__).split(".")
     return part[0] == "weft" and len(part) > 1 and part[1] not in ("nn", "optim", "data")
 

@@ -49,14 +49,14 @@ class TensorWatcher(Protocol):
     usable: bool  # can this call be finished from the recording?
 
     def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
-        """Whether an outside array becomes an input of the graph, so that its values are free."""
+        """Whether an outside array becomes an input of the graph, so that no guard is needed."""
 
     def number(self, origin: Origin, value: float) -> Any:
-        """What stands for an outside number that becomes an input of the graph."""
+        """The graph input that stands for an outside number."""
 
 
 class Known:
-    """An object from outside that the run has met."""
+    """An object from outside that the run has seen."""
 
     __slots__ = (
         *("grouped", "in_group", "named", "obj", "origin", "owner", "pinned", "prefix", "root"),
@@ -110,7 +110,7 @@ class Watch:
     # --- the run ------------------------------------------------------------------------------
 
     def run(self, hooks: Hooks, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call `fn`, watched, by the hooks of this run; see `weft.capture.hooks.run_watched`."""
+        """Call `fn` with the hooks of this run; see `weft.capture.hooks.run_watched`."""
         self.active = True
         self._finished = False
         self.note(mode.enabled, self.pin(mode, "").attr("enabled", "grad mode"))
@@ -170,7 +170,7 @@ class Watch:
         return self._known.get(id(obj))
 
     def origin_of(self, obj: Any) -> Origin | None:
-        """How a later call finds an outside object that this run has met."""
+        """The origin by which a later call finds an outside object of this run."""
         known = self._known.get(id(obj))
         if known is not None:
             return known.origin
@@ -181,11 +181,11 @@ class Watch:
         return None
 
     def names(self) -> dict[int, Origin]:
-        """Where modules have objects that were first found elsewhere, by ids of their origins."""
+        """Origins in modules, of objects first found elsewhere; by the id of that origin."""
         return {id(known.origin): known.named for known in self._known.values() if known.named}
 
     def is_outside_object(self, obj: Any) -> bool:
-        """Classes, modules and builtins are from outside unless the run is known to make them."""
+        """Classes, modules and builtins are from outside unless this run made them."""
         return isinstance(obj, BY_IDENTITY) and id(obj) not in self.inside_classes
 
     def pin(self, obj: Any, text: str) -> Origin:
@@ -230,7 +230,7 @@ class Watch:
         others: tuple[Origin, ...] = (),
         holder: Known | None = None,
     ) -> None:
-        """Note a fact. `holder` is the module that it is an attribute of, if any."""
+        """Add a guard. `holder` is the container or module that holds the value, if any."""
         if self.deferred is not None:
             self.deferred.read(holder)
         key = (kind, id(origin))
@@ -264,7 +264,7 @@ class Watch:
         return taken
 
     def _tell_apart(self, name: Any, known: Known) -> None:
-        """Objects that guards would not tell apart must stay different ones, if they are."""
+        """Guard that objects of the same type stay distinct: other guards would not notice."""
         self._alike.setdefault(name, []).append(known)
         self._alike_new[name] = None
 
@@ -329,7 +329,7 @@ class Watch:
             self._tell_apart(type(value), known)
 
     def _structure(self, known: Known, holder: Known | None) -> None:
-        """Whether what is read of an object is covered by the version of all modules."""
+        """Mark objects whose reads are covered by the version counter of all modules."""
         if is_module(known.obj) or is_counted(known.obj):
             known.grouped = True
             if not known.pinned:
@@ -350,7 +350,7 @@ class Watch:
         self._tell_apart(facts, known)
 
     def hooks(self, tensor: Tensor, node: Node) -> bool:
-        """The hooks on a tensor with this history count; False for one that is not known."""
+        """Guard the hooks on a tensor with this history. False if the tensor is not known."""
         known = self._known.get(id(tensor))
         if known is None:
             return False
@@ -456,7 +456,7 @@ def is_module(obj: Any) -> bool:
 
 
 def is_counted(obj: Any) -> bool:
-    """Whether an object tells of its changes by the version of all modules, too."""
+    """Whether changes of an object also increase the version counter of all modules."""
     return isinstance(obj, Counted) or type(obj) in COUNTED
 
 
