@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -378,3 +379,13 @@ def test_what_only_a_graph_cannot_do_is_refused_on_a_side_too(function: Any) -> 
     with pytest.raises(CaptureError) as found:
         weft.compile(function)(-weft.ones(2))
     assert isinstance(found.value, (weft.errors.ShapeError, weft.errors.DTypeError))
+
+
+def test_a_traceback_names_each_function_once() -> None:
+    """Bodies of branches and loops are functions of their own in rewritten code: nobody sees that."""
+    with pytest.raises(CaptureError) as found:
+        weft.compile(carries_of_different_structures)(-weft.ones(2))
+    entries = traceback.extract_tb(found.value.__traceback__)
+    here = [(entry.name, entry.line) for entry in entries if entry.filename == __file__]
+    assert [name for name, _ in here[1:]] == ["carries_of_different_structures"]
+    assert "weft.scan" in here[1][1]

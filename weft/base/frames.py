@@ -50,10 +50,11 @@ def without_parts(error: BaseException) -> None:
         entry = entry.tb_next
     kept: list[TracebackType] = []
     for entry in entries:
-        owner, found, _ = entry.tb_frame.f_code.co_qualname.rpartition(".<locals>.__weft_")
-        if found:
+        name = entry.tb_frame.f_code.co_qualname
+        owner, found, _ = name.rpartition(".<locals>.__weft_")
+        if found:  # the nearest of the statement around it, and of what stands for the part itself
             at = len(kept)
-            while at and kept[at - 1].tb_frame.f_code.co_qualname != owner:
+            while at and kept[at - 1].tb_frame.f_code.co_qualname not in (owner, name):
                 at -= 1
             if at:
                 del kept[at - 1 :]
