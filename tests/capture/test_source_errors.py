@@ -382,7 +382,7 @@ def test_what_only_a_graph_cannot_do_is_refused_on_a_side_too(function: Any) -> 
 
 
 def test_a_traceback_names_each_function_once() -> None:
-    """Bodies of branches and loops are functions of their own in rewritten code: nobody sees that."""
+    """Bodies of branches and loops are functions of their own in rewritten code; nobody sees it."""
     with pytest.raises(CaptureError) as found:
         weft.compile(carries_of_different_structures)(-weft.ones(2))
     entries = traceback.extract_tb(found.value.__traceback__)
