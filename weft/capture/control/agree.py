@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
-from weft.base.device import Device, as_device
+from weft.base.device import as_device
 from weft.base.errors import CaptureDTypeError, CaptureShapeError, WeftError
 from weft.base.promotion import promote_weak, result_dtype
 from weft.base.pytree import TreeSpec
@@ -182,7 +181,8 @@ def carry_type(
         if isinstance(out, Tensor):
             made = type_of(out)
         elif is_number(out):
-            made = TensorType(_weak_dtype(number, out), (), _default_device())
+            kinds = [k for k in (number, number_kind(out)) if k is not None]
+            made = TensorType(result_dtype([], kinds), (), as_device(None))
         else:
             raise _changed(op, name, initial, out, function, start)
         if made.shape or promote_weak(made.dtype, number) is not made.dtype:
@@ -191,16 +191,6 @@ def carry_type(
     if not _fits(out, kind):
         raise _changed(op, name, kind, out, function, start)
     return kind
-
-
-def _weak_dtype(number: Any, out: Any) -> dtypes.DType:
-    other = number_kind(out)
-    assert other is not None
-    return result_dtype([], [number, other])
-
-
-def _default_device() -> Device:
-    return as_device(None)
 
 
 def _changed(

@@ -309,14 +309,12 @@ def zero_value(graph: Graph, kind: Type, *, forever: bool = True) -> Value:
         op = STACK_ZEROS if forever else STACK_NEW
         return graph.add(op, **stack_attrs(kind)).out
     assert isinstance(kind, TensorType)
-    full = FULL
-    made = graph.add(full, shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device)
+    made = graph.add(FULL, shape=kind.shape, value=0, dtype=kind.dtype, device=kind.device)
     return made.out
 
 
 def flag_value(graph: Graph, flag: bool) -> Value:
-    full = FULL
-    return graph.add(full, shape=(), value=flag, dtype=dtypes.bool, device=CPU).out
+    return graph.add(FULL, shape=(), value=flag, dtype=dtypes.bool, device=CPU).out
 
 
 def boxed(graph: Graph, value: Value) -> Value:

@@ -296,8 +296,7 @@ def _extend_while(
 
 def _number(graph: Graph, like: Value, value: int) -> Value:
     kind = like.tensor_type
-    full = FULL
-    return graph.add(full, shape=(), value=value, dtype=kind.dtype, device=kind.device).out
+    return graph.add(FULL, shape=(), value=value, dtype=kind.dtype, device=kind.device).out
 
 
 def _less_one(graph: Graph, number: Value) -> Value:

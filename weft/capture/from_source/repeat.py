@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
@@ -73,23 +72,14 @@ def while_(
                     continue
                 # Whether the loop goes on is a tensor by now: then all of it belongs in the graph.
         attempt.undo()
-        given = (hooks, test, body, state, head, after, entered, pure)
-        trouble = _trouble(partial(record_while, *given))
-        if trouble is not None and trouble.hint:
-            if _is_entered(hooks, test(), trouble):
-                body()
-                record_while(hooks, test, body, state, head, after, False, pure, peeled=True)
-        elif trouble is not None:
-            # The first iteration by itself: after it, the loop has tensors of its own.
-            first = body if trouble.goes_on else _ends_in_an_error(body, trouble)
-            with _once(hooks, test(), first, state, (*head, *after)):
-                if trouble.goes_on:
-                    rest = (hooks, test, body, state, head, after, False, pure)
-                    trouble = _trouble(partial(record_while, *rest, peeled=True))
-                    if trouble is not None:  # the second one always fails
-                        second = _ends_in_an_error(body, trouble)
-                        _once(hooks, test(), second, state, (*head, *after))
-        return
+        break
+
+    def record(peeled: bool) -> None:
+        begins = entered and not peeled
+        record_while(hooks, test, body, state, head, after, begins, pure, peeled)
+
+    live = (*head, *after)
+    _record_or_peel(hooks, record, lambda number: test(), lambda number: body, state, live)
 
 
 def record_while(
@@ -162,6 +152,40 @@ def _trouble(record: Callable[[], None]) -> _Trouble | None:
     return None
 
 
+def _record_or_peel(
+    hooks: Hooks,
+    record: Callable[[bool], None],
+    goes_on: Callable[[int], Any],
+    iteration: Callable[[int], Callable[[], Any]],
+    state: State,
+    live: Sequence[str],
+) -> None:
+    """Record a loop; if need be, its first iteration by itself, and then the loop behind it.
+
+    record      records the loop; with True, without its first iteration
+    goes_on     whether there is an iteration of a number
+    iteration   what runs it
+    """
+    trouble = _trouble(lambda: record(False))
+    if trouble is None:
+        return
+    first = iteration(0)
+    if trouble.hint:
+        if _is_entered(hooks, goes_on(0), trouble):
+            first()
+            record(True)
+        return
+    if not trouble.goes_on:
+        first = _ends_in_an_error(first, trouble)
+    # After the first iteration, the loop has tensors of its own.
+    with _once(hooks, goes_on(0), first, state, live):
+        if trouble.goes_on:
+            trouble = _trouble(lambda: record(True))
+            if trouble is not None:  # the second one always fails
+                second = _ends_in_an_error(iteration(1), trouble)
+                _once(hooks, goes_on(1), second, state, live)
+
+
 def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[], Any]:
     """The body of a loop that always ends in an error: where it does not, there are more
     iterations, which nobody has recorded."""
@@ -175,7 +199,7 @@ def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[]
             "with x.detach(), or compute a loss and its gradient in one iteration",
         )
 
-    return run
+    return standing_for(run, body)  # type: ignore[no-any-return]
 
 
 def _is_entered(hooks: Hooks, going: Any, trouble: _Trouble) -> bool:
@@ -239,25 +263,16 @@ def _for(
     place, why, rounds = place_now(), _why_python(iterable, rows), 0
     if rows is not None and not rows.is_short:
         if isinstance(rows.count, Tensor):
-            trouble = _trouble(lambda: _for_as_while(hooks, rows, body, going, state, head, after))
-            if trouble is not None:
-                # The first iteration by itself: after it, the loop has tensors of its own.
-                first = standing_for(lambda: body(rows.at(0)), body)
-                if trouble.hint:
-                    if _is_entered(hooks, rows.count > 0, trouble):
-                        first()
-                        _for_as_while(hooks, rows, body, going, state, head, after, first=1)
-                    return
-                if not trouble.goes_on:
-                    first = standing_for(_ends_in_an_error(first, trouble), body)
-                with _once(hooks, rows.count > 0, first, state, (*head, *after)):
-                    if trouble.goes_on:
-                        rest = (hooks, rows, body, going, state, head, after)
-                        trouble = _trouble(partial(_for_as_while, *rest, first=1))
-                        if trouble is not None:  # the second one always fails
-                            second = standing_for(lambda: body(rows.at(1)), body)
-                            second = standing_for(_ends_in_an_error(second, trouble), body)
-                            _once(hooks, rows.count > 1, second, state, (*head, *after))
+            _record_or_peel(
+                hooks,
+                lambda peeled: _for_as_while(
+                    hooks, rows, body, going, state, head, after, first=int(peeled)
+                ),
+                lambda number: rows.count > number,
+                lambda number: standing_for(lambda: body(rows.at(number)), body),
+                state,
+                (*head, *after),
+            )
             return
         try:
             with Attempt(hooks, state, unrolls=True) as attempt:
