@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.capture.control.nested import graph_recorder
@@ -15,6 +16,24 @@ if TYPE_CHECKING:
 
 #: Variables that generated functions share: name, cell, and the hooks for which it is from outside.
 State = Sequence[tuple[str, Any, Any]]
+
+
+@dataclass(frozen=True)
+class LoopVariables:
+    """The variables of a loop: `head` names those that the next iteration reads, `after` those that
+    are read after the loop."""
+
+    state: State = ()
+    head: Sequence[str] = ()
+    after: Sequence[str] = ()
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        return (*self.head, *self.after)
+
+    def plus(self, name: str, cell: Any) -> LoopVariables:
+        """With one more, which the loop itself uses."""
+        return LoopVariables([*self.state, (name, cell, None)], [*self.head, name], self.after)
 
 
 class Attempt:

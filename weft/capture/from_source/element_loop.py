@@ -15,6 +15,7 @@ from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.control.nested import NestedRecorder
+from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.held import Maybe, undefined
 from weft.capture.from_source.journal import Journal, Variable
 from weft.capture.from_source.merge_entries import same_parts
@@ -53,7 +54,7 @@ class _ElementLoop(SourceLoop):
     """The loop; what the function gives for each element are its ys."""
 
     def __init__(self, hooks: Hooks, function: Function) -> None:
-        super().__init__(hooks, (), (), (), function, "for")
+        super().__init__(hooks, LoopVariables(), function, "for")
         self.entered = True
         self.results: list[Any] = []  # of one element: tensors, and Python values
         self.structure: Any = None

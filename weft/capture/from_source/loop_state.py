@@ -15,6 +15,7 @@ from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.control.agree import line_of
 from weft.capture.control.nested import NestedRecorder
 from weft.capture.convert.lower import is_flag
+from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.held import HINT as SPLIT_HINT
 from weft.capture.from_source.held import Maybe, Split, flag_of
@@ -146,18 +147,17 @@ class LoopState:
         self,
         hooks: Hooks,
         here: GraphRecorder,
-        state: Sequence[tuple[str, Any, Any]],
-        head: frozenset[str],
-        after: frozenset[str],
+        variables: LoopVariables,
         body: Callable[..., Any],
         name: str,
     ) -> None:
         self.hooks = hooks
         self.here = here
+        state = variables.state
         self.variables = [Variable(cell, title, outside) for title, cell, outside in state]
         self._cells = {id(cell) for _, cell, _ in state}
-        self.head = head  # names that the next iteration reads
-        self.live = head | after
+        self.head = frozenset(variables.head)
+        self.live = frozenset(variables.live)
         self.body = body
         self.name = name
         self.length: int | None = None  # how many iterations there are, if that is known

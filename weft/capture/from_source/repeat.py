@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.convert.lower import is_flag
-from weft.capture.from_source.attempt import Attempt, State
+from weft.capture.from_source.attempt import Attempt, LoopVariables, State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.conditions import predicate, side
 from weft.capture.from_source.iteration import Rows, Unrolled, rows_of
@@ -48,6 +48,7 @@ def while_(
     head: Sequence[str],
     after: Sequence[str],
 ) -> None:
+    variables = LoopVariables(state, head, after)
     flags = [cell for name, cell, _ in state if is_flag(name) and name in head]
     place, rounds = place_now(), 0
     entered = False
@@ -76,19 +77,16 @@ def while_(
 
     def record(peeled: bool) -> None:
         begins = entered and not peeled
-        record_while(hooks, test, body, state, head, after, begins, pure, peeled)
+        record_while(hooks, test, body, variables, begins, pure, peeled)
 
-    live = (*head, *after)
-    _record_or_peel(hooks, record, lambda number: test(), lambda number: body, state, live)
+    _record_or_peel(hooks, record, lambda number: test(), lambda number: body, variables)
 
 
 def record_while(
     hooks: Hooks,
     test: Callable[[], Any],
     body: Callable[[], Any],
-    state: State,
-    head: Sequence[str],
-    after: Sequence[str],
+    variables: LoopVariables,
     entered: bool,
     pure: bool,
     peeled: bool = False,
@@ -100,7 +98,7 @@ def record_while(
     peeled    the first iteration was recorded by itself already
     """
     if pure:
-        recorded = SourceLoop(hooks, state, head, after, body, "while")
+        recorded = SourceLoop(hooks, variables, body, "while")
         recorded.python.peeled, recorded.entered = peeled, entered
         recorded.settle(lambda nested: body())
         if recorded.record_condition(test):
@@ -108,15 +106,13 @@ def record_while(
             return
     # The condition itself writes something: then the body computes it, for the next time.
     go = CellType(False)
-    with_go = [*state, ("__weft_go__", go, None)]
     go.cell_contents = _as_flag(hooks, test())
 
     def step(_nested: NestedRecorder) -> None:
         body()
         go.cell_contents = _as_flag(hooks, test())
 
-    live = ("__weft_go__",)
-    rotated = SourceLoop(hooks, with_go, [*head, *live], after, body, "while")
+    rotated = SourceLoop(hooks, variables.plus("__weft_go__", go), body, "while")
     rotated.python.peeled, rotated.entered = peeled, entered
     rotated.settle(step)
     if not rotated.record_condition(lambda: go.cell_contents):
@@ -157,8 +153,7 @@ def _record_or_peel(
     record: Callable[[bool], None],
     goes_on: Callable[[int], Any],
     iteration: Callable[[int], Callable[[], Any]],
-    state: State,
-    live: Sequence[str],
+    variables: LoopVariables,
 ) -> None:
     """Record a loop; if need be, its first iteration by itself, and then the loop behind it.
 
@@ -178,12 +173,12 @@ def _record_or_peel(
     if not trouble.goes_on:
         first = _ends_in_an_error(first, trouble)
     # After the first iteration, the loop has tensors of its own.
-    with _once(hooks, goes_on(0), first, state, live):
+    with _once(hooks, goes_on(0), first, variables):
         if trouble.goes_on:
             trouble = _trouble(lambda: record(True))
             if trouble is not None:  # the second one always fails
                 second = _ends_in_an_error(iteration(1), trouble)
-                _once(hooks, goes_on(1), second, state, live)
+                _once(hooks, goes_on(1), second, variables)
 
 
 def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[], Any]:
@@ -212,17 +207,18 @@ def _is_entered(hooks: Hooks, going: Any, trouble: _Trouble) -> bool:
 
 
 def _once(
-    hooks: Hooks, going: Any, body: Callable[[], Any], state: State, live: Sequence[str]
+    hooks: Hooks, going: Any, body: Callable[[], Any], variables: LoopVariables
 ) -> contextlib.AbstractContextManager[None]:
     """if going: body(). In the context that it gives, it is known that the body was run."""
     if not hooks.asks(going):
         if hooks.test(going):
             body()
         return contextlib.nullcontext()
-    sides = [side(hooks, body, list(state)), side(hooks, lambda: None, list(state))]
+    state = list(variables.state)
+    sides = [side(hooks, body, state), side(hooks, lambda: None, state)]
     cells = frozenset(id(cell) for _, cell, _ in state)
     entered = predicate(going)
-    record_if(hooks, entered, sides, tuple({*live}), cells, FOR_WORDS)
+    record_if(hooks, entered, sides, tuple({*variables.live}), cells, FOR_WORDS)
     here = graph_recorder()
     assert here is not None
     return hooks.flow.aliases.paths.assuming(here.value_of(entered), True)
@@ -247,7 +243,7 @@ def for_(
     rows = rows_of(hooks, iterable) if hooks.records() else None
     over = rows if not isinstance(iterable, Unrolled) else rows_of(hooks, iterable.iterable)
     with hooks.flow.aliases.going_over([] if over is None else over.live_tensors()):
-        _for(hooks, iterable, rows, body, going, state, head, after)
+        _for(hooks, iterable, rows, body, going, LoopVariables(state, head, after))
 
 
 def _for(
@@ -256,42 +252,36 @@ def _for(
     rows: Rows | None,
     body: Callable[[Any], Any],
     going: Callable[[], Any] | None,
-    state: State,
-    head: Sequence[str],
-    after: Sequence[str],
+    variables: LoopVariables,
 ) -> None:
     place, why, rounds = place_now(), _why_python(iterable, rows), 0
     if rows is not None and not rows.is_short:
         if isinstance(rows.count, Tensor):
             _record_or_peel(
                 hooks,
-                lambda peeled: _for_as_while(
-                    hooks, rows, body, going, state, head, after, first=int(peeled)
-                ),
+                lambda peeled: _for_as_while(hooks, rows, body, going, variables, int(peeled)),
                 lambda number: rows.count > number,
                 lambda number: standing_for(lambda: body(rows.at(number)), body),
-                state,
-                (*head, *after),
+                variables,
             )
             return
         try:
-            with Attempt(hooks, state, unrolls=True) as attempt:
+            with Attempt(hooks, variables.state, unrolls=True) as attempt:
                 if going is None:
-                    _for_as_scan(hooks, rows, body, state, head, after)
+                    _for_as_scan(hooks, rows, body, variables)
                 else:
-                    _for_as_while(hooks, rows, body, going, state, head, after)
+                    _for_as_while(hooks, rows, body, going, variables)
             return
         except Exception as error:
             attempt.undo()
             why = f"it cannot be one node of the graph: {error}"
     if isinstance(iterable, Unrolled):
         iterable = iterable.iterable
-    live = tuple({*head, *after})
     for item in hooks.iter(iterable if rows is None else rows):
         if going is not None:
             still = going()
             if hooks.asks(still):
-                _guarded(hooks, still, body, item, state, live)
+                _once(hooks, still, _one(body, item), variables)
                 rounds += 1
                 continue
             if not still:
@@ -311,27 +301,18 @@ def _why_python(iterable: Any, rows: Rows | None) -> str:
     return f"it goes over a Python {type(iterable).__name__}"
 
 
-def _guarded(
-    hooks: Hooks,
-    still: Any,
-    body: Callable[[Any], Any],
-    item: Any,
-    state: State,
-    live: Sequence[str],
-) -> None:
-    """One more iteration in Python, if the graph has not stopped before."""
-    _once(hooks, still, standing_for(lambda: body(item), body), state, live)
+def _one(body: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
+    """One iteration."""
+    return standing_for(lambda: body(item), body)  # type: ignore[no-any-return]
 
 
 def _for_as_scan(
     hooks: Hooks,
     rows: Rows,
     body: Callable[[Any], Any],
-    state: State,
-    head: Sequence[str],
-    after: Sequence[str],
+    variables: LoopVariables,
 ) -> None:
-    recorded = SourceLoop(hooks, state, head, after, body, "for")
+    recorded = SourceLoop(hooks, variables, body, "for")
     recorded.python.length = rows.count
     recorded.entered = True
     recorded.python.rows = rows.live_tensors()
@@ -356,16 +337,12 @@ def _for_as_while(
     rows: Rows,
     body: Callable[[Any], Any],
     going: Callable[[], Any] | None,
-    state: State,
-    head: Sequence[str],
-    after: Sequence[str],
+    variables: LoopVariables,
     first: int = 0,
 ) -> None:
     counter = CellType(first)
-    name = "__weft_step__"
-    with_counter = [*state, (name, counter, None)]
     count = rows.count_number()
-    recorded = SourceLoop(hooks, with_counter, [*head, name], after, body, "while")
+    recorded = SourceLoop(hooks, variables.plus("__weft_step__", counter), body, "while")
 
     def step(_nested: NestedRecorder) -> None:
         at: Number | int = counter.cell_contents

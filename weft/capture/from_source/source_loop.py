@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
@@ -14,7 +14,7 @@ from weft.capture.control.loop_histories import reached_by
 from weft.capture.control.loop_leaf import Leaf
 from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.control.recorded_loop import RecordedLoop
-from weft.capture.from_source.attempt import State
+from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
 from weft.capture.from_source.journal import Journal
@@ -53,19 +53,13 @@ class SourceLoop(RecordedLoop):
     journal: Journal  # of the last recording
 
     def __init__(
-        self,
-        hooks: Hooks,
-        state: State,
-        head: Sequence[str],
-        after: Sequence[str],
-        body: Callable[..., Any],
-        name: str,
+        self, hooks: Hooks, variables: LoopVariables, body: Callable[..., Any], name: str
     ) -> None:
         here = graph_recorder()
         assert here is not None
         super().__init__(here, name, body)
         self.hooks = hooks
-        self.python = LoopState(hooks, here, state, frozenset(head), frozenset(after), body, name)
+        self.python = LoopState(hooks, here, variables, body, name)
         self.token = _TokenLeaf(here)
         self.entered = False  # is the body run once at least, on the values from before?
         self.aliases: LoopAliases
