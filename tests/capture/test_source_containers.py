@@ -134,7 +134,93 @@ def object_that_is_not_used_again(x):
     return y if isinstance(box, Box) else x
 
 
+def keys_deleted_on_both_sides(x):
+    d = {"a": x, "b": 2, "c": 3}
+    if x.sum() > 0:
+        y = d.pop("a") * 2
+    else:
+        y = d.pop("a")
+        del d["c"]
+        d["c"] = 3
+    return y * len(d)
+
+
+def key_deleted_where_the_other_side_raises(x):
+    d = {"a": 1, "b": 2}
+    if x.sum() > 10:
+        raise ValueError("large")
+    else:
+        del d["a"]
+    return x * len(d)
+
+
+def order_of_a_dict(x):
+    d = {"a": 1, "b": 2}
+    if x.sum() > 0:
+        y = x * d["b"]
+        d["a"] = d.pop("a")
+    else:
+        y = x
+        d["a"] = d.pop("a")
+    return y * (2 if list(d) == ["b", "a"] else 3)
+
+
+def element_added_to_a_set_on_both_sides(x):
+    s = {1, 2}
+    if x.sum() > 0:
+        s.add(3)
+        y = x * 2
+    else:
+        s ^= {2, 3, 4}
+        s |= {2}
+        s -= {4}
+        y = x * 3
+    return y * len(s), 3 in s
+
+
+def attribute_deleted_on_both_sides(x):
+    box = Box(word="a", value=x)
+    if x.sum() > 0:
+        y = x * box.value
+        del box.word
+    else:
+        y = x
+        del box.word
+    return y * (2 if hasattr(box, "word") else 3) + len(box.__dict__)
+
+
+def variable_deleted_on_both_sides(x):
+    word = "a"
+    if x.sum() > 0:
+        y = x * len(word)
+        del word
+    else:
+        y = x * 3
+        del word
+    try:
+        return y * len(word)
+    except UnboundLocalError:
+        return y
+
+
+def key_deleted_in_a_loop(x):
+    n = weft.zeros((), dtype=weft.int64)
+    total = x * 0
+    while n < 3:
+        d = {"a": 1, "b": 2}
+        if (x * n).sum() > 1:
+            del d["a"]
+        else:
+            total = total + d.pop("a")
+        total = total + len(d)
+        n = n + 1
+    return total
+
+
 ONE_GRAPH = [
+    *(keys_deleted_on_both_sides, key_deleted_where_the_other_side_raises),
+    *(order_of_a_dict, element_added_to_a_set_on_both_sides, attribute_deleted_on_both_sides),
+    *(variable_deleted_on_both_sides, key_deleted_in_a_loop),
     *(array_with_the_same_elements, object_that_is_not_used_again),
     *(appended_on_both_sides, made_and_changed_on_a_side, left_behind_by_both_sides),
     *(one_list_under_two_names, one_list_where_the_other_side_raises, rows_of_growing_length),
@@ -236,7 +322,7 @@ def attribute_that_one_side_deletes(x):
     box = Box(word=x * 2, other=1)
     if x.sum() > 0:
         del box.word
-    return x * len(vars(box))
+    return x * len(box.__dict__)
 
 
 def copy_of_an_object(x):
@@ -279,7 +365,48 @@ def variable_that_a_closure_writes(x):
     return x * len(word)
 
 
+WORDS = {"a": 1, "b": 2}
+SEEN = {1}
+OUTSIDE = Box(word="a")
+
+
+def key_deleted_outside(x):
+    if x.sum() > 0:
+        y = x * WORDS.pop("a")
+    else:
+        y = x * 3
+        del WORDS["a"]
+    y = y * len(WORDS)
+    WORDS["a"] = 1
+    return y
+
+
+def element_added_outside(x):
+    if x.sum() > 0:
+        y = x * 2
+        SEEN.add(2)
+    else:
+        y = x * 3
+        SEEN.add(2)
+    y = y * len(SEEN)
+    SEEN.discard(2)
+    return y
+
+
+def attribute_deleted_outside(x):
+    if x.sum() > 0:
+        y = x * 2
+        del OUTSIDE.word
+    else:
+        y = x * 3
+        del OUTSIDE.word
+    y = y * (2 if hasattr(OUTSIDE, "word") else 3)
+    OUTSIDE.word = "a"
+    return y
+
+
 ASKED = [
+    *(key_deleted_outside, element_added_outside, attribute_deleted_outside),
     *(attribute_of_an_object, attribute_that_one_side_adds, attribute_that_one_side_deletes),
     *(copy_of_an_object, object_read_by_the_library, sum_of_an_array, array_as_a_tensor),
     variable_that_a_closure_writes,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.held import HINT, Split
-from weft.capture.from_source.journal import Array, Attributes, Parts, Variable
+from weft.capture.from_source.journal import Array, Attributes, Parts, Set, Variable
 from weft.capture.from_source.journal import Sequence as Sequenced
 from weft.capture.from_source.loop_state import sample_of
 from weft.capture.from_source.merge import Build, Merge, kind_of_container
 from weft.capture.from_source.run import OneSided
 from weft.capture.watch.origin import MISSING
-from weft.capture.watch.values import same_content
+from weft.capture.watch.values import same_content, same_keys
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 
@@ -63,7 +63,7 @@ class EntryMerge:
         reached = [side for side, failed in zip(sides, self.failed, strict=True) if not failed]
         outside = entry.known(self.hooks.watch) is not None
         try:
-            self._check_items(entry, reached, now, outside)
+            self._check_items(entry, reached, outside)
             return self._merged(entry, sides, reached, now)
         except UnknownLength:
             raise
@@ -75,7 +75,7 @@ class EntryMerge:
                 raise
             return [self._split(entry, None, sides, now, error.message)]
 
-    def _check_items(self, entry: Any, reached: Sequence[Parts], now: Parts, outside: bool) -> None:
+    def _check_items(self, entry: Any, reached: Sequence[Parts], outside: bool) -> None:
         """Do both sides leave the same keys, or as many items?"""
         if not entry.whole:
             return
@@ -91,25 +91,25 @@ class EntryMerge:
                 raise UnknownLength(entry.obj, sample_of(*reached))
             if not same_content(entry.obj, *reached):
                 raise differ
-        if outside and _is_longer(entry, reached, now):
-            raise CaptureError(
-                f"{kind_of_container(entry.obj)} holds {_size(now)} before, and "
-                f"{_size(reached[0])} after"
-            )
 
     def _merged(
-        self,
-        entry: Any,
-        sides: Sequence[Parts],
-        reached: Sequence[Parts],
-        now: Parts,
+        self, entry: Any, sides: Sequence[Parts], reached: Sequence[Parts], now: Parts
     ) -> list[Give]:
-        longer = _is_longer(entry, reached, now)
+        keys = dict.fromkeys(key for side in reached for key in side)
+        kept = [key for key in keys if key in now]
+        moved = bool(reached) and _is_moved(entry, keys, kept, now)
+        outside = entry.known(self.hooks.watch) is not None or getattr(entry, "outside", None)
+        if moved and outside:
+            what = kind_of_container(entry.obj) if entry.whole else entry.title(next(iter(now)))
+            raise CaptureError(f"{what} holds {_size(now)} before, and {_size(keys)} after")
         builds: dict[Any, Build] = {}
-        gives = []
-        for key in dict.fromkeys(key for side in reached for key in side):
+        gives: list[Give] = []
+        if moved and not entry.whole:
+            gives.append(_filler(self.hooks, entry, {key: _constant(now[key]) for key in kept}))
+        for key in keys:
             before = now.get(key, MISSING)
-            if all(side.get(key, MISSING) is before for side in reached) and not longer:
+            if all(side.get(key, MISSING) is before for side in reached):
+                builds[key] = _constant(before)
                 continue
             pair = [
                 MISSING if failed else side.get(key, MISSING)
@@ -126,14 +126,15 @@ class EntryMerge:
             if before is not MISSING and any(value is before for value in pair):
                 entry.note(self.hooks, key)
             gives.append(_giver(self.hooks, entry, key, builds[key]))
-        return [_filler(self.hooks, entry, builds)] if longer else gives
+        return [_filler(self.hooks, entry, builds)] if moved and entry.whole else gives
 
     def _build(self, entry: Any, key: Any, pair: Sequence[Any]) -> Build:
         if any(self.failed):
             side = self.failed.index(False)
             return self.merge.filled(pair[side], side)
-        if not isinstance(entry, Variable) and MISSING in pair:
-            why = self.merge.words[pair.index(MISSING)]
+        missing = [value is MISSING for value in pair]
+        if not isinstance(entry, Variable) and any(missing):
+            why = self.merge.words[missing.index(True)]
             raise CaptureError(f"{entry.title(key)} is not there {why}", hint=HINT)
         return self.merge.value(entry.title(key), *pair)
 
@@ -169,9 +170,12 @@ def _has_split(side: Parts) -> bool:
     return any(isinstance(value, Split) for value in (*side, *side.values()))
 
 
-def _is_longer(entry: Any, reached: Sequence[Parts], now: Parts) -> bool:
-    """Whether a list or deque has another length after the `if` than before."""
-    return isinstance(entry, Sequenced) and bool(reached) and list(reached[0]) != list(now)
+def _is_moved(entry: Any, keys: Sized, kept: Sequence[Any], now: Parts) -> bool:
+    """Whether keys were taken away, or are in another order: writing those that are left is not
+    enough then. Items of lists and sets cannot be added by their keys, either."""
+    if isinstance(entry, (Sequenced, Set)):
+        return not len(keys) == len(kept) == len(now)
+    return not same_keys(tuple(kept), tuple(now)) if entry.whole else len(kept) != len(now)
 
 
 def _lengths_differ(a: Parts, b: Parts) -> bool:
@@ -191,11 +195,11 @@ def _giver(hooks: Hooks, entry: Any, key: Any, build: Build) -> Give:
 
 def _filler(hooks: Hooks, entry: Any, builds: dict[Any, Build]) -> Give:
     def fill(results: list[Tensor]) -> None:
-        hooks.flow.save(entry.obj)
+        hooks.flow.save_entry(entry)
         entry.put({key: build(results) for key, build in builds.items()})
 
     return fill
 
 
-def _size(parts: Parts) -> str:
+def _size(parts: Sized) -> str:
     return f"{len(parts)} item{'s' if len(parts) != 1 else ''}"
