@@ -389,3 +389,26 @@ def test_a_traceback_names_each_function_once() -> None:
     here = [(entry.name, entry.line) for entry in entries if entry.filename == __file__]
     assert [name for name, _ in here[1:]] == ["carries_of_different_structures"]
     assert "weft.scan" in here[1][1]
+
+
+WRONG_CALLS: list[Any] = [
+    lambda x: len(),  # type: ignore[call-arg]
+    lambda x: getattr(x),  # type: ignore[call-overload]
+    lambda x: isinstance(x),  # type: ignore[call-arg]
+    lambda x: next(),  # type: ignore[call-overload]
+    lambda x: sum(),  # type: ignore[call-overload]
+    lambda x: reversed(),  # type: ignore[call-overload]
+    lambda x: setattr(x, "a"),  # type: ignore[call-arg]
+    lambda x: bool(1, 2),  # type: ignore[call-arg]
+]
+
+
+@pytest.mark.parametrize("capture", [weft.trace, weft.compile])
+@pytest.mark.parametrize("wrong", WRONG_CALLS)
+def test_wrong_arguments_of_a_builtin(wrong: Any, capture: Any) -> None:
+    """The error is the builtin's own: no name of Weft's inner functions is in it."""
+    with pytest.raises(TypeError) as eager:
+        wrong(weft.ones(2))
+    with pytest.raises(TypeError) as found:
+        capture(wrong)(weft.ones(2))
+    assert str(found.value) == str(eager.value)

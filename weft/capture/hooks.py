@@ -173,28 +173,9 @@ class Hooks:
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
         access.store_item(self, obj, key, value)
 
-    def old_attr(self, obj: Any, name: str) -> tuple[Any, ...]:
-        before = counting.of_attribute(self, obj, name) or self.attr(obj, name)
-        return before, attributes.store, obj, name
-
-    def old_item(self, obj: Any, key: Any) -> tuple[Any, ...]:
-        before = counting.of_item(self, obj, key) or self.item(obj, key)
-        return before, None, obj, key
-
-    def augment(self, symbol: str, old: tuple[Any, ...], value: Any) -> None:
-        """obj.name += value, obj[key] += value"""
-        before, store, obj, key = old
-        if before.__class__ is counting.Uncounted:
-            if symbol in counting.STEPS and type(value) in counting.NUMBERS:
-                count = counting.count_item if store is None else counting.count_attribute
-                count(self, symbol, obj, key, value)
-                return
-            before = self.item(obj, key) if store is None else self.attr(obj, key)
-        new = self.inplace(symbol, before, value)
-        if store is None:
-            self.setitem(new, obj, key)
-        else:
-            attributes.store(self, obj, key, new)
+    old_attr = counting.old_attribute
+    old_item = counting.old_item
+    augment = counting.augment
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -208,9 +189,13 @@ class Hooks:
         if unseen:
             use_all(self.flow, [args, kwargs], lists=False)
         if row is not None and row.graph is not None and self.watch.records:
-            made = row.graph(self, *args, **kwargs)
-            if made is not NotImplemented:
-                return made
+            try:
+                made = row.graph(self, *args, **kwargs)
+                if made is not NotImplemented:
+                    return made
+            except TypeError as error:
+                if not _is_wrong_call(error):
+                    raise
         if isinstance(function, _METHODS) and isinstance(function.__self__, _HOLDERS):
             texts, named = printing.settled_all(args), printing.settled_named(kwargs)
             made = container_methods.call(self, function, function.__self__, texts, named)
@@ -224,7 +209,12 @@ class Hooks:
         if not (printing.is_logging(function) if row is None else row.shows):
             args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         if row is not None and row.call is not None:
-            return row.call(self, *args, **kwargs)
+            try:
+                return row.call(self, *args, **kwargs)
+            except TypeError as error:
+                if not _is_wrong_call(error):
+                    raise
+            return function(*args, **kwargs)  # for its own error
         if function.__class__ is types.MethodType:
             args = (function.__self__, *args)
             function = function.__func__
@@ -398,3 +388,8 @@ class Hooks:
         self.deep(value, "match", calls=False)
         guard_recursively.refuse_computed(self, value)
         return value
+
+
+def _is_wrong_call(error: TypeError) -> bool:
+    """Whether arguments did not fit a function: the error has no frame but that of the call."""
+    return error.__traceback__ is not None and error.__traceback__.tb_next is None

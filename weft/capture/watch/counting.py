@@ -74,6 +74,35 @@ def _at_top(hooks: Hooks) -> bool:
     return recorder() is watcher
 
 
+# --- obj.name += value, obj[key] += value --------------------------------------------------------
+
+
+def old_attribute(hooks: Hooks, obj: Any, name: str) -> tuple[Any, ...]:
+    """What `augment` needs of an attribute; it is read before the right side is evaluated."""
+    before = of_attribute(hooks, obj, name) or hooks.attr(obj, name)
+    return before, attributes.store, obj, name
+
+
+def old_item(hooks: Hooks, obj: Any, key: Any) -> tuple[Any, ...]:
+    before = of_item(hooks, obj, key) or hooks.item(obj, key)
+    return before, None, obj, key
+
+
+def augment(hooks: Hooks, symbol: str, old: tuple[Any, ...], value: Any) -> None:
+    before, store, obj, key = old
+    if before.__class__ is Uncounted:
+        if symbol in STEPS and type(value) in NUMBERS:
+            count = count_item if store is None else count_attribute
+            count(hooks, symbol, obj, key, value)
+            return
+        before = hooks.item(obj, key) if store is None else hooks.attr(obj, key)
+    new = hooks.inplace(symbol, before, value)
+    if store is None:
+        hooks.setitem(new, obj, key)
+    else:
+        attributes.store(hooks, obj, key, new)
+
+
 def count_attribute(hooks: Hooks, symbol: str, obj: Any, name: str, by: Any) -> None:
     """obj.name += by"""
     watch = hooks.watch
