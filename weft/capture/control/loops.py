@@ -115,36 +115,30 @@ def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
     tensor(6)
     """
     here = graph_recorder()
-    device = next((b.device for b in (lower, upper) if isinstance(b, Tensor)), None)
-    in_transform = recorded_level() is not None or is_mapped(lower) or is_mapped(upper)
-    if in_transform and (isinstance(lower, Tensor) or isinstance(upper, Tensor)):
-        first = _bound(lower, device)
-        last = _bound(upper, device)
-        return while_loop(
-            lambda carry: carry[0] < last,
-            lambda carry: (carry[0] + 1, body_fn(carry[0], carry[1])),
-            (first, init),
-        )[1]
-    if here is None and recorded_level() is None:
+    level = recorded_level()
+    known = not isinstance(lower, Tensor) and not isinstance(upper, Tensor)
+    if known and (here is not None or level is not None):
+        length = dim_max(upper - lower, 0)
+        steps = arange(lower, lower + length, dtype=dtypes.int64)
+        return scan(lambda carry, i: (body_fn(i, carry), None), init, steps, length)[0]
+    if here is None and level is None and not is_mapped(lower) and not is_mapped(upper):
         carry = _own(here, init)
         for i in range(int(lower), int(upper)):
             carry = body_fn(as_tensor(i, "fori_loop"), carry)
         return _finished(carry, "fori_loop")
-    if not isinstance(lower, Tensor) and not isinstance(upper, Tensor):
-        length = dim_max(upper - lower, 0)
-        steps = arange(lower, lower + length, dtype=dtypes.int64)
-        return scan(lambda carry, i: (body_fn(i, carry), None), init, steps, length)[0]
-    assert here is not None  # inside of a transform it was a while_loop, or a scan
+    device = next((b.device for b in (lower, upper) if isinstance(b, Tensor)), None)
     first, last = (_bound(bound, device) for bound in (lower, upper))
-    _, out = record_while(
-        here,
-        lambda carry: carry[0] < last,
-        lambda carry: (carry[0] + 1, body_fn(carry[0], carry[1])),
-        (first, _own(here, init)),
-        name="fori_loop",
-        body=body_fn,
-    )
-    return out
+
+    def goes_on(carry: Any) -> Any:
+        return carry[0] < last
+
+    def step(carry: Any) -> Any:
+        return carry[0] + 1, body_fn(carry[0], carry[1])
+
+    if here is None:
+        return while_loop(goes_on, step, (first, init))[1]
+    start = (first, _own(here, init))
+    return record_while(here, goes_on, step, start, name="fori_loop", body=body_fn)[1]
 
 
 def _bound(bound: Any, device: Any) -> Tensor:
