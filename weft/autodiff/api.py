@@ -12,7 +12,7 @@ from weft.autodiff import engine
 from weft.autodiff.conditional_gradients import Doubts
 from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle, add_hook
 from weft.autodiff.tape import anomaly
-from weft.autodiff.transforms.history import is_unseen
+from weft.autodiff.transforms.history import is_hidden, is_unseen
 from weft.autodiff.transforms.levels import LevelArray
 from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.core.bind import decide, get_grad, recorder, set_grad, written
@@ -203,7 +203,8 @@ def _has_outer_history(tensor: Tensor) -> bool:
     if data.__class__ is np.ndarray:
         return False
     while isinstance(data, LevelArray):
-        if data.tensor._node is not None:
+        node = data.tensor._node
+        if node is not None and not is_hidden(node):
             return True
         data = data.tensor._data
     return False
@@ -306,7 +307,7 @@ def _retain_grad(self: Tensor) -> None:
     node = self._node
     if node is None:
         why = _hint(self, "make an input with requires_grad=True")
-        raise GradientError("this tensor has no history", op="retain_grad", hint=why)
+        raise GradientError("this tensor does not require a gradient", op="retain_grad", hint=why)
     if not node.is_leaf and not node.metadata.get("retains"):
         node.metadata["retains"] = True
         node.hook_gradient(lambda g: _accumulate(self, g))
@@ -321,7 +322,7 @@ def _register_hook(self: Tensor, hook: Any) -> RemovableHandle:
     """Call `hook(grad)` when this tensor's gradient is known; what it returns replaces it."""
     if self._node is None:
         why = _hint(self, "make an input with requires_grad=True")
-        raise GradientError("this tensor has no history", op="register_hook", hint=why)
+        raise GradientError("this tensor does not require a gradient", op="register_hook", hint=why)
     here = recorder()
     handle: RemovableHandle | None = None if here is None else here.hook(self, hook)
     return self._node.hook_gradient(hook) if handle is None else handle

@@ -24,10 +24,12 @@ __all__: list[str] = []
 class Primal(Node):
     """Stands for one argument of one call of a transform.
 
-    ended   the call is over: nobody can ask for a gradient by it any more, except the call itself
+    ended    the call is over: nobody can ask for a gradient by it any more, except the call itself
+    hidden   the function that is called is not to know of it: `jacobian`, before it has decided
+             between forward and reverse mode
     """
 
-    __slots__ = ("ended",)
+    __slots__ = ("ended", "hidden")
 
     def __init__(self, shape: Shape, behind: Node | None) -> None:
         self.shape = shape
@@ -35,6 +37,7 @@ class Primal(Node):
         self.number = next(count)
         self.extra = None
         self.ended = False
+        self.hidden = False
 
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
@@ -66,6 +69,20 @@ def is_unseen(node: Node | None) -> bool:
             if not node.edges and not isinstance(node, Unseen):
                 return False
     return bool(seen)
+
+
+def is_hidden(node: Node) -> bool:
+    """Whether a history leads to nothing but arguments that are hidden."""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend([edge for edge in node.edges if edge is not None])
+            if not node.edges and not (isinstance(node, Primal) and node.hidden):
+                return False
+    return True
 
 
 def primal(tensor: Tensor, linked: bool) -> Tensor:

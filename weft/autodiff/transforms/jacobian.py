@@ -179,6 +179,8 @@ class _Derivatives:
             value, found = with_aux(run.call(fn, run.trees, {}), aux, fn, op)
             self.outputs, self.out_spec = tensors_of(value, op, f"the result of {self.name}")
         else:
+            for node in run.own:
+                node.hidden = True
             leaves, spec = tensors_of(tuple(run.trees), op, "primals")
             self.linear = Linearized(fn, leaves, spec, op, aux)
             run.end()
