@@ -128,9 +128,9 @@ def test_a_choice_by_rounding_is_undecided() -> None:
 def _off_by_one(side: Any, key: Any) -> None:
     best, now = side.get(side.best), side.get(side.now)
     better = key > best
-    side.f.set(side.type, side.now, (now + 1).name)
-    side.f.set(side.type, side.best, better.pick(key, best).name)
-    side.f.set(side.type, side.when, better.pick(now, side.get(side.when)).name)
+    side.now.store((now + 1).name)
+    side.best.store(better.pick(key, best).name)
+    side.when.store(better.pick(now, side.get(side.when)).name)
 
 
 @pytest.mark.parametrize(

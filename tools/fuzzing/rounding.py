@@ -28,6 +28,8 @@ from weft.runtime import interpreted
 RUNS, MOST_RUNS = 12, 72
 #: How many units in the last place the noise has; how much more than what was seen is allowed.
 UNITS, MARGIN = 2.0, 8.0
+#: A long sum is off by a unit of its operands for every so many terms.
+TERMS = 1024
 #: Almost equal: this many units in the last place, of the number or of 1.
 ALMOST = 64.0
 #: What `explained` says other than the number of a result.
@@ -75,9 +77,21 @@ class Noise:
         if not op.elementwise:
             inputs = tuple([self.noisy(x) for x in inputs])
         out = bind(op, *inputs, **attrs)
+        if not op.elementwise and isinstance(out, Tensor):
+            out = self.shifted(out, inputs)
         if isinstance(out, (tuple, list)):
             return type(out)(self.noisy(x) for x in out)
         return self.noisy(out)
+
+    def shifted(self, out: Tensor, inputs: Sequence[Any]) -> Tensor:
+        """All of a result moves by what the sums in it may be off: a mean that is subtracted."""
+        found = [x._data for x in inputs if isinstance(x, Tensor) and is_float(x._data) and x.size]
+        if not is_float(out._data) or max((x.size for x in found), default=0) < TERMS:
+            return out
+        largest = max(float(np.abs(np.nan_to_num(np.asarray(x, np.float64))).max()) for x in found)
+        units = UNITS * max(x.size for x in found) / TERMS
+        shift = self.rng.uniform(-units, units) * eps_of(out._data.dtype) * largest
+        return wrap(np.asarray(np.asarray(out._data, np.float64) + shift).astype(out._data.dtype))
 
     def noisy(self, x: Any) -> Any:
         if not isinstance(x, Tensor) or not is_float(x._data):
