@@ -37,7 +37,6 @@ from weft.capture.declared import *
 from weft.capture.from_source.iteration import *
 from weft.capture.from_source.tokens import *
 from weft.capture.make_graph import *
-from weft.capture.rewrite import *
 from weft.capture.trace.captured import *
 from weft.compile import *
 from weft.core.grad_mode import *
@@ -68,6 +67,7 @@ from weft.ops.sorting import *
 from weft.ops.special import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
+from weft.passes.rewrite import *
 from weft.wiring import CALLS as _CALLS
 
 if _TYPE_CHECKING:

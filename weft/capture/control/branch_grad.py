@@ -6,8 +6,8 @@ other branches is zeros. Results of one type serve all branches, as only one of 
 
 from __future__ import annotations
 
-from weft.capture.control.gradient_flow import needs_box
-from weft.capture.control.gradient_reach import has_gaps
+from weft.autodiff.gradient_flow import needs_box
+from weft.autodiff.gradient_reach import has_gaps
 from weft.capture.control.joint import (
     BOOL,
     Halves,

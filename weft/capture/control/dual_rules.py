@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.autodiff.gradient_flow import active_results, carried_active, is_smooth
 from weft.autodiff.transforms.forward import Forward
 from weft.capture.control.closed import (
     Groups,
@@ -15,7 +16,6 @@ from weft.capture.control.closed import (
     laid_out,
     taken_apart,
 )
-from weft.capture.control.gradient_flow import active_results, carried_active, is_smooth
 from weft.capture.control.nested import NestedRecorder, close
 from weft.core.bind import recording
 from weft.core.grad_mode import enable_grad

@@ -13,12 +13,12 @@ from typing import Any
 
 from weft.autodiff import engine
 from weft.autodiff.conditional_gradients import Doubts, is_used
+from weft.autodiff.gradient_flow import is_smooth
+from weft.autodiff.gradient_reach import has_gaps
 from weft.base import dtypes
 from weft.base.device import CPU
 from weft.base.errors import CaptureGradientError
 from weft.capture.control.borders import Border
-from weft.capture.control.gradient_flow import is_smooth
-from weft.capture.control.gradient_reach import has_gaps
 from weft.capture.control.nested import NestedRecorder, check_effects, set_inputs
 from weft.capture.control.node import replay, replay_node
 from weft.capture.recorder import GraphRecorder

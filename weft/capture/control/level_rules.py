@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from weft.autodiff.gradient_flow import active_results, is_smooth
 from weft.autodiff.transforms.forward import Forward, Linear
 from weft.autodiff.transforms.levels import Level, Unlowered
 from weft.autodiff.transforms.lowering import Lowering
@@ -23,7 +24,6 @@ from weft.base.errors import CaptureError
 from weft.capture.control.batch_rules import Differs, batched
 from weft.capture.control.closed import Run
 from weft.capture.control.dual_rules import Dual
-from weft.capture.control.gradient_flow import active_results, is_smooth
 from weft.capture.control.node import emit
 from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recorder

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.autodiff.gradient_flow import active_values, carried_active, needs_box
+from weft.autodiff.gradient_reach import flowing_carries, has_gaps
 from weft.base import dtypes
-from weft.capture.control.gradient_flow import active_values, carried_active, needs_box
-from weft.capture.control.gradient_reach import flowing_carries, has_gaps
 from weft.capture.control.joint import (
     BOOL,
     Halves,

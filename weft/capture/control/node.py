@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from weft.autodiff.gradient_flow import active_results, has_leaves, is_smooth
 from weft.autodiff.node import (
     FREED,
     AccumulateGrad,
@@ -32,7 +33,6 @@ from weft.base.dims import bind_dims
 from weft.base.errors import CaptureError, CaptureGradientError, WeftError
 from weft.base.source import SourceLocation, user_location
 from weft.capture.control.borders import Border
-from weft.capture.control.gradient_flow import active_results, has_leaves, is_smooth
 from weft.capture.control.nested import graph_recorder
 from weft.capture.control.on_level import on_level
 from weft.capture.recorder import GraphRecorder, locate_histories

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from weft.capture.control.gradient_flow import active_values, carried_active
+from weft.autodiff.gradient_flow import active_values, carried_active
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType
 from weft.ops.cards import (

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import GraphError
-from weft.capture.patterns import Pattern, Types, record
 from weft.ir.graph import Builder, Graph, Node, Stage, Value
 from weft.ir.match import Found, Matcher, is_constant
 from weft.ir.order import topological_order
 from weft.ir.types import TensorType
+from weft.passes.recorded_patterns import Pattern, Types, record
 
 __all__ = ["rewrite"]
 
