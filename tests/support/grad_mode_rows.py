@@ -267,3 +267,31 @@ def _(w: Any, x: Any) -> Any:
 def _(w: Any, x: Any) -> Any:
     t, ys = weft.scan(lambda c, v: (weft.stop_gradient(c * w), c * v), w * x, x)
     return t, (ys * w).sum() + (t * w).sum()
+
+
+# --- lists of the graph ------------------------------------------------------------------------
+
+
+@row("a list is read under no_grad")
+def _(w: Any, x: Any) -> Any:
+    items = []
+    t = w * x
+    while t.sum() > -20:
+        t = t - 5
+        items.append(weft.tanh(t * w))
+    with no_grad():
+        a = weft.stack(items).sum() + items[0].sum()
+        items.append(w * 3)
+    return a, a * w.sum() + weft.stack(items).sum()
+
+
+@row("a list is made under no_grad")
+def _(w: Any, x: Any) -> Any:
+    with no_grad():
+        items = []
+        t = w * x
+        while t.sum() > -20:
+            t = t - 5
+            items.append(t * w)
+        t = weft.stack(items).mean(axis=0)
+    return t, (t * w).sum()

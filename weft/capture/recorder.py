@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.autodiff.node import PartNode, locate
+from weft.autodiff.transforms.trees import FLOATS
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim, dims_in
 from weft.base.errors import CaptureError, WeftError
@@ -82,12 +83,16 @@ class GraphRecorder(Recorder):
         values = [self.value_of(x) for x in inputs]
         if values and values[0].type.__class__ is StackType:
             op = stack_form(op)  # the sum of two gradients, where they are stacks
-        if not mode.enabled:
+        stops = False  # what is read of a stack: its elements keep their histories
+        if not mode.enabled and op is not STOP_GRADIENT:
             for i, x in enumerate(inputs):
-                marked = self.marks_all and x._data.dtype.kind not in "biu"
-                if (x._node is not None or marked) and op is not STOP_GRADIENT:
+                if values[i].type.__class__ is StackType:
+                    stops = stops or x._node is not None or self.marks_all
+                elif x._node is not None or (self.marks_all and x.dtype.kind in FLOATS):
                     values[i] = self._stop(values[i])
         outputs = self.emit(op, values, attrs)
+        if stops:
+            outputs = tuple([self._stopped_result(x) for x in outputs])
         out = outputs if op.outputs > 1 or len(outputs) != 1 else outputs[0]
         taped = binding.tape(op, tuple(map(self._stand_in, inputs, values)), attrs, out)
         locate_histories(outputs)
@@ -191,6 +196,12 @@ class GraphRecorder(Recorder):
             self.graph.nodes.append(node)
             found = self._stopped[value] = node.out
         return found
+
+    def _stopped_result(self, x: Tensor) -> Tensor:
+        value = self.value_of(x)
+        if value.type.__class__ is StackType or x.dtype.kind not in FLOATS:
+            return x
+        return symbolic(self._stop(value), self)
 
     def _named(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
         """Sizes that depend on values get names of their own; type rules call them `_n`."""
