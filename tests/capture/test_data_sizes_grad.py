@@ -31,6 +31,16 @@ def scaled_in_place(x: Any) -> Any:
 
 
 @program
+def a_mask_that_is_written_twice(x: Any) -> Any:
+    y = x * 1
+    if x.sum() > 0:
+        y[y > 0.4] = y[y > 0.4] * 3
+    while (y.abs() > 1).any():
+        y[y.abs() > 1] = y[y.abs() > 1] * 0.5
+    return (y * y).sum()
+
+
+@program
 def squares(x: Any) -> Any:
     p = x > 0
     return (x[p] * x[p]).sum()

@@ -25,7 +25,7 @@ from weft.core.tensor import UNASKED, Tensor
 from weft.ir.attributes import attrs_key
 from weft.ir.dispatch import family_of
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Op
+from weft.ir.op import Op, Trait
 from weft.ir.types import StackType
 from weft.ops.identity import FENCE, STOP_GRADIENT
 from weft.ops.stacks import stack_form
@@ -50,6 +50,10 @@ class Written:
             self.tensor._grad = self.grad
         elif hasattr(self.tensor, "_grad"):
             del self.tensor._grad
+
+
+#: Ops that are not compared by their operands: what they give, or do, is more than that.
+_NOT_ALIKE = Trait.EFFECT | Trait.STACK
 
 
 class GraphRecorder(Recorder):
@@ -123,7 +127,7 @@ class GraphRecorder(Recorder):
         results = inferred if isinstance(inferred, tuple) else (inferred,)
         if op.data_shape:
             # An equal call gives the same sizes, and they are to have the same names.
-            call = (op.name, tuple(values), attrs_key(attrs))
+            call = (op.name, tuple(map(_number, values)), attrs_key(attrs))
             known = self._sized.get(call)
             if known is not None:
                 return self.settle(known)
@@ -272,6 +276,19 @@ def locate_histories(results: Iterable[Tensor]) -> None:
         if history is not None and data.__class__ is SymbolicArray and data.value.node is not None:
             whole = history.parent if isinstance(history, PartNode) else history
             locate(whole, data.value.node.location)
+
+
+#: How far back values are compared: `(y.abs() - 1) > 0` is the same whenever it is asked of one y.
+_DEPTH = 6
+
+
+def _number(value: Value, depth: int = _DEPTH) -> Any:
+    """What is equal for values that are certainly equal: how they are computed, or the value."""
+    node = value.node
+    if node is None or depth == 0 or node.graphs or node.op.traits & _NOT_ALIKE:
+        return value
+    inputs = tuple([_number(x, depth - 1) for x in node.inputs])
+    return node.op.name, value.index, inputs, attrs_key(node.attrs)
 
 
 def _renamed(shape: Any, fresh: dict[str, Dim]) -> Any:
