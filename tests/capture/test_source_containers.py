@@ -621,3 +621,78 @@ def test_sets_of_tensors_in_any_order() -> None:
         step = weft.compile(program.make())
         for given in program.calls():
             step(*given.args)
+
+
+def _positive(x):
+    found = []
+    for v in x:
+        if v > 0:
+            found.append(v * 2)  # noqa: PERF401
+    return found
+
+
+def in_a_choice(x):
+    return x * 2 if _positive(x) else x * 100
+
+
+def in_an_if(x):
+    found = _positive(x)
+    if not found:
+        return x * 3
+    return x + weft.stack(found).sum()
+
+
+def in_a_while(x):
+    found, n = _positive(x), 0
+    while found and n < 2:
+        n += 1
+        x = x * 5
+    return x
+
+
+def in_a_loop(x):
+    for _ in range(2):
+        x = x + (1 if _positive(x) else 7)
+    return x
+
+
+def in_or_and_and(x):
+    found = _positive(x)
+    return x * 2 if (found and x.sum() > 1) or len(found) == 1 else x * 3
+
+
+def popped_while_there_are_any(x):
+    found = _positive(x)
+    while found:
+        x = x + found.pop()
+    return x
+
+
+def asserted(x):
+    assert _positive(x), "none is positive"
+    return x * 2
+
+
+def compared_with_none(x):
+    return x * 2 if _positive(x) == [] else x * 3
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(in_a_choice, in_an_if, in_a_while, in_a_loop, in_or_and_and),
+        *(popped_while_there_are_any, asserted, compared_with_none),
+    ],
+)
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+def test_the_truth_of_a_list_that_a_loop_filled(function: Callable[..., Any], backend: Any) -> None:
+    captured = weft.compile(function, backend=backend)
+    for numbers in ([1.5, -0.7, 2.0], [-1.0, -2.0, -0.3], [-1.0, 0.25, -0.3], [-4.0, -2.0, -0.3]):
+        x = f64(numbers)
+        try:
+            want = function(x).numpy()
+        except AssertionError:
+            with pytest.raises(AssertionError, match="none is positive"):
+                captured(x)
+            continue
+        np.testing.assert_allclose(captured(x).numpy(), want)

@@ -25,6 +25,7 @@ from weft.capture.builtin_table import row_of
 from weft.capture.control.nested import graph_recorder, known_number
 from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.endless_recursion import endless_recursion
 from weft.capture.from_source.held import Maybe, Split, undefined, use, use_all
 from weft.capture.from_source.inner_transforms import leveled
@@ -117,6 +118,11 @@ class Hooks:
     def asks(self, value: Any) -> bool:
         """Whether a condition becomes part of the graph."""
         return isinstance(value, Tensor) and self.watch.active and self.records()
+
+    def decides(self, value: Any) -> bool:
+        """The same for a condition that may be a list of the graph: whether it has elements."""
+        dynamic = dynamic_list_of(value)
+        return self.asks(value if dynamic is None else dynamic.length())
 
     def use(self, *objects: Any) -> None:
         """Objects are about to be read or written: are they what they seem?"""
@@ -306,10 +312,11 @@ class Hooks:
 
     def test(self, value: Any) -> bool:
         self.use(value)
-        return operators.truth(self, value)
+        dynamic = dynamic_list_of(value)
+        return operators.truth(self, value if dynamic is None else dynamic.length() > 0)
 
     def not_(self, value: Any) -> Any:
-        if not self.asks(value):
+        if not self.decides(value):
             return not self.test(value)
         return known_number(logical_not(conditions.predicate(value)))
 
@@ -320,7 +327,7 @@ class Hooks:
                 return found if symbol == "in" else self.not_(found)
         if symbol in ("is", "is not"):
             return self.flow.aliases.same(a, b) is (symbol == "is")
-        self.use(a, b)
+        self.use_items(a, b)
         return operators.compare(self, symbol, a, b)
 
     def compare_first(self, symbol: str, a: Any, b: Any) -> bool:

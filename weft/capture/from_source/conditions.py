@@ -14,6 +14,7 @@ from weft.capture.control.branches import truth
 from weft.capture.control.nested import known_number
 from weft.capture.from_source.attempt import State
 from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import effect, templated
 from weft.capture.watch.effects import TextParts
@@ -29,7 +30,10 @@ Part = Callable[[], Any]
 
 
 def predicate(test: Any, name: str = "if") -> Tensor:
-    """The truth of a tensor or number, as a tensor."""
+    """The truth of a tensor or number, or of a list of the graph, as a tensor."""
+    dynamic = dynamic_list_of(test)
+    if dynamic is not None:
+        test = dynamic.length() > 0
     made: Tensor = truth(as_held(test, test.dtype) if isinstance(test, Number) else test, name)
     return made
 
@@ -42,7 +46,7 @@ def if_(
     variables: Part | None,
     live: Sequence[str],
 ) -> None:
-    if not hooks.asks(test):
+    if not hooks.decides(test):
         holds = hooks.test(test)
         hooks.watch.notes.decide(holds)
         if holds:
@@ -70,7 +74,7 @@ def side(hooks: Hooks, function: Part, state: State) -> Any:
 
 def choose(hooks: Hooks, test: Any, yes: Part, no: Part) -> Any:
     """yes if test else no"""
-    if not hooks.asks(test):
+    if not hooks.decides(test):
         holds = hooks.test(test)
         hooks.watch.notes.decide(holds)
         return yes() if holds else no()
@@ -94,7 +98,7 @@ def _bound_by(hooks: Hooks, part: Any) -> State:
 def join(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
     """a and b, a or b: the value that decides."""
     for i, more in enumerate(rest):
-        if hooks.asks(value):
+        if hooks.decides(value):
             later = rest[i:]
             last = standing_for(lambda: join(hooks, later[0](), later[1:], all_of), more)  # noqa: B023
             kept = standing_for(lambda: value, more)  # noqa: B023
@@ -109,7 +113,7 @@ def join(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
 def truths(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
     """a and b, a or b, of which only the truth is asked."""
     for i, more in enumerate(rest):
-        if hooks.asks(value):
+        if hooks.decides(value):
             left = rest[i:]
             later = standing_for(lambda: _truth_of(hooks, left, all_of), more)  # noqa: B023
             fixed = standing_for(lambda: not all_of, more)
@@ -123,7 +127,7 @@ def truths(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
 
 def _truth_of(hooks: Hooks, rest: Sequence[Part], all_of: bool) -> Any:
     value = truths(hooks, rest[0](), rest[1:], all_of)
-    return known_number(predicate(value)) if hooks.asks(value) else hooks.test(value)
+    return known_number(predicate(value)) if hooks.decides(value) else hooks.test(value)
 
 
 def chain(hooks: Hooks, symbols: Sequence[str], left: Any, right: Any, *rest: Part) -> Any:
@@ -165,7 +169,7 @@ def _bool(value: Any) -> Tensor:
 
 
 def check(hooks: Hooks, test: Any, message: Part | None) -> None:
-    if not hooks.asks(test):
+    if not hooks.decides(test):
         if not hooks.test(test):
             raise AssertionError(*(() if message is None else (_settled(message()),)))
         return

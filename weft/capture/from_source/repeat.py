@@ -62,7 +62,7 @@ def while_(
         with Attempt(hooks, state) as attempt:
             going = test()
             pure = unchanged(attempt.journal, {})
-            entered = not hooks.asks(going)
+            entered = not hooks.decides(going)
             if entered:
                 if not hooks.test(going):
                     hooks.watch.notes.unroll(place, rounds, "its condition is a Python value")
@@ -199,7 +199,7 @@ def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[]
 
 def _is_entered(hooks: Hooks, going: Any, trouble: _Trouble) -> bool:
     """Whether a loop begins that fills a dict: each answer is a recording of its own."""
-    if not hooks.asks(going):
+    if not hooks.decides(going):
         return bool(hooks.test(going))
     if isinstance(graph_recorder(), NestedRecorder):  # where nobody can be asked
         raise CaptureError(trouble.why, op="loop", hint=trouble.hint)
@@ -210,7 +210,7 @@ def _once(
     hooks: Hooks, going: Any, body: Callable[[], Any], variables: LoopVariables
 ) -> contextlib.AbstractContextManager[None]:
     """if going: body(). In the context that it gives, it is known that the body was run."""
-    if not hooks.asks(going):
+    if not hooks.decides(going):
         if hooks.test(going):
             body()
         return contextlib.nullcontext()
@@ -225,7 +225,7 @@ def _once(
 
 
 def _as_flag(hooks: Hooks, value: Any) -> Any:
-    return predicate(value) if hooks.asks(value) else hooks.test(value)
+    return predicate(value) if hooks.decides(value) else hooks.test(value)
 
 
 # --- for -----------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def _for(
     for item in hooks.iter(iterable if rows is None else rows):
         if going is not None:
             still = going()
-            if hooks.asks(still):
+            if hooks.decides(still):
                 _once(hooks, still, _one(body, item), variables)
                 rounds += 1
                 continue
@@ -354,7 +354,7 @@ def _for_as_while(
     def test() -> Any:
         more = counter.cell_contents < count
         still = True if going is None else going()
-        if not hooks.asks(still):
+        if not hooks.decides(still):
             return more if hooks.test(still) else False
         return logical_and(predicate(more), predicate(still))
 

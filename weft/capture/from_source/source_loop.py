@@ -178,7 +178,7 @@ class SourceLoop(RecordedLoop):
         def goes_on() -> Tensor:
             self._entered = self.journal.contents()
             going = test()
-            if self.hooks.asks(going):
+            if self.hooks.decides(going):
                 return predicate(going)
             return as_held(self.hooks.test(going), HELD_AS["bool"])
 
