@@ -56,8 +56,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def _stopped(run: Callable[[], Any], asked: list[str]) -> None:
     """Run until it was ended from inside: on a busy machine the signal may come before it begins,
     or after it."""
-    for _ in range(10):
-        signal.setitimer(signal.ITIMER_REAL, 0.03)
+    for attempt in range(60):
+        signal.setitimer(signal.ITIMER_REAL, (0.03, 0.015, 0.06, 0.008, 0.1)[attempt % 5])
         with pytest.raises(Stopped):  # noqa: PT012
             run()
             threading.Event().wait(5)
