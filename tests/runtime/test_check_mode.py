@@ -4,7 +4,6 @@ found, with the kernel, the op and the line; programs that are right run as they
 from __future__ import annotations
 
 import os
-import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_runs import NEAR, NEAR_32, is_narrow
-from program_runs import Captured, run
+from native_runs import check_program
 from programs import PROGRAMS
-from programs.compare import difference
 from programs.table import Program
 
 import weft
@@ -421,15 +418,4 @@ _SOME = _ALL if os.environ.get("WEFT_TEST_ALL") else _ALL[::9]
 @pytest.mark.parametrize("program", _SOME, ids=lambda p: p.name)
 def test_programs(program: Program) -> None:
     """The table of programs, each call with other inputs than the one before."""
-    eager = program.make()
-    captured = Captured("source", program.make())
-    captured.call = checked(captured.module)
-    calls = list(enumerate(program.calls()))
-    again = calls.copy()
-    random.Random(program.name).shuffle(again)
-    for i, given in [*calls, *again]:
-        want = run(program, eager, given, program.second_order)
-        got = run(program, captured, given, program.second_order)
-        near = max(program.near, NEAR_32 if is_narrow(given) else NEAR)
-        found = difference(want, got, loose=True, gradients_near=10 * near, near=near)
-        assert not found, f"call {i}: {found}"
+    check_program(program, checked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 
 from program_runs import Captured, run
 from programs.compare import difference
@@ -21,10 +22,10 @@ def native(function: object) -> object:
     return weft.compile(function, backend="native")
 
 
-def check_program(program: Program) -> None:
+def check_program(program: Program, capture: Callable[[object], object] = native) -> None:
     eager = program.make()
     captured = Captured("source", program.make())
-    captured.call = native(captured.module)
+    captured.call = capture(captured.module)
     calls = list(enumerate(program.calls()))
     again = calls.copy()
     random.Random(program.name).shuffle(again)

@@ -127,7 +127,7 @@ class GraphRecorder(Recorder):
         results = inferred if isinstance(inferred, tuple) else (inferred,)
         if op.data_shape:
             # An equal call gives the same sizes, and they are to have the same names.
-            call = (op.name, tuple(map(_number, values)), attrs_key(attrs))
+            call = (op.name, tuple(map(_value_number, values)), attrs_key(attrs))
             known = self._sized.get(call)
             if known is not None:
                 return self.settle(known)
@@ -282,12 +282,12 @@ def locate_histories(results: Iterable[Tensor]) -> None:
 _DEPTH = 6
 
 
-def _number(value: Value, depth: int = _DEPTH) -> Any:
+def _value_number(value: Value, depth: int = _DEPTH) -> Any:
     """What is equal for values that are certainly equal: how they are computed, or the value."""
     node = value.node
     if node is None or depth == 0 or node.graphs or node.op.traits & _NOT_ALIKE:
         return value
-    inputs = tuple([_number(x, depth - 1) for x in node.inputs])
+    inputs = tuple([_value_number(x, depth - 1) for x in node.inputs])
     return node.op.name, value.index, inputs, attrs_key(node.attrs)
 
 

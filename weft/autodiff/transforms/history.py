@@ -7,7 +7,7 @@ differentiated again. What leads nowhere but to such nodes has no history for th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft.autodiff.node import Node, count
@@ -59,20 +59,16 @@ class Unseen(Primal):
 
 def is_unseen(node: Node | None) -> bool:
     """Whether a history leads to nothing but such nodes."""
-    seen: set[Node] = set()
-    stack = [] if node is None else [node]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend([edge for edge in node.edges if edge is not None])
-            if not node.edges and not isinstance(node, Unseen):
-                return False
-    return bool(seen)
+    return node is not None and _leads_only_to(node, lambda end: isinstance(end, Unseen))
 
 
 def is_hidden(node: Node) -> bool:
     """Whether a history leads to nothing but arguments that are hidden."""
+    return _leads_only_to(node, lambda end: isinstance(end, Primal) and end.hidden)
+
+
+def _leads_only_to(node: Node, wanted: Callable[[Node], bool]) -> bool:
+    """Whether all ends of a history are of a kind."""
     seen: set[Node] = set()
     stack = [node]
     while stack:
@@ -80,7 +76,7 @@ def is_hidden(node: Node) -> bool:
         if node not in seen:
             seen.add(node)
             stack.extend([edge for edge in node.edges if edge is not None])
-            if not node.edges and not (isinstance(node, Primal) and node.hidden):
+            if not node.edges and not wanted(node):
                 return False
     return True
 
