@@ -287,3 +287,22 @@ def test_what_does_not_change_with_x_has_a_gradient_of_zeros(function: Any) -> N
         compiled(x).backward()
         assert x.grad is not None
         np.testing.assert_array_equal(x.grad.numpy(), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("dtype", [weft.float16, weft.bfloat16, weft.float32, weft.complex64])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        *(((1,), (1,)), ((1,), (1, 3)), ((3, 1), (1,)), ((1, 1), (1, 3)), ((3, 1), (1, 1))),
+        *(((1, 1), (1, 1)), ((2, 3, 1), (1, 1)), ((1, 1, 1), (1, 4)), ((1, 1), (2, 1, 3))),
+        *(((2, 2), (2, 2)), ((1, 3), (3, 1))),
+    ],
+)
+def test_zero_times_infinity_is_nan_in_products_of_every_size(left, right, dtype) -> None:
+    for a, b in [(0.0, math.inf), (math.inf, 0.0), (0.0, math.nan)]:
+        x, y = weft.full(left, a, dtype=dtype), weft.full(right, b, dtype=dtype)
+        for product in (weft.matmul, weft.compile(weft.matmul, backend="native")):
+            assert np.isnan(np.asarray(product(x, y).astype(weft.complex64))).all()
+        if dtype != weft.complex64 and len(right) == 2:
+            out = weft.nn.functional.linear(x, y.T, weft.ones(right[1], dtype=dtype))
+            assert np.isnan(np.asarray(out.astype(weft.float32))).all()

@@ -64,16 +64,16 @@ _empty = np.empty
 _of_matrices = np.matmul
 
 
-def _numpy_matmul(a: Any, b: Any) -> Any:
-    """`ndarray.dot` where it is equivalent: for small arrays `np.matmul` takes twice as long."""
+def numpy_matmul(a: Any, b: Any) -> Any:
+    """`ndarray.dot` where it is equivalent: for small arrays `np.matmul` takes twice as long.
+
+    `dot` scales by an operand of one element, and a scale of 0 skips infinities and NaN.
+    """
     columns = b.ndim
     rows = a.ndim
-    if columns == rows:
-        if columns == 2:
-            return a.dot(b)
-        if columns == 1:
-            return a.dot(b, _empty((), a.dtype))  # without it, NumPy returns a scalar
-    elif 0 < columns < 3 and rows:
+    if columns == 1 and rows == 1:
+        return a.dot(b, _empty((), a.dtype))  # without it, NumPy returns a scalar
+    if 0 < columns < 3 and rows and a.size != 1 and b.size != 1:
         if rows < 3:
             return a.dot(b)
         if columns == 2 and a.size and a.flags.c_contiguous:
@@ -114,7 +114,7 @@ _matmul = Op(
     "matmul",
     _matmul_type,
     "matmul",
-    numpy=_numpy_matmul,
+    numpy=numpy_matmul,
     kinds="numeric",
     traits=Trait.LINEAR | Trait.WIDEN | Trait.PRODUCT,
     vjp=(_vjp_x1, _vjp_x2),

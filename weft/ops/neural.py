@@ -17,6 +17,7 @@ from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.batch_shape import linear_rule
 from weft.ops.batching import shifted
+from weft.ops.matmul import numpy_matmul
 from weft.ops.rules import check_kind, check_same, unary_rule
 
 Axes = tuple[int, ...]
@@ -28,7 +29,7 @@ def _linear_type(x: TensorType, weight: TensorType, bias: TensorType) -> TensorT
     check_same(x, weight, bias)
     check_kind(x, "real floating")
     check_linear(x.shape, weight.shape)
-    if bias.shape != weight.shape[:1]:
+    if bias.shape != weight.shape[:1] or weight.ndim != 2:
         raise ShapeError(f"the bias has shape {bias.shape}, not {weight.shape[:1]} as the weight")
     return x.like(shape=(*x.shape[:-1], weight.shape[0]))
 
@@ -45,13 +46,13 @@ def check_linear(x: Shape, weight: Shape) -> None:
 
 
 def _linear_numpy(x: Any, weight: Any, bias: Any) -> Any:
-    if not x.ndim or bias.shape != weight.shape[:1]:
+    if not x.ndim or bias.shape != weight.shape[:1] or weight.ndim != 2:
         raise ValueError  # NumPy would accept it; the type rule explains the error
     if x.ndim < 3:
-        out = x.dot(weight.T)
+        out = numpy_matmul(x, weight.T)
     else:  # one large product instead of many small ones
         flat = x.reshape(size_of(x.shape[:-1]), x.shape[-1])
-        out = flat.dot(weight.T).reshape(*x.shape[:-1], weight.shape[0])
+        out = numpy_matmul(flat, weight.T).reshape(*x.shape[:-1], weight.shape[0])
     out += bias
     return out
 
