@@ -265,6 +265,16 @@ def has_branches(case: Case, mode: str) -> bool:
         return False
     tree = ast.parse("def program():\n" + "\n".join(f"    {line}" for line in text.splitlines()))
     kinds = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert)
-    loops = [node.iter for node in ast.walk(tree) if isinstance(node, ast.For)]
-    on_tensors = any("k" in ast.unparse(found) for found in loops)
-    return on_tensors or any(isinstance(node, kinds) for node in ast.walk(tree))
+    if any(isinstance(node, kinds) for node in ast.walk(tree)):
+        return True
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    # A tensor, and what the body of a loop assigns to, which the graph holds: also a number.
+    bodies = [part for loop in loops for part in loop.body]
+    held = {"k"}.union(*[_names(part, ast.Store) for part in bodies])
+    return any(held & _names(loop.iter, ast.Load) for loop in loops)
+
+
+def _names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """The names that are read (`ast.Load`) or assigned to (`ast.Store`) in a tree."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return {node.id for node in found if isinstance(node.ctx, context)}

@@ -7,6 +7,7 @@ a row come out equal, so that the first is chosen everywhere, is something noise
 So each choosing op of the reference has *gaps*: how far its operands are from another choice. Noise
 moves them. A choice is undecided where its gap is not larger than what the noise does to it, with
 the margin that results have. Equal numbers that no noise moves apart are decided: the first counts.
+The sign bit of a NaN is whatever the processor made it: what reads it is undecided.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ def _compared(_: Sequence[Any], __: dict[str, Any]) -> Gaps:
 
 def _around_zero(_: Sequence[Any], __: dict[str, Any]) -> Gaps:
     return lambda x: np.stack(np.broadcast_arrays(*x))
+
+
+def _sign_of_last(_: Sequence[Any], __: dict[str, Any]) -> Gaps:
+    return lambda x: x[-1]
 
 
 def _around(edge: Callable[[Any], Any], value: Callable[[Sequence[Any]], Any]) -> Any:
@@ -105,11 +110,14 @@ def _quotient(x: Sequence[Any]) -> Any:
     return x[0] / x[1]
 
 
+#: Ops that read the sign bit of their last operand, also of a NaN.
+SIGN_BITS = ("signbit", "copysign")
 _whole = _around(np.round, _first)
 CHOOSING: dict[str, Callable[[Sequence[Any], dict[str, Any]], Gaps]] = {
     **dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), _compared),
     **dict.fromkeys(("equal", "not_equal"), _compared),
-    **dict.fromkeys(("sign", "signbit", "nonzero", "any", "all", "logical_not"), _around_zero),
+    **dict.fromkeys(("sign", "nonzero", "any", "all", "logical_not"), _around_zero),
+    **dict.fromkeys(SIGN_BITS, _sign_of_last),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), _around_zero),
     **dict.fromkeys(("floor", "ceil", "trunc", "astype"), _whole),
     **dict.fromkeys(("floor_divide", "remainder"), _around(np.round, _quotient)),
@@ -136,6 +144,7 @@ class Choices:
         self.place = 0
         self.runs = 0
         self.went_another_way = False
+        self.reads_sign_of_nan = False
 
     def start(self) -> None:
         self.went_another_way |= self.runs > 1 and self.place != len(self.gaps)
@@ -150,6 +159,7 @@ class Choices:
             return
         with np.errstate(all="ignore"):
             if self.runs == 1:
+                self.reads_sign_of_nan |= op.name in SIGN_BITS and bool(np.isnan(wide[-1]).any())
                 gaps = CHOOSING[op.name](wide, attrs)
                 self.gaps.append((op.name, gaps, gaps(wide)))
                 self.moved.append(0.0)
@@ -170,11 +180,15 @@ class Choices:
         self.moved[self.place] = np.fmax(self.moved[self.place], moved)
 
     def undecided(self, margin: float) -> bool:
-        """Whether rounding may make any choice another one."""
+        """Whether rounding may make any choice another one, or the sign of a NaN made one."""
         self.start()  # the last run is over
-        return self.went_another_way or any(
-            np.any((moved > 0) & (np.abs(before) <= margin * moved))
-            for (_, _, before), moved in zip(self.gaps, self.moved, strict=True)
+        return (
+            self.went_another_way
+            or self.reads_sign_of_nan
+            or any(
+                np.any((moved > 0) & (np.abs(before) <= margin * moved))
+                for (_, _, before), moved in zip(self.gaps, self.moved, strict=True)
+            )
         )
 
 
