@@ -31,12 +31,8 @@ from weft.base.dtypes import *
 from weft.base.lazy import lazily as _lazily
 from weft.base.promotion import *
 from weft.base.pytree import *
-from weft.capture.control.branches import *
-from weft.capture.control.loops import *
-from weft.capture.declared import *
 from weft.capture.from_source.iteration import *
 from weft.capture.from_source.tokens import *
-from weft.capture.make_graph import *
 from weft.capture.trace.captured import *
 from weft.compile import *
 from weft.core.grad_mode import *
@@ -68,6 +64,10 @@ from weft.ops.special import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *
+from weft.record.control.branches import *
+from weft.record.control.loops import *
+from weft.record.declared import *
+from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _TYPE_CHECKING:

@@ -10,7 +10,6 @@ from weft.base import config
 from weft.base.dims import bind_dims
 from weft.base.errors import DTypeError, GraphError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.declared import recorder_of
 from weft.compile import executable
 from weft.core.bind import bind
 from weft.core.bind import written as announce_write
@@ -21,6 +20,7 @@ from weft.ir.graph import Graph, Value, extract
 from weft.ir.interpret import PreparedGraph
 from weft.ops.creation import asarray
 from weft.passes.pipeline import optimize
+from weft.record.declared import recorder_of
 from weft.runtime.executable import Executable
 
 __all__ = ["Session"]

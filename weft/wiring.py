@@ -18,23 +18,23 @@ from typing import Any
 from weft.autodiff.conditional_gradients import use_choice
 from weft.autodiff.tape import record
 from weft.autodiff.transforms.levels import use_graphs
-from weft.capture.control.branch_grad import only_where
-from weft.capture.control.level_run import RUN
-from weft.capture.control.on_level import on_level, python_effects, use_run
-from weft.capture.declared import enter, leave
-from weft.capture.make_graph import run_graph
 from weft.capture.trace.captured import Captured
 from weft.core.bind import use_tape
 from weft.inspect.attach import METHODS
 from weft.ir.graph import Graph
 from weft.ir.parse import parse_graph
+from weft.record.control.branch_grad import only_where
+from weft.record.control.level_run import RUN
+from weft.record.control.on_level import on_level, python_effects, use_run
+from weft.record.declared import enter, leave
+from weft.record.make_graph import run_graph
 
 #: What a layer calls, and what is called.
 CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_tape, (record,)),  # core.bind notes op calls for backward
     (use_choice, (only_where,)),  # autodiff: a gradient under a condition is an `if` in a graph
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
-    (use_run, (RUN,)),  # capture.control: control flow in the graph that control flow is run by
+    (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by
 ]
 #: What is given to classes of other layers.
 ATTRIBUTES: list[tuple[type, dict[str, Any]]] = [

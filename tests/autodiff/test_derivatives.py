@@ -111,7 +111,7 @@ def test_card_has_derivatives_or_a_reason(op: Op) -> None:
     if op.name.endswith("_update"):
         reasons.append("optimizers run it under no_grad")
     if op.nested:
-        reasons.append("its derivative is another node: weft/capture/control")
+        reasons.append("its derivative is another node: weft/record/control")
     if Trait.EFFECT in op.traits or op.name == "token":
         reasons.append("it is done for its effect")
     assert (op.vjp is None) == bool(reasons), f"{op.name}: {reasons or 'no derivative'}"

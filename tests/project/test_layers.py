@@ -19,17 +19,21 @@ MOST_LINES = 600
 
 #: A layer imports only from itself and from the layers before it.
 LAYERS = [
-    *("base", "ir", "core", "ops", "autodiff", "capture", "passes", "schedule", "codegen"),
-    *("runtime", "compile", "session", "optim", "nn", "data", "interop", "distributed", "inspect"),
-    *("wiring", "cli", "__main__"),
+    *("base", "ir", "core", "ops", "autodiff", "record", "capture", "passes"),
+    *("schedule", "codegen", "runtime", "compile", "session", "optim", "nn", "data"),
+    *("interop", "distributed", "inspect", "wiring", "cli", "__main__"),
 ]
 #: `weft` itself only exports: no layer may import it, and it must not start the command line.
 TOP = "weft"
 #: Modules that, like weft/__init__.py, only export: for `from weft.linalg import solve`.
 FACADES = ("autograd", "errors", "fft", "linalg")
 COMMAND_LINE = ("cli", "__main__")
-#: Earlier layers that a layer has no business with: the schedule takes graphs as they come.
-APART = {"schedule": ("autodiff", "capture", "passes")}
+#: Earlier layers that a layer has no business with: what comes after capture takes graphs as they
+#: come, and the schedule does not change them.
+APART = {
+    **dict.fromkeys(("passes", "codegen", "runtime", "optim", "nn", "data"), ("capture",)),
+    "schedule": ("autodiff", "record", "capture", "passes"),
+}
 
 
 def module_name(path: Path) -> str:

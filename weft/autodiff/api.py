@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff import engine
+from weft.autodiff.backward_events import asked_for
 from weft.autodiff.conditional_gradients import Doubts
 from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle, add_hook
 from weft.autodiff.tape import anomaly
-from weft.autodiff.transforms.history import is_hidden, is_unseen
-from weft.autodiff.transforms.levels import LevelArray
+from weft.autodiff.transforms.history import is_unseen, outer_histories
 from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.core.bind import decide, get_grad, recorder, set_grad, written
 from weft.core.operands import cast
@@ -194,20 +194,14 @@ class detect_anomaly:
 
 def _get_requires_grad(self: Tensor) -> bool:
     """Whether gradients with respect to this tensor are computed."""
-    return self._node is not None or _has_outer_history(self)
+    nodes = _histories(self)
+    asked_for(nodes)
+    return bool(nodes)
 
 
-def _has_outer_history(tensor: Tensor) -> bool:
-    """Whether a tensor inside of `vmap` or `jvp` has its history outside of that function."""
-    data = tensor._data
-    if data.__class__ is np.ndarray:
-        return False
-    while isinstance(data, LevelArray):
-        node = data.tensor._node
-        if node is not None and not is_hidden(node):
-            return True
-        data = data.tensor._data
-    return False
+def _histories(tensor: Tensor) -> list[Node]:
+    """What says that a tensor has a history: its own, or those outside of `vmap` and `jvp`."""
+    return outer_histories(tensor) if tensor._node is None else [tensor._node]
 
 
 _BY_GRAD = (
@@ -218,14 +212,14 @@ _BY_GRAD = (
 
 def _hint(tensor: Tensor, otherwise: str) -> str:
     """What to do about a tensor without a history on its level."""
-    if not _has_outer_history(tensor):
+    if not outer_histories(tensor):
         return otherwise
     return _BY_GRAD.format(tensor._data.level.function)
 
 
 def _set_requires_grad(self: Tensor, wanted: bool) -> None:
     node = self._node
-    if (node is not None and not node.is_leaf) or (not wanted and _has_outer_history(self)):
+    if (node is not None and not node.is_leaf) or (not wanted and outer_histories(self)):
         if wanted:
             return
         raise GradientError(
@@ -277,6 +271,7 @@ def _backward_method(
 
 def _grad_fn(self: Tensor) -> Node | None:
     """The node that made this tensor; None for leaves."""
+    asked_for(_histories(self), of_leaves=True)
     node: Node | None = self._node
     if node is None or node.is_leaf:
         return None
@@ -290,7 +285,9 @@ def _output_nr(self: Tensor) -> int:
 
 def _is_leaf(self: Tensor) -> bool:
     """Whether the tensor was made by the user, not computed from one that requires a gradient."""
-    return not _has_outer_history(self) if self._node is None else self._node.is_leaf
+    nodes = _histories(self)
+    asked_for(nodes, of_leaves=True)
+    return not nodes if self._node is None else self._node.is_leaf
 
 
 def _requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:

@@ -1,7 +1,8 @@
-"""What backward passes tell whoever records them."""
+"""What whoever records is told of histories and backward passes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft.core import bind as binding
@@ -17,3 +18,9 @@ def meets(node: Any, goes_on: bool) -> None:
 def followed(function: Any) -> Any:
     """A function of the user's that was handed over earlier, as it is recorded: a hook."""
     return function if recorder() is None else binding._tell("followed", function)
+
+
+def asked_for(nodes: Sequence[Any], of_leaves: bool = False) -> None:
+    """Python learns that a tensor has these histories; see `Recorder.read_history`."""
+    if nodes and recorder() is not None:
+        binding._tell("read_history", nodes, of_leaves)

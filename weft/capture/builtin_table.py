@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture import make_graph
-from weft.capture.control import branches, loops
 from weft.capture.from_source import graph_builtins as graph
 from weft.capture.from_source import iteration, tokens
 from weft.capture.watch import attributes, library, operators, printing
@@ -30,6 +28,8 @@ from weft.core.changing_numbers import number_in
 from weft.core.structure import changed
 from weft.ops.elementwise import maximum, minimum
 from weft.ops.shape import stack
+from weft.record import make_graph
+from weft.record.control import branches, loops
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from weft.base.frames import without_parts
 from weft.base.source import is_own
 from weft.capture import container_methods, names
 from weft.capture.builtin_table import row_of
-from weft.capture.control.nested import graph_recorder, known_number
 from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.dynamic_list import dynamic_list_of
@@ -48,6 +47,7 @@ from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_not
+from weft.record.control.nested import graph_recorder, known_number
 
 _NOTHING: dict[str, Any] = {}
 #: What records branches and loops.

@@ -15,13 +15,13 @@ __all__ = ["CaptureNotes", "Place"]
 Place = tuple[str, int, str]  # file, line, function
 
 
-_CAPTURE = os.path.join(PACKAGE, "capture", "")
+_OURS = tuple(os.path.join(PACKAGE, layer, "") for layer in ("capture", "record"))
 
 
 def place_now() -> Place:
     """The line of the followed code that is running: the user's own, or that of a layer."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_CAPTURE):
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     if frame is None:
         return ("", 0, "")

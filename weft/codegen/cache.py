@@ -26,9 +26,9 @@ __all__ = ["Code", "Loaded", "Request", "cached", "prepare"]
 #: Version of an entry's layout, and of the passes that made the code.
 VERSION = 1
 #: Folders whose source decides what code a graph becomes. Composite cards are decomposed by
-#: recording their rules, which involves autodiff and capture.
+#: recording their rules, which involves autodiff and record.
 SOURCES = (
-    *("base", "ir", "core", "ops", "optim", "autodiff", "capture", "passes"),
+    *("base", "ir", "core", "ops", "optim", "autodiff", "record", "capture", "passes"),
     *("schedule", "codegen", "runtime"),
 )
 

@@ -95,6 +95,10 @@ class Recorder:
         """The gradient of a tensor is about to be read."""
         _tell_outer("read_grad", tensor)
 
+    def read_history(self, nodes: Sequence[Any], of_leaves: bool) -> None:
+        """Python learns that a tensor has this history, or with `of_leaves`, if it is a leaf."""
+        _tell_outer("read_history", nodes, of_leaves)
+
     def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
         """A tensor that stands for an array from outside; None: its numbers become a constant."""
         found: Tensor | None = _tell_outer("adopt", array)
@@ -190,7 +194,7 @@ def use_tape(record: Callable[[Op, tuple[Tensor, ...], dict[str, Any], Any], Any
 def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     """Call `op`: run it now, or let the innermost recorder have it."""
     if _recording and _thread.recorders:
-        return _hand_over(op, inputs, attrs)
+        return _tell("call", op, inputs, attrs)
     try:
         run = _quiet.pop()
     except builtins.IndexError:
@@ -415,15 +419,6 @@ def _wrapped(out: Any) -> Any:
     if isinstance(out, tuple):
         return tuple(_wrapped(part) for part in out)
     return wrap(asarray(out) if isinstance(out, generic) else out)
-
-
-def _hand_over(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
-    recorder = _thread.recorders.pop()
-    try:
-        out = recorder.call(op, inputs, attrs)
-    finally:
-        _thread.recorders.append(recorder)
-    return out
 
 
 def written(target: Tensor) -> None:

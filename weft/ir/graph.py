@@ -124,7 +124,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: tuple[Value, ...] = ()
         self.history: tuple[Stage, ...] = ()
-        #: How the graph maps to the function it was made from; see weft.capture.make_graph.
+        #: How the graph maps to the function it was made from; see weft.record.make_graph.
         self.interface: Any = None
         #: Values of tensors that were made with requires_grad=True while it was recorded.
         self.leaves: frozenset[Value] = frozenset()

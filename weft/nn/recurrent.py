@@ -11,7 +11,6 @@ from typing import Any
 
 from weft.autodiff.function import Function
 from weft.base.errors import RangeError, ShapeError
-from weft.capture.control.loops import makes_graph, scan
 from weft.core.tensor import Tensor, type_of
 from weft.nn import functional as F
 from weft.nn.module import Module
@@ -26,6 +25,7 @@ from weft.nn.recurrent_cell import (
 from weft.ops.creation import arange, asarray, empty, zeros
 from weft.ops.select import where
 from weft.ops.shape import concat, expand_dims, squeeze, stack, swapaxes
+from weft.record.control.loops import makes_graph, scan
 
 __all__ = ["GRU", "LSTM", "RNN"]
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.base.errors import DTypeError, GraphError, IndexError, ShapeError
-from weft.capture.make_graph import make_graph
 from weft.ir.graph import Graph
 from weft.ir.match import is_constant
 from weft.ir.types import TensorType
+from weft.record.make_graph import make_graph
 
 #: How often a pattern is recorded, at most, to see which ops it is made of.
 MOST_TRIALS = 400

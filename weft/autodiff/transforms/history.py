@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft.autodiff.node import Node, count
+from weft.autodiff.transforms.levels import LevelArray
 from weft.base.shapes import Shape
 from weft.core.bind import bind
 from weft.core.grad_mode import enable_grad
@@ -65,6 +66,18 @@ def is_unseen(node: Node | None) -> bool:
 def is_hidden(node: Node) -> bool:
     """Whether a history leads to nothing but arguments that are hidden."""
     return _leads_only_to(node, lambda end: isinstance(end, Primal) and end.hidden)
+
+
+def outer_histories(tensor: Tensor) -> list[Node]:
+    """The histories that a tensor inside of `vmap` or `jvp` has outside of that function."""
+    data = tensor._data
+    found: list[Node] = []
+    while isinstance(data, LevelArray):
+        node = data.tensor._node
+        if node is not None and not is_hidden(node):
+            found.append(node)
+        data = data.tensor._data
+    return found
 
 
 def _leads_only_to(node: Node, wanted: Callable[[Node], bool]) -> bool:

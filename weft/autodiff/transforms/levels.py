@@ -132,7 +132,7 @@ class Unlowered(Exception):
 
 
 class _Graphs:
-    """How functions are run by their graphs: `weft.capture.control.on_level`, by `weft.wiring`.
+    """How functions are run by their graphs: `weft.record.control.on_level`, by `weft.wiring`.
 
     run       runs a function on the innermost level by a graph that is recorded of it
     effects   counts what was written to Python objects

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.capture.control.nested import graph_recorder
 from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.tokens import tokens
 from weft.core.tensor import Tensor
+from weft.record.control.nested import graph_recorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

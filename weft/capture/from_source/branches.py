@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten
-from weft.capture.control.nested import NestedRecorder, graph_recorder
-from weft.capture.control.recorded_branch import RecordedBranch, assign, emit_branches, states_of
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
 from weft.capture.from_source.held import Maybe
 from weft.capture.from_source.journal import Journal, Parts, Variable
@@ -17,7 +15,6 @@ from weft.capture.from_source.merge_entries import EntryMerge, Give, same_parts
 from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.run import OF_RECORDING, OneSided, Unreachable, own_work, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
-from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import decide
 from weft.core.symbolic import SymbolicArray
@@ -25,6 +22,9 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.ir.types import TOKEN
 from weft.ops.control import IF
+from weft.record.control.nested import NestedRecorder, graph_recorder
+from weft.record.control.recorded_branch import RecordedBranch, assign, emit_branches, states_of
+from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base.source import SourceLocation, user_location
-from weft.capture.control.branches import truth
-from weft.capture.control.nested import known_number
 from weft.capture.from_source.attempt import State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.dynamic_list import dynamic_list_of
@@ -22,6 +20,8 @@ from weft.core.number import HELD_AS, Number, as_held
 from weft.core.tensor import Tensor
 from weft.ops.effects import CHECK, Message
 from weft.ops.elementwise import logical_and, logical_or
+from weft.record.control.branches import truth
+from weft.record.control.nested import known_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

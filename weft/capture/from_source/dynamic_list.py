@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
-from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.from_source.held import Undecided
 from weft.capture.from_source.merge import kind_of_tensor, shown
 from weft.core.bind import bind
@@ -21,6 +20,7 @@ from weft.core.tensor import Tensor
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.lists import LIST_ALL, LIST_ITEM, LIST_ROWS
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
+from weft.record.control.nested import NestedRecorder, graph_recorder
 
 if TYPE_CHECKING:
     from weft.capture.from_source.may_alias import Aliases

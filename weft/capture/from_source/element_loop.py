@@ -14,7 +14,6 @@ from weft.autodiff.transforms.vmap import Mapping
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.held import Maybe, undefined
 from weft.capture.from_source.journal import Journal, Variable
@@ -23,6 +22,7 @@ from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.source_loop import SourceLoop
 from weft.core.number import Number, as_held
 from weft.core.tensor import StateTensor, Tensor, type_of
+from weft.record.control.nested import NestedRecorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

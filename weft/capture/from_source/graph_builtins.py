@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.errors import CaptureError
-from weft.capture.control import branches as control
-from weft.capture.control import loops
-from weft.capture.control.branches import truth
-from weft.capture.control.nested import known_number
 from weft.capture.from_source import repeat
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import dynamic_list_of
@@ -30,6 +26,10 @@ from weft.core.number import HELD_AS, Number, as_held, fitting, joint_kind, kind
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
 from weft.ops.elementwise import round, trunc
+from weft.record.control import branches as control
+from weft.record.control import loops
+from weft.record.control.branches import truth
+from weft.record.control.nested import known_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

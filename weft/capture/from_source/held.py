@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten
-from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.from_source.journal import Parts, entry_for
 from weft.capture.from_source.paths import Paths
 from weft.capture.watch.origin import MISSING
@@ -30,6 +29,7 @@ from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.bind import decide
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor
+from weft.record.control.nested import NestedRecorder, graph_recorder
 
 if TYPE_CHECKING:
     from weft.capture.from_source.run import Flow

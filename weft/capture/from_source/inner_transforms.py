@@ -19,8 +19,6 @@ from weft.autodiff.transforms.vmap import Mapping
 from weft.autodiff.transforms.whole_call import call_whole, has_history, spreads
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.level_run import LevelRun, decides, differentiates, maskable
-from weft.capture.control.nested import NestedRecorder, close, graph_recorder
 from weft.capture.from_source.attempt import Attempt
 from weft.capture.from_source.element_loop import one_by_one, result_of, touches_only_its_own
 from weft.capture.from_source.journal import Journal
@@ -29,6 +27,8 @@ from weft.capture.from_source.tokens import tokens
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recording
 from weft.core.tensor import StateTensor, Tensor
+from weft.record.control.level_run import LevelRun, decides, differentiates, maskable
+from weft.record.control.nested import NestedRecorder, close, graph_recorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
-from weft.capture.control.nested import known_number
 from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.core.bind import recorder
 from weft.core.number import HELD_AS, Number, as_held
@@ -16,6 +15,7 @@ from weft.ir.types import TensorType
 from weft.ops.creation import arange
 from weft.ops.elementwise import floor_divide, maximum
 from weft.ops.shape import flip, reshape
+from weft.record.control.nested import known_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.errors import CaptureError
-from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.may_alias import (
     HINT,
     Aliases,
@@ -27,6 +26,7 @@ from weft.capture.from_source.paths import Facts
 from weft.capture.from_source.reach import Reach
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
+from weft.record.control.nested import NestedRecorder
 
 
 class Aliased(CaptureError):

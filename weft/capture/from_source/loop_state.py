@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
-from weft.capture.control.agree import line_of
-from weft.capture.control.nested import NestedRecorder
 from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
@@ -24,12 +22,14 @@ from weft.capture.from_source.loop_alias import Carried, LoopAliases
 from weft.capture.from_source.may_alias import as_tensors
 from weft.capture.from_source.merge import kind_of_container, shown
 from weft.capture.from_source.place_leaf import PlaceLeaf
-from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
 from weft.core.counted import CountedState
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
+from weft.record.control.agree import line_of
+from weft.record.control.nested import NestedRecorder
+from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.errors import CaptureError
-from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.paths import Facts, Paths
 from weft.capture.from_source.reach import Reach, name_of
 from weft.capture.watch.watch import Watch
@@ -23,6 +22,7 @@ from weft.core.number import Number
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
+from weft.record.control.nested import NestedRecorder
 
 #: How many steps a search may take before two tensors count as one, to be safe.
 MOST_STEPS = 3000

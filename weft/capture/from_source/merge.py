@@ -12,7 +12,6 @@ from weft.base.device import as_device
 from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak
 from weft.base.pytree import tree_unflatten
-from weft.capture.control.agree import line_of
 from weft.capture.from_source.held import Maybe, Split, flag_of, one_level
 from weft.capture.from_source.journal import Elements
 from weft.capture.watch.origin import MISSING
@@ -23,6 +22,7 @@ from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, type_of
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.stacks import zero_of
+from weft.record.control.agree import line_of
 
 Results = Sequence[Tensor]
 Build = Callable[[Results], Any]

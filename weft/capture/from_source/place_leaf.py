@@ -8,13 +8,13 @@ from typing import Any
 from weft.base.device import as_device
 from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak
-from weft.capture.control.loop_leaf import Leaf
-from weft.capture.control.nested import NestedRecorder
 from weft.capture.from_source.merge import kind_of_tensor, same_python, typed_as
 from weft.capture.watch.origin import MISSING
 from weft.core.number import HELD_AS, joint_kind, kind_of, may_count, number
 from weft.core.tensor import Tensor
 from weft.ir.types import TensorType, Type
+from weft.record.control.loop_leaf import Leaf
+from weft.record.control.nested import NestedRecorder
 
 
 class PlaceLeaf(Leaf):

@@ -14,7 +14,6 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
-from weft.capture.control.nested import NestedRecorder, graph_recorder
 from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State
 from weft.capture.from_source.branches import record_if
@@ -30,6 +29,8 @@ from weft.core.grad_mode import is_grad_enabled
 from weft.core.number import MOST_ITERATIONS, Number
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_and
+from weft.record.control.loop_histories import HistoryDiffers
+from weft.record.control.nested import NestedRecorder, graph_recorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -141,8 +142,8 @@ def _trouble(record: Callable[[], None]) -> _Trouble | None:
     """
     try:
         record()
-    except (Aliased, AlwaysFails) as reason:
-        return _Trouble(isinstance(reason, Aliased), reason.message)
+    except (Aliased, AlwaysFails, HistoryDiffers) as reason:
+        return _Trouble(not isinstance(reason, AlwaysFails), reason.message)
     except Filled as reason:
         return _Trouble(True, reason.message, reason.hint or "")
     return None

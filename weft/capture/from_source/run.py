@@ -11,12 +11,12 @@ from weft.base.source import raised_location
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable, entry_for
 from weft.capture.from_source.may_alias import Aliases, SourceNested
 from weft.capture.from_source.tokens import effect
-from weft.capture.recorder import GraphRecorder
 from weft.ops.effects import FAIL, Raised
+from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
-    from weft.capture.control.recorded_loop import RecordedLoop
     from weft.capture.watch.watch import Watch
+    from weft.record.control.recorded_loop import RecordedLoop
 
 
 #: Errors of the recording itself. All others belong to the program: the graph raises them.

@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.source import user_location
-from weft.capture.control.agree import line_of
-from weft.capture.control.borders import BorderError
-from weft.capture.control.loop_histories import reached_by
-from weft.capture.control.loop_leaf import Leaf
-from weft.capture.control.nested import NestedRecorder, graph_recorder
-from weft.capture.control.recorded_loop import RecordedLoop
 from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
@@ -22,11 +16,17 @@ from weft.capture.from_source.loop_alias import Aliased, LoopAliases
 from weft.capture.from_source.loop_state import AlwaysFails, LoopState
 from weft.capture.from_source.run import OF_RECORDING, Unreachable, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
-from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.values import same_keys
 from weft.core.number import HELD_AS, as_held
 from weft.core.tensor import Tensor
 from weft.ir.types import TOKEN
+from weft.record.control.agree import line_of
+from weft.record.control.borders import BorderError
+from weft.record.control.loop_histories import reached_by
+from weft.record.control.loop_leaf import Leaf
+from weft.record.control.nested import NestedRecorder, graph_recorder
+from weft.record.control.recorded_loop import RecordedLoop
+from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

@@ -14,8 +14,6 @@ from weakref import WeakKeyDictionary
 from weft.base.errors import CaptureError, DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.base.source import SourceLocation, user_location
-from weft.capture.control.nested import NestedRecorder, graph_recorder
-from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.effects import TextPart, TextParts
 from weft.core.number import Number
 from weft.core.symbolic import symbolic
@@ -25,6 +23,8 @@ from weft.ir.op import Op
 from weft.ir.types import TOKEN, TensorType
 from weft.ops.creation import asarray
 from weft.ops.effects import FIRST_TOKEN, PY_CALL, SHOW, Called, Shown, Template, value_key
+from weft.record.control.nested import NestedRecorder, graph_recorder
+from weft.record.recorder import GraphRecorder
 
 __all__ = ["print", "py_call"]
 

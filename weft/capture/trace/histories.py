@@ -10,11 +10,11 @@ from typing import Any
 
 from weft.autodiff.node import Node, count, hooks_of
 from weft.capture.hooks import Hooks
-from weft.capture.recorder import GraphRecorder
 from weft.capture.watch.calls import callable_for
 from weft.capture.watch.watch import Watch
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
+from weft.record.recorder import GraphRecorder
 
 
 class HistoryRecorder(GraphRecorder):

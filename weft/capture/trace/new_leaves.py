@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
-from weft.capture.recorder import Written
 from weft.core.number import Number
 from weft.core.tensor import Tensor
 from weft.ir.signature import Given, NewLeaf
+from weft.record.recorder import Written
 
 
 def is_new_leaf(tensor: Tensor) -> bool:

@@ -25,7 +25,6 @@ from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.from_source.held import Maybe, undefined, use_all
 from weft.capture.from_source.run import Flow
-from weft.capture.recorder import Written
 from weft.capture.trace.binding import Binding
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
@@ -46,6 +45,7 @@ from weft.ir.signature import NONE, SAME, Constant, Given, Made, Signature, Writ
 from weft.ir.types import TensorType
 from weft.ops.effects import apart, silently
 from weft.ops.identity import ASSUME_SHAPE
+from weft.record.recorder import Written
 
 
 class RawSegment:

@@ -16,13 +16,13 @@ from weft.autodiff.transforms.levels import ClosedLevel
 from weft.autodiff.transforms.vmap import Mapping, vmap
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.on_level import call_graph
 from weft.capture.trace.segments import Segment
 from weft.capture.watch.origin import MISSING
 from weft.core import bind as binding
 from weft.core.tensor import Tensor
 from weft.ir.graph import extract
 from weft.ir.signature import Given, Made
+from weft.record.control.on_level import call_graph
 
 if TYPE_CHECKING:
     from weft.capture.trace.captured import Captured

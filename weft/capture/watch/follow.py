@@ -21,7 +21,7 @@ FOLLOWED_WEFT = (os.path.join(PACKAGE, "nn", ""), os.path.join(PACKAGE, "optim",
 #: What `@weft.no_grad()` puts around a function of the user's, which is followed through it.
 WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))
 #: Modules whose functions call the user's functions and record them as nested graphs.
-CONTROL = ("weft.capture.control.branches", "weft.capture.control.loops")
+CONTROL = ("weft.record.control.branches", "weft.record.control.loops")
 #: Modules whose functions take a function and run it on tensors of their own.
 TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
 #: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.

@@ -11,7 +11,6 @@ from typing import Any
 
 from weft.autodiff.node import weft_namespace
 from weft.base.dtypes import NARROW_FLOATS, float32
-from weft.capture.make_graph import make_graph
 from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node
@@ -20,6 +19,7 @@ from weft.passes.dead_code import DeadCode
 from weft.passes.lowering.attention import Known, attentions
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
+from weft.record.make_graph import make_graph
 
 __all__ = ["decompose"]
 

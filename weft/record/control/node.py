@@ -32,10 +32,6 @@ from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_dims
 from weft.base.errors import CaptureError, CaptureGradientError, WeftError
 from weft.base.source import SourceLocation, user_location
-from weft.capture.control.borders import Border
-from weft.capture.control.nested import graph_recorder
-from weft.capture.control.on_level import on_level
-from weft.capture.recorder import GraphRecorder, locate_histories
 from weft.core import bind as binding
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.symbolic import SymbolicArray, symbolic
@@ -44,6 +40,10 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.infer import infer_types
 from weft.ir.op import Op
 from weft.ir.types import StackType, TensorType, Type
+from weft.record.control.borders import Border
+from weft.record.control.nested import graph_recorder
+from weft.record.control.on_level import on_level
+from weft.record.recorder import GraphRecorder, locate_histories
 
 #: (history, recorder, cotangents of the results, operands asked for) -> gradients of the operands
 Backward = Callable[

@@ -21,15 +21,15 @@ from weft.autodiff.transforms.lowering import Lowering
 from weft.autodiff.transforms.vmap import Mapping, vmap
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError
-from weft.capture.control.batch_rules import Differs, batched
-from weft.capture.control.closed import Run
-from weft.capture.control.dual_rules import Dual
-from weft.capture.control.node import emit
-from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recorder
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.graph import Node
+from weft.record.control.batch_rules import Differs, batched
+from weft.record.control.closed import Run
+from weft.record.control.dual_rules import Dual
+from weft.record.control.node import emit
+from weft.record.recorder import GraphRecorder
 
 
 def call_control(node: Node, operands: Sequence[Tensor], run: Run) -> list[Tensor]:

@@ -114,6 +114,10 @@ class GraphRecorder(Recorder):
         made._node = tensor._node
         return made
 
+    def history(self, tensor: Tensor) -> Any:
+        """The history of a tensor, as the recorded code sees it."""
+        return tensor._node
+
     def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
         """Add a node, and give its results as symbolic tensors."""
         if self._again is not None and not op.data_shape:

@@ -7,16 +7,6 @@ from typing import Any
 
 from weft.autodiff.gradient_flow import active_results, carried_active, is_smooth
 from weft.autodiff.transforms.forward import Forward
-from weft.capture.control.closed import (
-    Groups,
-    Run,
-    described,
-    groups_of,
-    inner_recorder,
-    laid_out,
-    taken_apart,
-)
-from weft.capture.control.nested import NestedRecorder, close
 from weft.core.bind import recording
 from weft.core.grad_mode import enable_grad
 from weft.core.operands import cast
@@ -26,6 +16,16 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import Type
 from weft.ops.control import SCAN, WHILE
 from weft.ops.stacks import zero_of
+from weft.record.control.closed import (
+    Groups,
+    Run,
+    described,
+    groups_of,
+    inner_recorder,
+    laid_out,
+    taken_apart,
+)
+from weft.record.control.nested import NestedRecorder, close
 
 Call = Callable[..., list[Tensor]]
 Tangents = Sequence[Tensor | None]

@@ -13,11 +13,6 @@ from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.vmap import DRAWING
 from weft.base.dtypes import int64
 from weft.base.errors import CaptureError
-from weft.capture.control.branches import cond, switch
-from weft.capture.control.closed import described
-from weft.capture.control.level_rules import call_control
-from weft.capture.control.loops import while_loop
-from weft.capture.control.node import specialized
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
@@ -25,6 +20,11 @@ from weft.ir.types import StackType, TensorType
 from weft.ops.control import IF, SWITCH, WHILE
 from weft.ops.creation import full
 from weft.ops.effects import CHECK, FAIL
+from weft.record.control.branches import cond, switch
+from weft.record.control.closed import described
+from weft.record.control.level_rules import call_control
+from weft.record.control.loops import while_loop
+from weft.record.control.node import specialized
 
 CHOICES = (IF, SWITCH, WHILE)
 #: Ops of which a batching rule cannot do all calls at once.

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from weft.autodiff.gradient_flow import needs_box
 from weft.autodiff.gradient_reach import has_gaps
-from weft.capture.control.joint import (
+from weft.core.tensor import Tensor
+from weft.ir.graph import Graph, Value, copy_nodes, keep_names
+from weft.ir.types import Type
+from weft.ops.control import IF
+from weft.ops.select import where
+from weft.record.control.joint import (
     BOOL,
     Halves,
     Residuals,
@@ -18,14 +23,9 @@ from weft.capture.control.joint import (
     unboxed,
     zero_value,
 )
-from weft.capture.control.nested import graph_recorder
-from weft.capture.control.node import ControlNode, emit
-from weft.capture.recorder import GraphRecorder
-from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value, copy_nodes, keep_names
-from weft.ir.types import Type
-from weft.ops.control import IF
-from weft.ops.select import where
+from weft.record.control.nested import graph_recorder
+from weft.record.control.node import ControlNode, emit
+from weft.record.recorder import GraphRecorder
 
 
 class _Branch:

@@ -14,11 +14,11 @@ from typing import Any
 
 from weft.autodiff.node import FREED, Dropped, Node, OpNode, PartNode, count, part_of
 from weft.autodiff.save_plan import ArrayType
-from weft.capture.control.borders import Border, CarriedNode
 from weft.core.symbolic import SymbolicArray
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Value
 from weft.ir.literal import CONSTANT
+from weft.record.control.borders import Border, CarriedNode
 
 
 class Differs(Exception):

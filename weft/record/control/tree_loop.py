@@ -8,14 +8,14 @@ from typing import Any
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.base.source import user_location
-from weft.capture.control.agree import as_leaf, carry_type, check_structure, line_of
-from weft.capture.control.branches import truth
-from weft.capture.control.loop_leaf import Leaf
-from weft.capture.control.nested import NestedRecorder, check_effects
-from weft.capture.control.recorded_loop import RecordedLoop
-from weft.capture.recorder import GraphRecorder
 from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, type_of
+from weft.record.control.agree import as_leaf, carry_type, check_structure, line_of
+from weft.record.control.branches import truth
+from weft.record.control.loop_leaf import Leaf
+from weft.record.control.nested import NestedRecorder, check_effects
+from weft.record.control.recorded_loop import RecordedLoop
+from weft.record.recorder import GraphRecorder
 
 Function = Callable[..., Any]
 

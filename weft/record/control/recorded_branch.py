@@ -7,12 +7,12 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
-from weft.capture.control.nested import NestedRecorder, State, assign_states, close
-from weft.capture.control.node import emit, unfollowed
-from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
+from weft.record.control.nested import NestedRecorder, State, assign_states, close
+from weft.record.control.node import emit, unfollowed
+from weft.record.recorder import GraphRecorder
 
 
 class RecordedBranch:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.transforms.vmap import Mapping
-from weft.capture.control.closed import Run, described, inner_recorder
-from weft.capture.control.nested import NestedRecorder, close
 from weft.core.bind import recording
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Node
@@ -19,6 +17,8 @@ from weft.ir.types import StackType, TensorType, Type
 from weft.ops.batching import moved
 from weft.ops.control import SCAN, WHILE
 from weft.ops.stacks import SharedStack, widened
+from weft.record.control.closed import Run, described, inner_recorder
+from weft.record.control.nested import NestedRecorder, close
 
 
 class Differs(Exception):

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import CaptureError, CaptureShapeError, InternalError
-from weft.capture.control.agree import line_of
-from weft.capture.control.borders import BorderError
-from weft.capture.control.loop_histories import Again, CarriedHistories, check_slices
-from weft.capture.control.loop_leaf import Leaf, StateLeaf
-from weft.capture.control.nested import NestedRecorder, assign_states, close, stand_in
-from weft.capture.control.node import emit, unfollowed
-from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
 from weft.ir.sizes import local_sizes
 from weft.ir.types import Type
 from weft.ops.control import SCAN, WHILE
+from weft.record.control.agree import line_of
+from weft.record.control.borders import BorderError
+from weft.record.control.loop_histories import Again, CarriedHistories, check_slices
+from weft.record.control.loop_leaf import Leaf, StateLeaf
+from weft.record.control.nested import NestedRecorder, assign_states, close, stand_in
+from weft.record.control.node import emit, unfollowed
+from weft.record.recorder import GraphRecorder
 
 #: How often a body is recorded before its types count as not settling.
 MOST_RECORDINGS = 16
@@ -100,6 +100,8 @@ class RecordedLoop:
                 self.histories.check(self.states)
                 check_slices(self._slices, self.name)
             if steady:
+                if not self.failure:
+                    self.histories.check_asked(nested, self.states)
                 self.check(nested)
                 ends = [*[leaf.end() for leaf in self.carried()], *self.ys]
                 self.opaque = unfollowed(ends, nested.start)
@@ -142,7 +144,8 @@ class RecordedLoop:
         self, nested: NestedRecorder, xs: Sequence[Tensor], kinds: Sequence[Type]
     ) -> list[Tensor]:
         """The rows of an iteration, for the step."""
-        made = [nested.carried(k, x._node is not None) for k, x in zip(kinds, xs, strict=True)]
+        seen = [self.here.history(x) is not None for x in xs]
+        made = [nested.carried(kind, has) for kind, has in zip(kinds, seen, strict=True)]
         self._slices = list(zip(made, xs, strict=True))
         return made
 
@@ -165,6 +168,7 @@ class RecordedLoop:
         with self.opened(nested):
             self.enter(nested)
             nested.graph.outputs = (nested.value_of(test()),)
+            self.histories.check_asked(nested, self.states)
             return self.is_pure(nested)
 
     def is_pure(self, nested: NestedRecorder) -> bool:

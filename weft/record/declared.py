@@ -18,13 +18,13 @@ from weft.base.device import as_device
 from weft.base.dims import as_dim, dim
 from weft.base.dtypes import as_dtype, default_float
 from weft.base.errors import CaptureError, GraphError
-from weft.capture.make_graph import OnceRecorder
-from weft.capture.recorder import Written
 from weft.core.bind import recorder, recording
 from weft.core.symbolic import symbolic
 from weft.core.tensor import StateTensor, Tensor
 from weft.ir.graph import Graph, Value
 from weft.ir.types import TensorType
+from weft.record.make_graph import OnceRecorder
+from weft.record.recorder import Written
 
 __all__ = ["placeholder"]
 

@@ -19,12 +19,10 @@ import numpy as np
 from weft.autodiff.function import with_hook
 from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.node import RemovableHandle, count, tensor_of
-from weft.autodiff.transforms.history import Unseen
+from weft.autodiff.transforms.history import Unseen, outer_histories
 from weft.autodiff.transforms.levels import Level
 from weft.base.errors import CaptureError
-from weft.base.source import user_location
-from weft.capture.control.borders import Border, CarriedNode
-from weft.capture.recorder import GraphRecorder, Written
+from weft.base.source import SourceLocation, user_location
 from weft.core import bind as binding
 from weft.core.bind import recorder, recording
 from weft.core.number import Number, number
@@ -32,6 +30,8 @@ from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
 from weft.ir.types import Type
+from weft.record.control.borders import Border, CarriedNode
+from weft.record.recorder import GraphRecorder, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,12 @@ class NestedRecorder(GraphRecorder):
         #: By value outside and its history: what stands for it outside and inside.
         self.captured: dict[tuple[Value, Any], tuple[Tensor, Value]] = {}
         self.start = next(count)  # histories with higher numbers began in here
+        #: What Python learned of histories in here: the nodes that say so, whether it asked for
+        #: leaves, and where.
+        self.asked: list[tuple[Sequence[HistoryNode], bool, SourceLocation | None]] = []
         self.spent: set[HistoryNode] = set()  # by backward passes: eagerly these are freed
+        #: By id of the array: histories outside of the `vmap` or `jvp` whose control flow this is.
+        self._unseen: dict[int, tuple[Any, Unseen]] = {}
         self._own: dict[int, Tensor] = {}  # tensors that were made here and written to
         #: What states hold that are inputs in here, (array, history) or the gradient, by their key.
         self._held: dict[tuple[int, bool], Any] = {}
@@ -119,7 +124,7 @@ class NestedRecorder(GraphRecorder):
         key = (outer, tensor._node)
         found = self.captured.get(key)
         if found is None:
-            stand_in = tensor_of(SymbolicArray(outer, self.parent), tensor._node)
+            stand_in = tensor_of(SymbolicArray(outer, self.parent), self.history(tensor))
             found = self.captured[key] = (stand_in, Value(outer.type))
         return found[1]
 
@@ -127,7 +132,16 @@ class NestedRecorder(GraphRecorder):
         data = tensor._data
         if data.__class__ is SymbolicArray and data.recorder is self:
             return tensor
-        return tensor_of(SymbolicArray(value, self), tensor._node)
+        return tensor_of(SymbolicArray(value, self), self.history(tensor))
+
+    def history(self, tensor: Tensor) -> Any:
+        if tensor._node is not None or not outer_histories(tensor):
+            return tensor._node
+        if isinstance(self.parent, NestedRecorder):
+            return self.parent.history(tensor)
+        data = tensor._data
+        _, found = self._unseen.setdefault(id(data), (data, Unseen(tensor.shape)))
+        return found
 
     # --- state --------------------------------------------------------------------------------
 
@@ -222,6 +236,12 @@ class NestedRecorder(GraphRecorder):
             self.spent.add(node)
         return False
 
+    def read_history(self, nodes: Sequence[Any], of_leaves: bool) -> None:
+        around: Any = self
+        while isinstance(around, NestedRecorder):
+            around.asked.append((nodes, of_leaves, user_location()))
+            around = around.parent
+
     def spent_outside(self) -> set[HistoryNode]:
         """What began outside of this graph, and is spent in here."""
         return {node for node in self.spent if node.number < self.start}
@@ -312,7 +332,7 @@ def check_effects(here: GraphRecorder, before: int, op: str) -> None:
 
 def stand_in(here: GraphRecorder, tensor: Tensor) -> Tensor:
     """A tensor as a value of the graph that is being recorded, with its history."""
-    return tensor_of(SymbolicArray(here.value_of(tensor), here), tensor._node)
+    return tensor_of(SymbolicArray(here.value_of(tensor), here), here.history(tensor))
 
 
 def known_number(tensor: Tensor) -> Number:

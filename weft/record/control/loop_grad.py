@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from weft.autodiff.gradient_flow import active_values, carried_active, needs_box
 from weft.autodiff.gradient_reach import flowing_carries, has_gaps
 from weft.base import dtypes
-from weft.capture.control.joint import (
+from weft.core.tensor import Tensor
+from weft.ir.graph import Graph, Value, copy_nodes, keep_names
+from weft.ir.types import StackType, TensorType, Type
+from weft.ops.cards import ADD, FULL, GREATER, LOGICAL_OR, SUBTRACT
+from weft.ops.control import SCAN, WHILE
+from weft.ops.creation import full
+from weft.ops.elementwise import greater, logical_not
+from weft.ops.stacks import STACK_ADD, STACK_POP, zero_of
+from weft.record.control.joint import (
     BOOL,
     Halves,
     Residuals,
@@ -24,16 +32,8 @@ from weft.capture.control.joint import (
     unboxed,
     zero_value,
 )
-from weft.capture.control.node import ControlNode, emit
-from weft.capture.recorder import GraphRecorder
-from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value, copy_nodes, keep_names
-from weft.ir.types import StackType, TensorType, Type
-from weft.ops.cards import ADD, FULL, GREATER, LOGICAL_OR, SUBTRACT
-from weft.ops.control import SCAN, WHILE
-from weft.ops.creation import full
-from weft.ops.elementwise import greater, logical_not
-from weft.ops.stacks import STACK_ADD, STACK_POP, zero_of
+from weft.record.control.node import ControlNode, emit
+from weft.record.recorder import GraphRecorder
 
 
 class _Backward:

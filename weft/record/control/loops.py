@@ -2,7 +2,8 @@
 
 Eagerly, they run as Python. Where a graph is recorded, a scan is always a node; `while_loop` is one
 when its condition gives a tensor, and `fori_loop` is a scan where its bounds are known. In the
-body, what is carried counts as having a history (`requires_grad`) if it is floating.
+body, what is carried has a history (`requires_grad`) if it has one in any iteration. If the body
+asks for it and iterations differ, the first ones are recorded apart, or the loop is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +21,6 @@ from weft.base import dtypes
 from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_map, tree_unflatten
-from weft.capture.control.agree import as_leaf, is_number
-from weft.capture.control.nested import NestedRecorder, graph_recorder, recorded_level, stand_in
-from weft.capture.control.on_level import on_level
-from weft.capture.control.tree_loop import record_scan, record_while
-from weft.capture.make_graph import OnceRecorder
-from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
 from weft.core.grad_mode import is_grad_enabled
 from weft.core.operands import as_tensor, cast, constant
@@ -35,10 +30,19 @@ from weft.ir.graph import Graph
 from weft.ops.creation import arange, zeros
 from weft.ops.identity import detached
 from weft.ops.shape import concat, reshape, stack
+from weft.record.control.agree import as_leaf, is_number
+from weft.record.control.loop_histories import HistoryDiffers
+from weft.record.control.nested import NestedRecorder, graph_recorder, recorded_level, stand_in
+from weft.record.control.on_level import on_level
+from weft.record.control.tree_loop import record_scan, record_while
+from weft.record.make_graph import OnceRecorder
+from weft.record.recorder import GraphRecorder
 
 __all__ = ["fori_loop", "map", "scan", "while_loop"]
 
 Function = Callable[..., Any]
+#: How many iterations at the beginning of a scan are recorded apart where histories differ.
+MOST_PEELS = 4
 
 
 def makes_graph() -> bool:
@@ -182,7 +186,13 @@ def _without_history(x: Any) -> Any:
 
 
 def _scan(
-    f: Function, init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
+    f: Function,
+    init: Any,
+    xs: Any,
+    length: int | None,
+    reverse: bool,
+    unroll: int | bool,
+    peels: int = MOST_PEELS,
 ) -> tuple[Any, Any]:
     leaves, structure = tree_flatten(xs)
     tensors = [as_leaf(leaf, "scan") for leaf in leaves]
@@ -205,7 +215,30 @@ def _scan(
         return _run_scan(f, init, tensors, structure, count, reverse)
     if known and unroll > 1:
         return _chunked(f, init, tensors, structure, count, reverse, int(unroll))
-    return record_scan(here, f, _own(here, init), tensors, structure, count, reverse)
+    effects = here.python_effects()
+    try:
+        return record_scan(here, f, _own(here, init), tensors, structure, count, reverse)
+    except HistoryDiffers:
+        if not known or count < 2 or not peels or here.python_effects() != effects:
+            raise
+    return _peeled(f, init, tensors, structure, count, reverse, peels - 1)
+
+
+def _peeled(
+    f: Function,
+    init: Any,
+    tensors: list[Any],
+    structure: Any,
+    count: int,
+    reverse: bool,
+    peels: int,
+) -> tuple[Any, Any]:
+    """A scan whose first iteration is apart: what it carries has another history there."""
+    first, rest = (slice(-1, None), slice(-1)) if reverse else (slice(1), slice(1, None))
+    carry, y = _run_scan(f, init, [x[first] for x in tensors], structure, 1, reverse)
+    rows = tree_unflatten(structure, [x[rest] for x in tensors])
+    carry, ys = _scan(f, carry, rows, count - 1, reverse, 1, peels)
+    return carry, tree_map(lambda a, b: concat([b, a] if reverse else [a, b]), y, ys)
 
 
 def map(f: Function, xs: Any) -> Any:

@@ -6,12 +6,12 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
-from weft.capture.control.agree import typed
-from weft.capture.control.nested import NestedRecorder, State
 from weft.core.bind import get_grad
 from weft.core.tensor import Tensor, type_of
 from weft.ir.types import Type
 from weft.ops.stacks import zero_of
+from weft.record.control.agree import typed
+from weft.record.control.nested import NestedRecorder, State
 
 
 def node_of(value: Any) -> Any:

@@ -8,8 +8,6 @@ from typing import Any, Protocol, TypeVar
 from weft.autodiff.transforms.levels import LevelArray
 from weft.autodiff.transforms.vmap import MappedArray
 from weft.base.source import SourceLocation
-from weft.capture.control.nested import NestedRecorder
-from weft.capture.recorder import GraphRecorder
 from weft.core import bind as binding
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, type_of
@@ -17,6 +15,8 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.infer import infer_types
 from weft.ir.op import Op
 from weft.ir.types import StackType, TensorType, Type
+from weft.record.control.nested import NestedRecorder
+from weft.record.recorder import GraphRecorder
 
 
 class Run(Protocol):

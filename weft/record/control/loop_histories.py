@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError, CaptureGradientError
-from weft.capture.control.agree import line_of
-from weft.capture.control.borders import Border, CarriedNode
-from weft.capture.control.carried_history import Differs, History
-from weft.capture.control.closed import value_type
-from weft.capture.control.loop_leaf import Leaf, node_of
-from weft.capture.control.nested import NestedRecorder
 from weft.core.tensor import Tensor
+from weft.record.control.agree import line_of
+from weft.record.control.borders import Border, CarriedNode
+from weft.record.control.carried_history import Differs, History
+from weft.record.control.closed import value_type
+from weft.record.control.loop_leaf import Leaf, node_of
+from weft.record.control.nested import NestedRecorder
 
 if TYPE_CHECKING:
-    from weft.capture.control.recorded_loop import RecordedLoop
+    from weft.record.control.recorded_loop import RecordedLoop
 
 
 class Again(BaseException):
     """The body is to be recorded once more, with more that it carries."""
+
+
+class HistoryDiffers(CaptureError):
+    """Python asks in the body for a history that the first iteration has, and others have not."""
 
 
 class _Wanted:
@@ -94,6 +98,38 @@ class CarriedHistories:
             self._want(leaf)
         if found:
             raise Again
+
+    def check_asked(self, nested: NestedRecorder, states: Sequence[Leaf]) -> None:
+        """Has Python learned of a history that is not the same in all iterations?
+
+        A body is recorded once, with all histories that a carried value has in any iteration.
+        """
+        carried = {
+            leaf.border: leaf
+            for leaf in (*self._tensors(), *states)
+            if isinstance(leaf.border, (Border, CarriedNode))
+        }
+        for border, leaf in carried.items():
+            if isinstance(border, Border):
+                border.behind = [node for node in (leaf.began, node_of(leaf.out)) if node]
+        changing = {
+            border
+            for border, leaf in carried.items()
+            if (leaf.began is None) != (node_of(leaf.out) is None)
+        }
+        leaves = {b for b, leaf in carried.items() if leaf.began is not None and leaf.began.is_leaf}
+        for nodes, of_leaves, where in nested.asked:
+            ends = _ends(nodes, set(carried))
+            if ends <= changing or (of_leaves and not leaves.isdisjoint(nodes)):
+                titles = ", ".join(leaf.title for b, leaf in carried.items() if b in ends)
+                raise HistoryDiffers(
+                    f"Python asks in the body whether a tensor has a history (requires_grad, "
+                    f"is_leaf, grad_fn; {where}), and the answer is another in the first iteration "
+                    f"than in those after it: it depends on {titles}",
+                    op=self.loop.name,
+                    hint="ask before the loop; or give what is carried a history from the start "
+                    "(or none, x.detach()) so that all iterations are alike",
+                )
 
     def _want(self, leaf: Leaf) -> None:
         one = _Wanted(leaf)
@@ -194,6 +230,26 @@ def _leads_to(roots: Sequence[Any], target: Any, hidden: Mapping[Any, Sequence[A
             seen.add(node)
             waiting.extend(hidden.get(node, node.edges))
     return False
+
+
+def _ends(nodes: Sequence[Any], borders: set[Any]) -> set[Any]:
+    """What these histories come from: borders of a loop, and leaves and others from outside."""
+    found: set[Any] = set()
+    seen: set[Any] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        before = [edge for edge in node.edges if edge is not None]
+        if isinstance(node, Border):
+            before += node.behind
+        if node in borders or not before:
+            found.add(node)
+        else:
+            waiting += before
+    return found
 
 
 def _leaf(start: Any, end: Any) -> Leaf:

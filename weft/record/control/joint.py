@@ -18,10 +18,6 @@ from weft.autodiff.gradient_reach import has_gaps
 from weft.base import dtypes
 from weft.base.device import CPU
 from weft.base.errors import CaptureGradientError
-from weft.capture.control.borders import Border
-from weft.capture.control.nested import NestedRecorder, check_effects, set_inputs
-from weft.capture.control.node import replay, replay_node
-from weft.capture.recorder import GraphRecorder
 from weft.core.bind import recording
 from weft.core.grad_mode import enable_grad
 from weft.core.operands import cast
@@ -34,6 +30,10 @@ from weft.ir.types import TOKEN, StackType, TensorType, Type
 from weft.ops.cards import FULL, STACK_ZEROS
 from weft.ops.elementwise import logical_and, logical_or
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
+from weft.record.control.borders import Border
+from weft.record.control.nested import NestedRecorder, check_effects, set_inputs
+from weft.record.control.node import replay, replay_node
+from weft.record.recorder import GraphRecorder
 
 BOOL = TensorType(dtypes.bool, ())
 

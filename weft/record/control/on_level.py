@@ -15,11 +15,11 @@ from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_level
 from weft.autodiff.transforms.lowering import Attempt
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.closed import Run, bottom_recorder, value_type
-from weft.capture.control.nested import NestedRecorder, assign_states, close, recorded_level
-from weft.capture.recorder import GraphRecorder
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
+from weft.record.control.closed import Run, bottom_recorder, value_type
+from weft.record.control.nested import NestedRecorder, assign_states, close, recorded_level
+from weft.record.recorder import GraphRecorder
 
 #: Runs a graph on the innermost level: `level_run` does, which stands behind this.
 _runs: list[Run] = []

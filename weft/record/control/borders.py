@@ -17,9 +17,10 @@ class Border(Barrier):
     asked   the targets of backward passes that came by: does the history hidden behind it lead to
             one of them?
     place   the line of the last pass that came by
+    behind  the histories that it hides: that before the loop and that of the iteration before
     """
 
-    __slots__ = ("asked", "place")
+    __slots__ = ("asked", "behind", "place")
 
     message = "a backward inside of a loop body reaches a value from outside of this iteration"
     hint = "cut the history there, x = x.detach(), or call backward after the loop"
@@ -27,6 +28,7 @@ class Border(Barrier):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         self.asked: list[Node] = []
+        self.behind: list[Node] = []
         self.place: SourceLocation | None = None
 
     def apply(

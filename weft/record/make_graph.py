@@ -15,10 +15,6 @@ from weft.base.dtypes import as_dtype, default_float, dtype_of_numpy
 from weft.base.errors import CaptureError, DTypeError, ShapeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.base.source import capturing
-from weft.capture.control.nested import graph_recorder
-from weft.capture.control.node import call_node
-from weft.capture.control.on_level import call_graph
-from weft.capture.recorder import GraphRecorder
 from weft.core.bind import bind, new_tensor, recording
 from weft.core.bind import written as announce_write
 from weft.core.symbolic import symbolic
@@ -26,6 +22,10 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.graph import Graph, Value
 from weft.ir.interpret import interpret
 from weft.ir.types import TensorType
+from weft.record.control.nested import graph_recorder
+from weft.record.control.node import call_node
+from weft.record.control.on_level import call_graph
+from weft.record.recorder import GraphRecorder
 
 __all__ = ["make_graph", "spec"]
 

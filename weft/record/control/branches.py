@@ -1,4 +1,4 @@
-"""Control flow as functions: `cond`, `switch`; their loops are in `weft.capture.control.loops`.
+"""Control flow as functions: `cond`, `switch`; their loops are in `weft.record.control.loops`.
 
 Eagerly, they run as Python. Where a graph is recorded and the predicate is a tensor, they become
 nodes with nested graphs.
@@ -22,7 +22,12 @@ from weft.autodiff.transforms.vmap import Mapping
 from weft.base import dtypes
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.control.agree import (
+from weft.core.tensor import Tensor
+from weft.ir.op import Op
+from weft.ops.control import IF, SCAN, SWITCH, WHILE
+from weft.ops.elementwise import not_equal
+from weft.ops.shape import reshape
+from weft.record.control.agree import (
     as_leaf,
     branch_types,
     branch_words,
@@ -30,23 +35,18 @@ from weft.capture.control.agree import (
     line_of,
     typed,
 )
-from weft.capture.control.branch_grad import branches_backward
-from weft.capture.control.loop_grad import scan_backward, while_backward
-from weft.capture.control.nested import (
+from weft.record.control.branch_grad import branches_backward
+from weft.record.control.loop_grad import scan_backward, while_backward
+from weft.record.control.nested import (
     NestedRecorder,
     check_effects,
     graph_recorder,
     recorded_level,
 )
-from weft.capture.control.node import BACKWARD
-from weft.capture.control.on_level import on_level
-from weft.capture.control.recorded_branch import RecordedBranch, assign, emit_branches, states_of
-from weft.capture.recorder import GraphRecorder
-from weft.core.tensor import Tensor
-from weft.ir.op import Op
-from weft.ops.control import IF, SCAN, SWITCH, WHILE
-from weft.ops.elementwise import not_equal
-from weft.ops.shape import reshape
+from weft.record.control.node import BACKWARD
+from weft.record.control.on_level import on_level
+from weft.record.control.recorded_branch import RecordedBranch, assign, emit_branches, states_of
+from weft.record.recorder import GraphRecorder
 
 __all__ = ["cond", "switch"]
 

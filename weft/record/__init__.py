@@ -1,0 +1,1 @@
+"""Calls of ops to graphs: the recorder, declared graphs, control flow as nodes."""
