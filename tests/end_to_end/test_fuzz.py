@@ -93,6 +93,31 @@ def test_rounding_is_told_from_faults() -> None:
     assert explained([want], [want + np.float32(1e-3)], again) == 0
 
 
+@pytest.mark.parametrize(
+    "centered",
+    [
+        "F.group_norm(weft.sigmoid(t * 0 + 1)[None, None], 1, eps=0.1)",  # several results
+        "(t - t.mean()) / weft.sqrt(t.var() + 1e-3)",
+        "(t - t.sum() / 10000) * 30",
+    ],
+)
+def test_long_sums_that_are_subtracted(monkeypatch: pytest.MonkeyPatch, centered: str) -> None:
+    """Of equal numbers only the rounding of their sum is left. A wrong term is still found."""
+    body = ("t = weft.broadcast_to(weft.sigmoid(x), (100, 100))", f"return ({centered},)")
+    arguments = (Argument("x", (1, 1), "float64"),)
+    case = Case("graph", 1, body, arguments, calls=(671, *range(5)))
+    result = check(case)
+    assert result.state == "same", result.text
+    right = weft.compile
+
+    def wrong(function: Any, **how: Any) -> Any:
+        compiled = right(function, **how)
+        return lambda *args: tuple(out + 1e-9 for out in compiled(*args))
+
+    monkeypatch.setattr(weft, "compile", wrong)
+    assert check(case).kind == "native: value"
+
+
 def _case_of_equal_rows(*body: str) -> Case:
     """All rows of the attention are equal but for rounding."""
     rows = "rows = F.scaled_dot_product_attention(weft.broadcast_to(q, (5, 2)), k, v)"
