@@ -172,6 +172,24 @@ def test_a_wrong_index_is_found(monkeypatch: pytest.MonkeyPatch, line: str, valu
     assert check(case).kind == "native: value"
 
 
+@pytest.mark.parametrize(("result", "state"), [("x * 2", "invalid"), ("x + a", "found")])
+def test_an_index_that_nobody_uses_need_not_raise(
+    monkeypatch: pytest.MonkeyPatch, result: str, state: str
+) -> None:
+    """If something uses the element and nothing is raised, that is found."""
+    body = ("a = x * 0", "m = 2 * n", "a = v[m]", f"a = {result}", "return a")
+    case = Case("program", 1, body, (Argument("x", ()), Argument("v", (4,)), Argument("n", None)))
+    case = case.but(arguments=(*case.arguments[:2], Argument("n", None, below=4, fixed=3)))
+    right = weft.compile
+
+    def wrong(function: Any, **how: Any) -> Any:
+        compiled = right(function, **how)
+        return compiled if "capture" not in how else lambda x, v, _n: compiled(x, v, 1)
+
+    monkeypatch.setattr(weft, "compile", wrong)
+    assert check(case).state == state
+
+
 def test_noise_leaves_infinities() -> None:
     special = [np.inf, -np.inf, np.nan, 0.0]
     noisy = Noise(0, Choices()).noisy(weft.asarray([*special, *[1.0] * 9])).numpy()
