@@ -227,7 +227,7 @@ def _set_requires_grad(self: Tensor, wanted: bool) -> None:
             op="requires_grad",
             hint="use x.detach() for a copy without history",
         )
-    if wanted is not (node is not None) and (type(self) is not Tensor or not wanted):
+    if wanted is not (node is not None) and (type(self) is not self._result_class or not wanted):
         # Guards on the parameters of modules and optimizers look at them only when this is told.
         # That any other tensor begins to learn happens all the time; they see that by themselves.
         changed()
