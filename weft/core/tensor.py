@@ -114,7 +114,7 @@ class Tensor(TensorMethods):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.size * self.itemsize
+        return size_of(self.shape) * self.itemsize
 
     @property
     def type(self) -> TensorType:
@@ -156,9 +156,9 @@ class Tensor(TensorMethods):
         return number if question == "item" else _QUESTIONS[question](number)
 
     def _single(self, op: str) -> None:
-        if self.size != 1:
+        if size_of(self.shape) != 1:
             raise ShapeError(
-                f"a tensor of {self.size} elements has no single value",
+                f"a tensor of {size_of(self.shape)} elements has no single value",
                 op=op,
                 operands=[self.type],
                 hint="index one element first, or use tolist()",
@@ -169,9 +169,9 @@ class Tensor(TensorMethods):
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
-        if self.size != 1:
+        if size_of(self.shape) != 1:
             raise ShapeError(
-                f"the truth of a tensor of {self.size} elements is ambiguous",
+                f"the truth of a tensor of {size_of(self.shape)} elements is ambiguous",
                 op="bool",
                 operands=[self.type],
                 hint="say any(x) or all(x)",
@@ -234,7 +234,7 @@ class Tensor(TensorMethods):
         notes = []
         if self.dtype.kind == "uint" or self.dtype is not default_for_kind(self.dtype.kind):
             notes.append(f"dtype={self.dtype.name}")
-        if not self.size:
+        if not size_of(self.shape):
             notes.append(f"shape={self.shape}")
         if self.device != CPU:
             notes.append(f"device='{self.device}'")

@@ -150,7 +150,8 @@ def _attach_operator(op: Op, operator: str, at_least: str, *, arithmetic: bool) 
 
     def in_place(self: Tensor, other: Any, /) -> Any:
         value = paired(self, other) if other.__class__ in NUMBERS else other
-        if op.in_place is not None and value.__class__ is self._result_class and _fits(self, value, kinds):
+        same = value.__class__ is self._result_class
+        if op.in_place is not None and same and _fits(self, value, kinds):
             update(op, self, value)
             return self
         out = forward(self, other)
