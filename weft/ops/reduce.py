@@ -296,7 +296,7 @@ _argmin = _position("argmin")
 
 def _locate(op: Op, x: Tensor, axis: int | None, keepdims: builtins.bool) -> Tensor:
     if axis is None:
-        out: Tensor = bind(op, reshape(x, (x.size,)), axis=0, keepdims=False)
+        out: Tensor = bind(op, reshape(x, (size_of(x.shape),)), axis=0, keepdims=False)
         return reshape(out, (1,) * x.ndim) if keepdims else out
     found: Tensor = bind(op, x, axis=normalize_axis(axis, x.ndim, op.name), keepdims=bool(keepdims))
     return found
