@@ -52,8 +52,6 @@ class Tensor(TensorMethods):
     """An n-dimensional array with value semantics. Make one with `weft.asarray`."""
 
     __slots__ = ("__weakref__", "_data", "_grad", "_node")
-    # NumPy's operators leave `ndarray + tensor` to us, while np.sin(tensor) still converts.
-    __array_priority__ = 1000
     __hash__ = object.__hash__  # by identity: == compares elements
 
     _data: Any  # the array
