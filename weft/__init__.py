@@ -56,6 +56,9 @@ from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.matmul import *
 from weft.ops.random import *
 from weft.ops.reduce import *
+from weft.ops.scatter import *
+from weft.ops.scatter_parts import *
+from weft.ops.segments import *
 from weft.ops.select import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
