@@ -384,11 +384,11 @@ def _cumulative_prod_vjp(xp: Any, g: Any, out: Any, x: Any, *, axis: int) -> Any
     order = (*(i for i in range(last + 1) if i != axis), axis)
     factors = conj_of(xp, xp.permute_dims(x, order))
     before = xp.cumulative_prod(factors, axis=-1, include_initial=True)[..., :-1]
-    behind = _running(xp, xp.permute_dims(g, order), factors)
+    behind = running_totals(xp, xp.permute_dims(g, order), factors)
     return xp.permute_dims(before * behind, inverse_order(order))
 
 
-def _running(xp: Any, g: Any, factors: Any) -> Any:
+def running_totals(xp: Any, g: Any, factors: Any) -> Any:
     """total[i] = g[i] + factors[i + 1] * total[i + 1], in about log2(n) steps.
 
     After a step, total[i] is the sum over a window of elements from i on, and product[i] the factor

@@ -1,6 +1,17 @@
 """All rows of samples, family by family."""
 
-from samples import creation, elementwise, fft, index, linalg, reduce, scatter, shape, special
+from samples import (
+    creation,
+    elementwise,
+    fft,
+    index,
+    linalg,
+    ranks,
+    reduce,
+    scatter,
+    shape,
+    special,
+)
 
 ROWS = [
     *elementwise.ROWS,
@@ -8,6 +19,7 @@ ROWS = [
     *shape.ROWS,
     *index.ROWS,
     *scatter.ROWS,
+    *ranks.ROWS,
     *creation.ROWS,
     *linalg.ROWS,
     *fft.ROWS,
