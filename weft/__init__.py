@@ -47,6 +47,7 @@ from weft.ir.parse import *
 from weft.nn.stateless import functional_call as functional_call
 from weft.ops.cast import *
 from weft.ops.creation import *
+from weft.ops.cumulative import *
 from weft.ops.elementwise import *
 from weft.ops.functions import *
 from weft.ops.identity import *
@@ -54,8 +55,13 @@ from weft.ops.index import *
 from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.matmul import *
+from weft.ops.quantiles import *
 from weft.ops.random import *
+from weft.ops.ranks import *
 from weft.ops.reduce import *
+from weft.ops.scatter import *
+from weft.ops.scatter_parts import *
+from weft.ops.segments import *
 from weft.ops.select import *
 from weft.ops.shape import *
 from weft.ops.sizes import *

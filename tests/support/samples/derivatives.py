@@ -125,7 +125,9 @@ CARDS_WITHOUT = {
         *("isfinite", "isinf", "isnan", "logical_and", "logical_or", "logical_xor", "logical_not"),
         "signbit",
     },
-    "the result is of integers": {"argmax", "argmin", "argsort", "nonzero", "searchsorted"},
+    "the result is of integers": {
+        *("argmax", "argmin", "argsort", "nonzero", "ranked", "running_argmax", "searchsorted"),
+    },
     "the operands are integers": {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
         *("bitwise_left_shift", "bitwise_right_shift"),
