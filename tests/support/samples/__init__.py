@@ -1,6 +1,16 @@
 """All rows of samples, family by family."""
 
-from samples import creation, elementwise, fft, index, linalg, reduce, shape, special
+from samples import (
+    creation,
+    elementwise,
+    fft,
+    index,
+    linalg,
+    reduce,
+    shape,
+    special,
+    special_functions,
+)
 
 ROWS = [
     *elementwise.ROWS,
@@ -11,4 +21,5 @@ ROWS = [
     *linalg.ROWS,
     *fft.ROWS,
     *special.ROWS,
+    *special_functions.ROWS,
 ]
