@@ -15,6 +15,7 @@ from weft import linalg as linalg
 from weft import nn as nn
 from weft import optim as optim
 from weft import passes as passes
+from weft import random as random
 from weft import special as special
 from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
@@ -56,6 +57,8 @@ from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.matmul import *
 from weft.ops.random import *
+from weft.ops.random_discrete import poisson as poisson
+from weft.ops.random_discrete import randperm as randperm
 from weft.ops.reduce import *
 from weft.ops.select import *
 from weft.ops.shape import *

@@ -194,7 +194,7 @@ def sinc(x: Tensor, /) -> Tensor:
     """sin(πx) / (πx), and 1 at 0.
 
     >>> weft.sinc(weft.asarray([0.0, 0.5, 1.0]))
-    tensor([1.       , 0.6366198, 0.       ])
+    tensor([ 1.        ,  0.63661975, -0.        ])
     """
     (tensor,) = common((as_tensor(x, "sinc"),), "sinc", at_least="float")
     out: Tensor = bind(_SINC, tensor, n=0)

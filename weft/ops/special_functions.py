@@ -3,7 +3,7 @@
 They compute in float64 and round once. The common ones are functions of `weft` too.
 
 >>> weft.special.ndtr(weft.asarray([0.0, 2.0]))
-tensor([0.5      , 0.9772499])
+tensor([0.5       , 0.97724986])
 """
 
 from __future__ import annotations
