@@ -15,6 +15,8 @@ from weft import linalg as linalg
 from weft import nn as nn
 from weft import optim as optim
 from weft import passes as passes
+from weft import random as random
+from weft import special as special
 from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
@@ -58,6 +60,8 @@ from weft.ops.matmul import *
 from weft.ops.quantiles import *
 from weft.ops.random import *
 from weft.ops.ranks import *
+from weft.ops.random_discrete import poisson as poisson
+from weft.ops.random_discrete import randperm as randperm
 from weft.ops.reduce import *
 from weft.ops.scatter import *
 from weft.ops.scatter_parts import *
@@ -67,6 +71,13 @@ from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *
 from weft.ops.special import *
+from weft.ops.special_bessel import i0 as i0
+from weft.ops.special_bessel import sinc as sinc
+from weft.ops.special_gamma import digamma as digamma
+from weft.ops.special_gamma import lgamma as lgamma
+from weft.ops.special_gamma import polygamma as polygamma
+from weft.ops.special_logs import xlogy as xlogy
+from weft.ops.special_normal import erfinv as erfinv
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *

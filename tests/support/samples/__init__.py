@@ -11,6 +11,7 @@ from samples import (
     scatter,
     shape,
     special,
+    special_functions,
 )
 
 ROWS = [
@@ -24,4 +25,5 @@ ROWS = [
     *linalg.ROWS,
     *fft.ROWS,
     *special.ROWS,
+    *special_functions.ROWS,
 ]
