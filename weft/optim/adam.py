@@ -10,6 +10,7 @@ import numpy as np
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
 from weft.ops.update_rules import Array, apply, chunks, rule
+from weft.optim.flags import accept
 from weft.optim.optimizer import Group, Optimizer, Params
 from weft.optim.rate import rate_of
 
@@ -144,7 +145,9 @@ class Adam(Optimizer):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
+        accept(flags, self._name)
         options = {
             "lr": lr,
             "betas": tuple(betas),
@@ -212,5 +215,6 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **flags)
