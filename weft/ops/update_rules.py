@@ -99,6 +99,15 @@ def _batch_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs)
     return tuple(Same(new) if s else new for new, s in zip(out, scalar, strict=False))
 
 
+def number(xp: Any, value: Any, dtype: Any) -> Any:
+    """A 0-d value in another dtype, for rules.
+
+    They compute with the number of steps in float64: in float32, 1 - 0.999 ** step is wrong in its
+    fifth digit.
+    """
+    return xp.astype(xp.asarray(value), dtype)
+
+
 def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:
     """The evaluation rule on NumPy arrays: narrow floats in float32, each result rounded once."""
     wide = np.float32 if arrays[0].dtype in NARROW else arrays[0].dtype

@@ -7,7 +7,7 @@ from typing import Any
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
 from weft.ops.creation import ones, zeros, zeros_like
-from weft.ops.update_rules import apply, by_evaluation, rule
+from weft.ops.update_rules import apply, by_evaluation, number, rule
 from weft.optim.flags import accept
 from weft.optim.optimizer import Group, Optimizer, Params
 from weft.optim.rate import rate_of
@@ -27,11 +27,6 @@ def _descent(xp: Any, p: Any, g: Any, lr: Any, attrs: dict[str, Any]) -> tuple[A
 def _moments(m: Any, v: Any, d: Any, betas: tuple[float, float]) -> tuple[Any, Any]:
     m = m + (1 - betas[0]) * (d - m)
     return m, betas[1] * v + (1 - betas[1]) * (d * d)
-
-
-def number(xp: Any, value: Any, dtype: Any) -> Any:
-    """A 0-d operand in another dtype. 1 - beta ** step needs float64: it is small at first."""
-    return xp.astype(xp.asarray(value), dtype)
 
 
 def _nadam(
@@ -103,7 +98,7 @@ class _Moments(Optimizer):
 
     _rule: Op
     _attrs: tuple[str, ...] = ("betas", "eps", "weight_decay", "maximize")
-    _state = ("exp_avg", "exp_avg_sq")
+    _state: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "eps", "weight_decay")

@@ -7,8 +7,7 @@ from typing import Any
 from weft.core.operands import as_number
 from weft.core.tensor import Tensor
 from weft.ops.creation import full, full_like, ones, zeros, zeros_like
-from weft.ops.update_rules import apply, by_evaluation, rule
-from weft.optim.adam_family import number
+from weft.ops.update_rules import apply, by_evaluation, number, rule
 from weft.optim.flags import accept
 from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
 from weft.optim.rate import rate_of
