@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.base import config
-from weft.base.errors import RangeError
+from weft.base.errors import DTypeError, RangeError
 from weft.capture.trace.captured import Captured, Policy
+from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.signature import OutputRouting
 from weft.passes.contract import Pass
@@ -74,6 +75,7 @@ def compile(
             memory_budget=memory_budget,
             check=check,
         )
+    _check_callable(function, "compile")
     if capture == "trace":
         return trace(
             function, backend=backend, limit=limit, memory_budget=memory_budget, check=check
@@ -115,9 +117,21 @@ def trace(
         return lambda found: trace(
             found, backend=backend, limit=limit, memory_budget=memory_budget, check=check
         )
+    _check_callable(function, "trace")
     build = _builder(backend, check)
     policy = Policy(records=False, limit=limit, budget=memory_budget)
     return _expected(Captured(function, build, policy), backend)
+
+
+def _check_callable(function: Any, op: str) -> None:
+    if callable(function):
+        return
+    given = f"a tensor ({function.type})" if isinstance(function, Tensor) else repr(function)[:60]
+    raise DTypeError(
+        f"a function or a module is needed, not {given}",
+        op=op,
+        hint=f"weft.{op}(f) gives a function to call: weft.{op}(f)(x), not weft.{op}(f(x))",
+    )
 
 
 def _builder(backend: str, check: bool | None) -> Callable[..., Executable]:

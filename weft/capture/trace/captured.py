@@ -24,6 +24,7 @@ from weft.base.errors import CaptureError
 from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
+from weft.base.tracebacks import shorten
 from weft.capture.convert.convert import NoSource, Unconvertible, convert, transformed
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
@@ -147,13 +148,17 @@ class Captured(Wrapper):
     # --- calls --------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        segment = self._latest  # most calls go the way of the one before
-        if segment is not None and recorder() is None:
-            given = segment.enter(args, kwargs)
-            if given.__class__ is list:
-                self._hits += 1
-                return segment.fast_path(given, args, kwargs)
-        return self._call(args, kwargs)
+        try:
+            segment = self._latest  # most calls go the way of the one before
+            if segment is not None and recorder() is None:
+                given = segment.enter(args, kwargs)
+                if given.__class__ is list:
+                    self._hits += 1
+                    return segment.fast_path(given, args, kwargs)
+            return self._call(args, kwargs)
+        except BaseException as error:
+            shorten(error, leaving=True)
+            raise  # which adds no frame
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if recorder() is not None:  # part of a larger recording, or of what a transform runs
@@ -292,7 +297,8 @@ class Captured(Wrapper):
             warn_user(
                 f"{self._name()} was recorded {self.policy.limit} times; from now on, calls that "
                 f"no recording fits run as plain Python. The last was recorded because: {last}. "
-                "`traced.recordings` lists all; weft.trace(fn, limit=...) sets the limit",
+                f"`{self._name()}.recordings` lists all; limit=... of "
+                f"weft.{'compile' if self.policy.records else 'trace'} sets the limit",
                 CaptureWarning,
             )
         return False
