@@ -21,7 +21,7 @@ from weft.autodiff.transforms.levels import use_graphs
 from weft.base.tracebacks import use_short_tracebacks
 from weft.capture.trace.captured import Captured
 from weft.core.bind import use_tape
-from weft.inspect.attach import METHODS
+from weft.inspect.attach import HTML, METHODS
 from weft.ir.graph import Graph
 from weft.ir.parse import parse_graph
 from weft.record.control.branch_grad import only_where
@@ -43,6 +43,7 @@ ATTRIBUTES: list[tuple[type, dict[str, Any]]] = [
     (Graph, {"parse": staticmethod(parse_graph), "__call__": run_graph}),
     (Graph, {"__enter__": enter, "__exit__": leave}),  # with weft.Graph() as g
     (Captured, METHODS),  # tools that look at compiled functions
+    *HTML,
 ]
 
 for _use, _given in CALLS:
