@@ -1,10 +1,10 @@
 """Weft: a deep-learning framework whose dynamic and static graphs are two views of one program."""
 
+import typing as _typing
 from math import e as e
 from math import inf as inf
 from math import nan as nan
 from math import pi as pi
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from weft import autograd as autograd
 from weft import data as data
@@ -87,7 +87,7 @@ from weft.record.declared import *
 from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -97,22 +97,22 @@ if _TYPE_CHECKING:
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session
-
-#: Not all programs need these: each is loaded when it is first asked for.
-__getattr__, __dir__ = _lazily(
-    __name__,
-    {
-        "Session": "weft.session",
-        "compare": "weft.inspect.compare.compare",
-        "detect_nan": "weft.inspect.watch.nan",
-        "explain": "weft.inspect.explain.explain",
-        "get_num_threads": "weft.runtime.threads",
-        "profile": "weft.inspect.profile.profile",
-        "set_num_threads": "weft.runtime.threads",
-        "step": "weft.inspect.step.stepper",
-        "view": "weft.inspect.view.view",
-    },
-)
+else:  # unknown names are errors for type checkers, and have suggestions at run time
+    # Not all programs need these: each is loaded when it is first asked for.
+    __getattr__, __dir__ = _lazily(
+        __name__,
+        {
+            "Session": "weft.session",
+            "compare": "weft.inspect.compare.compare",
+            "detect_nan": "weft.inspect.watch.nan",
+            "explain": "weft.inspect.explain.explain",
+            "get_num_threads": "weft.runtime.threads",
+            "profile": "weft.inspect.profile.profile",
+            "set_num_threads": "weft.runtime.threads",
+            "step": "weft.inspect.step.stepper",
+            "view": "weft.inspect.view.view",
+        },
+    )
 newaxis = None
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
