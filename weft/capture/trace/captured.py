@@ -2,14 +2,19 @@
 
 A call goes along the tree of recorded paths as far as guards and answers allow. Where it finds no
 way on, the function is recorded anew, on the same arguments, and the new path put into the tree.
+
+Calls that write to something outside take turns, with each other and with recordings: a call reads
+at its beginning and writes at its end, so an update of another thread in between would be lost.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
@@ -77,6 +82,10 @@ class CacheInfo(NamedTuple):
     limit: int
 
 
+#: What a replay gives that must not go on: it writes, and other threads may do so, too.
+_WRITES = object()
+
+
 class _Miss:
     """Where a call found no recorded way on: how far it came, and why it ended there."""
 
@@ -109,6 +118,19 @@ COMPILE = Policy()
 TRACE = Policy(records=False)
 
 
+_live: weakref.WeakSet[Captured] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a new process: whoever held a lock is not there."""
+    for captured in _live:
+        captured._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 class Captured(Wrapper):
     """A function that is recorded when it is called, and replayed. Made by `weft.compile`."""
 
@@ -131,12 +153,14 @@ class Captured(Wrapper):
         self._inner: list[Segment] = []  # the same for calls that vmap makes
         self._mapped: dict[str, Captured] = {}  # for all elements of a vmap, by what is mapped
         self._lock = threading.RLock()
+        _live.add(self)
         self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
         self._defers_calls = True
         self._latest: Segment | None = None  # the one with a fast path that was taken last
         self._hits = 0
         self._warned = False
+        self._writes = False  # whether some recorded path does so
 
     def __getattr__(self, name: str) -> Any:
         if name == "function" or name.startswith("__"):
@@ -148,10 +172,17 @@ class Captured(Wrapper):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         segment = self._latest  # most calls go the way of the one before
         if segment is not None and recorder() is None:
-            given = segment.enter(args, kwargs)
-            if given.__class__ is list:
-                self._hits += 1
-                return segment.fast_path(given, args, kwargs)
+            if segment.writes:
+                with self._lock:
+                    given = segment.enter(args, kwargs)
+                    if given.__class__ is list:
+                        self._hits += 1
+                        return segment.fast_path(given, args, kwargs)
+            else:
+                given = segment.enter(args, kwargs)
+                if given.__class__ is list:
+                    self._hits += 1
+                    return segment.fast_path(given, args, kwargs)
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -167,13 +198,15 @@ class Captured(Wrapper):
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a recording gives, perhaps one that is made now; a _Miss where none can be made."""
-        result = self._replay(args, kwargs)
-        if result.__class__ is not _Miss:
-            self._hits += 1
-            return result
+        if not self._writes:
+            result = self._replay(args, kwargs)
+            if result.__class__ is not _Miss and result is not _WRITES:
+                self._hits += 1
+                return result
         with self._lock:
-            result = self._replay(args, kwargs)  # another thread may have recorded it meanwhile
+            result = self._replay(args, kwargs, alone=True)  # recorded meanwhile by another thread?
             if result.__class__ is not _Miss:
+                self._hits += 1
                 return result
             if self._may_record():
                 result = self._record(args, kwargs, result)
@@ -214,7 +247,8 @@ class Captured(Wrapper):
 
     # --- replaying ----------------------------------------------------------------------------
 
-    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool = False) -> Any:
+        """`alone`: whether this thread holds the lock, and so may write."""
         numbers: Numbers = {}
         taken: list[Segment] = []
         forms: list[Any] = []  # what was run for each of them
@@ -227,6 +261,8 @@ class Captured(Wrapper):
                     break
             else:
                 return _Miss(taken, self._why(taken, candidates, args, kwargs))
+            if not alone and self._writes:  # another thread has recorded such a path meanwhile
+                return _WRITES
             if segment.fast_path is not None:
                 self._latest = segment
                 return segment.fast_path(given, args, kwargs)
@@ -247,7 +283,7 @@ class Captured(Wrapper):
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has recorded a path meanwhile that uses more of this segment.
-                    return self._replay(args, kwargs)
+                    return self._replay(args, kwargs, alone)
             candidates = found
 
     def _run(self, segment: Segment, numbers: Numbers) -> Any:
@@ -321,7 +357,7 @@ class Captured(Wrapper):
         if inside:
             return miss
         if not trouble:
-            return self._replay(args, kwargs)
+            return self._replay(args, kwargs, alone=True)
         if ending is None or not recorded.usable:
             return miss
         # This call has been made already: what it read from a clock or a file is not read twice.
@@ -365,8 +401,10 @@ class Captured(Wrapper):
         clashes = watch.deferred is not None and watch.deferred.clash
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
+            self._writes |= ending.writes  # before other threads can find the path
             path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget)
             if len(path) == 1 and has_fast_path(path[0]) and not inside:
+                path[0].writes = ending.writes
                 path[0].fast_path = fast_path(path[0], self._name(), self._prepare)
             self._warn_of_budget(path)
         return recorded, ending, trouble
