@@ -1,0 +1,3 @@
+"""`torch.nn.functional`: Weft's functions, which have PyTorch's names and meanings."""
+
+from weft.nn.functional import *

@@ -1,0 +1,3 @@
+"""`torch.nn.utils`."""
+
+from weft.nn.utils import *

@@ -1,0 +1,3 @@
+"""`torch.optim.lr_scheduler`."""
+
+from weft.optim.lr_scheduler import *
