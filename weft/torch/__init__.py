@@ -3,8 +3,10 @@
 `import weft.torch as torch`, `import weft.torch.nn as nn`: see docs/coming_from_torch.md.
 """
 
+# ruff: noqa: F403 - it only exports
+
 from weft.base.device import Device as Device
-from weft.base.dtypes import DType as dtype
+from weft.base.dtypes import DType as DType
 from weft.torch import autograd as autograd
 from weft.torch import func as func
 from weft.torch import nn as nn
@@ -18,3 +20,5 @@ from weft.torch.reductions import *
 from weft.torch.serialization import *
 from weft.torch.shapes import *
 from weft.torch.tensor import *
+
+dtype = DType

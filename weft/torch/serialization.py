@@ -87,8 +87,8 @@ def _packed(obj: Any, name: str, tensors: dict[str, Any], known: dict[int, str])
         kind = "list" if isinstance(obj, list) else "tuple"
         return {kind: [_packed(v, _joined(name, i), tensors, known) for i, v in enumerate(obj)]}
     raise DTypeError(
-        f"{name or 'the object'} is a {type(obj).__name__}: only tensors, numbers and text in dicts, "
-        "lists and tuples are saved",
+        f"{name or 'the object'} is a {type(obj).__name__}: only tensors, numbers and text in "
+        "dicts, lists and tuples are saved",
         op="save",
         hint="save model.state_dict(), optimizer.state_dict() and your numbers",
     )

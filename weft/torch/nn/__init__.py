@@ -1,5 +1,7 @@
 """`torch.nn`: Weft's modules, whose parameters are tensors of `weft.torch`."""
 
+# ruff: noqa: F403 - it only exports
+
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from weft.torch.nn import functional as functional
