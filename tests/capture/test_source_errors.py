@@ -82,8 +82,9 @@ def test_errors(function: Any, message: str) -> None:
 def test_no_source() -> None:
     names: dict[str, Any] = {}
     exec("def made(x):\n    return x", names)
+    made = names["made"]
     with pytest.raises(CaptureError, match="cannot be converted: there is no source"):
-        weft.compile(names["made"])(weft.ones(1))
+        weft.compile(lambda x: made(x))(weft.ones(1))
 
 
 def test_errors_are_those_of_the_path_that_is_taken() -> None:

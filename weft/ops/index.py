@@ -389,8 +389,21 @@ _repeat = Op(
 
 
 @public("repeat")
-def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated: a count for all, or a tensor of counts, one for each element."""
+def repeat(x: Tensor, repeats: int | Tensor, /, *more: int, axis: int | None = None) -> Tensor:
+    """Each element repeated: a count for all, or a tensor of counts, one for each element.
+
+    >>> weft.asarray([1, 2]).repeat(2)
+    tensor([1, 1, 2, 2])
+    """
+    if more:  # NumPy's second number is an axis; PyTorch's is a count for the second axis
+        counts = ", ".join(map(repr, (repeats, *more)))
+        raise DTypeError(
+            "one count is taken, and the axis by name",
+            op="repeat",
+            operands=[x.type],
+            hint=f"x.tile({counts}) repeats the whole tensor, x.repeat({repeats!r}, "
+            f"axis={more[0]!r}) each element along an axis",
+        )
     if axis is None:
         x, axis = reshape(x, (size_of(x.shape),)), 0
     at = normalize_axis(axis, x.ndim, "repeat")

@@ -24,7 +24,7 @@ from weft.base.errors import CaptureError
 from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
-from weft.capture.convert.convert import NoSource, Unconvertible, transformed
+from weft.capture.convert.convert import NoSource, Unconvertible, convert, transformed
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
 from weft.capture.notes import CaptureNotes
@@ -38,7 +38,8 @@ from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
 from weft.capture.trace.tree import describe, insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
-from weft.capture.watch.follow import Wrapper
+from weft.capture.watch.follow import FOLLOW, Wrapper
+from weft.capture.watch.follow import policy as follow_policy
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
@@ -280,6 +281,9 @@ class Captured(Wrapper):
     def _may_record(self) -> bool:
         if self._uncacheable >= 2:
             return False
+        if self.policy.records and not self.recordings and not self._has_source():
+            self._uncacheable = 2
+            return False
         if len(self.recordings) < self.policy.limit:
             return True
         if not self._warned:
@@ -292,6 +296,26 @@ class Captured(Wrapper):
                 CaptureWarning,
             )
         return False
+
+    def _has_source(self) -> bool:
+        """Whether the function can be read; a warning says where it cannot."""
+        function = self._plain_function()
+        if function is None or follow_policy(function.__code__.co_filename) != FOLLOW:
+            return True
+        try:
+            convert(function)
+        except NoSource as reason:
+            file = function.__code__.co_filename
+            why = f" ({file})" if file.startswith("<") else f": {reason}"
+            warn_user(
+                f"{self._name()} has no source{why}, so it is not compiled and runs as plain "
+                "Python: the same results, op by op. Define it in a file to compile it",
+                CaptureWarning,
+            )
+            return False
+        except Unconvertible:
+            pass  # recording it says so, with the line
+        return True
 
     def _record(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool = False
