@@ -52,7 +52,7 @@ def writer(name: str) -> bool:
 
 def _references(array: np.ndarray[Any, Any]) -> int:
     """How many hold what an array is a view of."""
-    base = array.base
+    base: Any = array.base
     while isinstance(base.base, np.ndarray):
         base = base.base
     return getrefcount(base)

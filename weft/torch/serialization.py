@@ -170,5 +170,6 @@ def _unpacked(tree: Any, tensors: dict[str, Any]) -> Any:
         return found
     if "dict" in tree:
         return {_unpacked(k, tensors): _unpacked(v, tensors) for k, v in tree["dict"]}
-    parts = [_unpacked(part, tensors) for part in tree.get("list", tree.get("tuple", []))]
-    return parts if "list" in tree else tuple(parts)
+    kind = "list" if "list" in tree else "tuple"
+    parts = [_unpacked(part, tensors) for part in tree[kind]]
+    return parts if kind == "list" else tuple(parts)

@@ -1,8 +1,7 @@
 """The tensors of `weft.torch`: Weft's own, with PyTorch's methods.
 
-A class of its own only for the sake of its methods. It has no state of its own but what `x.data`
-needs, results of op calls on it are of this class (`weft.core.bind.use_result_class`), and all of
-the core works on it as on any tensor.
+A class of its own only for the sake of its methods. Results of op calls on it are of this class
+(`weft.core.bind.register_result_class`), and all of the core works on it as on any tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from weft.base.device import Device, as_device
 from weft.base.dtypes import DTYPES, DType, as_dtype
 from weft.base.errors import DeviceError
 from weft.base.pytree import tree_map
-from weft.core.bind import use_result_class
+from weft.base.shapes import size_of
+from weft.core.bind import register_result_class
 from weft.core.grad_mode import no_grad
 from weft.ir.types import TensorType
 from weft.torch.aliases import watched, writer
@@ -121,7 +121,7 @@ class Tensor(core.Tensor):
 
     @property
     def size(self) -> Any:
-        count = core.size_of(self.shape)
+        count: Any = size_of(self.shape)
         if not isinstance(count, int):  # a size that only a recording knows by name
             return lambda dim=None: _size(self.shape, dim)
         found = _Count(count)
@@ -188,7 +188,7 @@ class Tensor(core.Tensor):
                 device = given
             elif not isinstance(given, bool):
                 dtype = given
-        out = self
+        out: Any = self
         if device is not None and as_device(device) != self.device:
             out = out.to_device(device)
         if dtype is not None and as_type(dtype) is not self.dtype:
@@ -209,7 +209,7 @@ class Tensor(core.Tensor):
         return super().__reduce__()
 
 
-use_result_class(Tensor)
+register_result_class(Tensor)
 
 
 class _Data(Tensor):
@@ -220,9 +220,9 @@ class _Data(Tensor):
 
 
 def _data_of(tensor: Tensor) -> Tensor:
-    made = _Data()
+    made: Tensor = _Data()
     made._data, made._node = core.Tensor.detach(tensor)._data, None
-    made._owner = weakref.ref(tensor)
+    made._owner = weakref.ref(tensor)  # type: ignore[attr-defined]
     return made
 
 

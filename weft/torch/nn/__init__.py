@@ -2,13 +2,8 @@
 
 # ruff: noqa: F403 - it only exports
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-
 from weft.torch.nn import functional as functional
 from weft.torch.nn import init as init
 from weft.torch.nn import utils as utils
 from weft.torch.nn.modules import *
 from weft.torch.nn.parameter import Parameter as Parameter
-
-if _TYPE_CHECKING:
-    from weft.nn import *

@@ -3,4 +3,4 @@
 # ruff: noqa: F403 - it only exports
 
 from weft.optim import *
-from weft.torch.optim import lr_scheduler as lr_scheduler
+from weft.torch.optim import lr_scheduler as lr_scheduler  # type: ignore[no-redef]

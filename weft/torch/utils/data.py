@@ -18,7 +18,7 @@ def default_collate(samples: Any) -> Any:
     return labelled(core_data.collate(samples))
 
 
-class DataLoader(core_data.DataLoader):
+class DataLoader(core_data.DataLoader):  # type: ignore[no-redef]
     """`weft.data.DataLoader`."""
 
     def __iter__(self) -> Iterator[Any]:
