@@ -43,7 +43,7 @@ def main(steps=120, cycles=3):
         if (step + 1) % length == 0:
             snapshots.append(copy.deepcopy(model).eval())
             print(
-                f"snapshot {len(snapshots)} loss {loss.item():.4f} lr {optimizer.param_groups[0]['lr']}"
+                f"snapshot {len(snapshots)} loss {loss.item():.4f} lr {scheduler.get_last_lr()[0]}"
             )
     with torch.no_grad():
         single = [evaluate([m], x_test, y_test) for m in snapshots]

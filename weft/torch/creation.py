@@ -182,9 +182,13 @@ def arange(
 ) -> Any:
     """`arange(end)`, `arange(start, end)` or `arange(start, end, step)`."""
     if named:
-        start = named.pop("start", bounds[0] if bounds and "end" in named else 0)
-        end = named.pop("end", bounds[0] if bounds else None)
-        bounds = (start, end, named.pop("step", 1), *named.values())
+        given = list(bounds)
+        if len(given) == 1 and "end" not in named:
+            given.insert(0, 0)  # one bound is the end
+        names = ("start", "end", "step")[len(given) :]
+        bounds = (*given, *[named.pop(name, 1 if name == "step" else 0) for name in names])
+        if named:
+            raise TypeError(f"arange() has no argument {next(iter(named))!r}")
     numbers = [b.item() if isinstance(b, core.Tensor) else b for b in bounds]
     out = creation.arange(*numbers, dtype=dtype and as_type(dtype), device=device)
     return _made(out, requires_grad)

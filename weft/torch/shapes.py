@@ -68,9 +68,9 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
 
 
 @method()
-def flip(input: Any, *dims: Any) -> Any:
+def flip(input: Any, *axes: Any, dims: Any = None) -> Any:
     """The other way round along these axes."""
-    return shape.flip(input, axis=_sizes(dims))
+    return shape.flip(input, axis=_sizes(axes if dims is None else (dims,)))
 
 
 @method()
