@@ -48,7 +48,7 @@ def function_of(name: str) -> Callable[..., Any] | None:
         found = getattr(found, part, None)
         if found is None:
             break
-    if found is None and "." not in name:
+    if not callable(found) and "." not in name:
         found = getattr(torch.Tensor, name, None)
     return found if callable(found) else None
 

@@ -52,8 +52,6 @@ class Tensor(TensorMethods):
     """An n-dimensional array with value semantics. Make one with `weft.asarray`."""
 
     __slots__ = ("__weakref__", "_data", "_grad", "_node")
-    # NumPy's operators leave `ndarray + tensor` to us, while np.sin(tensor) still converts.
-    __array_priority__ = 1000
     __hash__ = object.__hash__  # by identity: == compares elements
 
     _data: Any  # the array
@@ -223,13 +221,25 @@ class Tensor(TensorMethods):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.ndim == 0 else format(str(self), spec)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
+        """A single number as NumPy prints it, so that f"{loss}" reads well; else the repr."""
+        array = None if self.ndim else self._shown()
+        return repr(self) if array is None else str(array[()])
+
+    def _shown(self) -> Any:
+        """The array to print; None where there is none, in a graph."""
         answer = UNASKED if witness.ask is None else witness.ask(self, "repr")
         if answer is UNASKED and family_of(self._data).refusal:
-            return f"tensor({self._data!r})"
+            return None
         array = self.numpy() if answer is UNASKED else answer
         if self.dtype.kind == "float" and array.dtype.kind != "f":
-            array = array.astype(np.float32)  # NumPy prints bfloat16 as objects
+            return array.astype(np.float32)  # NumPy prints bfloat16 as objects
+        return array
+
+    def __repr__(self) -> str:
+        array = self._shown()
+        if array is None:
+            return f"tensor({self._data!r})"
         body = np.array2string(array, separator=", ", prefix="tensor(")
         notes = []
         if self.dtype.kind == "uint" or self.dtype is not default_for_kind(self.dtype.kind):

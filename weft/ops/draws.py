@@ -30,24 +30,24 @@ BLOCK_FLOPS = 100  # integer operations of ten rounds
 # --- type rules --------------------------------------------------------------------------------
 
 
-def _drawn_type(state: TensorType, shape: Shape, dtype: DType) -> TensorType:
+def drawn_type(state: TensorType, shape: Shape, dtype: DType) -> TensorType:
     check_state(state)
     return state.like(shape=new_shape(shape, ""), dtype=dtype)
 
 
 def _bits_type(state: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(dtype, BITS, "random_bits")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _uniform_type(state: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(dtype, FLOATS, "random_uniform")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _normal_type(state: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(dtype, NORMALS, "random_normal")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _integers_type(
@@ -56,13 +56,13 @@ def _integers_type(
     info = int_info(dtype)
     if not info.min <= low < high <= info.max + 1:
         raise RangeError(f"[{low}, {high}) is no range of {dtype.name}")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _bernoulli_type(state: TensorType, p: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(p.dtype, FLOATS, "random_bernoulli")
     check_fits(p.shape, shape, "random_bernoulli")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def check_dtype(dtype: DType, known: frozenset[DType], op: str) -> None:

@@ -27,6 +27,7 @@ from weft.core.number import HELD_AS, Number, as_held, fitting, joint_kind, kind
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
 from weft.ops.elementwise import round, trunc
+from weft.ops.numpy_protocol import counterpart, tensors_in
 from weft.record.control import branches as control
 from weft.record.control import loops
 from weft.record.control.branches import truth
@@ -243,3 +244,18 @@ def while_loop(hooks: Hooks, cond_fn: Any, body_fn: Any, init: Any) -> Any:
     state = [("the carry", carry, None)]
     repeat.while_(hooks, test, standing_for(body, body_fn), state, ("the carry",), ("the carry",))
     return carry.cell_contents
+
+
+def numpy_function(function: Any) -> Handler:
+    """A function of NumPy's that Weft has too: on tensors, Weft's is called."""
+
+    def call(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+        if next(tensors_in([args, list(kwargs.values())]), None) is None:
+            return NotImplemented
+        ours = counterpart(function, args, kwargs)
+        if ours is None:
+            return NotImplemented
+        called, places, named = ours
+        return hooks.call(called, *places, **named)
+
+    return call

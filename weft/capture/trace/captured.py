@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from weft.autodiff.split import Split
 from weft.autodiff.transforms.levels import innermost_level
@@ -24,6 +34,7 @@ from weft.base.errors import CaptureError
 from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
+from weft.base.tracebacks import shorten
 from weft.capture.convert.convert import NoSource, Unconvertible, convert, transformed
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
@@ -47,7 +58,10 @@ from weft.ir.graph import Graph, Value, extract
 from weft.ir.signature import OutputRouting, Signature
 from weft.ops.effects import begin_call, done, end_call
 
-__all__ = ["CaptureWarning"]
+__all__ = ["CaptureWarning", "Compiled"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class CaptureWarning(UserWarning):
@@ -110,11 +124,16 @@ COMPILE = Policy()
 TRACE = Policy(records=False)
 
 
-class Captured(Wrapper):
-    """A function that is recorded when it is called, and replayed. Made by `weft.compile`."""
+class Captured(Wrapper, Generic[P, R]):
+    """A function that is recorded when it is called, and replayed. Made by `weft.compile`.
+
+    Users know it as `weft.Compiled`; for type checkers it has the signature of the function.
+    """
+
+    function: Callable[P, R]
 
     def __init__(
-        self, function: Callable[..., Any], prepare: Prepare, policy: Policy = COMPILE
+        self, function: Callable[P, R], prepare: Prepare, policy: Policy = COMPILE
     ) -> None:
         # The attributes of a module are its own: see __getattr__.
         plain = isinstance(function, (FunctionType, MethodType))
@@ -130,7 +149,9 @@ class Captured(Wrapper):
         self._told_of_budget = False
         self._roots: list[Segment] = []
         self._inner: list[Segment] = []  # the same for calls that vmap makes
-        self._mapped: dict[str, Captured] = {}  # for all elements of a vmap, by what is mapped
+        self._mapped: dict[
+            str, Captured[..., Any]
+        ] = {}  # for all elements of a vmap, by what is mapped
         self._lock = threading.RLock()
         self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
@@ -146,14 +167,18 @@ class Captured(Wrapper):
 
     # --- calls --------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        segment = self._latest  # most calls go the way of the one before
-        if segment is not None and recorder() is None:
-            given = segment.enter(args, kwargs)
-            if given.__class__ is list:
-                self._hits += 1
-                return segment.fast_path(given, args, kwargs)
-        return self._call(args, kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            segment = self._latest  # most calls go the way of the one before
+            if segment is not None and recorder() is None:
+                given = segment.enter(args, kwargs)
+                if given.__class__ is list:
+                    self._hits += 1
+                    return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
+            return self._call(args, kwargs)  # type: ignore[no-any-return]
+        except BaseException as error:
+            shorten(error, leaving=True)
+            raise  # which adds no frame
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if recorder() is not None:  # part of a larger recording, or of what a transform runs
@@ -200,12 +225,24 @@ class Captured(Wrapper):
 
     def alike(
         self, function: Callable[..., Any] | None = None, prepare: Prepare | None = None
-    ) -> Captured:
+    ) -> Captured[..., Any]:
         """Another function, or the same one anew, captured in the same way."""
         return Captured(function or self.function, prepare or self._make, self.policy)
 
+    @overload
+    def __get__(self, obj: None, kind: type | None = None) -> Captured[P, R]: ...
+
+    @overload
+    def __get__(self, obj: object, kind: type | None = None) -> Callable[..., R]: ...
+
     def __get__(self, obj: Any, kind: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
+
+    def __reduce__(self) -> Any:
+        """By the function: a copy records anew. One that its module holds goes by its name."""
+        if _named(self.function) is self:
+            return self.__qualname__
+        return Captured, (self.function, self._make, self.policy)
 
     def __repr__(self) -> str:
         kind, name = "traced", self._name()
@@ -292,7 +329,8 @@ class Captured(Wrapper):
             warn_user(
                 f"{self._name()} was recorded {self.policy.limit} times; from now on, calls that "
                 f"no recording fits run as plain Python. The last was recorded because: {last}. "
-                "`traced.recordings` lists all; weft.trace(fn, limit=...) sets the limit",
+                f"`{self._name()}.recordings` lists all; limit=... of "
+                f"weft.{'compile' if self.policy.records else 'trace'} sets the limit",
                 CaptureWarning,
             )
         return False
@@ -519,3 +557,17 @@ class Captured(Wrapper):
     def guards(self) -> list[str]:
         """All guards of all recordings, as text."""
         return [guard.description for part in self.segments() for guard in part.guards]
+
+
+def _named(function: Any) -> Any:
+    """What stands in a module under the name of a function: a decorator may have replaced it."""
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in str(getattr(function, "__qualname__", "")).split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+if TYPE_CHECKING:
+    Compiled: TypeAlias = Captured[P, R]
+else:
+    Compiled = Captured
