@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import weft.torch as torch
 from op_db_rows import ADAPTED
 
 import weft
+import weft.torch as torch
 
 FOLDER = Path(__file__).parent / "op_db"
 TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float32": 2e-4, "complex64": 2e-4}

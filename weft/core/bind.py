@@ -191,7 +191,7 @@ def use_tape(record: Callable[[Op, tuple[Tensor, ...], dict[str, Any], Any], Any
     tape = record
 
 
-def use_result_class(cls: type[Tensor]) -> None:
+def register_result_class(cls: type[Tensor]) -> None:
     """Let results of op calls on tensors of a class be of that class: also where those meet others.
 
     Without such a class a call costs nothing more.

@@ -57,7 +57,7 @@ class Tensor(TensorMethods):
     _data: Any  # the array
     _node: Any  # what made it, for `backward`; None when no gradient is asked for
     _grad: Tensor | None  # unset until there is one
-    #: Of which class the results of op calls on such a tensor are: see `use_result_class`.
+    #: Of which class the results of op calls on such a tensor are: see `register_result_class`.
     _result_class: ClassVar[type[Tensor]]
 
     if not TYPE_CHECKING:  # a Tensor has no __init__: making one is the hot path of every op
