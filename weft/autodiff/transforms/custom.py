@@ -101,6 +101,7 @@ class _Kept:
     def __init__(self, call: CustomCall, results: Tensors, saved: MaybeTensors) -> None:
         self.needs_input_grad = (True,) * len(call.inputs)
         self._given = saved
+        self._class = result_class_of(call.inputs)
         self._constant = [out for i, out in enumerate(results) if call.passes_nothing(i, out)]
 
 
