@@ -17,7 +17,7 @@ from weft.autodiff.transforms.levels import innermost_level
 from weft.core import bind as binding
 from weft.core.bind import recorder
 from weft.core.grad_mode import mode, no_grad
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor, result_class_of, wrap
 
 __all__: list[str] = []
 
