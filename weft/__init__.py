@@ -45,7 +45,9 @@ from weft.ir.graph import *
 from weft.ir.order import *
 from weft.ir.parse import *
 from weft.nn.stateless import functional_call as functional_call
+from weft.ops.aliases import *
 from weft.ops.cast import *
+from weft.ops.combined import *
 from weft.ops.creation import *
 from weft.ops.elementwise import *
 from weft.ops.functions import *
@@ -53,14 +55,20 @@ from weft.ops.identity import *
 from weft.ops.index import *
 from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
+from weft.ops.joining import *
+from weft.ops.like import *
 from weft.ops.matmul import *
+from weft.ops.products import *
 from weft.ops.random import *
+from weft.ops.rearranging import *
 from weft.ops.reduce import *
 from weft.ops.select import *
+from weft.ops.selection import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *
 from weft.ops.special import *
+from weft.ops.statistics import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *

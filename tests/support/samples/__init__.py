@@ -1,6 +1,6 @@
 """All rows of samples, family by family."""
 
-from samples import creation, elementwise, fft, index, linalg, reduce, shape, special
+from samples import creation, elementwise, fft, index, linalg, names, reduce, shape, special
 
 ROWS = [
     *elementwise.ROWS,
@@ -11,4 +11,5 @@ ROWS = [
     *linalg.ROWS,
     *fft.ROWS,
     *special.ROWS,
+    *names.ROWS,
 ]
