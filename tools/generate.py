@@ -80,7 +80,7 @@ def method_stub(name: str, value: Any) -> str:
 def _outside(text: str) -> str:
     """Annotations in words that mean the same inside of the class, which has methods like int()."""
     text = re.sub(r"(?<![.\w])(bool|int|float|complex|tuple|list)\b", r"builtins.\1", text)
-    return re.sub(r"\b(RemovableHandle|MinMaxResult|At)\b", "Any", text)
+    return re.sub(r"-> (?!Tensor|Any)[A-Z]\w*$", "-> Any", text)  # a result with named parts
 
 
 def methods_text() -> str:

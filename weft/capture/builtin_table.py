@@ -15,6 +15,7 @@ import re
 import warnings
 from collections import deque
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,13 @@ _KINDS = frozenset(map(type, BUILTINS))
 
 
 def row_of(function: Any) -> Builtin | None:
-    return BUILTINS.get(function) if type(function) in _KINDS else None
+    if type(function) not in _KINDS:
+        return None
+    found = BUILTINS.get(function)
+    if found is None and type(function) is FunctionType and function.__name__ == "set_trace":
+        # pdb is slow to import, so it is known by its name.
+        return BUILTINS.get(breakpoint) if function.__module__ == "pdb" else None
+    return found
 
 
 def looks_on(function: Any, instead_of: Any = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from weft.base import dtypes
 from weft.base.dtypes import NARROW_FLOATS, float_info
@@ -34,7 +34,6 @@ from weft.ops.elementwise import (
     not_equal,
     pow,
     remainder,
-    sin,
     subtract,
     trunc,
 )
@@ -62,10 +61,7 @@ __all__ = [
     "logit",
     "nan_to_num",
     "rad2deg",
-    "sinc",
     "sub",
-    "xlog1py",
-    "xlogy",
 ]
 
 gcd = binary(
@@ -277,23 +273,6 @@ def rad2deg(x: Tensor, /) -> Tensor:
     return multiply(x, 180 / math.pi)
 
 
-@public("sinc")
-def sinc(x: Tensor, /) -> Tensor:
-    """sin(pi x) / (pi x), and 1 at 0.
-
-    >>> weft.sinc(weft.asarray([0.0, 0.5]))
-    tensor([1.       , 0.63661975])
-    """
-    angle = multiply(as_tensor(x, "sinc"), math.pi)
-    near = less(abs(angle), 0.25)  # there, the Taylor series has derivatives of any order
-    squared = multiply(angle, angle)
-    series: Tensor = zeros_like(angle)
-    for k in reversed(range(9)):
-        series = add(multiply(series, squared), (-1) ** k / math.factorial(2 * k + 1))
-    safe = where(near, 1, angle)
-    return where(near, series, divide(sin(safe), safe))
-
-
 @public("logit")
 def logit(x: Tensor, /, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of `sigmoid`; x is first brought into [eps, 1 - eps].
@@ -303,32 +282,6 @@ def logit(x: Tensor, /, eps: float | None = None) -> Tensor:
     """
     inside = as_tensor(x, "logit") if eps is None else clip(x, eps, 1 - eps)
     return subtract(log(inside), log1p(multiply(inside, -1)))
-
-
-def _with_log(x1: Operand, x2: Operand, logarithm: Any, harmless: int, op: str) -> Tensor:
-    a, b = common((x1, x2), op, at_least="float")
-    none = logical_and(equal(a, 0), logical_not(isnan(b)))
-    return where(none, 0, multiply(a, logarithm(where(none, harmless, b))))
-
-
-@public("xlogy")
-def xlogy(x1: Operand, x2: Operand, /) -> Tensor:
-    """x1 * log(x2), and 0 where x1 is 0.
-
-    >>> weft.xlogy(weft.asarray([0.0, 2.0]), weft.asarray([0.0, 1.0]))
-    tensor([0., 0.])
-    """
-    return _with_log(x1, x2, log, 1, "xlogy")
-
-
-@public("xlog1py")
-def xlog1py(x1: Operand, x2: Operand, /) -> Tensor:
-    """x1 * log1p(x2), and 0 where x1 is 0.
-
-    >>> weft.xlog1py(weft.asarray([0.0, 2.0]), weft.asarray([-1.0, 0.0]))
-    tensor([0., 0.])
-    """
-    return _with_log(x1, x2, log1p, 0, "xlog1py")
 
 
 @public("heaviside")

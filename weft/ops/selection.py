@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.shapes import broadcasts_to, normalize_axis
+from weft.base.shapes import broadcasts_to
 from weft.core.operands import Operand, cast, common
 from weft.core.public import method, public
 from weft.core.tensor import Tensor
@@ -15,7 +15,7 @@ from weft.ops.select import clip, where
 from weft.ops.shape import broadcast_arrays, flatten
 from weft.ops.sorting import sort
 
-__all__ = ["bucketize", "index_fill", "isin", "masked_fill", "masked_select"]
+__all__ = ["bucketize", "isin", "masked_fill", "masked_select"]
 
 
 @public("masked_fill")
@@ -51,20 +51,6 @@ def masked_select(x: Tensor, mask: Tensor, /) -> Tensor:
     wide, where_true = broadcast_arrays(x, mask)
     chosen: Tensor = wide[where_true]
     return chosen
-
-
-@public("index_fill")
-def index_fill(x: Tensor, /, axis: int, index: Tensor, value: Operand) -> Tensor:
-    """x with `value` at some places along `axis`.
-
-    >>> weft.index_fill(weft.zeros(2, 3), 1, weft.asarray([0, 2]), 5)
-    tensor([[5., 0., 5.],
-            [5., 0., 5.]])
-    """
-    at = normalize_axis(axis, x.ndim, "index_fill")
-    out = x.clone()
-    out[(slice(None),) * at + (index,)] = value
-    return out
 
 
 @public()

@@ -54,10 +54,10 @@ __all__ = [
 
 
 def _reshape_type(x: TensorType, *, shape: Shape) -> TensorType:
-    if size_of(shape) != x.size:
+    if size_of(shape) != size_of(x.shape):
         raise ShapeError(
-            f"{x.size} elements of shape {x.shape} do not fill the shape {shape}"
-            + cannot_show(x.size, size_of(shape))
+            f"{size_of(x.shape)} elements of shape {x.shape} do not fill the shape {shape}"
+            + cannot_show(size_of(x.shape), size_of(shape))
         )
     return x.like(shape=shape)
 
@@ -135,14 +135,14 @@ def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = Non
     wanted = as_shape(shape, "reshape")
     if -1 in wanted:
         known = -size_of(wanted) if wanted.count(-1) == 1 else 0
-        if known_less(known, 1) or x.size % known != 0:
+        if known_less(known, 1) or size_of(x.shape) % known != 0:
             raise ShapeError(
-                f"no size for -1 makes {wanted} hold {x.size} elements"
-                + cannot_show(known, x.size),
+                f"no size for -1 makes {wanted} hold {size_of(x.shape)} elements"
+                + cannot_show(known, size_of(x.shape)),
                 op="reshape",
                 operands=[x.type],
             )
-        wanted = tuple(x.size // known if size == -1 else size for size in wanted)
+        wanted = tuple(size_of(x.shape) // known if size == -1 else size for size in wanted)
     elif any(size < 0 for size in wanted if size.__class__ is int):
         raise ShapeError(f"the shape {wanted} has a negative size", op="reshape")
     out: Tensor = bind(_reshape, x, shape=wanted)
@@ -314,7 +314,7 @@ def roll(
     if axis is None:
         if not isinstance(shift, (int, Dim)):
             raise DTypeError("without an axis, shift must be one int", op="roll")
-        return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
+        return reshape(roll(reshape(x, (size_of(x.shape),)), shift, axis=0), x.shape)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [normalize_axis(a, x.ndim, "roll") for a in given]  # an axis may be named twice
     shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(axes)

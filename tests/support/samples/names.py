@@ -125,12 +125,6 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     return np.where(mask, np.asarray(value).astype(x.dtype), x)
 
 
-def index_fill(x: Any, axis: int, index: Any, value: Any) -> Any:
-    out = x.copy()
-    out[(slice(None),) * axis + (index,)] = value
-    return out
-
-
 def renorm(x: Any, p: float, axis: int, maxnorm: float) -> Any:
     parts = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
     norms = np.linalg.norm(parts, p, axis=1)
@@ -144,10 +138,6 @@ def cdist(a: Any, b: Any, p: float = 2) -> Any:
 
 def added(product: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda x, a, b, beta=1, alpha=1: beta * x + alpha * product(a, b)
-
-
-def xlog(logarithm: Any) -> Callable[[Any, Any], Any]:
-    return lambda a, b: np.where((a == 0) & ~np.isnan(b), 0, a * logarithm(b))
 
 
 def nan_mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -422,8 +412,6 @@ ROWS = [
         of(lambda v: call(v(3), np.array([3, -2, 0])), lambda v: call(v(), np.array(4))),
         "real floating",
     ),
-    two("xlogy", xlog(np.log), low=0.5),
-    two("xlog1py", xlog(np.log1p), low=0.5),
     two("heaviside", np.heaviside),
     two("isclose", np.isclose, "real numeric"),
     Row(
@@ -436,7 +424,6 @@ ROWS = [
     one("frac", lambda x: x - np.trunc(x)),
     one("deg2rad", np.deg2rad),
     one("rad2deg", np.rad2deg),
-    one("sinc", np.sinc, special=False),
     one("logit", lambda x: np.log(x) - np.log1p(-x), low=0.1, high=0.9),
     one("nan_to_num", np.nan_to_num, skip=FEW | {"bfloat16"}),
     one("isposinf", np.isposinf),
@@ -546,14 +533,6 @@ ROWS = [
         of(
             lambda v: call(v(3, 4), np.broadcast_to(MASK, (3, 4))),
             lambda v: call(v(3, 1), np.repeat(MASK, 3, 0)),
-        ),
-    ),
-    row(
-        "index_fill",
-        index_fill,
-        of(
-            lambda v: call(v(3, 4), 1, np.array([0, 2]), 1),
-            lambda v: call(v(3), 0, np.array([1]), v()),
         ),
     ),
     row(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.errors import CaptureError
+from weft.base.shapes import size_of
 from weft.capture.from_source import repeat
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import dynamic_list_of
@@ -42,7 +43,7 @@ def range_(hooks: Hooks, *args: Any) -> Any:
     for value in args:
         if not isinstance(value, Tensor):
             continue
-        if value.dtype.kind not in ("int", "uint") or value.size != 1:
+        if value.dtype.kind not in ("int", "uint") or size_of(value.shape) != 1:
             return NotImplemented  # for its error
     given = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
     return Rows([Steps(*given)], 0)
