@@ -48,6 +48,7 @@ from weft.nn.stateless import functional_call as functional_call
 from weft.ops.cast import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
+from weft.ops.einsum import *
 from weft.ops.elementwise import *
 from weft.ops.functions import *
 from weft.ops.identity import *
