@@ -48,7 +48,7 @@ def einsum(*operands: Any, optimize: Any = True) -> Tensor:
         if len(given) == 1 and isinstance(given[0], (list, tuple)):
             given = list(given[0])
         tensors = _tensors(given)
-        inputs, result = read_terms(subscripts, [x.ndim for x in tensors])
+        inputs, result = read_terms(subscripts, tuple(x.ndim for x in tensors))
     else:
         given, terms = read_sublists(operands)
         tensors = _tensors(given)
@@ -56,7 +56,7 @@ def einsum(*operands: Any, optimize: Any = True) -> Tensor:
         inputs, result = numbered(terms, last, [x.ndim for x in tensors])
     sizes = _sizes(inputs, tensors)
     each = [_Factor(x, labels).alone() for x, labels in zip(tensors, inputs, strict=True)]
-    return _contracted(each, result, sizes, bool(optimize)).ordered(result, sizes)
+    return _contracted(each, result, sizes, bool(optimize)).turned(result)
 
 
 def _tensors(given: Sequence[Any]) -> list[Tensor]:
@@ -96,6 +96,8 @@ class _Factor:
     def alone(self) -> _Factor:
         """Each label once: those that occur several times become a diagonal."""
         x, labels = self.x, list(self.labels)
+        if len(set(labels)) == len(labels):
+            return self
         for label in sorted(set(labels), key=str):
             while labels.count(label) > 1:
                 i = labels.index(label)
@@ -135,9 +137,6 @@ class _Factor:
         order = tuple(self.labels.index(label) for label in labels)
         return self.x if order == tuple(range(len(order))) else permute_dims(self.x, order)
 
-    def ordered(self, labels: Labels, sizes: dict[Any, Any]) -> Tensor:
-        return self.turned(labels)
-
 
 def _is_one(size: Any) -> bool:
     return not isinstance(size, Dim) and size == 1
@@ -147,13 +146,14 @@ def _contracted(
     factors: list[_Factor], result: Labels, sizes: dict[Any, Any], optimize: bool
 ) -> _Factor:
     factors = [factor.without_ones(sizes) for factor in factors]
-    numbers = {k: _UNKNOWN if isinstance(n, Dim) else int(n) for k, n in sizes.items()}
     wanted = frozenset(result)
-    terms = [frozenset(factor.labels) for factor in factors]
-    if optimize:
+    count = len(factors)
+    if optimize and count > 2:
+        numbers = {k: _UNKNOWN if isinstance(n, Dim) else int(n) for k, n in sizes.items()}
+        terms = [frozenset(factor.labels) for factor in factors]
         order = contraction_order(terms, wanted, numbers)
     else:
-        order = [(0, 1), *((0, n) for n in range(len(terms) - 2, 0, -1))][: len(terms) - 1]
+        order = [(0, 1), *((0, n) for n in range(count - 2, 0, -1))][: count - 1]
     for i, j in order:
         first, second = factors[i], factors[j]
         others = [factor for k, factor in enumerate(factors) if k not in (i, j)]
@@ -172,6 +172,9 @@ def _product(first: _Factor, second: _Factor, kept: frozenset[Any]) -> _Factor:
     """Two factors multiplied, and summed over all labels but `kept`."""
     first = first.summed(set(kept) | set(second.labels))
     second = second.summed(set(kept) | set(first.labels))
+    if first.labels == second.labels and not kept:  # a dot product
+        flat = (size_of(first.x.shape),)
+        return _Factor(matmul(reshape(first.x, flat), reshape(second.x, flat)), ())
     shared = [label for label in first.labels if label in second.labels]
     inner = [label for label in shared if label not in kept]
     batch = [label for label in shared if label in kept]

@@ -7,6 +7,7 @@ one, as in broadcasting, from 0 down to -1, -2….
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from weft.base.errors import ShapeError
@@ -19,7 +20,8 @@ Labels = tuple[Label, ...]
 _HINT = "as in 'ij,jk->ik': a letter for each axis, and ... for any others"
 
 
-def read_terms(subscripts: str, ndims: Sequence[int]) -> tuple[list[Labels], Labels]:
+@lru_cache(maxsize=1024)
+def read_terms(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[Labels], Labels]:
     """The labels of the operands and of the result, from text such as "ij,jk->ik"."""
     text = subscripts.replace(" ", "")
     if text.count("->") > 1 or set(text.replace("->", "")) & set("->"):

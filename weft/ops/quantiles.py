@@ -150,14 +150,9 @@ def _at(rows: _Rows, q: float, method: str) -> Tensor:
         return _sorted_at(rows, place, method)
     if rows.size == 0:
         return rows.none()
-    place = q * (rows.size - 1)
-    rounding: dict[str, Callable[[float], int]] = {
-        "lower": math.floor,
-        "higher": math.ceil,
-        "nearest": builtins.round,
-    }
-    if method in rounding:
-        place = rounding[method](place)
+    between = q * (rows.size - 1)
+    if method in _ROUNDING:
+        between = _ROUNDING[method](between)
     low, high = math.floor(between), math.ceil(between)
     last = rows.x.ndim - 1
     found = take_along(rows.x, ranked(rows.x, last, low, high - low + 1), last)

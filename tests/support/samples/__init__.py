@@ -2,6 +2,7 @@
 
 from samples import (
     creation,
+    einsum,
     elementwise,
     fft,
     index,
@@ -22,6 +23,7 @@ ROWS = [
     *ranks.ROWS,
     *creation.ROWS,
     *linalg.ROWS,
+    *einsum.ROWS,
     *fft.ROWS,
     *special.ROWS,
 ]
