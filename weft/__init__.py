@@ -46,6 +46,7 @@ from weft.ir.order import *
 from weft.ir.parse import *
 from weft.nn.stateless import functional_call as functional_call
 from weft.ops.cast import *
+from weft.ops.counting import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
 from weft.ops.einsum import *
@@ -56,14 +57,17 @@ from weft.ops.index import *
 from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.matmul import *
+from weft.ops.multinomial import *
 from weft.ops.quantiles import *
 from weft.ops.random import *
 from weft.ops.ranks import *
 from weft.ops.reduce import *
 from weft.ops.scatter import *
 from weft.ops.scatter_parts import *
+from weft.ops.search import *
 from weft.ops.segments import *
 from weft.ops.select import *
+from weft.ops.sets import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *

@@ -122,6 +122,7 @@ TESTED_ELSEWHERE = {
     *("asarray", "tensor", "from_dlpack"),  # test_tensor.py
     *("can_cast", "finfo", "iinfo", "isdtype", "result_type"),  # test_promotion.py
     *weft.ops.random.__all__,  # test_random*.py
+    "multinomial",  # test_multinomial.py
     "stop_gradient",  # test_autograd.py
 }
 OPS_TESTED_ELSEWHERE = {
@@ -136,6 +137,7 @@ OPS_TESTED_ELSEWHERE = {
     *("gru_gates", "linear", "lstm_gates", "row_sums", "softplus", "standardize"),
     *(name for name in OPS if name.endswith("_update")),  # test_optim*.py
     *(name for name in OPS if name.startswith("random_")),  # test_random*.py
+    "choice_weights",  # test_multinomial.py
     *(name for name, op in OPS.items() if op.nested),  # test_control*.py
     *(name for name in OPS if name.startswith(("stack_", "list_"))),  # test_source.py
     *(name for name, op in OPS.items() if Trait.EFFECT in op.traits),  # test_source.py

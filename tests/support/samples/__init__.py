@@ -1,6 +1,7 @@
 """All rows of samples, family by family."""
 
 from samples import (
+    counting,
     creation,
     einsum,
     elementwise,
@@ -21,6 +22,7 @@ ROWS = [
     *index.ROWS,
     *scatter.ROWS,
     *ranks.ROWS,
+    *counting.ROWS,
     *creation.ROWS,
     *linalg.ROWS,
     *einsum.ROWS,

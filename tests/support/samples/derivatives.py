@@ -75,7 +75,17 @@ def has_full_rank(x: Any) -> bool:
     return bool(np.all(np.linalg.matrix_rank(x.astype(np.complex128)) == min(x.shape[-2:])))
 
 
+def has_fixed_bins(sample: Sample) -> bool:
+    """Not so that the first and the last bin end at elements."""
+    given = {**sample.kwargs, **dict(zip("xbce", sample.args, strict=False))}
+    return (
+        "range" in given or "max" in given or "e" in given or isinstance(given.get("b"), np.ndarray)
+    )
+
+
 FITS = {
+    "histc": Fit(has_fixed_bins),
+    "histogram": Fit(has_fixed_bins),
     "pow": Fit(inputs=positive_base),
     "astype": Fit(lambda sample: sample.args[1] in (DTYPES["float64"], DTYPES["complex128"])),
     "linalg.cholesky": Fit(inputs=symmetric),
@@ -98,11 +108,11 @@ WITHOUT_GRADIENT = {
     "the result is of bools": {
         *("all", "any", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
         *("isfinite", "isinf", "isnan", "logical_and", "logical_or", "logical_xor", "logical_not"),
-        "signbit",
+        *("isin", "signbit"),
     },
     "the result is of integers": {
         *("argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted"),
-        "linalg.matrix_rank",
+        *("argwhere", "bucketize", "flatnonzero", "histc", "linalg.matrix_rank"),
     },
     "the result depends on the shape only": {
         *("zeros_like", "ones_like", "empty_like", "full_like"),
@@ -111,6 +121,7 @@ WITHOUT_GRADIENT = {
 
 #: Functions without a derivative: backward through them is an error.
 UNDEFINED = {
+    "unique": "which values are distinct changes by steps",
     "unique_all": "which values are distinct changes by steps",
     "unique_counts": "which values are distinct changes by steps",
     "unique_inverse": "which values are distinct changes by steps",
@@ -132,5 +143,5 @@ CARDS_WITHOUT = {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
         *("bitwise_left_shift", "bitwise_right_shift"),
     },
-    "there is none": {"unique_all", "nextafter"},
+    "there is none": {"unique_all", "unique_parts", "nextafter"},
 }
