@@ -44,7 +44,7 @@ def positive_base(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fixed_exponent(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    """zeta has no derivative with respect to its exponent."""
+    """The first operand has no derivative, or only one."""
     return weft.zeros_like(weft.stop_gradient(x1)) + 3, x2
 
 
@@ -96,6 +96,8 @@ FITS = {
     "histc": Fit(has_fixed_bins),
     "histogram": Fit(has_fixed_bins),
     "special.zeta": Fit(inputs=fixed_exponent),
+    "special.gammainc": Fit(inputs=fixed_exponent),  # the other one: test_random_more.py
+    "special.gammaincc": Fit(inputs=fixed_exponent),
     "pow": Fit(inputs=positive_base),
     "astype": Fit(lambda sample: sample.args[1] in (DTYPES["float64"], DTYPES["complex128"])),
     "linalg.cholesky": Fit(inputs=symmetric),
