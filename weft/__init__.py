@@ -59,9 +59,9 @@ from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.matmul import *
 from weft.ops.quantiles import *
 from weft.ops.random import *
-from weft.ops.ranks import *
 from weft.ops.random_discrete import poisson as poisson
 from weft.ops.random_discrete import randperm as randperm
+from weft.ops.ranks import *
 from weft.ops.reduce import *
 from weft.ops.scatter import *
 from weft.ops.scatter_parts import *

@@ -5,23 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import weft.core.tensor as core
-from weft.ops import elementwise, reduce, sorting
+from weft.ops import elementwise, reduce, select, sorting
 from weft.ops.index import nonzero as core_nonzero
 from weft.ops.index import take_along_axis
 from weft.ops.shape import reshape, squeeze, stack
 from weft.torch.tensor import method
 
 __all__ = [
-    "argsort",
-    "equal",
-    "max",
-    "min",
-    "nonzero",
-    "sort",
-    "std",
-    "std_mean",
-    "var",
-    "var_mean",
+    *("argsort", "equal", "max", "median", "min", "nanmedian", "nonzero", "sort", "std"),
+    *("std_mean", "var", "var_mean"),
 ]
 
 
@@ -88,6 +80,34 @@ def argsort(
 ) -> Any:
     """Where the sorted elements were."""
     return sort(input, dim, descending, stable, axis=axis).indices
+
+
+def _middle(input: Any, dim: int | None, keepdim: bool, skip_nan: bool) -> Any:
+    """The lower of the two middle elements; NaN where there is one, unless it is skipped."""
+    if dim is None:
+        return _middle(reshape(input, (-1,)), 0, False, skip_nan).values
+    if not input.ndim:
+        return ValuesAndIndices(input, reduce.argmax(input))
+    order = sorting.argsort(input, axis=dim, stable=True)  # NaN are the last
+    size = input.shape[dim]
+    missing = reduce.sum(elementwise.not_equal(input, input), axis=dim, keepdims=True)
+    if skip_nan:
+        place = elementwise.maximum((size - missing - 1) // 2, 0)
+    else:
+        place = select.where(missing > 0, size - missing, (size - 1) // 2)
+    return _found(input, take_along_axis(order, place, axis=dim), dim, keepdim)
+
+
+@method()
+def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The lower middle element; with `dim`, the pair of values and indices along it."""
+    return _middle(input, dim, keepdim, skip_nan=False)
+
+
+@method()
+def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The lower middle element of those that are not NaN."""
+    return _middle(input, dim, keepdim, skip_nan=True)
 
 
 def _spread(name: str) -> Any:
