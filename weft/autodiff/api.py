@@ -11,7 +11,14 @@ import numpy as np
 from weft.autodiff import engine
 from weft.autodiff.backward_events import asked_for
 from weft.autodiff.conditional_gradients import Doubts
-from weft.autodiff.node import AccumulateGrad, Node, PartNode, RemovableHandle, add_hook
+from weft.autodiff.node import (
+    AccumulateGrad,
+    Node,
+    PartNode,
+    RemovableHandle,
+    accumulating,
+    add_hook,
+)
 from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.history import is_unseen, outer_histories
 from weft.base.errors import DTypeError, GradientError, ShapeError
@@ -106,7 +113,8 @@ def backward(
 
 
 def _accumulate(tensor: Tensor, g: Tensor) -> None:
-    set_grad(tensor, g if tensor.grad is None else tensor.grad + g)
+    with accumulating:
+        set_grad(tensor, g if tensor.grad is None else tensor.grad + g)
 
 
 def grad(
