@@ -47,7 +47,9 @@ from weft.ir.graph import *
 from weft.ir.order import *
 from weft.ir.parse import *
 from weft.nn.stateless import functional_call as functional_call
+from weft.ops.aliases import *
 from weft.ops.cast import *
+from weft.ops.combined import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
 from weft.ops.elementwise import *
@@ -56,17 +58,22 @@ from weft.ops.identity import *
 from weft.ops.index import *
 from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
+from weft.ops.joining import *
+from weft.ops.like import *
 from weft.ops.matmul import *
+from weft.ops.products import *
 from weft.ops.quantiles import *
 from weft.ops.random import *
 from weft.ops.random_discrete import poisson as poisson
 from weft.ops.random_discrete import randperm as randperm
 from weft.ops.ranks import *
+from weft.ops.rearranging import *
 from weft.ops.reduce import *
 from weft.ops.scatter import *
 from weft.ops.scatter_parts import *
 from weft.ops.segments import *
 from weft.ops.select import *
+from weft.ops.selection import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *
@@ -78,6 +85,7 @@ from weft.ops.special_gamma import lgamma as lgamma
 from weft.ops.special_gamma import polygamma as polygamma
 from weft.ops.special_logs import xlogy as xlogy
 from weft.ops.special_normal import erfinv as erfinv
+from weft.ops.statistics import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *

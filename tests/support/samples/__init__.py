@@ -6,6 +6,7 @@ from samples import (
     fft,
     index,
     linalg,
+    names,
     ranks,
     reduce,
     scatter,
@@ -25,5 +26,6 @@ ROWS = [
     *linalg.ROWS,
     *fft.ROWS,
     *special.ROWS,
+    *names.ROWS,
     *special_functions.ROWS,
 ]

@@ -80,6 +80,10 @@ def has_full_rank(x: Any) -> bool:
     return bool(np.all(np.linalg.matrix_rank(x.astype(np.complex128)) == min(x.shape[-2:])))
 
 
+def has_no_nan(sample: Sample) -> bool:
+    return not np.isnan(sample.args[0]).any()
+
+
 FITS = {
     "special.zeta": Fit(inputs=fixed_exponent),
     "pow": Fit(inputs=positive_base),
@@ -96,6 +100,8 @@ FITS = {
         results=whatever_the_pairs,
     ),
     "linalg.pinv": Fit(lambda s: has_full_rank(s.args[0]) and not s.kwargs),
+    "nansum": Fit(has_no_nan),
+    "nanmean": Fit(has_no_nan),
     "linalg.vector_norm": Fit(inputs=away_from_zero),
 }
 
@@ -104,10 +110,10 @@ WITHOUT_GRADIENT = {
     "the result is of bools": {
         *("all", "any", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
         *("isfinite", "isinf", "isnan", "logical_and", "logical_or", "logical_xor", "logical_not"),
-        "signbit",
+        *("signbit", "isclose", "isposinf", "isneginf", "isreal", "allclose", "isin"),
     },
     "the result is of integers": {
-        *("argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted"),
+        *("argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted", "bucketize"),
         "linalg.matrix_rank",
     },
     "the result depends on the shape only": {
@@ -136,7 +142,7 @@ CARDS_WITHOUT = {
     },
     "the operands are integers": {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
-        *("bitwise_left_shift", "bitwise_right_shift"),
+        *("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm"),
     },
     "there is none": {"unique_all", "nextafter"},
 }
