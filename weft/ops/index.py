@@ -273,7 +273,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     tensor([30, 10, 30])
     """
     if axis is None:
-        x, axis = reshape(x, (x.size,)), 0
+        x, axis = reshape(x, (size_of(x.shape),)), 0
     at = as_tensor(indices, "take", like=x)
     out: Tensor = bind(_take, x, at, axis=normalize_axis(axis, x.ndim, "take"))
     return out
