@@ -318,9 +318,6 @@ class Captured(Wrapper, Generic[P, R]):
     def _may_record(self) -> bool:
         if self._uncacheable >= 2:
             return False
-        if self.policy.records and not self.recordings and not self._has_source():
-            self._uncacheable = 2
-            return False
         if len(self.recordings) < self.policy.limit:
             return True
         if not self._warned:
@@ -361,6 +358,9 @@ class Captured(Wrapper, Generic[P, R]):
         """Record one run, and finish this call from the recording, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
         with gc_paused(), bundled(self._bundle()):
+            if self.policy.records and not self.recordings and not self._has_source():
+                self._uncacheable = 2
+                return miss
             recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
         if watch.deferred is not None and watch.deferred.clash:
@@ -406,7 +406,7 @@ class Captured(Wrapper, Generic[P, R]):
         watch.defers_calls = self._defers_calls
         recorded.differentiated = not inside  # there the tape sees each op
         recorded.name = self._name()
-        recorded.parameters = parameter_names(self.function, len(args))
+        watch.parameters = parameter_names(self.function, len(args))
         ending: Ending | None = None
         trouble: list[str] = []
         done.next = 0
