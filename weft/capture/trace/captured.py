@@ -274,7 +274,8 @@ class Captured(Wrapper, Generic[P, R]):
             taken.append(segment)
             question = segment.question
             if question is None:
-                return finish(taken, numbers, args, kwargs, self._name(), self._prepare)
+                prepare = functools.partial(self._prepare, segment.recording)
+                return finish(taken, numbers, args, kwargs, self._name(), prepare)
             answer = question.answer(numbers[question.value])
             found = segment.children.get(answer_key(answer))
             if found is None:
@@ -304,11 +305,12 @@ class Captured(Wrapper, Generic[P, R]):
         graph, inputs, wanted = segment.graph(self._name())
         if not wanted and not acts(graph):
             return None, inputs, wanted
-        return self._prepare(graph), inputs, wanted
+        return self._prepare(segment.recording, graph), inputs, wanted
 
-    def _prepare(self, graph: Graph, *routing: OutputRouting) -> Execute:
+    def _prepare(self, recording: int, graph: Graph, *routing: OutputRouting) -> Execute:
         start = time.perf_counter()
         made = self._make(graph, *routing)
+        made.recording = recording
         self._prepared += time.perf_counter() - start
         self.programs.append(made)
         return made
@@ -395,7 +397,8 @@ class Captured(Wrapper, Generic[P, R]):
                 given = origin.evaluate(args, kwargs)
                 numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
             self._run(segment, numbers)
-        return finish(path, numbers, args, kwargs, self._name(), self._prepare)
+        prepare = functools.partial(self._prepare, len(self.recordings) - 1)
+        return finish(path, numbers, args, kwargs, self._name(), prepare)
 
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
@@ -427,9 +430,11 @@ class Captured(Wrapper, Generic[P, R]):
         clashes = watch.deferred is not None and watch.deferred.clash
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
-            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget)
+            number = len(self.recordings)
+            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget, number)
             if len(path) == 1 and has_fast_path(path[0]) and not inside:
-                path[0].fast_path = fast_path(path[0], self._name(), self._prepare)
+                prepare = functools.partial(self._prepare, number)
+                path[0].fast_path = fast_path(path[0], self._name(), prepare)
             self._warn_of_budget(path)
         return recorded, ending, trouble
 

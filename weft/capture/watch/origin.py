@@ -147,6 +147,22 @@ def pinned(value: Any, text: str) -> Origin:
     return Origin(PIN, value, None, text, False)
 
 
+def same_place(a: Origin | None, b: Origin | None) -> bool:
+    """Whether origins of two runs are the same root and steps, whatever they are called."""
+    while a is not None and b is not None:
+        if a.kind != b.kind or type(a.key) is not type(b.key):
+            return False
+        if a.kind == PIN:
+            return a.key is b.key or a.text == b.text
+        if isinstance(a.key, Origin):
+            if not same_place(a.key, b.key):
+                return False
+        elif repr(a.key) != repr(b.key):
+            return False
+        a, b = a.parent, b.parent
+    return a is b
+
+
 def quoted(key: Any) -> str:
     return json.dumps(key, ensure_ascii=False) if type(key) is str else repr(key)
 
