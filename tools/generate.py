@@ -16,6 +16,7 @@ from typing import Any
 import mistakes
 
 import weft
+from weft.core.calling import calling_of
 from weft.core.public import PUBLIC
 from weft.ir.op import OPS, Trait
 
@@ -61,7 +62,7 @@ def method_stub(name: str, value: Any) -> str:
         return lines
     if name.startswith("__i") and name != "__invert__":
         return f"    def {name}(self, other: Any, /) -> Tensor: ..."
-    signature = inspect.signature(value)
+    signature = calling_of(value).several() or inspect.signature(value)
     parameters = list(signature.parameters.values())
     first = parameters[0].replace(name="self", annotation=inspect.Parameter.empty)
     if name.startswith("__") and len(parameters) == 2 and name != "__getitem__":

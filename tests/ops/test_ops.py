@@ -122,6 +122,7 @@ TESTED_ELSEWHERE = {
     *("asarray", "tensor", "from_dlpack"),  # test_tensor.py
     *("can_cast", "finfo", "iinfo", "isdtype", "result_type"),  # test_promotion.py
     *weft.ops.random.__all__,  # test_random*.py
+    *(f"random.{name}" for name in weft.random.__all__),  # test_random_more.py
     "stop_gradient",  # test_autograd.py
 }
 OPS_TESTED_ELSEWHERE = {

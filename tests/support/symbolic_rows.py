@@ -86,6 +86,12 @@ AMBIGUOUS: dict[str, str] = {
     "unstack": UNKNOWN_COUNT,
     "arange": "steps of a fraction up to a size that is not known",
     "linalg.cross": "its vectors have 3 elements: no other size will do",
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "scatter_reduce"), "src may be larger than index, or smaller"
+    ),
+    **dict.fromkeys(
+        ("put", "slice_scatter", "diagonal_scatter"), "the sizes of x and src only happen to fit"
+    ),
 }
 
 

@@ -105,7 +105,8 @@ def setitem_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs
     value = reshaped(value, (size if mapped[1] else 1, *shape))
     x = everywhere(x, mapped[0], size)
     given, whole = index.of_mapped(x)
-    out: Tensor = bind(op, x, index.written(value), *given, index=whole)
+    attrs = {**attrs, "index": whole}
+    out: Tensor = bind(op, x, index.written(value), *given, **attrs)
     return out
 
 

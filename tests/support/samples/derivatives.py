@@ -43,6 +43,11 @@ def positive_base(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
     return weft.abs(x1) + 0.5, x2
 
 
+def fixed_exponent(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    """zeta has no derivative with respect to its exponent."""
+    return weft.zeros_like(weft.stop_gradient(x1)) + 3, x2
+
+
 def away_from_zero(x: Tensor) -> tuple[Tensor]:
     """Each zero becomes another number, so that there are no ties either."""
     others = weft.reshape(weft.linspace(0.3, 0.7, x.size, dtype=x.dtype), x.shape)
@@ -76,6 +81,7 @@ def has_full_rank(x: Any) -> bool:
 
 
 FITS = {
+    "special.zeta": Fit(inputs=fixed_exponent),
     "pow": Fit(inputs=positive_base),
     "astype": Fit(lambda sample: sample.args[1] in (DTYPES["float64"], DTYPES["complex128"])),
     "linalg.cholesky": Fit(inputs=symmetric),
@@ -125,7 +131,9 @@ CARDS_WITHOUT = {
         *("isfinite", "isinf", "isnan", "logical_and", "logical_or", "logical_xor", "logical_not"),
         "signbit",
     },
-    "the result is of integers": {"argmax", "argmin", "argsort", "nonzero", "searchsorted"},
+    "the result is of integers": {
+        *("argmax", "argmin", "argsort", "nonzero", "ranked", "running_argmax", "searchsorted"),
+    },
     "the operands are integers": {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
         *("bitwise_left_shift", "bitwise_right_shift"),

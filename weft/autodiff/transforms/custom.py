@@ -75,7 +75,7 @@ def _recorded(g: Tensor) -> Tensor:
     data = given_data(g)
     if data is g._data:
         return g
-    made = wrap(data)
+    made = wrap(data, g)
     made._node = g._node
     return made
 

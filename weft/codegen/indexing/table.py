@@ -11,6 +11,7 @@ __all__ = ["EMITTERS"]
 
 #: By the name of the card: (module, name, node) -> kernels, or None where there are none.
 EMITTERS: dict[str, Callable[..., Any]] = {
+    "add_at": write.combining("add"),
     "arange": creation.arange,
     "concat": joining.concat,
     "embedding": read.embedding,
@@ -18,6 +19,9 @@ EMITTERS: dict[str, Callable[..., Any]] = {
     "fits_int64": limits.fits_int64,
     "full": creation.full,
     "gather": read.gather,
+    "maximum_at": write.combining("maximum"),
+    "minimum_at": write.combining("minimum"),
+    "multiply_at": write.combining("multiply"),
     "nll": classes.nll,
     "row_sums": write.row_sums,
     "scatter_add": write.scatter_add,

@@ -39,7 +39,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     return explain_traced(traced, *args, **kwargs)
 
 
-def explain_traced(traced: Captured, *args: Any, **kwargs: Any) -> Report:
+def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Report:
     """The report about a compiled or traced function: `compiled.explain(...)`."""
     inputs = Inputs()
     if args or kwargs or not traced.recordings:
@@ -94,7 +94,7 @@ def _place(function: Any) -> SourceLine | None:
     return with_text(SourceLocation(code.co_filename, code.co_firstlineno, code.co_name))
 
 
-def _stages(traced: Captured, programs: list[Program]) -> dict[str, float]:
+def _stages(traced: Captured[..., Any], programs: list[Program]) -> dict[str, float]:
     """Seconds by stage, for all recordings and programs so far."""
     stages = {
         "record": sum(max(0.0, r.seconds - r.prepared) for r in traced.recordings),

@@ -77,7 +77,7 @@ def drawings_of(obj: Any) -> list[Drawing]:
     raise DTypeError(f"cannot draw a {type(obj).__name__}", op="view", hint=hint)
 
 
-def _of_function(function: Captured) -> list[Drawing]:
+def _of_function(function: Captured[..., Any]) -> list[Drawing]:
     programs: list[Any] = list(function.programs)
     if not programs:
         raise GraphError(
