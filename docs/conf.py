@@ -43,7 +43,9 @@ def _is_table(block: str) -> bool:
     return any(line.startswith(" ") or re.search(r"\S {2,}\S", line) for line in lines)
 
 
-def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def plain_docstring(
+    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Our docstrings are plain text with examples: say so to Sphinx, block by block."""
     out: list[str] = []
     blocks = re.split(r"\n\s*\n", textwrap.dedent("\n".join(lines)).strip("\n"))
@@ -58,7 +60,9 @@ def plain_docstring(app: Any, what: str, name: str, obj: Any, options: Any, line
     lines[:] = out
 
 
-def without_values(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+def without_values(
+    app: Any, what: str, name: str, obj: Any, skip: bool, options: Any
+) -> bool | None:
     """Leave out what has no signature and no text of its own: dtypes, numbers, submodules."""
     return True if not callable(obj) and not isinstance(obj, property) else None
 
