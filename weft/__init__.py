@@ -52,8 +52,10 @@ from weft.ops.aliases import *
 from weft.ops.at import *
 from weft.ops.cast import *
 from weft.ops.combined import *
+from weft.ops.counting import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
+from weft.ops.einsum import *
 from weft.ops.elementwise import *
 from weft.ops.functions import *
 from weft.ops.identity import *
@@ -64,6 +66,7 @@ from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.joining import *
 from weft.ops.like import *
 from weft.ops.matmul import *
+from weft.ops.multinomial import *
 from weft.ops.products import *
 from weft.ops.quantiles import *
 from weft.ops.random import *
@@ -74,9 +77,11 @@ from weft.ops.rearranging import *
 from weft.ops.reduce import *
 from weft.ops.scatter import *
 from weft.ops.scatter_parts import *
+from weft.ops.search import *
 from weft.ops.segments import *
 from weft.ops.select import *
 from weft.ops.selection import *
+from weft.ops.sets import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *

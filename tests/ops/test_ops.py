@@ -123,7 +123,8 @@ TESTED_ELSEWHERE = {
     *("asarray", "tensor", "from_dlpack"),  # test_tensor.py
     *("can_cast", "finfo", "iinfo", "isdtype", "result_type"),  # test_promotion.py
     *weft.ops.random.__all__,  # test_random*.py
-    *(f"random.{name}" for name in weft.random.__all__),  # test_random_more.py
+    *("poisson", "randperm", "multinomial"),  # test_random_more.py, test_multinomial.py
+    *(f"random.{name}" for name in weft.random.__all__),
     "stop_gradient",  # test_autograd.py
     *("numel", "is_tensor", "is_floating_point", "is_complex", "from_numpy"),  # test_names.py
     *("scalar_tensor", "logspace", "tril_indices", "triu_indices", "combinations"),  # test_names.py
@@ -140,6 +141,7 @@ OPS_TESTED_ELSEWHERE = {
     *("gru_gates", "linear", "lstm_gates", "row_sums", "softplus", "standardize"),
     *(name for name in OPS if name.endswith("_update")),  # test_optim*.py
     *(name for name in OPS if name.startswith("random_")),  # test_random*.py
+    "choice_weights",  # test_multinomial.py
     *(name for name, op in OPS.items() if op.nested),  # test_control*.py
     *(name for name in OPS if name.startswith(("stack_", "list_"))),  # test_source.py
     *(name for name, op in OPS.items() if Trait.EFFECT in op.traits),  # test_source.py

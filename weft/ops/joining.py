@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.base.dim_algebra import Dim
 from weft.base.errors import ShapeError
-from weft.base.shapes import normalize_axis
+from weft.base.shapes import normalize_axis, size_of
 from weft.core.operands import common
 from weft.core.public import public
 from weft.core.tensor import Tensor
@@ -152,7 +152,7 @@ def column_stack(arrays: Sequence[Tensor], /) -> Tensor:
             [2, 4]])
     """
     parts = common(arrays, "column_stack")
-    return concat([reshape(x, (x.size, 1)) if x.ndim < 2 else x for x in parts], axis=1)
+    return concat([reshape(x, (size_of(x.shape), 1)) if x.ndim < 2 else x for x in parts], axis=1)
 
 
 @public()

@@ -10,6 +10,7 @@ import numpy as np
 from weft.base.device import as_device
 from weft.base.dtypes import as_dtype, default_float
 from weft.base.errors import DTypeError
+from weft.base.shapes import size_of
 from weft.core.operands import as_number, cast
 from weft.core.public import method, public
 from weft.core.tensor import Tensor
@@ -42,7 +43,7 @@ def numel(x: Tensor, /) -> int:
     >>> weft.numel(weft.zeros(2, 3))
     6
     """
-    return x.size
+    return size_of(x.shape)
 
 
 @method("dim", "ndimension")

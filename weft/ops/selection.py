@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import broadcasts_to
-from weft.core.operands import Operand, cast, common
+from weft.core.operands import Operand
 from weft.core.public import method, public
 from weft.core.tensor import Tensor
-from weft.ops.elementwise import equal, logical_not
-from weft.ops.index import searchsorted, take
-from weft.ops.select import clip, where
-from weft.ops.shape import broadcast_arrays, flatten
-from weft.ops.sorting import sort
+from weft.ops.select import where
+from weft.ops.shape import broadcast_arrays
 
-__all__ = ["bucketize", "isin", "masked_fill", "masked_select"]
+__all__ = ["masked_fill", "masked_select"]
 
 
 @public("masked_fill")
@@ -51,40 +46,6 @@ def masked_select(x: Tensor, mask: Tensor, /) -> Tensor:
     wide, where_true = broadcast_arrays(x, mask)
     chosen: Tensor = wide[where_true]
     return chosen
-
-
-@public()
-def isin(elements: Operand, test_elements: Operand, /, *, invert: bool = False) -> Tensor:
-    """Whether each of `elements` is among `test_elements`; with `invert`, whether it is not.
-
-    >>> weft.isin(weft.asarray([1, 2, 3]), weft.asarray([2, 4]))
-    tensor([False,  True, False])
-    """
-    asked, known = common((elements, test_elements), "isin")
-    if asked.dtype.kind == "bool":
-        asked, known = cast(asked, _BYTE), cast(known, _BYTE)
-    if known.size == 0:
-        found = equal(asked, asked) & False
-    else:
-        ordered = sort(flatten(known))
-        place = clip(searchsorted(ordered, asked), max=known.size - 1)
-        found = equal(take(ordered, flatten(place), axis=0).reshape(asked.shape), asked)
-    return logical_not(found) if invert else found
-
-
-_BYTE: Any = "int8"
-
-
-@public()
-def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False) -> Tensor:
-    """The number of the interval between sorted boundaries that each element lies in.
-
-    An interval includes its upper boundary; with `right`, its lower one.
-
-    >>> weft.bucketize(weft.asarray([1, 2, 3]), weft.asarray([2, 4]))
-    tensor([0, 0, 1])
-    """
-    return searchsorted(boundaries, x, side="right" if right else "left")
 
 
 @method("where")

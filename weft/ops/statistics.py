@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from weft.base.dtypes import real_dtype
 from weft.base.errors import ShapeError
-from weft.base.shapes import Axis, normalize_axis
+from weft.base.shapes import Axis, normalize_axis, size_of
 from weft.core.operands import cast
 from weft.core.public import public
 from weft.core.tensor import Tensor
@@ -145,7 +145,7 @@ def cov(
     """
     if x.ndim > 2:
         raise ShapeError("variables lie in the rows of a matrix", op="cov", operands=[x.type])
-    rows = reshape(x, (1, x.size)) if x.ndim < 2 else x
+    rows = reshape(x, (1, size_of(x.shape))) if x.ndim < 2 else x
     if rows.dtype.kind not in ("float", "complex"):
         rows = divide(rows, 1)
     weights = ones_like(rows[0], dtype=real_dtype(rows.dtype))

@@ -28,8 +28,8 @@ index_reduce index_select inner isclose isfinite isin isinf isnan isneginf ispos
 kron kthvalue lcm ldexp lerp less less_equal lgamma log log10 log1p log2 log_softmax logaddexp
 logaddexp2 logcumsumexp logdet logical_and logical_not logical_or logical_xor logit logspace
 logsumexp masked_fill masked_scatter masked_select matmul matrix_exp matrix_power maximum mean
-median minimum mm mode moveaxis movedim msort mul multinomial multiply mv mvlgamma nan_to_num
-nanmean nanmedian nanquantile nansum narrow negative nextafter norm not_equal numel outer pairwise
+minimum mm mode moveaxis movedim msort mul multinomial multiply mv mvlgamma nan_to_num
+nanmean nanquantile nansum narrow negative nextafter norm not_equal numel outer pairwise
 pdist poisson polar polygamma positive pow prod put quantile rad2deg ravel real reciprocal relu
 remainder renorm reshape resolve_conj rms_norm rot90 round row_stack rsqrt rsub scatter scatter_add
 scatter_reduce searchsorted select select_scatter selu sgn sigmoid sign signbit sin sinc sinh

@@ -1,7 +1,9 @@
 """All rows of samples, family by family."""
 
 from samples import (
+    counting,
     creation,
+    einsum,
     elementwise,
     fft,
     index,
@@ -22,8 +24,10 @@ ROWS = [
     *index.ROWS,
     *scatter.ROWS,
     *ranks.ROWS,
+    *counting.ROWS,
     *creation.ROWS,
     *linalg.ROWS,
+    *einsum.ROWS,
     *fft.ROWS,
     *special.ROWS,
     *names.ROWS,

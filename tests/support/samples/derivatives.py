@@ -44,7 +44,7 @@ def positive_base(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fixed_exponent(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    """zeta has no derivative with respect to its exponent."""
+    """The first operand has no derivative, or only one."""
     return weft.zeros_like(weft.stop_gradient(x1)) + 3, x2
 
 
@@ -84,8 +84,20 @@ def has_no_nan(sample: Sample) -> bool:
     return not np.isnan(sample.args[0]).any()
 
 
+def has_fixed_bins(sample: Sample) -> bool:
+    """Not so that the first and the last bin end at elements."""
+    given = {**sample.kwargs, **dict(zip("xbce", sample.args, strict=False))}
+    return (
+        "range" in given or "max" in given or "e" in given or isinstance(given.get("b"), np.ndarray)
+    )
+
+
 FITS = {
+    "histc": Fit(has_fixed_bins),
+    "histogram": Fit(has_fixed_bins),
     "special.zeta": Fit(inputs=fixed_exponent),
+    "special.gammainc": Fit(inputs=fixed_exponent),  # the other one: test_random_more.py
+    "special.gammaincc": Fit(inputs=fixed_exponent),
     "pow": Fit(inputs=positive_base),
     "astype": Fit(lambda sample: sample.args[1] in (DTYPES["float64"], DTYPES["complex128"])),
     "linalg.cholesky": Fit(inputs=symmetric),
@@ -114,7 +126,7 @@ WITHOUT_GRADIENT = {
     },
     "the result is of integers": {
         *("argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted", "bucketize"),
-        "linalg.matrix_rank",
+        *("argwhere", "flatnonzero", "histc", "linalg.matrix_rank"),
     },
     "the result depends on the shape only": {
         *("zeros_like", "ones_like", "empty_like", "full_like"),
@@ -123,6 +135,7 @@ WITHOUT_GRADIENT = {
 
 #: Functions without a derivative: backward through them is an error.
 UNDEFINED = {
+    "unique": "which values are distinct changes by steps",
     "unique_all": "which values are distinct changes by steps",
     "unique_counts": "which values are distinct changes by steps",
     "unique_inverse": "which values are distinct changes by steps",
@@ -144,5 +157,5 @@ CARDS_WITHOUT = {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
         *("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm"),
     },
-    "there is none": {"unique_all", "nextafter"},
+    "there is none": {"unique_all", "unique_parts", "nextafter"},
 }

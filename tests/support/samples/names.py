@@ -535,20 +535,4 @@ ROWS = [
             lambda v: call(v(3, 1), np.repeat(MASK, 3, 0)),
         ),
     ),
-    row(
-        "isin",
-        lambda a, b, invert=False: np.isin(a, b, invert=invert),
-        of(
-            lambda v: call(v(3, 4), v(5)),
-            lambda v: call(v(6), v(2, 2), invert=True),
-            lambda v: call(v(3), v(0)),
-        ),
-        "real",
-    ),
-    row(
-        "bucketize",
-        lambda x, b, right=False: np.searchsorted(b, x, "right" if right else "left"),
-        of(lambda v: call(v(3, 4), np.sort(v(5))), lambda v: call(v(4), np.sort(v(5)), right=True)),
-        "real numeric",
-    ),
 ]
