@@ -33,7 +33,7 @@ CASES = [
 VARYING = {
     *("nonzero", "argwhere", "flatnonzero", "bincount"),
     *("unique_all", "unique_counts", "unique_inverse", "unique_values"),
-    *("unique", "unique_consecutive"),
+    *("unique", "unique_consecutive", "masked_select"),
 }
 
 

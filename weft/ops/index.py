@@ -18,7 +18,7 @@ from weft.base import dtypes
 from weft.base.dim_algebra import Dim, known_less
 from weft.base.dims import dim
 from weft.base.errors import DTypeError, IndexError, ShapeError
-from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
+from weft.base.shapes import Shape, broadcast_shapes, normalize_axis, size_of
 from weft.core.bind import bind, rebind, short, update
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import attach, public
@@ -273,7 +273,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     tensor([30, 10, 30])
     """
     if axis is None:
-        x, axis = reshape(x, (x.size,)), 0
+        x, axis = reshape(x, (size_of(x.shape),)), 0
     at = as_tensor(indices, "take", like=x)
     out: Tensor = bind(_take, x, at, axis=normalize_axis(axis, x.ndim, "take"))
     return out
@@ -327,7 +327,9 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 def _repeat_type(x: TensorType, repeats: TensorType, *, axis: int) -> TensorType:
     if repeats.shape != (x.shape[axis],):
-        raise ShapeError(f"{repeats.size} counts of repetition for an axis of size {x.shape[axis]}")
+        raise ShapeError(
+            f"{size_of(repeats.shape)} counts of repetition for an axis of size {x.shape[axis]}"
+        )
     check_indices([repeats])
     return x.like(shape=(*x.shape[:axis], dim("_n"), *x.shape[axis + 1 :]))
 
@@ -350,12 +352,25 @@ _repeat = Op(
 
 
 @public("repeat")
-def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated: a count for all, or a tensor of counts, one for each element."""
+def repeat(x: Tensor, repeats: int | Tensor, /, *more: int, axis: int | None = None) -> Tensor:
+    """Each element repeated: a count for all, or a tensor of counts, one for each element.
+
+    >>> weft.asarray([1, 2]).repeat(2)
+    tensor([1, 1, 2, 2])
+    """
+    if more:  # NumPy's second number is an axis; PyTorch's is a count for the second axis
+        counts = ", ".join(map(repr, (repeats, *more)))
+        raise DTypeError(
+            "one count is taken, and the axis by name",
+            op="repeat",
+            operands=[x.type],
+            hint=f"x.tile({counts}) repeats the whole tensor, x.repeat({repeats!r}, "
+            f"axis={more[0]!r}) each element along an axis",
+        )
     if axis is None:
-        x, axis = reshape(x, (x.size,)), 0
+        x, axis = reshape(x, (size_of(x.shape),)), 0
     at = normalize_axis(axis, x.ndim, "repeat")
-    if isinstance(repeats, Tensor) and repeats.size != 1:
+    if isinstance(repeats, Tensor) and size_of(repeats.shape) != 1:
         out: Tensor = bind(_repeat, x, repeats, axis=at)
         return out
     count = repeats.item() if isinstance(repeats, Tensor) else repeats

@@ -197,7 +197,7 @@ def _dropping(axes: tuple[int, ...]) -> dict[str, Any]:
 
 @public("sum")
 def sum(
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
+    x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False, dtype: Any = None
 ) -> Tensor:
     """The sum over `axis` (all axes by default).
 
@@ -215,21 +215,34 @@ def sum(
 
 @public("prod")
 def prod(
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
+    x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False, dtype: Any = None
 ) -> Tensor:
     """The product over `axis` (all axes by default)."""
     return _as_asked(_reduce(_prod, _accumulated(x, dtype), axis, keepdims), dtype)
 
 
+def _two_tensors(op: str, x: Tensor, axis: Tensor) -> DTypeError:
+    return DTypeError(
+        "axis must be an int, not a tensor",
+        op=op,
+        operands=[x.type, axis.type],
+        hint=f"weft.{op}imum(x, y) compares two tensors element by element",
+    )
+
+
 @public("max")
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
     """The largest value over `axis`; NaN where there is one."""
+    if isinstance(axis, Tensor):
+        raise _two_tensors("max", x, axis)
     return _reduce(_max, x, axis, keepdims)
 
 
 @public("min")
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
     """The smallest value over `axis`; NaN where there is one."""
+    if isinstance(axis, Tensor):
+        raise _two_tensors("min", x, axis)
     return _reduce(_min, x, axis, keepdims)
 
 
@@ -283,7 +296,7 @@ _argmin = _position("argmin")
 
 def _locate(op: Op, x: Tensor, axis: int | None, keepdims: builtins.bool) -> Tensor:
     if axis is None:
-        out: Tensor = bind(op, reshape(x, (x.size,)), axis=0, keepdims=False)
+        out: Tensor = bind(op, reshape(x, (size_of(x.shape),)), axis=0, keepdims=False)
         return reshape(out, (1,) * x.ndim) if keepdims else out
     found: Tensor = bind(op, x, axis=normalize_axis(axis, x.ndim, op.name), keepdims=bool(keepdims))
     return found

@@ -12,6 +12,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.dim_algebra import dim_max, dim_min
 from weft.base.errors import DTypeError, ShapeError
+from weft.base.shapes import size_of
 from weft.core.bind import bind
 from weft.core.operands import Operand, as_tensor, assign, cast
 from weft.core.public import attach, public
@@ -127,7 +128,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor, /) -> Tensor:
     chosen = as_tensor(mask, "masked_scatter", like=x)
     if chosen.dtype is not dtypes.bool:
         raise DTypeError(f"the mask is {chosen.dtype.name}, not bool", op="masked_scatter")
-    flat_mask = reshape(broadcast_to(chosen, x.shape), (x.size,))
+    flat_mask = reshape(broadcast_to(chosen, x.shape), (size_of(x.shape),))
     value = fitting(source, x)
     value = reshape(value, (value.size,))
     number = cumulative_sum(cast(flat_mask, dtypes.int64), axis=0)
@@ -135,7 +136,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor, /) -> Tensor:
     if value.size == 0:  # no element may be asked for, and position 0 must exist
         value, last = zeros(1, dtype=x.dtype, device=x.device), 1
     taken = take(value, where(flat_mask, number - 1 + last, 0))
-    return reshape(where(flat_mask, taken, reshape(x, (x.size,))), x.shape)
+    return reshape(where(flat_mask, taken, reshape(x, (size_of(x.shape),))), x.shape)
 
 
 # --- in place ----------------------------------------------------------------------------------

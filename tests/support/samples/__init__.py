@@ -8,11 +8,13 @@ from samples import (
     fft,
     index,
     linalg,
+    names,
     ranks,
     reduce,
     scatter,
     shape,
     special,
+    special_functions,
 )
 
 ROWS = [
@@ -28,4 +30,6 @@ ROWS = [
     *einsum.ROWS,
     *fft.ROWS,
     *special.ROWS,
+    *names.ROWS,
+    *special_functions.ROWS,
 ]
