@@ -36,7 +36,7 @@ from typing import Any, Literal
 
 from weft.base.shapes import Axis
 from weft.core.operands import Operand
-from weft.core.results import ValuesIndices
+from weft.core.results import Histogram, ValuesIndices
 from weft.core.tensor import Tensor
 
 class TensorMethods:
