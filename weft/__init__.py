@@ -82,6 +82,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _TYPE_CHECKING:
+    from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -99,6 +100,7 @@ __getattr__, __dir__ = _lazily(
         "Session": "weft.session",
         "compare": "weft.inspect.compare.compare",
         "detect_nan": "weft.inspect.watch.nan",
+        "distributions": "weft.distributions",
         "explain": "weft.inspect.explain.explain",
         "get_num_threads": "weft.runtime.threads",
         "profile": "weft.inspect.profile.profile",
