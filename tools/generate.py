@@ -16,6 +16,7 @@ from typing import Any
 import mistakes
 
 import weft
+from weft.core.calling import calling_of
 from weft.core.public import PUBLIC
 from weft.ir.op import OPS, Trait
 
@@ -28,10 +29,11 @@ HEAD = '''"""Methods of Tensor as `weft.ops` attaches them. Made by `make genera
 
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from weft.base.shapes import Axis
 from weft.core.operands import Operand
+from weft.core.results import ValuesIndices
 from weft.core.tensor import Tensor
 
 class TensorMethods:
@@ -61,7 +63,7 @@ def method_stub(name: str, value: Any) -> str:
         return lines
     if name.startswith("__i") and name != "__invert__":
         return f"    def {name}(self, other: Any, /) -> Tensor: ..."
-    signature = inspect.signature(value)
+    signature = calling_of(value).several() or inspect.signature(value)
     parameters = list(signature.parameters.values())
     first = parameters[0].replace(name="self", annotation=inspect.Parameter.empty)
     if name.startswith("__") and len(parameters) == 2 and name != "__getitem__":
@@ -72,13 +74,14 @@ def method_stub(name: str, value: Any) -> str:
         rest[0] = first.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
     text = str(signature.replace(parameters=rest))
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations are strings
+    text = re.sub(r'(: |-> )"([^"]*)"', r"\1\2", text)
     return f"    def {name}{_outside(text)}: ..."
 
 
 def _outside(text: str) -> str:
     """Annotations in words that mean the same inside of the class, which has methods like int()."""
     text = re.sub(r"(?<![.\w])(bool|int|float|complex|tuple|list)\b", r"builtins.\1", text)
-    return text.replace("RemovableHandle", "Any")
+    return re.sub(r"-> (?!Tensor|Any)[A-Z]\w*$", "-> Any", text)  # a result with named parts
 
 
 def methods_text() -> str:
@@ -95,10 +98,18 @@ def reference_text() -> str:
         "",
     ]
     families: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
     for entry in PUBLIC.values():
+        if entry.alias:
+            others.setdefault(entry.alias, []).append(f"`{entry.name}`")
+    for entry in PUBLIC.values():
+        if entry.alias:
+            continue
         family = entry.function.__module__.rpartition(".")[2]
         signature = re.sub(r": [^,)=]+(?= = )|: [^,)]+", "", plain_signature(entry.function))
         doc = (inspect.getdoc(entry.function) or "").split("\n\n")[0].replace("\n", " ")
+        if entry.name in others:
+            doc = f"{doc} Also called {', '.join(others[entry.name])}."
         methods = ", ".join(f"`x.{m}`" for m in entry.methods if not m.startswith("__"))
         families.setdefault(family, []).append(
             f"| `weft.{entry.name}{signature}` | {doc} | {methods} |".replace("||", "\\|\\|")

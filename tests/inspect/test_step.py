@@ -514,11 +514,11 @@ SESSIONS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "backward": (
         ["b script.py:8", "c", "c", "c", "c", "p x", "grad x", "q"],
-        ["result tensor(1.4142", "backward of divide: gradient of x", "tensor(1.)"],
+        ["result 1.4142", "backward of divide: gradient of x", "tensor(1.)"],
     ),
     "changing": (
         ["b op:divide", "c", "set x x * 0 + 1.5", "clear", "c"],
-        ["result tensor(1.4142", "bye"],
+        ["result 1.4142", "bye"],
     ),
     "the end of the input": ([], ["before while"]),
     "help": (["help", "help break", "b nan", "b inf", "b norm>3.5", "q"], ["norm above 3.5"]),

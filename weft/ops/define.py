@@ -152,8 +152,9 @@ def _attach_operator(op: Op, operator: str, at_least: str, *, arithmetic: bool) 
 
     def in_place(self: Tensor, other: Any, /) -> Any:
         value = paired(self, other) if other.__class__ in NUMBERS else other
-        if op.in_place is not None and value.__class__ is Tensor and _fits(self, value, kinds):
-            update(op, self, value)
+        fast = op.in_place is not None and value.__class__ is self._result_class
+        if fast and _fits(self, value, kinds):  # type: ignore[arg-type]
+            update(op, self, value)  # type: ignore[arg-type]
             return self
         out = forward(self, other)
         return out if out is NotImplemented else assign(self, out, f"{name} in place")

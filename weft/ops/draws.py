@@ -11,7 +11,8 @@ from weft.base.dims import ceil_div
 from weft.base.dtypes import DType, int_info
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.shapes import Shape, broadcast_shapes, new_shape, size_of
-from weft.core.bind import bind, out_of_memory
+from weft.core.bind import bind
+from weft.core.call_errors import out_of_memory
 from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType

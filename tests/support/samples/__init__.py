@@ -1,12 +1,17 @@
 """All rows of samples, family by family."""
 
 from samples import (
+    counting,
     creation,
+    einsum,
     elementwise,
     fft,
     index,
     linalg,
+    names,
+    ranks,
     reduce,
+    scatter,
     shape,
     special,
     special_functions,
@@ -17,9 +22,14 @@ ROWS = [
     *reduce.ROWS,
     *shape.ROWS,
     *index.ROWS,
+    *scatter.ROWS,
+    *ranks.ROWS,
+    *counting.ROWS,
     *creation.ROWS,
     *linalg.ROWS,
+    *einsum.ROWS,
     *fft.ROWS,
     *special.ROWS,
+    *names.ROWS,
     *special_functions.ROWS,
 ]

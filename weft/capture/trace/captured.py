@@ -2,18 +2,33 @@
 
 A call goes along the tree of recorded paths as far as guards and answers allow. Where it finds no
 way on, the function is recorded anew, on the same arguments, and the new path put into the tree.
+
+Calls that write to something outside take turns, with each other and with recordings: a call reads
+at its beginning and writes at its end, so an update of another thread in between would be lost.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import os
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from weft.autodiff.split import Split
 from weft.autodiff.transforms.levels import innermost_level
@@ -24,7 +39,8 @@ from weft.base.errors import CaptureError
 from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
-from weft.capture.convert.convert import NoSource, Unconvertible, transformed
+from weft.base.tracebacks import shorten
+from weft.capture.convert.convert import NoSource, Unconvertible, convert, transformed
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
 from weft.capture.notes import CaptureNotes
@@ -38,7 +54,8 @@ from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
 from weft.capture.trace.tree import describe, insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
-from weft.capture.watch.follow import Wrapper
+from weft.capture.watch.follow import FOLLOW, Wrapper
+from weft.capture.watch.follow import policy as follow_policy
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
@@ -46,7 +63,10 @@ from weft.ir.graph import Graph, Value, extract
 from weft.ir.signature import OutputRouting, Signature
 from weft.ops.effects import begin_call, done, end_call
 
-__all__ = ["CaptureWarning"]
+__all__ = ["CaptureWarning", "Compiled"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class CaptureWarning(UserWarning):
@@ -75,6 +95,10 @@ class CacheInfo(NamedTuple):
     recordings: int
     paths: int
     limit: int
+
+
+#: What a replay gives that must not go on: it writes, and other threads may do so, too.
+_WRITES = object()
 
 
 class _Miss:
@@ -109,11 +133,29 @@ COMPILE = Policy()
 TRACE = Policy(records=False)
 
 
-class Captured(Wrapper):
-    """A function that is recorded when it is called, and replayed. Made by `weft.compile`."""
+_live: weakref.WeakSet[Captured[..., Any]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a new process: whoever held a lock is not there."""
+    for captured in _live:
+        captured._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class Captured(Wrapper, Generic[P, R]):
+    """A function that is recorded when it is called, and replayed. Made by `weft.compile`.
+
+    Users know it as `weft.Compiled`; for type checkers it has the signature of the function.
+    """
+
+    function: Callable[P, R]
 
     def __init__(
-        self, function: Callable[..., Any], prepare: Prepare, policy: Policy = COMPILE
+        self, function: Callable[P, R], prepare: Prepare, policy: Policy = COMPILE
     ) -> None:
         # The attributes of a module are its own: see __getattr__.
         plain = isinstance(function, (FunctionType, MethodType))
@@ -129,14 +171,17 @@ class Captured(Wrapper):
         self._told_of_budget = False
         self._roots: list[Segment] = []
         self._inner: list[Segment] = []  # the same for calls that vmap makes
-        self._mapped: dict[str, Captured] = {}  # for all elements of a vmap, by what is mapped
+        #: For all elements of a vmap, by what is mapped.
+        self._mapped: dict[str, Captured[..., Any]] = {}
         self._lock = threading.RLock()
+        _live.add(self)
         self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
         self._defers_calls = True
         self._latest: Segment | None = None  # the one with a fast path that was taken last
         self._hits = 0
         self._warned = False
+        self._writes = False  # whether some recorded path does so
 
     def __getattr__(self, name: str) -> Any:
         if name == "function" or name.startswith("__"):
@@ -145,14 +190,25 @@ class Captured(Wrapper):
 
     # --- calls --------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        segment = self._latest  # most calls go the way of the one before
-        if segment is not None and recorder() is None:
-            given = segment.enter(args, kwargs)
-            if given.__class__ is list:
-                self._hits += 1
-                return segment.fast_path(given, args, kwargs)
-        return self._call(args, kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            segment = self._latest  # most calls go the way of the one before
+            if segment is not None and recorder() is None:
+                if segment.writes:
+                    with self._lock:
+                        given = segment.enter(args, kwargs)
+                        if given.__class__ is list:
+                            self._hits += 1
+                            return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
+                else:
+                    given = segment.enter(args, kwargs)
+                    if given.__class__ is list:
+                        self._hits += 1
+                        return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
+            return self._call(args, kwargs)  # type: ignore[no-any-return]
+        except BaseException as error:
+            shorten(error, leaving=True)
+            raise  # which adds no frame
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if recorder() is not None:  # part of a larger recording, or of what a transform runs
@@ -167,13 +223,15 @@ class Captured(Wrapper):
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a recording gives, perhaps one that is made now; a _Miss where none can be made."""
-        result = self._replay(args, kwargs)
-        if result.__class__ is not _Miss:
-            self._hits += 1
-            return result
+        if not self._writes:
+            result = self._replay(args, kwargs)
+            if result.__class__ is not _Miss and result is not _WRITES:
+                self._hits += 1
+                return result
         with self._lock:
-            result = self._replay(args, kwargs)  # another thread may have recorded it meanwhile
+            result = self._replay(args, kwargs, alone=True)  # recorded meanwhile by another thread?
             if result.__class__ is not _Miss:
+                self._hits += 1
                 return result
             if self._may_record():
                 result = self._record(args, kwargs, result)
@@ -199,12 +257,24 @@ class Captured(Wrapper):
 
     def alike(
         self, function: Callable[..., Any] | None = None, prepare: Prepare | None = None
-    ) -> Captured:
+    ) -> Captured[..., Any]:
         """Another function, or the same one anew, captured in the same way."""
         return Captured(function or self.function, prepare or self._make, self.policy)
 
+    @overload
+    def __get__(self, obj: None, kind: type | None = None) -> Captured[P, R]: ...
+
+    @overload
+    def __get__(self, obj: object, kind: type | None = None) -> Callable[..., R]: ...
+
     def __get__(self, obj: Any, kind: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
+
+    def __reduce__(self) -> Any:
+        """By the function: a copy records anew. One that its module holds goes by its name."""
+        if _named(self.function) is self:
+            return self.__qualname__
+        return Captured, (self.function, self._make, self.policy)
 
     def __repr__(self) -> str:
         kind, name = "traced", self._name()
@@ -214,7 +284,8 @@ class Captured(Wrapper):
 
     # --- replaying ----------------------------------------------------------------------------
 
-    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool = False) -> Any:
+        """`alone`: whether this thread holds the lock, and so may write."""
         numbers: Numbers = {}
         taken: list[Segment] = []
         forms: list[Any] = []  # what was run for each of them
@@ -227,6 +298,8 @@ class Captured(Wrapper):
                     break
             else:
                 return _Miss(taken, self._why(taken, candidates, args, kwargs))
+            if not alone and self._writes:  # another thread has recorded such a path meanwhile
+                return _WRITES
             if segment.fast_path is not None:
                 self._latest = segment
                 return segment.fast_path(given, args, kwargs)
@@ -236,7 +309,8 @@ class Captured(Wrapper):
             taken.append(segment)
             question = segment.question
             if question is None:
-                return finish(taken, numbers, args, kwargs, self._name(), self._prepare)
+                prepare = functools.partial(self._prepare, segment.recording)
+                return finish(taken, numbers, args, kwargs, self._name(), prepare)
             answer = question.answer(numbers[question.value])
             found = segment.children.get(answer_key(answer))
             if found is None:
@@ -247,7 +321,7 @@ class Captured(Wrapper):
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has recorded a path meanwhile that uses more of this segment.
-                    return self._replay(args, kwargs)
+                    return self._replay(args, kwargs, alone)
             candidates = found
 
     def _run(self, segment: Segment, numbers: Numbers) -> Any:
@@ -266,11 +340,12 @@ class Captured(Wrapper):
         graph, inputs, wanted = segment.graph(self._name())
         if not wanted and not acts(graph):
             return None, inputs, wanted
-        return self._prepare(graph), inputs, wanted
+        return self._prepare(segment.recording, graph), inputs, wanted
 
-    def _prepare(self, graph: Graph, *routing: OutputRouting) -> Execute:
+    def _prepare(self, recording: int, graph: Graph, *routing: OutputRouting) -> Execute:
         start = time.perf_counter()
         made = self._make(graph, *routing)
+        made.recording = recording
         self._prepared += time.perf_counter() - start
         self.programs.append(made)
         return made
@@ -288,10 +363,31 @@ class Captured(Wrapper):
             warn_user(
                 f"{self._name()} was recorded {self.policy.limit} times; from now on, calls that "
                 f"no recording fits run as plain Python. The last was recorded because: {last}. "
-                "`traced.recordings` lists all; weft.trace(fn, limit=...) sets the limit",
+                f"`{self._name()}.recordings` lists all; limit=... of "
+                f"weft.{'compile' if self.policy.records else 'trace'} sets the limit",
                 CaptureWarning,
             )
         return False
+
+    def _has_source(self) -> bool:
+        """Whether the function can be read; a warning says where it cannot."""
+        function = self._plain_function()
+        if function is None or follow_policy(function.__code__.co_filename) != FOLLOW:
+            return True
+        try:
+            convert(function)
+        except NoSource as reason:
+            file = function.__code__.co_filename
+            why = f" ({file})" if file.startswith("<") else f": {reason}"
+            warn_user(
+                f"{self._name()} has no source{why}, so it is not compiled and runs as plain "
+                "Python: the same results, op by op. Define it in a file to compile it",
+                CaptureWarning,
+            )
+            return False
+        except Unconvertible:
+            pass  # recording it says so, with the line
+        return True
 
     def _record(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool = False
@@ -299,6 +395,9 @@ class Captured(Wrapper):
         """Record one run, and finish this call from the recording, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
         with gc_paused(), bundled(self._bundle()):
+            if self.policy.records and not self.recordings and not self._has_source():
+                self._uncacheable = 2
+                return miss
             recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
         if watch.deferred is not None and watch.deferred.clash:
@@ -321,7 +420,7 @@ class Captured(Wrapper):
         if inside:
             return miss
         if not trouble:
-            return self._replay(args, kwargs)
+            return self._replay(args, kwargs, alone=True)
         if ending is None or not recorded.usable:
             return miss
         # This call has been made already: what it read from a clock or a file is not read twice.
@@ -333,7 +432,8 @@ class Captured(Wrapper):
                 given = origin.evaluate(args, kwargs)
                 numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
             self._run(segment, numbers)
-        return finish(path, numbers, args, kwargs, self._name(), self._prepare)
+        prepare = functools.partial(self._prepare, len(self.recordings) - 1)
+        return finish(path, numbers, args, kwargs, self._name(), prepare)
 
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
@@ -344,7 +444,7 @@ class Captured(Wrapper):
         watch.defers_calls = self._defers_calls
         recorded.differentiated = not inside  # there the tape sees each op
         recorded.name = self._name()
-        recorded.parameters = parameter_names(self.function, len(args))
+        watch.parameters = parameter_names(self.function, len(args))
         ending: Ending | None = None
         trouble: list[str] = []
         done.next = 0
@@ -365,9 +465,13 @@ class Captured(Wrapper):
         clashes = watch.deferred is not None and watch.deferred.clash
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
-            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget)
+            self._writes |= ending.writes  # before other threads can find the path
+            number = len(self.recordings)
+            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget, number)
             if len(path) == 1 and has_fast_path(path[0]) and not inside:
-                path[0].fast_path = fast_path(path[0], self._name(), self._prepare)
+                path[0].writes = ending.writes
+                prepare = functools.partial(self._prepare, number)
+                path[0].fast_path = fast_path(path[0], self._name(), prepare)
             self._warn_of_budget(path)
         return recorded, ending, trouble
 
@@ -495,3 +599,17 @@ class Captured(Wrapper):
     def guards(self) -> list[str]:
         """All guards of all recordings, as text."""
         return [guard.description for part in self.segments() for guard in part.guards]
+
+
+def _named(function: Any) -> Any:
+    """What stands in a module under the name of a function: a decorator may have replaced it."""
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in str(getattr(function, "__qualname__", "")).split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+if TYPE_CHECKING:
+    Compiled: TypeAlias = Captured[P, R]
+else:
+    Compiled = Captured

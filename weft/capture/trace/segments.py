@@ -91,6 +91,11 @@ class Ending:
     backward_at: int | None = None
     split: Split | None = None
 
+    @property
+    def writes(self) -> bool:
+        """Whether the path writes to something outside: to tensors, or to Python objects."""
+        return bool(self.signature.writes or self.effects)
+
     def outside(self) -> Iterator[Origin]:
         """Where tensors (and other objects) are found that the path writes to, or hands on."""
         for place in self.signature.handed_on():
@@ -173,7 +178,9 @@ class Segment:
     ready: Any = None  # the executable form
     enter: Enter = field(default=_closed, repr=False)
     fetched: list[Origin] = field(default_factory=list)
+    recording: int = 0  # the number of the recording that made it
     fast_path: Any = None  # all that a call does from here on, where the path is but this segment
+    writes: bool = False  # whether the fast path writes to something outside
 
     def open(self) -> None:
         """Make the function that checks the guards and fetches what is read from outside."""
