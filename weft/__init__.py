@@ -106,6 +106,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -123,6 +124,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "Session": "weft.session",
             "compare": "weft.inspect.compare.compare",
             "detect_nan": "weft.inspect.watch.nan",
+            "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",
             "get_num_threads": "weft.runtime.threads",
             "profile": "weft.inspect.profile.profile",
