@@ -9,9 +9,10 @@ from typing import Any
 from weft.base.dtypes import DTYPES
 from weft.base.pytree import tree_map
 from weft.core.public import PUBLIC
-from weft.ops import elementwise, functions, search, shape, special
+from weft.ops import elementwise, functions, linalg_matrix, linalg_norm, search, shape, special
 from weft.ops.cast import astype
-from weft.torch.tensor import Tensor, as_type, method
+from weft.ops.reduce import sum as functions_sum
+from weft.torch.tensor import Tensor, as_type, labelled, method
 
 #: PyTorch takes a 0-d tensor along axis 0 for a vector of one element.
 ALONG_AN_AXIS = """
@@ -21,7 +22,8 @@ kthvalue mode topk
 """.split()  # noqa: SIM905
 
 __all__ = [
-    *("log_softmax", "round", "softmax", "bucketize", "searchsorted", "diff"),
+    *("log_softmax", "round", "softmax", "bucketize", "searchsorted", "diff", "norm", "allclose"),
+    *("cross", "tril_indices", "triu_indices"),
     *[name for name in ALONG_AN_AXIS if name in PUBLIC],
 ]
 
@@ -103,6 +105,60 @@ def searchsorted(
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbours, so many times over."""
     return functions.diff(input, axis=dim, n=n, prepend=prepend, append=append)
+
+
+@method()
+def norm(
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    """The norm of all elements as one vector, or along axes."""
+    input = input if dtype is None else astype(input, as_type(dtype))
+    if p == "nuc":
+        axes = (-2, -1) if dim is None else tuple(dim)
+        return linalg_norm.matrix_norm(
+            shape.moveaxis(input, axes, (-2, -1)), ord="nuc", keepdims=keepdim
+        )
+    order = 2.0 if p in ("fro", None) else p
+    axis = tuple(dim) if isinstance(dim, list) else dim
+    return linalg_norm.vector_norm(input, axis=axis, ord=order, keepdims=keepdim)
+
+
+@method()
+def allclose(input: Any, other: Any, *args: Any, **kwargs: Any) -> bool:
+    """Whether all elements are close to each other."""
+    return bool(PUBLIC["allclose"].function(input, other, *args, **kwargs))
+
+
+@method()
+def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+    """The cross product along an axis of size 3: the first of them, unless `dim` says which."""
+    axis = input.shape.index(3) if dim is None else dim
+    return linalg_matrix.cross(input, other, axis=axis)
+
+
+def _indices(name: str) -> Any:
+    def function(
+        row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
+    ) -> Any:
+        found = labelled(shape.stack(list(PUBLIC[name].function(row, col, offset))))
+        return found if dtype is None else found.to(dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`weft.{name}` as a matrix of two rows."
+    return function
+
+
+tril_indices = _indices("tril_indices")
+triu_indices = _indices("triu_indices")
+
+
+@method()
+def sum_to_size(input: Any, *size: Any) -> Any:
+    """Summed to a shape that broadcasts to this one."""
+    wanted = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    extra = input.ndim - len(wanted)
+    axes = [i for i in range(input.ndim) if i < extra or wanted[i - extra] != input.shape[i]]
+    return shape.reshape(functions_sum(input, axis=tuple(axes)), wanted) if axes else input
 
 
 for _name, _dtype in {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import weft.core.tensor as core
+from weft.core.results import ValuesIndices
 from weft.ops import elementwise, reduce, select, sorting
-from weft.ops.cumulative import ValuesIndices
 from weft.ops.index import nonzero as core_nonzero
 from weft.ops.index import take_along_axis
 from weft.ops.shape import reshape, squeeze, stack
