@@ -63,6 +63,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
