@@ -21,7 +21,7 @@ MOST_LINES = 600
 LAYERS = [
     *("base", "ir", "core", "ops", "autodiff", "record", "capture", "passes"),
     *("schedule", "codegen", "runtime", "compile", "session", "nn", "optim", "data"),
-    *("interop", "distributed", "inspect", "wiring", "torch", "cli", "__main__"),
+    *("distributions", "interop", "distributed", "inspect", "wiring", "torch", "cli", "__main__"),
 ]
 #: `weft` itself only exports: no layer may import it, and it must not start the command line.
 TOP = "weft"
@@ -32,6 +32,7 @@ COMMAND_LINE = ("cli", "__main__")
 #: come, and the schedule does not change them.
 APART = {
     **dict.fromkeys(("passes", "codegen", "runtime", "optim", "nn", "data"), ("capture",)),
+    "distributions": ("capture",),
     "schedule": ("autodiff", "record", "capture", "passes"),
 }
 
