@@ -188,12 +188,14 @@ def chains(dtype: DType) -> Iterator[Sample]:
 def tensors(dtype: DType) -> Iterator[Sample]:
     yield call(regular((6, 6), dtype).reshape(2, 3, 6))
     yield call(regular((6, 6), dtype).reshape(6, 3, 2), 1)
+    yield call(regular((3, 3), dtype), 1)
 
 
 def tensor_systems(dtype: DType) -> Iterator[Sample]:
     yield call(regular((6, 6), dtype).reshape(2, 3, 6), values((2, 3), dtype, seed=1))
     a = np.moveaxis(regular((6, 6), dtype).reshape(6, 2, 3), 1, 0).copy()
     yield call(a, values((6,), dtype, seed=1), (0,))
+    yield call(regular((3, 3), dtype), values((3,), dtype, seed=1))
 
 
 def reflections(dtype: DType) -> Iterator[Sample]:
