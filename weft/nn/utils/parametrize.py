@@ -167,9 +167,7 @@ def is_parametrized(module: Any, tensor_name: str | None = None) -> bool:
     return tensor_name in module.parametrizations
 
 
-def remove_parametrizations(
-    module: Any, tensor_name: str, leave_parametrized: bool = True
-) -> Any:
+def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
     """Make a tensor an ordinary one again: as it was computed last, or else its original."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"{type(module).__name__} has no parametrization of {tensor_name!r}")
