@@ -139,3 +139,12 @@ def test_rrelu_draws_slopes() -> None:
     np.testing.assert_allclose(x.grad.numpy(), slopes)
     with pytest.raises(ValueError, match="above upper"):
         nn.functional.rrelu(x, 0.5, 0.2)
+
+
+def test_integers_are_padded() -> None:
+    x = weft.asarray([[1, 2]])
+    assert nn.ConstantPad1d(1, 5.0)(x).tolist() == [[5, 1, 2, 5]]
+    assert nn.ZeroPad1d((1, 0))(x).tolist() == [[0, 1, 2]]
+    assert nn.ReflectionPad1d(1)(x).dtype is weft.int64
+    rows = [x[0], x[0, :1]]
+    assert nn.utils.rnn.pad_sequence(rows, True).tolist() == [[1, 2], [1, 0]]
