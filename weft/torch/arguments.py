@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.dtypes import DTYPES
+from weft.base.errors import DTypeError
 from weft.base.pytree import tree_map
 from weft.core.public import PUBLIC
 from weft.ops import elementwise, functions, linalg_matrix, linalg_norm, search, shape, special
 from weft.ops.cast import astype
 from weft.ops.reduce import sum as functions_sum
 from weft.torch.tensor import Tensor, as_type, labelled, method
+
+_power = elementwise.pow
 
 #: PyTorch takes a 0-d tensor along axis 0 for a vector of one element.
 ALONG_AN_AXIS = """
@@ -22,7 +25,17 @@ kthvalue mode topk
 """.split()  # noqa: SIM905
 
 __all__ = [
-    *("log_softmax", "round", "softmax", "bucketize", "searchsorted", "diff", "norm", "allclose"),
+    *(
+        "log_softmax",
+        "round",
+        "softmax",
+        "bucketize",
+        "searchsorted",
+        "diff",
+        "norm",
+        "allclose",
+        "pow",
+    ),
     *("cross", "tril_indices", "triu_indices"),
     *[name for name in ALONG_AN_AXIS if name in PUBLIC],
 ]
@@ -39,9 +52,43 @@ def _along_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _signed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Sums of unsigned integers are int64."""
+
+    @functools.wraps(function)
+    def call(input: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        if dtype is None and input.dtype.kind == "uint":
+            dtype = DTYPES["int64"]
+        options = {} if dtype is None else {"dtype": as_type(dtype)}
+        return function(input, *args, **options, **kwargs)
+
+    return call
+
+
+_SUMS = ("cumprod", "cumsum", "nansum", "prod", "sum")
 for _name in ALONG_AN_AXIS:
     if _name in PUBLIC:
-        globals()[_name] = method(_name)(_along_an_axis(PUBLIC[_name].function))
+        _function = PUBLIC[_name].function
+        _function = _signed(_function) if _name in _SUMS else _function
+        globals()[_name] = method(_name)(_along_an_axis(_function))
+
+
+@method("__pow__", "pow")
+def pow(input: Any, exponent: Any) -> Any:
+    """A power; integers have no negative powers."""
+    if (
+        isinstance(exponent, int)
+        and exponent < 0
+        and isinstance(input, Tensor)
+        and input.dtype.kind in ("int", "uint")
+    ):
+        raise DTypeError(
+            f"integers to the negative power {exponent} are not integers",
+            op="pow",
+            operands=[input.type],
+            hint="cast them first: x.float()",
+        )
+    return _power(input, exponent)
 
 
 def _with_dtype(name: str) -> Any:

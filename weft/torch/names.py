@@ -28,7 +28,7 @@ istft kron lcm ldexp lerp less less_equal lgamma log log10 log1p log2 logaddexp 
 logical_and logical_not logical_or logical_xor logit logspace masked_fill masked_scatter
 masked_select matmul matrix_exp matrix_power maximum minimum mm moveaxis movedim msort mul
 multinomial multiply mv mvlgamma nan_to_num narrow negative nextafter not_equal numel outer
-pairwise pdist poisson polar polygamma positive pow put rad2deg ravel real reciprocal relu remainder
+pairwise pdist poisson polar polygamma positive put rad2deg ravel real reciprocal relu remainder
 renorm reshape resolve_conj rms_norm rot90 row_stack rsqrt rsub scatter scatter_add scatter_reduce
 select select_scatter selu sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet split
 split_with_sizes sqrt square stack stft sub subtract svd swapaxes swapdims take_along_dim tan tanh

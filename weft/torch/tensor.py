@@ -107,6 +107,7 @@ class Tensor(core.Tensor):
     """A tensor with PyTorch's methods. Make one with `torch.tensor`, `torch.zeros`…"""
 
     __slots__ = ()
+    _weak_scalars = True
 
     def __new__(cls, *given: Any) -> Any:
         """`torch.Tensor(2, 3)` has that shape, `torch.Tensor([1, 2])` these values."""
