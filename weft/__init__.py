@@ -52,11 +52,13 @@ from weft.ops.aliases import *
 from weft.ops.at import *
 from weft.ops.cast import *
 from weft.ops.combined import *
+from weft.ops.complex_parts import *
 from weft.ops.counting import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
 from weft.ops.einsum import *
 from weft.ops.elementwise import *
+from weft.ops.elementwise_names import *
 from weft.ops.functions import *
 from weft.ops.identity import *
 from weft.ops.in_place import *
@@ -104,6 +106,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -121,6 +124,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "Session": "weft.session",
             "compare": "weft.inspect.compare.compare",
             "detect_nan": "weft.inspect.watch.nan",
+            "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",
             "get_num_threads": "weft.runtime.threads",
             "profile": "weft.inspect.profile.profile",

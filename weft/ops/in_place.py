@@ -130,7 +130,7 @@ def _like(x: Tensor) -> dict[str, Any]:
     return {"dtype": x.dtype, "device": x.device}
 
 
-_MADE = {
+_MADE: dict[str, Callable[..., Any]] = {
     "fill": _fill,
     "normal": _normal,
     "uniform": _uniform,
