@@ -41,7 +41,9 @@ from weft.torch.reductions import *
 from weft.torch.serialization import *
 from weft.torch.shapes import *
 from weft.torch.tensor import *
+from weft.torch.tensor import PublicTensor as PublicTensor
 
+Tensor = PublicTensor
 dtype = DType
 newaxis = None
 

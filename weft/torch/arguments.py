@@ -41,10 +41,15 @@ __all__ = [
 ]
 
 
-def _along_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+def _along_an_axis(function: Callable[..., Any], sums: bool) -> Callable[..., Any]:
+    """Sums of unsigned integers are int64, and 0-d tensors have an axis."""
+
     @functools.wraps(function)
     def call(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(input, Tensor) or input.ndim or not (args or kwargs):
+        data = input._data
+        if sums and data.dtype.kind == "u" and kwargs.get("dtype") is None:
+            kwargs["dtype"] = DTYPES["int64"]
+        if data.shape or not (args or kwargs):
             return function(input, *args, **kwargs)
         out = function(shape.reshape(input, (1,)), *args, **kwargs)
         return tree_map(lambda x: shape.reshape(x, ()) if x.shape == (1,) else x, out)
@@ -52,25 +57,11 @@ def _along_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _signed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Sums of unsigned integers are int64."""
-
-    @functools.wraps(function)
-    def call(input: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
-        if dtype is None and input.dtype.kind == "uint":
-            dtype = DTYPES["int64"]
-        options = {} if dtype is None else {"dtype": as_type(dtype)}
-        return function(input, *args, **options, **kwargs)
-
-    return call
-
-
 _SUMS = ("cumprod", "cumsum", "nansum", "prod", "sum")
 for _name in ALONG_AN_AXIS:
     if _name in PUBLIC:
-        _function = PUBLIC[_name].function
-        _function = _signed(_function) if _name in _SUMS else _function
-        globals()[_name] = method(_name)(_along_an_axis(_function))
+        _function = _along_an_axis(PUBLIC[_name].function, _name in _SUMS)
+        globals()[_name] = method(_name)(_function)
 
 
 @method("__pow__", "pow")
