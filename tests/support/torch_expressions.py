@@ -290,6 +290,19 @@ v ** -1
 j ** 2.0
 torch.pow(2, j)
 torch.pow(f, i)
+torch.linalg.solve(c, c[0])
+torch.linalg.solve(c, c[:, 0])
+torch.linalg.solve(c[0], c[1], left=False)
+torch.linalg.diagonal(c, dim1=0, dim2=1)
+torch.linalg.eigvalsh(c, UPLO="U")
+torch.linalg.matrix_norm(c, 1, dim=(0, 1), keepdim=True)
+torch.linalg.vector_norm(f, dim=1)
+torch.linalg.vector_norm(torch.tensor(-3.0), 1)
+torch.cdist(f, g, p=1.0)
+f.H
+c.mH
+torch.tensor_split(v, torch.tensor([1, 3]))
+torch.corrcoef(v)
 torch.quantile(v, 0.5)
 f.norm()
 f.norm(dim=1)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import weft.core.tensor as core
 from weft.base.dtypes import DTYPES
 from weft.base.errors import DTypeError
 from weft.base.pytree import tree_map
@@ -25,19 +26,9 @@ kthvalue mode topk
 """.split()  # noqa: SIM905
 
 __all__ = [
-    *(
-        "log_softmax",
-        "round",
-        "softmax",
-        "bucketize",
-        "searchsorted",
-        "diff",
-        "norm",
-        "allclose",
-        "pow",
-    ),
-    *("cross", "tril_indices", "triu_indices"),
-    *[name for name in ALONG_AN_AXIS if name in PUBLIC],
+    *("allclose", "bucketize", "cdist", "corrcoef", "cross", "diff", "ldexp", "log_softmax"),
+    *("norm", "pow", "round", "searchsorted", "softmax", "tensor_split", "tril_indices"),
+    *("triu_indices", *[name for name in ALONG_AN_AXIS if name in PUBLIC]),
 ]
 
 
@@ -188,6 +179,40 @@ def _indices(name: str) -> Any:
 
 tril_indices = _indices("tril_indices")
 triu_indices = _indices("triu_indices")
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> Any:
+    """The distance of each row to each row."""
+    return PUBLIC["cdist"].function(x1, x2, p)
+
+
+@method()
+def corrcoef(input: Any) -> Any:
+    """Correlations of rows; of one row, a number."""
+    found = PUBLIC["corrcoef"].function(input)
+    return found if input.ndim > 1 else shape.reshape(found, ())
+
+
+@method()
+def ldexp(input: Any, other: Any) -> Any:
+    """input * 2 ** other."""
+    return input * _power(2.0, other)
+
+
+@method()
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Parts that end at these places, or so many parts."""
+    places = indices_or_sections
+    places = places.tolist() if isinstance(places, core.Tensor) else places
+    return PUBLIC["tensor_split"].function(input, places, axis=dim)
+
+
+def _adjoint(self: Any) -> Any:
+    """Conjugate and transposed."""
+    return elementwise.conj(shape.matrix_transpose(self)) if self.ndim else elementwise.conj(self)
+
+
+Tensor.H = Tensor.mH = property(_adjoint)  # type: ignore[attr-defined]
 
 
 @method()
