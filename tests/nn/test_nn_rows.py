@@ -31,5 +31,6 @@ def test_every_module_has_a_row() -> None:
 TESTED_ELSEWHERE = {
     *("Module", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"),
     *("TransformerEncoder", "TransformerDecoder"),  # in Transformer
+    "CTCLoss",  # test_nn_ctc.py
     *("Dropout3d", "FeatureAlphaDropout"),  # test_nn_dropout.py
 }

@@ -83,9 +83,20 @@ UNKNOWN_COUNT = "how many tensors there are is not known"
 #: Functions that are a clear error for some symbolic sizes, and why.
 AMBIGUOUS: dict[str, str] = {
     "reshape": UNSHOWN,
+    "unflatten": UNSHOWN,
+    "narrow": UNSHOWN,
     "unstack": UNKNOWN_COUNT,
+    "split": UNKNOWN_COUNT,
+    "chunk": UNKNOWN_COUNT,
+    "tensor_split": UNKNOWN_COUNT,
     "arange": "steps of a fraction up to a size that is not known",
     "linalg.cross": "its vectors have 3 elements: no other size will do",
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "scatter_reduce"), "src may be larger than index, or smaller"
+    ),
+    **dict.fromkeys(
+        ("put", "slice_scatter", "diagonal_scatter"), "the sizes of x and src only happen to fit"
+    ),
 }
 
 

@@ -12,8 +12,8 @@ generated stub `weft/core/methods.pyi`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -52,13 +52,15 @@ class Tensor(TensorMethods):
     """An n-dimensional array with value semantics. Make one with `weft.asarray`."""
 
     __slots__ = ("__weakref__", "_data", "_grad", "_node")
-    # NumPy's operators leave `ndarray + tensor` to us, while np.sin(tensor) still converts.
-    __array_priority__ = 1000
     __hash__ = object.__hash__  # by identity: == compares elements
 
     _data: Any  # the array
     _node: Any  # what made it, for `backward`; None when no gradient is asked for
     _grad: Tensor | None  # unset until there is one
+    #: Of which class the results of op calls on such a tensor are: see `register_result_class`.
+    _result_class: ClassVar[type[Tensor]]
+    #: Whether a write to it is a write to a tensor that others hold.
+    _writes_through: ClassVar[bool] = False
 
     if not TYPE_CHECKING:  # a Tensor has no __init__: making one is the hot path of every op
 
@@ -112,7 +114,7 @@ class Tensor(TensorMethods):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.size * self.itemsize
+        return size_of(self.shape) * self.itemsize
 
     @property
     def type(self) -> TensorType:
@@ -154,9 +156,9 @@ class Tensor(TensorMethods):
         return number if question == "item" else _QUESTIONS[question](number)
 
     def _single(self, op: str) -> None:
-        if self.size != 1:
+        if size_of(self.shape) != 1:
             raise ShapeError(
-                f"a tensor of {self.size} elements has no single value",
+                f"a tensor of {size_of(self.shape)} elements has no single value",
                 op=op,
                 operands=[self.type],
                 hint="index one element first, or use tolist()",
@@ -167,9 +169,9 @@ class Tensor(TensorMethods):
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
-        if self.size != 1:
+        if size_of(self.shape) != 1:
             raise ShapeError(
-                f"the truth of a tensor of {self.size} elements is ambiguous",
+                f"the truth of a tensor of {size_of(self.shape)} elements is ambiguous",
                 op="bool",
                 operands=[self.type],
                 hint="say any(x) or all(x)",
@@ -244,7 +246,7 @@ class Tensor(TensorMethods):
         notes = []
         if self.dtype.kind == "uint" or self.dtype is not default_for_kind(self.dtype.kind):
             notes.append(f"dtype={self.dtype.name}")
-        if not self.size:
+        if not size_of(self.shape):
             notes.append(f"shape={self.shape}")
         if self.device != CPU:
             notes.append(f"device='{self.device}'")
@@ -269,7 +271,8 @@ class Tensor(TensorMethods):
         if layout == self.layout:
             return self.clone()
         family = family_for(self.device, layout)
-        return wrap(family.from_numpy(family_of(self._data).to_numpy(self._data), self.device))
+        array = family_of(self._data).to_numpy(self._data)
+        return wrap(family.from_numpy(array, self.device), self)
 
     def to(self, target: Any, /) -> Tensor:
         """The same values in another dtype or on another device, whichever `target` names."""
@@ -356,9 +359,32 @@ class StateTensor(Tensor):
     __slots__ = ()
 
 
-def wrap(array: Any) -> Tensor:
-    """A Tensor around an array of a registered class, which is not to be written from now on."""
-    tensor = Tensor()
+Tensor._result_class = Tensor
+
+
+def result_class_of(tensors: Iterable[Tensor]) -> type[Tensor]:
+    """Of which class the results of an op call are: that of the first operand that names one."""
+    for tensor in tensors:
+        if tensor._result_class is not Tensor:
+            return tensor._result_class
+    return Tensor
+
+
+def labelled(out: Any, cls: type[Tensor]) -> Any:
+    """Let results that were just made be of a class of tensors. Nobody else holds them yet."""
+    if cls is not Tensor:
+        for part in out if isinstance(out, (tuple, list)) else (out,):
+            if part.__class__ is Tensor:
+                part.__class__ = cls
+    return out
+
+
+def wrap(array: Any, like: Tensor | None = None) -> Tensor:
+    """A Tensor around an array of a registered class, which is not to be written from now on.
+
+    With `like` it is of the class that results of that tensor are of.
+    """
+    tensor = Tensor() if like is None else like._result_class()
     tensor._data = array
     tensor._node = None
     return tensor

@@ -2,15 +2,20 @@
 
 A call goes along the tree of recorded paths as far as guards and answers allow. Where it finds no
 way on, the function is recorded anew, on the same arguments, and the new path put into the tree.
+
+Calls that write to something outside take turns, with each other and with recordings: a call reads
+at its beginning and writes at its end, so an update of another thread in between would be lost.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
@@ -92,6 +97,10 @@ class CacheInfo(NamedTuple):
     limit: int
 
 
+#: What a replay gives that must not go on: it writes, and other threads may do so, too.
+_WRITES = object()
+
+
 class _Miss:
     """Where a call found no recorded way on: how far it came, and why it ended there."""
 
@@ -124,6 +133,19 @@ COMPILE = Policy()
 TRACE = Policy(records=False)
 
 
+_live: weakref.WeakSet[Captured[..., Any]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a new process: whoever held a lock is not there."""
+    for captured in _live:
+        captured._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 class Captured(Wrapper, Generic[P, R]):
     """A function that is recorded when it is called, and replayed. Made by `weft.compile`.
 
@@ -149,16 +171,17 @@ class Captured(Wrapper, Generic[P, R]):
         self._told_of_budget = False
         self._roots: list[Segment] = []
         self._inner: list[Segment] = []  # the same for calls that vmap makes
-        self._mapped: dict[
-            str, Captured[..., Any]
-        ] = {}  # for all elements of a vmap, by what is mapped
+        #: For all elements of a vmap, by what is mapped.
+        self._mapped: dict[str, Captured[..., Any]] = {}
         self._lock = threading.RLock()
+        _live.add(self)
         self._prepared = 0.0  # seconds that went into programs
         self._uncacheable = 0
         self._defers_calls = True
         self._latest: Segment | None = None  # the one with a fast path that was taken last
         self._hits = 0
         self._warned = False
+        self._writes = False  # whether some recorded path does so
 
     def __getattr__(self, name: str) -> Any:
         if name == "function" or name.startswith("__"):
@@ -171,10 +194,17 @@ class Captured(Wrapper, Generic[P, R]):
         try:
             segment = self._latest  # most calls go the way of the one before
             if segment is not None and recorder() is None:
-                given = segment.enter(args, kwargs)
-                if given.__class__ is list:
-                    self._hits += 1
-                    return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
+                if segment.writes:
+                    with self._lock:
+                        given = segment.enter(args, kwargs)
+                        if given.__class__ is list:
+                            self._hits += 1
+                            return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
+                else:
+                    given = segment.enter(args, kwargs)
+                    if given.__class__ is list:
+                        self._hits += 1
+                        return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
             return self._call(args, kwargs)  # type: ignore[no-any-return]
         except BaseException as error:
             shorten(error, leaving=True)
@@ -193,13 +223,15 @@ class Captured(Wrapper, Generic[P, R]):
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a recording gives, perhaps one that is made now; a _Miss where none can be made."""
-        result = self._replay(args, kwargs)
-        if result.__class__ is not _Miss:
-            self._hits += 1
-            return result
+        if not self._writes:
+            result = self._replay(args, kwargs)
+            if result.__class__ is not _Miss and result is not _WRITES:
+                self._hits += 1
+                return result
         with self._lock:
-            result = self._replay(args, kwargs)  # another thread may have recorded it meanwhile
+            result = self._replay(args, kwargs, alone=True)  # recorded meanwhile by another thread?
             if result.__class__ is not _Miss:
+                self._hits += 1
                 return result
             if self._may_record():
                 result = self._record(args, kwargs, result)
@@ -252,7 +284,8 @@ class Captured(Wrapper, Generic[P, R]):
 
     # --- replaying ----------------------------------------------------------------------------
 
-    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool = False) -> Any:
+        """`alone`: whether this thread holds the lock, and so may write."""
         numbers: Numbers = {}
         taken: list[Segment] = []
         forms: list[Any] = []  # what was run for each of them
@@ -265,6 +298,8 @@ class Captured(Wrapper, Generic[P, R]):
                     break
             else:
                 return _Miss(taken, self._why(taken, candidates, args, kwargs))
+            if not alone and self._writes:  # another thread has recorded such a path meanwhile
+                return _WRITES
             if segment.fast_path is not None:
                 self._latest = segment
                 return segment.fast_path(given, args, kwargs)
@@ -286,7 +321,7 @@ class Captured(Wrapper, Generic[P, R]):
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has recorded a path meanwhile that uses more of this segment.
-                    return self._replay(args, kwargs)
+                    return self._replay(args, kwargs, alone)
             candidates = found
 
     def _run(self, segment: Segment, numbers: Numbers) -> Any:
@@ -385,7 +420,7 @@ class Captured(Wrapper, Generic[P, R]):
         if inside:
             return miss
         if not trouble:
-            return self._replay(args, kwargs)
+            return self._replay(args, kwargs, alone=True)
         if ending is None or not recorded.usable:
             return miss
         # This call has been made already: what it read from a clock or a file is not read twice.
@@ -430,9 +465,11 @@ class Captured(Wrapper, Generic[P, R]):
         clashes = watch.deferred is not None and watch.deferred.clash
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
+            self._writes |= ending.writes  # before other threads can find the path
             number = len(self.recordings)
             path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget, number)
             if len(path) == 1 and has_fast_path(path[0]) and not inside:
+                path[0].writes = ending.writes
                 prepare = functools.partial(self._prepare, number)
                 path[0].fast_path = fast_path(path[0], self._name(), prepare)
             self._warn_of_budget(path)

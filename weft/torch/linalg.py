@@ -1,0 +1,3 @@
+"""`torch.linalg`: Weft's functions of that namespace."""
+
+from weft.ops.linalg import *  # noqa: F403
