@@ -29,6 +29,7 @@ from weft.autodiff.transforms.reverse import *
 from weft.autodiff.transforms.vmap import *
 from weft.base.device import *
 from weft.base.dims import *
+from weft.base.dtype_names import *
 from weft.base.dtypes import *
 from weft.base.lazy import lazily as _lazily
 from weft.base.promotion import *
@@ -47,26 +48,42 @@ from weft.ir.graph import *
 from weft.ir.order import *
 from weft.ir.parse import *
 from weft.nn.stateless import functional_call as functional_call
+from weft.ops.aliases import *
+from weft.ops.at import *
 from weft.ops.cast import *
+from weft.ops.combined import *
+from weft.ops.complex_parts import *
+from weft.ops.counting import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
+from weft.ops.einsum import *
 from weft.ops.elementwise import *
+from weft.ops.elementwise_names import *
 from weft.ops.functions import *
 from weft.ops.identity import *
+from weft.ops.in_place import *
 from weft.ops.index import *
 from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
+from weft.ops.joining import *
+from weft.ops.like import *
 from weft.ops.matmul import *
+from weft.ops.multinomial import *
+from weft.ops.products import *
 from weft.ops.quantiles import *
 from weft.ops.random import *
 from weft.ops.random_discrete import poisson as poisson
 from weft.ops.random_discrete import randperm as randperm
 from weft.ops.ranks import *
+from weft.ops.rearranging import *
 from weft.ops.reduce import *
 from weft.ops.scatter import *
 from weft.ops.scatter_parts import *
+from weft.ops.search import *
 from weft.ops.segments import *
 from weft.ops.select import *
+from weft.ops.selection import *
+from weft.ops.sets import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *
@@ -78,6 +95,7 @@ from weft.ops.special_gamma import lgamma as lgamma
 from weft.ops.special_gamma import polygamma as polygamma
 from weft.ops.special_logs import xlogy as xlogy
 from weft.ops.special_normal import erfinv as erfinv
+from weft.ops.statistics import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *
@@ -88,6 +106,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -105,6 +124,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "Session": "weft.session",
             "compare": "weft.inspect.compare.compare",
             "detect_nan": "weft.inspect.watch.nan",
+            "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",
             "get_num_threads": "weft.runtime.threads",
             "profile": "weft.inspect.profile.profile",

@@ -267,6 +267,9 @@ DRAWS = [
     lambda b: weft.normal(weft.zeros(b), 1.0),
     lambda b: weft.uniform(0, 2, (b,)),
     lambda b: F.dropout(weft.ones((b, 4))),
+    lambda b: weft.poisson(2.0, (b,)),
+    lambda b: weft.random.binomial(10, 0.5, (b,)),
+    lambda b: weft.random.gamma(weft.ones(b)),
 ]
 
 
@@ -303,7 +306,10 @@ NO_SIZES = {
     *("constant", "random_advance", "assume_shape", "token", "function_1", "fence", "named"),
     *("with_gradient_of", "fits_int64"),  # of two equal shapes
 }
-TESTED_ELSEWHERE = {"to_device"}  # test_registration.py
+TESTED_ELSEWHERE = {
+    "to_device",  # test_registration.py
+    "log_gamma_slope",  # of two operands, by the rule of all such ops
+}
 
 
 @pytest.mark.usefixtures("_seeded")

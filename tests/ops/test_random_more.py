@@ -107,6 +107,20 @@ def test_gamma_numbers_follow_alpha(alpha: float) -> None:
         np.testing.assert_allclose(found.numpy(), want[i], rtol=2e-5)
 
 
+@pytest.mark.parametrize("function", ["gammainc", "gammaincc"])
+def test_the_incomplete_gamma_functions_have_a_slope_in_both(function: str) -> None:
+    a, x = np.array([0.3, 2.0, 30.0, 700.0]), np.array([0.1, 4.0, 25.0, 720.0])
+    mine, theirs = getattr(weft.special, function), getattr(special, function)
+    slope = weft.grad(lambda a, x: weft.sum(mine(a, x)), argnums=(0, 1))
+    found = slope(*(weft.asarray(v) for v in (a, x)))
+    for got, steps in zip(found, ((1, 0), (0, 1)), strict=True):
+        first, second = (1e-5 * step * v for step, v in zip(steps, (a, x), strict=True))
+        want = (theirs(a + first, x + second) - theirs(a - first, x - second)) / (
+            2 * (first + second)
+        )
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+
+
 def test_gradients_of_gamma_numbers_are_the_same_compiled() -> None:
     def loss(a: weft.Tensor) -> weft.Tensor:
         return weft.sum(R.beta(a, 2.0, (5,)) + weft.sum(R.dirichlet(a + 1.0), axis=-1))

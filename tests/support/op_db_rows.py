@@ -88,3 +88,5 @@ NOT_COVERED: dict[str, tuple[str, ...]] = {
         *("jiterator_binary_return_by_ref", "jiterator_unary"),
     ),
 }
+#: Ops that are compared eagerly only, by reason.
+EAGER_ONLY: dict[str, str] = {}

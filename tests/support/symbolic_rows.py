@@ -83,7 +83,12 @@ UNKNOWN_COUNT = "how many tensors there are is not known"
 #: Functions that are a clear error for some symbolic sizes, and why.
 AMBIGUOUS: dict[str, str] = {
     "reshape": UNSHOWN,
+    "unflatten": UNSHOWN,
+    "narrow": UNSHOWN,
     "unstack": UNKNOWN_COUNT,
+    "split": UNKNOWN_COUNT,
+    "chunk": UNKNOWN_COUNT,
+    "tensor_split": UNKNOWN_COUNT,
     "arange": "steps of a fraction up to a size that is not known",
     "linalg.cross": "its vectors have 3 elements: no other size will do",
     **dict.fromkeys(

@@ -25,6 +25,7 @@ class PublicFunction:
     namespace: str  # "" for weft itself, or "linalg", "fft"
     methods: tuple[str, ...]
     calling: Calling
+    alias: str = ""  # the name of the function, where this is only another name for it
 
 
 PUBLIC: dict[str, PublicFunction] = {}
@@ -59,3 +60,21 @@ def public(*methods: str, namespace: str = "") -> Callable[[F], F]:
         return called  # type: ignore[no-any-return]
 
     return register
+
+
+def method(*names: str) -> Callable[[F], F]:
+    """Attach a function to Tensor only, with the same forms of calls; by default by its name."""
+
+    def register(function: F) -> F:
+        called: Any = callable_as(function, calling_of(function))
+        attach(dict.fromkeys(names or (function.__name__,), called))
+        return called  # type: ignore[no-any-return]
+
+    return register
+
+
+def alias(name: str, function: Callable[..., Any], *methods: str) -> None:
+    """Enter another name for a public function, and attach it to Tensor under `methods`."""
+    own = next(entry for entry in PUBLIC.values() if entry.function is function)
+    PUBLIC[name] = PublicFunction(name, function, "", methods, own.calling, alias=own.name)
+    attach(dict.fromkeys(methods, function))

@@ -5,7 +5,10 @@ Numbers come from `weft.manual_seed`'s generator, or from the one given.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from weft.base.dtypes import NARROW_FLOATS, float32
@@ -42,6 +45,19 @@ __all__ = [
 ]
 
 
+_skipping: ContextVar[bool] = ContextVar("skipping", default=False)
+
+
+@contextlib.contextmanager
+def skipped() -> Iterator[None]:
+    """Within this context random first values are not drawn."""
+    token = _skipping.set(True)
+    try:
+        yield
+    finally:
+        _skipping.reset(token)
+
+
 def _fill(tensor: Tensor, value: Tensor) -> Tensor:
     """Give a tensor, also a parameter, its first value."""
     with no_grad():
@@ -57,11 +73,15 @@ def _drawn(tensor: Tensor) -> dict[str, Any]:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers drawn uniformly from [a, b)."""
+    if _skipping.get():
+        return tensor
     return _fill(tensor, uniform(a, b, tensor.shape, generator=generator, **_drawn(tensor)))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers drawn from a normal distribution."""
+    if _skipping.get():
+        return tensor
     return _fill(tensor, normal(mean, std, tensor.shape, generator=generator, **_drawn(tensor)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from weft.base import dtypes
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, cast
 from weft.core.public import public
+from weft.core.results import ValuesIndices
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -22,13 +23,6 @@ from weft.ops.rules import check_kind
 from weft.ops.shape import inverse_order, reshape
 
 __all__ = ["cummax", "cummin", "logcumsumexp"]
-
-
-class ValuesIndices(NamedTuple):
-    """Elements, and where they stand along the axis."""
-
-    values: Tensor
-    indices: Tensor
 
 
 # --- maxima and minima -------------------------------------------------------------------------

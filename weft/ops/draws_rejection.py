@@ -7,7 +7,7 @@ from typing import Any
 from weft.base.dtypes import DType
 from weft.base.errors import GradientError
 from weft.base.shapes import Shape
-from weft.ir.op import Op, Trait
+from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import TensorType
 from weft.ops import rejection
 from weft.ops.batch_random import draw_rule
@@ -33,10 +33,16 @@ def _two_type(
     return drawn_type(state, shape, dtype)
 
 
-def _no_slope(_xp: Any, _g: Any, _out: Any, _x1: Any, _x2: Any) -> Any:
+def _by_alpha(_xp: Any, _g: Any, _out: Any, _x1: Any, _x2: Any) -> Any:
     raise GradientError(
-        "gamma numbers have a first derivative only", op="gamma", hint="detach the first gradient"
+        "gamma numbers have only one derivative with respect to alpha",
+        op="gamma",
+        hint="detach alpha, or the first gradient",
     )
+
+
+def _by_log_x(xp: Any, g: Any, out: Any, x1: Any, x2: Any) -> Any:
+    return g * (apply(OPS["digamma"], x1) - x2 - out * (x1 - xp.exp(x2)))
 
 
 #: d log(x) / d alpha of gamma numbers x, from alpha and log(x).
@@ -45,7 +51,7 @@ _SLOPE = Op(
     binary_rule("real floating", "same"),
     lambda xp, x1, x2: rejection.log_gamma_slope(xp, x1, x2, digamma_values),
     kinds="real floating",
-    vjp=(_no_slope, _no_slope),
+    vjp=(_by_alpha, _by_log_x),
     traits=Trait.ELEMENTWISE | Trait.WIDEN,
     cycles=3000.0,
 )

@@ -26,16 +26,16 @@ from weft.core.temporaries import ITEM_OF_TEMPORARY, lost_item
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
-from weft.ops.batch_index import repeat_rule, search_rule, take_rule
+from weft.ops.batch_index import repeat_rule, take_rule
 from weft.ops.batching import shifted
 from weft.ops.creation import arange, asarray
 from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
-from weft.ops.rules import apply, cast_to, check_kind
+from weft.ops.rules import apply, cast_to
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
 from weft.ops.slices import has_tensor_bounds, read_slices, written_slices
 
-__all__ = ["nonzero", "repeat", "searchsorted", "take", "take_along_axis"]
+__all__ = ["nonzero", "repeat", "take", "take_along_axis"]
 
 _PLAIN = frozenset((int, slice, type(None), type(...)))
 
@@ -273,7 +273,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     tensor([30, 10, 30])
     """
     if axis is None:
-        x, axis = reshape(x, (x.size,)), 0
+        x, axis = reshape(x, (size_of(x.shape),)), 0
     at = as_tensor(indices, "take", like=x)
     out: Tensor = bind(_take, x, at, axis=normalize_axis(axis, x.ndim, "take"))
     return out
@@ -323,44 +323,6 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     if not x.ndim:
         raise ShapeError("a 0-d tensor has no positions", op="nonzero", operands=[x.type])
     return unstack(bind(_nonzero, x))
-
-
-def _searchsorted_type(x1: TensorType, x2: TensorType, *, side: str) -> TensorType:
-    check_kind(x1, "real")
-    if x1.ndim != 1:
-        raise ShapeError(f"the sorted values must have 1 axis, not {x1.ndim}")
-    return x2.like(dtype=dtypes.int64)
-
-
-_searchsorted = Op(
-    "searchsorted",
-    _searchsorted_type,
-    lambda xp, x1, x2, *, side: xp.astype(
-        xp.asarray(xp.searchsorted(x1, x2, side=side)), dtypes.int64.numpy
-    ),
-    kinds="real",
-    batch=search_rule,
-    traits=Trait.WIDEN,
-)
-
-
-@public("searchsorted")
-def searchsorted(
-    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
-) -> Tensor:
-    """The positions in the sorted x1 at which inserting the values of x2 keeps it sorted."""
-    if side not in ("left", "right"):
-        raise ShapeError(f"side must be 'left' or 'right', not {side!r}", op="searchsorted")
-    ordered = x1 if sorter is None else take(x1, sorter)
-    values = as_tensor(x2, "searchsorted", like=x1)
-    if values.dtype is not ordered.dtype:
-        raise DTypeError(
-            f"x1 is {ordered.dtype.name} and x2 {values.dtype.name}",
-            op="searchsorted",
-            hint="cast one of them",
-        )
-    out: Tensor = bind(_searchsorted, ordered, values, side=side)
-    return out
 
 
 def _repeat_type(x: TensorType, repeats: TensorType, *, axis: int) -> TensorType:

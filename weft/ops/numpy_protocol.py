@@ -36,10 +36,10 @@ less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or log
 matrix_transpose max maximum mean min minimum moveaxis multiply nan_to_num nanmean nansum negative
 nextafter nonzero not_equal ones_like outer permute_dims positive prod rad2deg real reciprocal
 remainder repeat reshape roll round sign signbit sin sinc sinh sort sqrt square squeeze stack std
-subtract sum swapaxes take take_along_axis tan tanh tensordot tile trace tril triu trunc unstack
+subtract sum swapaxes take take_along_axis tan tanh tensordot tile tril triu trunc unstack
 var vecdot zeros_like hstack vstack dstack column_stack atleast_1d atleast_2d atleast_3d ravel
 rot90 fliplr flipud isclose linalg.cholesky linalg.det linalg.inv linalg.matrix_power
-linalg.slogdet linalg.solve einsum linalg.eigvalsh linalg.svdvals linalg.pinv fft.fft fft.ifft
+linalg.slogdet linalg.solve linalg.eigvalsh linalg.svdvals linalg.pinv fft.fft fft.ifft
 fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfftn fft.irfftn fft.hfft fft.ihfft fft.fftshift
 fft.ifftshift
 """
@@ -61,6 +61,7 @@ _OTHER = {
     "rint": "round",
     "cumsum": "cumulative_sum",
     "cumprod": "cumulative_prod",
+    "trace": "linalg.trace",
     "degrees": "rad2deg",
     "radians": "deg2rad",
 }

@@ -23,10 +23,10 @@ def order_keys(x: Array, descending: bool = False) -> Array:
     signed = np.dtype(f"i{x.itemsize}")
     least = np.iinfo(signed).min
     if x.dtype.kind == "u":
-        keys = x.view(signed) ^ least
-        return ~keys if descending else keys
+        unsigned = x.view(signed) ^ least
+        return ~unsigned if descending else unsigned
     bits = (x + x.dtype.type(0)).view(signed)  # 0 for -0
-    keys = bits ^ ((bits >> (8 * x.itemsize - 1)) & np.iinfo(signed).max)
+    keys: Array = bits ^ ((bits >> (8 * x.itemsize - 1)) & np.iinfo(signed).max)
     if descending:
         np.invert(keys, out=keys)
     keys[np.isnan(x)] = np.iinfo(signed).max

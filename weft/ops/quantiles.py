@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from typing import Any
 
 from weft.base import dtypes
@@ -39,6 +40,11 @@ from weft.ops.sorting import sort
 
 __all__ = ["median", "nanmedian", "nanquantile", "quantile"]
 
+_ROUNDING: dict[str, Callable[[float], int]] = {
+    "lower": math.floor,
+    "higher": math.ceil,
+    "nearest": builtins.round,
+}
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
@@ -144,16 +150,15 @@ def _at(rows: _Rows, q: float, method: str) -> Tensor:
         return _sorted_at(rows, place, method)
     if rows.size == 0:
         return rows.none()
-    place = q * (rows.size - 1)
-    whole = {"lower": math.floor, "higher": math.ceil, "nearest": builtins.round}.get(method)
-    if whole is not None:
-        place = whole(place)
-    low, high = math.floor(place), math.ceil(place)
+    between = q * (rows.size - 1)
+    if method in _ROUNDING:
+        between = _ROUNDING[method](between)
+    low, high = math.floor(between), math.ceil(between)
     last = rows.x.ndim - 1
     found = take_along(rows.x, ranked(rows.x, last, low, high - low + 1), last)
     out = found[..., 0]
     if high > low:
-        weight = 0.5 if method == "midpoint" else place - low
+        weight = 0.5 if method == "midpoint" else between - low
         out = _between(out, found[..., 1], constant(weight, out.dtype, out.device))
     return rows.result(_or_nan(rows.x, out))
 
@@ -228,7 +233,7 @@ def nanquantile(
     along = moveaxis(reshape(low, count.shape), 0, -1), moveaxis(reshape(high, count.shape), 0, -1)
     share = moveaxis(reshape(cast(weight, ordered.dtype), count.shape), 0, -1)
     last = ordered.ndim - 1
-    out = _between(*(take_along(ordered, part, last) for part in along), share)
+    out = _between(take_along(ordered, along[0], last), take_along(ordered, along[1], last), share)
     return rows.result(moveaxis(out, -1, 0), at.shape)
 
 

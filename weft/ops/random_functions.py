@@ -7,6 +7,7 @@ tensor([0.5092376, 2.1246076])
 
 from __future__ import annotations
 
+from weft.core.public import public
 from weft.ops.generator import Generator, get_rng_state, manual_seed, set_rng_state
 from weft.ops.random import (
     bernoulli,
@@ -71,6 +72,11 @@ __all__ = [
     "truncated_normal",
     "uniform",
 ]
+
+
+# These are functions of `weft` too.
+for _function in (poisson, randperm):
+    public()(_function)
 
 
 def __dir__() -> list[str]:

@@ -16,13 +16,14 @@ from weft.base.errors import RangeError, ShapeError
 from weft.core.bind import bind
 from weft.core.operands import as_tensor
 from weft.core.public import public
+from weft.core.results import ValuesIndices
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.arguments import axis_of, integer
 from weft.ops.batching import shifted
 from weft.ops.creation import arange
-from weft.ops.cumulative import ValuesIndices, running_positions
+from weft.ops.cumulative import running_positions
 from weft.ops.elementwise import not_equal
 from weft.ops.index import take_along
 from weft.ops.order_keys import order_keys

@@ -13,7 +13,7 @@ from weft.base import dtypes
 from weft.base.dim_algebra import known_less
 from weft.base.dtypes import NARROW_FLOATS, int_info
 from weft.base.errors import IndexError, ShapeError
-from weft.base.shapes import Shape
+from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
 from weft.core.operands import Operand, as_tensor, cast, constant, is_strong
 from weft.core.public import public
@@ -375,7 +375,7 @@ def put(x: Tensor, /, index: Tensor, source: Operand, accumulate: bool = False) 
                 operands=[type_of(x), type_of(given), type_of(value)],
             )
         value = reshape(value, (value.size,))
-    flat = reshape(x, (x.size,))
+    flat = reshape(x, (size_of(x.shape),))
     card = ADD_AT if accumulate else SETITEM
     out: Tensor = bind(card, flat, value, reshape(given, (given.size,)), index=(TENSOR,))
     return reshape(out, x.shape)

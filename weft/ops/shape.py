@@ -22,7 +22,7 @@ from weft.base.shapes import (
 )
 from weft.core.bind import bind
 from weft.core.operands import common
-from weft.core.public import attach, attach_properties, public
+from weft.core.public import attach_properties, public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -347,24 +347,6 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
 # --- methods that are called differently -------------------------------------------------------
 
 
-def _transpose_method(self: Tensor, *axes: int) -> Tensor:
-    """x.transpose(a, b) exchanges two axes, as in PyTorch; x.transpose() reverses all of them."""
-    if not axes:
-        return permute_dims(self, tuple(reversed(range(self.ndim))))
-    if len(axes) != 2:
-        raise ShapeError(
-            "two axes are exchanged", op="transpose", hint="use permute_dims for more than two"
-        )
-    return swapaxes(self, *axes)
-
-
-def _t_method(self: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector or a number as it is."""
-    if self.ndim > 2:
-        raise ShapeError(f"t() is for at most 2 axes, not {self.ndim}", op="t", hint="use x.mT")
-    return _transpose_method(self)
-
-
 def _matrix_t(self: Tensor) -> Tensor:
     """The transpose of a matrix."""
     if self.ndim != 2:
@@ -377,10 +359,4 @@ def _matrix_t(self: Tensor) -> Tensor:
     return swapaxes(self, 0, 1)
 
 
-attach(
-    {
-        "transpose": _transpose_method,
-        "t": _t_method,
-    }
-)
 attach_properties({"T": _matrix_t, "mT": matrix_transpose})

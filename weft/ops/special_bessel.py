@@ -157,7 +157,7 @@ def _sinc(xp: Any, x: Any, *, n: int) -> Any:
     z = math.pi * x
     far = xp.where(xp.abs(z) < _NEAR_ZERO, _NEAR_ZERO, z)
     sine, cosine = xp.sin(math.pi * apart), xp.cos(math.pi * apart)
-    sine, cosine = xp.where(even, sine, -sine), xp.where(even, cosine, -cosine)
+    sine, cosine = xp.where(even, sine, 0.0 - sine), xp.where(even, cosine, -cosine)
     turns = (sine, cosine, -sine, -cosine)
     outer = sine / far
     for k in range(1, n + 1):
@@ -194,7 +194,7 @@ def sinc(x: Tensor, /) -> Tensor:
     """sin(πx) / (πx), and 1 at 0.
 
     >>> weft.sinc(weft.asarray([0.0, 0.5, 1.0]))
-    tensor([ 1.        ,  0.63661975, -0.        ])
+    tensor([1.        , 0.63661975, 0.        ])
     """
     (tensor,) = common((as_tensor(x, "sinc"),), "sinc", at_least="float")
     out: Tensor = bind(_SINC, tensor, n=0)

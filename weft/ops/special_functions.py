@@ -19,6 +19,7 @@ from weft.ops.special_gamma import (
     trigamma,
     zeta,
 )
+from weft.ops.special_incomplete import gammainc, gammaincc
 from weft.ops.special_logs import entr, xlog1py, xlogy
 from weft.ops.special_normal import erfcx, erfinv, log_ndtr, ndtr, ndtri
 from weft.ops.transcendental import expm1, log1p
@@ -33,6 +34,8 @@ __all__ = [
     "erfinv",
     "expit",
     "expm1",
+    "gammainc",
+    "gammaincc",
     "gammaln",
     "i0",
     "i0e",

@@ -46,7 +46,7 @@ _BERNOULLI = (
     -174611 / 330, 854513 / 138, -236364091 / 2730,
 )  # fmt: skip
 #: In 1 / x²: x (lgamma(x) - Stirling's formula), and -x² (digamma(x) - log(x) + 1 / (2 x)).
-_STIRLING = tuple(b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI[:8], 1))
+STIRLING = tuple(b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI[:8], 1))
 _STIRLING_SLOPE = tuple(b / (2 * n) for n, b in enumerate(_BERNOULLI[:7], 1))
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
@@ -70,7 +70,7 @@ def lgamma_values(xp: Any, x: Any) -> Any:
     near = t * (t - 1) * fraction(_BETWEEN, xp.clip(t, -0.25, 2.0) + 0.25)
     logarithm = xp.log(xp.where(low, size, xp.where(size < 8, product, size)))
     inverse = 1 / xp.maximum(size, 8.0)
-    series = horner(_STIRLING, inverse * inverse) * inverse + (_HALF_LOG_TAU - 0.5)
+    series = horner(STIRLING, inverse * inverse) * inverse + (_HALF_LOG_TAU - 0.5)
     far = (size - 0.5) * (logarithm - 1) + series
     positive = xp.where(size < 8, near + xp.where(low, -logarithm, logarithm), far)
     sine = xp.abs(xp.sin(math.pi * _offset(xp, size)))
@@ -256,7 +256,7 @@ def _betaln(xp: Any, x1: Any, x2: Any) -> Any:
     # Large lgammas cancel: take the difference of Stirling's formulas term by term instead.
     high = xp.maximum(large, 8.0)
     both = high + xp.maximum(small, 0.0)
-    rests = [horner(_STIRLING, 1 / (v * v)) / v for v in (high, both)]
+    rests = [horner(STIRLING, 1 / (v * v)) / v for v in (high, both)]
     logs = (high - 0.5) * xp.log1p(xp.maximum(small, 0.0) / high)
     apart = (rests[0] - rests[1]) - logs - small * (xp.log(both) - 1)
     return lgamma_values(xp, small) + xp.where((large >= 8) & (small > 0), apart, plain)

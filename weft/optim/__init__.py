@@ -1,6 +1,9 @@
 """Optimizers, learning-rate schedules, and clipping of gradients."""
 
+from weft.nn.utils.clip import clip_grad_norm_ as clip_grad_norm_
+from weft.nn.utils.clip import clip_grad_value_ as clip_grad_value_
 from weft.optim import lr_scheduler as lr_scheduler
+from weft.optim import swa_utils as swa_utils
 from weft.optim.adagrad import Adadelta as Adadelta
 from weft.optim.adagrad import Adagrad as Adagrad
 from weft.optim.adam import Adam as Adam
@@ -8,8 +11,7 @@ from weft.optim.adam import AdamW as AdamW
 from weft.optim.adam_family import Adamax as Adamax
 from weft.optim.adam_family import NAdam as NAdam
 from weft.optim.adam_family import RAdam as RAdam
-from weft.optim.clip import clip_grad_norm_ as clip_grad_norm_
-from weft.optim.clip import clip_grad_value_ as clip_grad_value_
+from weft.optim.averaging import EMA as EMA
 from weft.optim.lbfgs import LBFGS as LBFGS
 from weft.optim.matrices import Adafactor as Adafactor
 from weft.optim.matrices import Muon as Muon

@@ -29,7 +29,9 @@ from weft.torch import func as func
 from weft.torch import linalg as linalg
 from weft.torch import nn as nn
 from weft.torch import optim as optim
+from weft.torch import special as special
 from weft.torch import utils as utils
+from weft.torch.arguments import *
 from weft.torch.creation import *
 from weft.torch.environment import *
 from weft.torch.func import vmap as vmap

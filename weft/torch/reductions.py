@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import weft.core.tensor as core
-from weft.ops import elementwise, reduce, sorting
+from weft.core.results import ValuesIndices
+from weft.ops import elementwise, reduce, select, sorting
 from weft.ops.index import nonzero as core_nonzero
 from weft.ops.index import take_along_axis
 from weft.ops.shape import reshape, squeeze, stack
 from weft.torch.tensor import method
 
 __all__ = [
-    "argsort",
-    "equal",
-    "max",
-    "min",
-    "nonzero",
-    "sort",
-    "std",
-    "std_mean",
-    "var",
-    "var_mean",
+    *("argsort", "equal", "max", "median", "min", "nanmedian", "nonzero", "sort", "std"),
+    *("std_mean", "var", "var_mean"),
 ]
 
 
-class ValuesAndIndices(NamedTuple):
-    """What a reduction along an axis found, and where."""
-
-    values: Any
-    indices: Any
-
-
-def _found(x: Any, at: Any, dim: int, keepdim: bool) -> ValuesAndIndices:
+def _found(x: Any, at: Any, dim: int, keepdim: bool) -> ValuesIndices:
     """The elements at places along an axis, with those places."""
     values = take_along_axis(x, at, axis=dim)
     if keepdim:
-        return ValuesAndIndices(values, at)
-    return ValuesAndIndices(squeeze(values, axis=dim), squeeze(at, axis=dim))
+        return ValuesIndices(values, at)
+    return ValuesIndices(squeeze(values, axis=dim), squeeze(at, axis=dim))
 
 
 def _extreme(name: str) -> Any:
@@ -55,7 +41,7 @@ def _extreme(name: str) -> Any:
         if dim is None:
             return whole(input)
         if not input.ndim:
-            return ValuesAndIndices(input, where(input))
+            return ValuesIndices(input, where(input))
         return _found(input, where(input, axis=dim, keepdims=True), dim, keepdim)
 
     function.__name__ = function.__qualname__ = name
@@ -73,13 +59,13 @@ min = _extreme("min")
 @method()
 def sort(
     input: Any, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: Any = None
-) -> ValuesAndIndices:
+) -> ValuesIndices:
     """The pair of sorted values and where they were."""
     dim = dim if axis is None else axis
     if not input.ndim:
-        return ValuesAndIndices(input, reduce.argmax(input))
+        return ValuesIndices(input, reduce.argmax(input))
     at = sorting.argsort(input, axis=dim, descending=descending, stable=True)
-    return ValuesAndIndices(take_along_axis(input, at, axis=dim), at)
+    return ValuesIndices(take_along_axis(input, at, axis=dim), at)
 
 
 @method()
@@ -88,6 +74,34 @@ def argsort(
 ) -> Any:
     """Where the sorted elements were."""
     return sort(input, dim, descending, stable, axis=axis).indices
+
+
+def _middle(input: Any, dim: int | None, keepdim: bool, skip_nan: bool) -> Any:
+    """The lower of the two middle elements; NaN where there is one, unless it is skipped."""
+    if dim is None:
+        return _middle(reshape(input, (-1,)), 0, False, skip_nan).values
+    if not input.ndim:
+        return ValuesIndices(input, reduce.argmax(input))
+    order = sorting.argsort(input, axis=dim, stable=True)  # NaN are the last
+    size = input.shape[dim]
+    missing = reduce.sum(elementwise.not_equal(input, input), axis=dim, keepdims=True)
+    if skip_nan:
+        place = elementwise.maximum((size - missing - 1) // 2, 0)
+    else:
+        place = select.where(missing > 0, size - missing, (size - 1) // 2)
+    return _found(input, take_along_axis(order, place, axis=dim), dim, keepdim)
+
+
+@method()
+def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The lower middle element; with `dim`, the pair of values and indices along it."""
+    return _middle(input, dim, keepdim, skip_nan=False)
+
+
+@method()
+def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """The lower middle element of those that are not NaN."""
+    return _middle(input, dim, keepdim, skip_nan=True)
 
 
 def _spread(name: str) -> Any:
@@ -121,18 +135,26 @@ std = _spread("std")
 var = _spread("var")
 
 
-def std_mean(input: Any, dim: Any = None, **options: Any) -> tuple[Any, Any]:
+def _with_mean(spread: Any, input: Any, dim: Any, unbiased: Any, keepdim: bool, rest: Any) -> Any:
+    axis = None if isinstance(dim, bool) else tuple(dim) if isinstance(dim, list) else dim
+    mean = reduce.mean(input, axis=axis, keepdims=keepdim)
+    return spread(input, dim, unbiased, keepdim, **rest), mean
+
+
+def std_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **rest: Any
+) -> tuple[Any, Any]:
     """The pair of standard deviation and mean."""
-    return std(input, dim, **options), _mean(input, dim, options.get("keepdim", False))
+    found: tuple[Any, Any] = _with_mean(std, input, dim, unbiased, keepdim, rest)
+    return found
 
 
-def var_mean(input: Any, dim: Any = None, **options: Any) -> tuple[Any, Any]:
+def var_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **rest: Any
+) -> tuple[Any, Any]:
     """The pair of variance and mean."""
-    return var(input, dim, **options), _mean(input, dim, options.get("keepdim", False))
-
-
-def _mean(input: Any, dim: Any, keepdim: bool) -> Any:
-    return reduce.mean(input, axis=dim, keepdims=keepdim)
+    found: tuple[Any, Any] = _with_mean(var, input, dim, unbiased, keepdim, rest)
+    return found
 
 
 @method()

@@ -217,6 +217,7 @@ class _Data(Tensor):
 
     __slots__ = ("_owner",)
     _owner: Any
+    _writes_through = True
 
 
 def _data_of(tensor: Tensor) -> Tensor:

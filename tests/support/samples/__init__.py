@@ -1,11 +1,14 @@
 """All rows of samples, family by family."""
 
 from samples import (
+    counting,
     creation,
+    einsum,
     elementwise,
     fft,
     index,
     linalg,
+    names,
     ranks,
     reduce,
     scatter,
@@ -21,9 +24,12 @@ ROWS = [
     *index.ROWS,
     *scatter.ROWS,
     *ranks.ROWS,
+    *counting.ROWS,
     *creation.ROWS,
     *linalg.ROWS,
+    *einsum.ROWS,
     *fft.ROWS,
     *special.ROWS,
+    *names.ROWS,
     *special_functions.ROWS,
 ]

@@ -44,7 +44,7 @@ def positive_base(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fixed_exponent(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    """zeta has no derivative with respect to its exponent."""
+    """The first operand has no derivative, or only one."""
     return weft.zeros_like(weft.stop_gradient(x1)) + 3, x2
 
 
@@ -80,8 +80,24 @@ def has_full_rank(x: Any) -> bool:
     return bool(np.all(np.linalg.matrix_rank(x.astype(np.complex128)) == min(x.shape[-2:])))
 
 
+def has_no_nan(sample: Sample) -> bool:
+    return not np.isnan(sample.args[0]).any()
+
+
+def has_fixed_bins(sample: Sample) -> bool:
+    """Not so that the first and the last bin end at elements."""
+    given = {**sample.kwargs, **dict(zip("xbce", sample.args, strict=False))}
+    return (
+        "range" in given or "max" in given or "e" in given or isinstance(given.get("b"), np.ndarray)
+    )
+
+
 FITS = {
+    "histc": Fit(has_fixed_bins),
+    "histogram": Fit(has_fixed_bins),
     "special.zeta": Fit(inputs=fixed_exponent),
+    "special.gammainc": Fit(inputs=fixed_exponent),  # the other one: test_random_more.py
+    "special.gammaincc": Fit(inputs=fixed_exponent),
     "pow": Fit(inputs=positive_base),
     "astype": Fit(lambda sample: sample.args[1] in (DTYPES["float64"], DTYPES["complex128"])),
     "linalg.cholesky": Fit(inputs=symmetric),
@@ -96,6 +112,8 @@ FITS = {
         results=whatever_the_pairs,
     ),
     "linalg.pinv": Fit(lambda s: has_full_rank(s.args[0]) and not s.kwargs),
+    "nansum": Fit(has_no_nan),
+    "nanmean": Fit(has_no_nan),
     "linalg.vector_norm": Fit(inputs=away_from_zero),
 }
 
@@ -104,11 +122,11 @@ WITHOUT_GRADIENT = {
     "the result is of bools": {
         *("all", "any", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
         *("isfinite", "isinf", "isnan", "logical_and", "logical_or", "logical_xor", "logical_not"),
-        "signbit",
+        *("signbit", "isclose", "isposinf", "isneginf", "isreal", "allclose", "isin"),
     },
     "the result is of integers": {
-        *("argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted"),
-        "linalg.matrix_rank",
+        *("argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted", "bucketize"),
+        *("argwhere", "flatnonzero", "histc", "linalg.matrix_rank"),
     },
     "the result depends on the shape only": {
         *("zeros_like", "ones_like", "empty_like", "full_like"),
@@ -117,6 +135,7 @@ WITHOUT_GRADIENT = {
 
 #: Functions without a derivative: backward through them is an error.
 UNDEFINED = {
+    "unique": "which values are distinct changes by steps",
     "unique_all": "which values are distinct changes by steps",
     "unique_counts": "which values are distinct changes by steps",
     "unique_inverse": "which values are distinct changes by steps",
@@ -136,7 +155,7 @@ CARDS_WITHOUT = {
     },
     "the operands are integers": {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
-        *("bitwise_left_shift", "bitwise_right_shift"),
+        *("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm"),
     },
-    "there is none": {"unique_all", "nextafter"},
+    "there is none": {"unique_all", "unique_parts", "nextafter"},
 }

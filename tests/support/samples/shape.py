@@ -45,7 +45,7 @@ def broadcast(dtype: DType) -> Iterable[Sample]:
 
 def expand(dtype: DType) -> Iterable[Sample]:
     yield call(values((3, 1), dtype), (-1, 4))
-    yield call(values((3,), dtype), (2, 3))
+    yield call(values((3,), dtype), (2, -1))
     yield call(values((2, 1, 3), dtype), (5, -1, 4, -1))
     yield call(values((), dtype), (2,))
     yield call(values((0, 1), dtype), (0, 3))

@@ -59,6 +59,8 @@ ROWS = [
     Row("special.multigammaln", multigammaln, multigammaln_samples, "real floating", rtol=16),
     binary("special.zeta", wide(scipy.zeta), "real floating", (1.5, 9), (0.3, 9), special=False),
     binary("special.betaln", wide(scipy.betaln), "real floating", (0.3, 9), special=False, rtol=64),
+    binary("special.gammainc", wide(scipy.gammainc), "real floating", (0.3, 9), rtol=64),
+    binary("special.gammaincc", wide(scipy.gammaincc), "real floating", (0.3, 9), rtol=64),
     unary("erfinv", wide(scipy.erfinv), "real floating", domain=(-0.97, 0.97)),
     unary("special.erfcx", wide(scipy.erfcx), "real floating", rtol=64),
     unary("special.ndtr", wide(scipy.ndtr), "real floating"),

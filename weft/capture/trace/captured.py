@@ -309,7 +309,8 @@ class Captured(Wrapper, Generic[P, R]):
             taken.append(segment)
             question = segment.question
             if question is None:
-                return finish(taken, numbers, args, kwargs, self._name(), self._prepare)
+                prepare = functools.partial(self._prepare, segment.recording)
+                return finish(taken, numbers, args, kwargs, self._name(), prepare)
             answer = question.answer(numbers[question.value])
             found = segment.children.get(answer_key(answer))
             if found is None:
@@ -339,11 +340,12 @@ class Captured(Wrapper, Generic[P, R]):
         graph, inputs, wanted = segment.graph(self._name())
         if not wanted and not acts(graph):
             return None, inputs, wanted
-        return self._prepare(graph), inputs, wanted
+        return self._prepare(segment.recording, graph), inputs, wanted
 
-    def _prepare(self, graph: Graph, *routing: OutputRouting) -> Execute:
+    def _prepare(self, recording: int, graph: Graph, *routing: OutputRouting) -> Execute:
         start = time.perf_counter()
         made = self._make(graph, *routing)
+        made.recording = recording
         self._prepared += time.perf_counter() - start
         self.programs.append(made)
         return made
@@ -352,9 +354,6 @@ class Captured(Wrapper, Generic[P, R]):
 
     def _may_record(self) -> bool:
         if self._uncacheable >= 2:
-            return False
-        if self.policy.records and not self.recordings and not self._has_source():
-            self._uncacheable = 2
             return False
         if len(self.recordings) < self.policy.limit:
             return True
@@ -396,6 +395,9 @@ class Captured(Wrapper, Generic[P, R]):
         """Record one run, and finish this call from the recording, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
         with gc_paused(), bundled(self._bundle()):
+            if self.policy.records and not self.recordings and not self._has_source():
+                self._uncacheable = 2
+                return miss
             recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
         if watch.deferred is not None and watch.deferred.clash:
@@ -430,7 +432,8 @@ class Captured(Wrapper, Generic[P, R]):
                 given = origin.evaluate(args, kwargs)
                 numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
             self._run(segment, numbers)
-        return finish(path, numbers, args, kwargs, self._name(), self._prepare)
+        prepare = functools.partial(self._prepare, len(self.recordings) - 1)
+        return finish(path, numbers, args, kwargs, self._name(), prepare)
 
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
@@ -441,7 +444,7 @@ class Captured(Wrapper, Generic[P, R]):
         watch.defers_calls = self._defers_calls
         recorded.differentiated = not inside  # there the tape sees each op
         recorded.name = self._name()
-        recorded.parameters = parameter_names(self.function, len(args))
+        watch.parameters = parameter_names(self.function, len(args))
         ending: Ending | None = None
         trouble: list[str] = []
         done.next = 0
@@ -463,10 +466,12 @@ class Captured(Wrapper, Generic[P, R]):
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
             self._writes |= ending.writes  # before other threads can find the path
-            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget)
+            number = len(self.recordings)
+            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget, number)
             if len(path) == 1 and has_fast_path(path[0]) and not inside:
                 path[0].writes = ending.writes
-                path[0].fast_path = fast_path(path[0], self._name(), self._prepare)
+                prepare = functools.partial(self._prepare, number)
+                path[0].fast_path = fast_path(path[0], self._name(), prepare)
             self._warn_of_budget(path)
         return recorded, ending, trouble
 

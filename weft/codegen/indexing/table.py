@@ -13,6 +13,7 @@ __all__ = ["EMITTERS"]
 EMITTERS: dict[str, Callable[..., Any]] = {
     "add_at": write.combining("add"),
     "arange": creation.arange,
+    "choice_weights": limits.choice_weights,
     "concat": joining.concat,
     "embedding": read.embedding,
     "eye": creation.eye,

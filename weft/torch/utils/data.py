@@ -13,7 +13,7 @@ _names = [name for name, value in vars(core_data).items() if hasattr(value, "__n
 __all__ = ["default_collate", *[name for name in _names if name[0].isupper() or "split" in name]]
 
 
-def default_collate(samples: Any) -> Any:
+def default_collate(samples: Any) -> Any:  # type: ignore[no-redef]
     """One batch of many samples."""
     return labelled(core_data.collate(samples))
 

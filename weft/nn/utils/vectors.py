@@ -1,4 +1,4 @@
-"""Helpers around parameters and their gradients."""
+"""All parameters as one vector, and back."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from weft.core.grad_mode import no_grad
 from weft.core.operands import cast
 from weft.core.tensor import Tensor
 from weft.ops.shape import concat, reshape
-from weft.optim.clip import clip_grad_norm_ as clip_grad_norm_
-from weft.optim.clip import clip_grad_value_ as clip_grad_value_
 
-__all__ = [
-    "clip_grad_norm_",
-    "clip_grad_value_",
-    "parameters_to_vector",
-    "vector_to_parameters",
-]
+__all__ = ["parameters_to_vector", "vector_to_parameters"]
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -45,10 +45,20 @@ def clip_grad_norm_(
     tensor([0.59999996, 0.79999995])
     """
     clipped = _with_gradients(parameters)
-    if not clipped:
+    total = get_total_norm([_gradient(p) for p in clipped], norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(clipped, max_norm, total)
+    return total
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
+    """The norm of all tensors as one vector."""
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not given:
         return asarray(0.0)
     with no_grad():
-        norms = [vector_norm(_gradient(p), ord=norm_type) for p in clipped]
+        norms = [vector_norm(tensor, ord=norm_type) for tensor in given]
         first = norms[0]
         together = stack([cast(norm, first.dtype).to_device(first.device) for norm in norms])
         total = vector_norm(together, ord=norm_type)
@@ -58,11 +68,18 @@ def clip_grad_norm_(
                 op="clip_grad_norm_",
                 hint="find where it comes from with weft.autograd.detect_anomaly()",
             )
-        factor = minimum(float(max_norm) / (total + 1e-6), 1.0)
-        for p in clipped:
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor
+) -> None:
+    """Scale all gradients by max_norm / total_norm, where that is below 1."""
+    with no_grad():
+        factor = minimum(float(max_norm) / (total_norm + 1e-6), 1.0)
+        for p in _with_gradients(parameters):
             grad = _gradient(p)
             p.grad = grad * cast(factor, grad.dtype).to_device(grad.device)
-    return total
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
