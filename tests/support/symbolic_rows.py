@@ -88,7 +88,8 @@ AMBIGUOUS: dict[str, str] = {
     "unstack": UNKNOWN_COUNT,
     "split": UNKNOWN_COUNT,
     "chunk": UNKNOWN_COUNT,
-    "tensor_split": UNKNOWN_COUNT,
+    **dict.fromkeys(("tensor_split", "hsplit", "vsplit", "dsplit", "pdist"), UNKNOWN_COUNT),
+    "view_as_complex": "its last axis has 2 elements: no other size will do",
     "arange": "steps of a fraction up to a size that is not known",
     "linalg.cross": "its vectors have 3 elements: no other size will do",
     **dict.fromkeys(
