@@ -129,18 +129,39 @@ class Calling:
                 handed.append(f"{name}={name}")
         first += ["/"] * bool(first)
         head = [*first, *plain, *([rest or "*"] if rest or keywords else []), *keywords]
-        doubts = ["names", *(f"{name} is missing" for name in self.required)]
+        doubts = [f"{name} is missing" for name in self.required]
         if self.spread:
             doubts.append(f"len({self.spread}) != 1")
         if "keepdims" in self.placed:
             doubts.append("keepdims.__class__ is not bool")
         values = ", ".join(f"{name!r}: {name}" for name in self.parameters)
-        return _compiled(
-            f"def call({', '.join(head)}, **names):\n"
-            f"    if {' or '.join(doubts)}:\n"
-            f"        return other({{{values}}}, names)\n"
-            f"    return function({', '.join(handed)})\n"
-        )
+        lines = [f"def call({', '.join(head)}, **names):", "    if names:"]
+        for own, other in self.common_names().items():
+            lines.append(f"        if {other!r} in names and {own} is {own}_default:")
+            lines.append(f"            {own} = names.pop({other!r})")
+        lines += ["        if names:", f"            return other({{{values}}}, names)"]
+        if doubts:
+            lines += [
+                f"    if {' or '.join(doubts)}:",
+                f"        return other({{{values}}}, names)",
+            ]
+        return _compiled("\n".join([*lines, f"    return function({', '.join(handed)})"]))
+
+    def common_names(self) -> dict[str, str]:
+        """Parameters with the name that PyTorch has for them: calls with it are plain, too."""
+        return {
+            own: SPELLINGS[own][0]
+            for own, parameter in self.parameters.items()
+            if own in SPELLINGS
+            and own != self.spread
+            and parameter.kind is not Parameter.VAR_POSITIONAL
+            and self.others.get(SPELLINGS[own][0]) == own
+            and SPELLINGS[own][0] not in _VALUES
+        }
+
+    def default(self, own: str) -> Any:
+        """What a parameter is where a call does not give it."""
+        return _MISSING if own in self.required else self.parameters[own].default
 
     def call(self, values: dict[str, Any], names: dict[str, Any]) -> Any:
         """A call with arguments that have other names, or that are to be looked at."""
@@ -245,11 +266,12 @@ def callable_as(function: Callable[..., Any], calling: Calling) -> Callable[...,
             "function": function,
             "other": calling.call,
             "missing": _MISSING,
+            **{f"{own}_default": calling.default(own) for own in calling.common_names()},
             "__name__": function.__module__,
         },
         function.__name__,
         tuple(
-            _MISSING if p.name in calling.required else p.default
+            calling.default(p.name)
             for p in positional
             if p.name in calling.required or p.default is not Parameter.empty
         ),
