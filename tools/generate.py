@@ -59,7 +59,7 @@ def method_stub(name: str, value: Any) -> str:
     if isinstance(value, property):
         kind = str(inspect.signature(value.fget).return_annotation)
         kind = _outside(kind if kind in ("bool", "int", "Tensor | None") else "Tensor")
-        kind = "Any" if name == "grad_fn" else kind
+        kind = "Any" if name in ("grad_fn", "at") else kind
         lines = f"    @property\n    def {name}(self) -> {kind}: ..."
         if value.fset is not None:
             lines += f"\n    @{name}.setter\n    def {name}(self, value: {kind}) -> None: ..."
@@ -83,7 +83,8 @@ def method_stub(name: str, value: Any) -> str:
 
 def _outside(text: str) -> str:
     """Annotations in words that mean the same inside of the class, which has methods like int()."""
-    return re.sub(r"-> (?!Tensor|Any)[A-Z]\w*$", "-> Any", _in_words(text))  # named parts
+    known = "Any|Axis|False|Literal|None|Operand|Sequence|Tensor|True"
+    return re.sub(rf"(?<![.\w])(?!(?:{known})\b)[A-Z]\w*\b", "Any", _in_words(text))
 
 
 def _in_words(text: str) -> str:
@@ -142,7 +143,9 @@ def functions_text(namespace: str = "") -> str:
         names = inspect.unwrap(entry.function).__globals__
         for word in set(re.findall(r"(?<![.\w])[A-Z]\w+", stub)) - {"Any", "Literal", "Sequence"}:
             if word in names or word in NAMES:
-                imports[word] = NAMES.get(word) or names[word].__module__
+                value = names.get(word)
+                own = value if isinstance(value, type) else inspect.unwrap(entry.function)
+                imports[word] = NAMES.get(word) or own.__module__
     lines = sorted(
         f"from {module} import {word if ' as ' in word else f'{word} as {word}'}"
         for word, module in imports.items()
@@ -183,7 +186,14 @@ def reference_text() -> str:
         "# Public functions and primitives",
         "",
         "Made from the cards by `make generate`. Each function is also a Tensor method where the",
-        "last column names one. Rules of dtype promotion, casts and integer arithmetic: "
+        "last column names one, and most methods have a twin that ends in an underscore and gives the",
+        "tensor the new value: `x.clamp_(0, 1)`.",
+        "",
+        "Calls may be written as in NumPy and PyTorch, by one rule for all functions: an axis by",
+        "position (`x.sum(0)`), `dim` and `keepdim` for `axis` and `keepdims`, a shape as several",
+        "numbers (`weft.zeros(2, 3)`, `x.permute(0, 2, 1)`), and `requires_grad=True` for functions",
+        "that make tensors. Where a name means something else than in PyTorch:",
+        "[differences](torch_differences.md). Rules of dtype promotion, casts and integer arithmetic: "
         "[numerics](numerics.md).",
         "",
     ]

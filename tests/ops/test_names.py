@@ -73,6 +73,10 @@ def test_tensors_from_rules() -> None:
             found = mine(rows, columns, offset)
             want = theirs(rows, offset, columns)
             assert all(np.array_equal(a, b) for a, b in zip(found, want, strict=True))
+    assert weft.broadcast_shapes((2, 1), 3, (4, 1, 1)) == np.broadcast_shapes((2, 1), 3, (4, 1, 1))
+    flat = np.array([[0, 5], [23, 7]])
+    found = weft.unravel_index(weft.asarray(flat), (2, 3, 4))
+    assert all(map(np.array_equal, found, np.unravel_index(flat, (2, 3, 4))))
     chosen = weft.combinations(weft.asarray([1, 2, 3]), 2, with_replacement=True)
     want = list(itertools.combinations_with_replacement([1, 2, 3], 2))
     assert chosen.tolist() == [list(row) for row in want]
@@ -179,7 +183,11 @@ def test_draws_in_place() -> None:
     assert set(x.bernoulli_(0.5).tolist()) == {0.0, 1.0}
     assert set(x.random_(3).tolist()) == {0.0, 1.0, 2.0}
     assert float(weft.zeros(9, dtype=weft.int8).random_().max()) >= 0
-    assert x.fill_(2).sum() == 2000
+    assert x.fill_(2).sum() == x.fill_(value=2).sum() == 2000
+    assert abs(float(x.exponential_(2.0).mean()) - 0.5) < 0.1
+    assert float(x.geometric_(0.5).min()) == 1
+    assert float(x.log_normal_().min()) > 0
+    assert float(x.cauchy_().min()) < 0
     weft.manual_seed(0)
     one = weft.normal(0.0, 1.0, (4,))
     weft.manual_seed(0)

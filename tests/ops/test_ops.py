@@ -127,7 +127,8 @@ TESTED_ELSEWHERE = {
     *(f"random.{name}" for name in weft.random.__all__),
     "stop_gradient",  # test_autograd.py
     *("numel", "is_tensor", "is_floating_point", "is_complex", "from_numpy"),  # test_names.py
-    *("scalar_tensor", "logspace", "tril_indices", "triu_indices", "combinations"),  # test_names.py
+    *("scalar_tensor", "logspace", "tril_indices", "triu_indices", "combinations"),
+    *("broadcast_shapes", "unravel_index"),  # test_names.py
 }
 OPS_TESTED_ELSEWHERE = {
     *("gather", "setitem"),  # test_indexing.py

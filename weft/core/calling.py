@@ -34,6 +34,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "shape": ("size",),
     "shift": ("shifts",),
     "repetitions": ("dims", "reps"),
+    "ord": ("p",),
     "correction": ("unbiased", "ddof"),
     "k": ("diagonal",),
     "num": ("steps",),

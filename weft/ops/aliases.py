@@ -28,7 +28,10 @@ from weft.ops.elementwise import (
     sign,
     trunc,
 )
-from weft.ops.linalg_matrix import diagonal, outer
+from weft.ops.index import take_along_axis
+from weft.ops.joining import vstack
+from weft.ops.linalg_matrix import cross, diagonal, outer
+from weft.ops.linalg_more import norm
 from weft.ops.linalg_solve import det, inv, matrix_power
 from weft.ops.reduce import cumulative_prod, cumulative_sum, max, min
 from weft.ops.select import clip
@@ -42,6 +45,7 @@ from weft.ops.shape import (
     swapaxes,
     unstack,
 )
+from weft.ops.statistics import trapezoid
 
 cat = concatenate = concat
 permute = permute_dims
@@ -66,6 +70,9 @@ cumsum, cumprod = cumulative_sum, cumulative_prod
 as_tensor = asarray
 ger = outer
 inverse = inv
+take_along_dim = take_along_axis
+row_stack = vstack
+trapz = trapezoid
 
 __all__ = [
     "absolute",
@@ -84,6 +91,7 @@ __all__ = [
     "cat",
     "clamp",
     "concatenate",
+    "cross",
     "cumprod",
     "cumsum",
     "det",
@@ -101,19 +109,23 @@ __all__ = [
     "mul",
     "ne",
     "neg",
+    "norm",
     "outer",
     "permute",
     "power",
     "ravel",
     "rint",
+    "row_stack",
     "sgn",
     "swapdims",
+    "take_along_dim",
+    "trapz",
     "true_divide",
     "unbind",
     "unsqueeze",
 ]
 #: These take no tensor first, or stand for a property.
-_NO_METHODS = {"as_tensor", "broadcast_tensors", "cat", "concatenate"}
+_NO_METHODS = {"as_tensor", "broadcast_tensors", "cat", "concatenate", "row_stack", "trapz"}
 
 for _name in __all__:
     alias(_name, globals()[_name], *(() if _name in _NO_METHODS else (_name,)))

@@ -26,6 +26,8 @@ from weft.ops import (
     elementwise,
     products,
     random,
+    random_continuous,
+    random_discrete,
     rearranging,
     reduce,
     scatter,
@@ -89,7 +91,7 @@ def _twin(name: str, function: Callable[..., Any], *, shapes: bool) -> Callable[
 # --- values that do not depend on what x held --------------------------------------------------
 
 
-def _fill(self: Tensor, value: Operand, /) -> Tensor:
+def _fill(self: Tensor, value: Operand) -> Tensor:
     """x with one value everywhere."""
     return creation.full_like(self, value)
 
@@ -119,6 +121,15 @@ def _random(
     return drawn.astype(self.dtype)
 
 
+def _drawn(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Draws from one of the distributions of `weft.random`, by its parameters."""
+
+    def method(self: Tensor, *parameters: Any, generator: Any = None) -> Tensor:
+        return draw(*parameters, shape=self.shape, **_like(self), generator=generator)
+
+    return method
+
+
 def _largest(x: Tensor) -> int:
     """One more than the largest integer that is drawn for a dtype by default."""
     if x.dtype.kind in ("int", "uint"):
@@ -136,6 +147,10 @@ _MADE: dict[str, Callable[..., Any]] = {
     "uniform": _uniform,
     "bernoulli": _bernoulli,
     "random": _random,
+    "exponential": _drawn(random_continuous.exponential),
+    "cauchy": _drawn(random_continuous.cauchy),
+    "log_normal": _drawn(random_continuous.log_normal),
+    "geometric": _drawn(random_discrete.geometric),
 }
 
 

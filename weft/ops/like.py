@@ -10,17 +10,19 @@ import numpy as np
 from weft.base.device import as_device
 from weft.base.dtypes import as_dtype, default_float
 from weft.base.errors import DTypeError
-from weft.base.shapes import size_of
+from weft.base.shapes import as_shape, size_of
+from weft.base.shapes import broadcast_shapes as shapes_broadcast
 from weft.core.operands import as_number, cast
 from weft.core.public import method, public
 from weft.core.tensor import Tensor
 from weft.ops.cast import astype
 from weft.ops.creation import arange, asarray, empty, full, linspace, ones, tensor, zeros
-from weft.ops.elementwise import greater_equal, less_equal, pow
+from weft.ops.elementwise import floor_divide, greater_equal, less_equal, pow, remainder
 from weft.ops.index import nonzero
 from weft.ops.shape import expand_dims
 
 __all__ = [
+    "broadcast_shapes",
     "from_numpy",
     "is_complex",
     "is_floating_point",
@@ -30,6 +32,7 @@ __all__ = [
     "scalar_tensor",
     "tril_indices",
     "triu_indices",
+    "unravel_index",
 ]
 
 
@@ -44,6 +47,16 @@ def numel(x: Tensor, /) -> int:
     6
     """
     return size_of(x.shape)
+
+
+@public()
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape that all shapes broadcast to.
+
+    >>> weft.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    return shapes_broadcast(*(as_shape(shape, "broadcast_shapes") for shape in shapes))
 
 
 @method("dim", "ndimension")
@@ -216,6 +229,21 @@ def logspace(
     wide = linspace(start, stop, num, dtype="float64", device=device, endpoint=endpoint)
     wanted = default_float() if dtype is None else as_dtype(dtype)
     return cast(pow(float(as_number(base, "logspace")), wide), wanted)
+
+
+@public()
+def unravel_index(indices: Tensor, /, shape: Sequence[int]) -> tuple[Tensor, ...]:
+    """Positions in a tensor of a shape, from positions in its elements as a vector.
+
+    >>> weft.unravel_index(weft.asarray([0, 4]), (2, 3))
+    (tensor([0, 1]), tensor([0, 1]))
+    """
+    found: list[Tensor] = []
+    rest = indices
+    for size in reversed(as_shape(shape, "unravel_index")):
+        found.insert(0, remainder(rest, size))
+        rest = floor_divide(rest, size)
+    return tuple(found)
 
 
 def _triangle(rows: int, columns: int | None, offset: int, device: Any, lower: bool) -> Any:

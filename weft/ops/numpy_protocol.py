@@ -30,7 +30,7 @@ from weft.ops.shape import permute_dims
 _SAME = """
 abs add any all argmax argmin argsort atan2 bitwise_and bitwise_or bitwise_xor broadcast_to ceil
 clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum deg2rad diff
-divide equal exp expand_dims expm1 flip floor floor_divide fmod full_like gcd greater
+divide einsum equal exp expand_dims expm1 flip floor floor_divide fmod full_like gcd greater
 greater_equal heaviside hypot imag isfinite isin isinf isnan isneginf isposinf kron lcm ldexp less
 less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul
 matrix_transpose max maximum mean min minimum moveaxis multiply nan_to_num nanmean nansum negative
