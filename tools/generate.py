@@ -191,7 +191,7 @@ def reference_text() -> str:
         "",
         "Calls may be written as in NumPy and PyTorch, by one rule for all functions: an axis by",
         "position (`x.sum(0)`), `dim` and `keepdim` for `axis` and `keepdims`, a shape as several",
-        "numbers (`weft.zeros(2, 3)`, `x.permute(0, 2, 1)`), `requires_grad=True` for functions that",
+        "numbers (`weft.zeros(2, 3)`, `x.permute(0, 2, 1)`), `requires_grad=True` for those that",
         "make tensors. Where a name means something else than in PyTorch:",
         "[differences](torch_differences.md). Rules of dtype promotion, casts and integers:",
         "[numerics](numerics.md).",
