@@ -113,6 +113,15 @@ def test_all_forms_mean_the_same(forms: tuple[Callable[[Any], Any], ...]) -> Non
         assert np.array_equal(wants, weft.grad(lambda x: weft.abs(plain(x) * 2.0).sum())(X))
 
 
+def test_one_number_is_a_shape_and_an_order() -> None:
+    x = weft.arange(4)
+    assert x.permute(0).tolist() == x.tolist()
+    assert x.reshape(-1).shape == x.expand(-1).shape == x.view(4).shape == (4,)
+    assert x.tile(2).shape == (8,)
+    assert x.reshape(weft.asarray(2), np.int64(2)).shape == (2, 2)
+    assert weft.broadcast_to(x, 2, 4).shape == x.broadcast_to((2, 4)).shape == (2, 4)
+
+
 @pytest.mark.parametrize("make", [weft.zeros, weft.ones, weft.empty, weft.rand, weft.randn])
 def test_shapes_of_new_tensors(make: Any) -> None:
     shapes = [make(2, 3), make((2, 3)), make([2, 3]), make(shape=(2, 3)), make(size=(2, 3))]

@@ -152,7 +152,7 @@ def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = Non
 @public("permute_dims", "permute")
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order: axis i of the result is axis axes[i] of x."""
-    order = normalize_axes(tuple(axes), x.ndim, "permute_dims")
+    order = normalize_axes(axes if isinstance(axes, int) else tuple(axes), x.ndim, "permute_dims")
     if len(order) != x.ndim:
         raise ShapeError(
             f"{len(order)} axes named for a tensor of {x.ndim}",
