@@ -4,7 +4,6 @@ import builtins
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from typing import Order as Order
 from weft.core.tensor import Tensor as Tensor
 from weft.ops.linalg_eig import EigResult as EigResult
 from weft.ops.linalg_factor import EighResult as EighResult
@@ -13,6 +12,7 @@ from weft.ops.linalg_factor import SVDResult as SVDResult
 from weft.ops.linalg_lu import LUFactors as LUFactors
 from weft.ops.linalg_lu import LUResult as LUResult
 from weft.ops.linalg_more import LstsqResult as LstsqResult
+from weft.ops.linalg_more import Order as Order
 from weft.ops.linalg_solve import SlogdetResult as SlogdetResult
 
 def cholesky(x: Tensor, /, *, upper: builtins.bool = ...) -> Tensor: ...
