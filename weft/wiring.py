@@ -18,9 +18,10 @@ from typing import Any
 from weft.autodiff.conditional_gradients import use_choice
 from weft.autodiff.tape import record
 from weft.autodiff.transforms.levels import use_graphs
+from weft.base.tracebacks import use_short_tracebacks
 from weft.capture.trace.captured import Captured
 from weft.core.bind import use_tape
-from weft.inspect.attach import METHODS
+from weft.inspect.attach import HTML, METHODS
 from weft.ir.graph import Graph
 from weft.ir.parse import parse_graph
 from weft.record.control.branch_grad import only_where
@@ -34,6 +35,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_tape, (record,)),  # core.bind notes op calls for backward
     (use_choice, (only_where,)),  # autodiff: a gradient under a condition is an `if` in a graph
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
+    (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
     (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by
 ]
 #: What is given to classes of other layers.
@@ -41,6 +43,7 @@ ATTRIBUTES: list[tuple[type, dict[str, Any]]] = [
     (Graph, {"parse": staticmethod(parse_graph), "__call__": run_graph}),
     (Graph, {"__enter__": enter, "__exit__": leave}),  # with weft.Graph() as g
     (Captured, METHODS),  # tools that look at compiled functions
+    *HTML,
 ]
 
 for _use, _given in CALLS:

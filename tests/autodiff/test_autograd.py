@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from leaves import leaf
 
 import weft
+from weft.autodiff import node
 from weft.base.errors import GradientError
+from weft.core.bind import set_grad
 
 # --- the graph ---------------------------------------------------------------------------------
 
@@ -309,6 +312,28 @@ def test_no_grad_enable_grad_and_decorators() -> None:
     with pytest.raises(ZeroDivisionError), weft.no_grad():
         1 / 0  # noqa: B018
     assert weft.is_grad_enabled()
+
+
+def test_threads_add_to_one_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = weft.ones(3).requires_grad_()
+
+    def slowly(tensor: weft.Tensor, gradient: weft.Tensor) -> None:
+        time.sleep(0.01)  # the others come here, too
+        set_grad(tensor, gradient)
+
+    monkeypatch.setattr(node, "set_grad", slowly)
+
+    def work() -> None:
+        for _ in range(3):
+            (w * w).sum().backward(create_graph=True)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert w.grad is not None
+    assert w.grad.tolist() == [24] * 3
 
 
 def test_modes_and_graphs_are_per_thread() -> None:

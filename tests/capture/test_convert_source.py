@@ -16,10 +16,14 @@ from weft.capture.watch.watch import Watch
 
 two = [lambda x: x + 1, lambda x: x + 2]
 three = lambda y: y * 3, lambda y: y * 4
+constants = lambda y: 1.0, lambda y: (2.0, 3), lambda y: -1, lambda y: (2.0, 3)
 
 
 def test_lambdas_on_one_line_are_told_apart() -> None:
-    assert [run_watched(Watch(), f, (10,), {}) for f in (*two, *three)] == [11, 12, 30, 40]
+    watch = Watch()
+    wanted = [11, 12, 30, 40, 1.0, (2.0, 3), -1, (2.0, 3)]
+    assert [run_watched(watch, f, (10,), {}) for f in (*two, *three, *constants)] == wanted
+    assert not watch.uncacheable
 
 
 def test_no_source_is_a_reason() -> None:

@@ -346,3 +346,34 @@ def test_second_derivatives_as_eager(name: str, backend: str) -> None:
         wanted = weft.grad(slope)(x).numpy()
         assert np.isfinite(wanted).all()
         np.testing.assert_allclose(compiled(x).numpy(), wanted, rtol=1e-4)
+
+
+#: A list of a loop has one gradient for all elements; in the third order it has no gaps any more.
+NOT_IN_THIRD_ORDER = [name for name in PROGRAMS if " list " in name or name.endswith(" list")]
+NOT_IN_THIRD_ORDER.append("one result is thrown away")
+#: A `while` whose condition is mapped keeps stacks of rows: their gaps are not known yet either.
+NOT_MAPPED = ["overwritten in while", "early end"]
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_IN_THIRD_ORDER])
+def test_gradients_of_mapped_gradients_as_eager(name: str) -> None:
+    """Under `vmap`, too, the masks and gaps are found again: `hessian` maps `jvp`s of gradients."""
+    f = PROGRAMS[name]
+
+    def of_hessian(x: Any) -> Any:
+        return weft.grad(lambda y: weft.hessian(f)(y).sum())(x)
+
+    def of_mapped(x: Any) -> Any:
+        return weft.grad(lambda y: weft.vmap(lambda s: weft.grad(f)(y * s))(scales).sum())(x)
+
+    def one_by_one(x: Any) -> Any:
+        return weft.grad(lambda y: sum(weft.grad(f)(y * s).sum() for s in (1.0, 1.5)))(x)
+
+    scales = weft.tensor([1.0, 1.5])
+    x = weft.tensor(DATA[0])
+    pairs = [(of_hessian, of_hessian), (of_mapped, one_by_one)]
+    for function, eager in pairs[: 1 if name in NOT_MAPPED else 2]:
+        wanted = eager(x).numpy()
+        assert np.isfinite(wanted).all()
+        compiled = weft.compile(function, backend="native")
+        np.testing.assert_allclose(compiled(x).numpy(), wanted, rtol=1e-3)

@@ -93,6 +93,31 @@ def test_rounding_is_told_from_faults() -> None:
     assert explained([want], [want + np.float32(1e-3)], again) == 0
 
 
+@pytest.mark.parametrize(
+    "centered",
+    [
+        "F.group_norm(weft.sigmoid(t * 0 + 1)[None, None], 1, eps=0.1)",  # several results
+        "(t - t.mean()) / weft.sqrt(t.var() + 1e-3)",
+        "(t - t.sum() / 10000) * 30",
+    ],
+)
+def test_long_sums_that_are_subtracted(monkeypatch: pytest.MonkeyPatch, centered: str) -> None:
+    """Of equal numbers only the rounding of their sum is left. A wrong term is still found."""
+    body = ("t = weft.broadcast_to(weft.sigmoid(x), (100, 100))", f"return ({centered},)")
+    arguments = (Argument("x", (1, 1), "float64"),)
+    case = Case("graph", 1, body, arguments, calls=(671, *range(5)))
+    result = check(case)
+    assert result.state == "same", result.text
+    right = weft.compile
+
+    def wrong(function: Any, **how: Any) -> Any:
+        compiled = right(function, **how)
+        return lambda *args: tuple(out + 1e-9 for out in compiled(*args))
+
+    monkeypatch.setattr(weft, "compile", wrong)
+    assert check(case).kind == "native: value"
+
+
 def _case_of_equal_rows(*body: str) -> Case:
     """All rows of the attention are equal but for rounding."""
     rows = "rows = F.scaled_dot_product_attention(weft.broadcast_to(q, (5, 2)), k, v)"
@@ -145,6 +170,24 @@ def test_a_wrong_index_is_found(monkeypatch: pytest.MonkeyPatch, line: str, valu
     assert check(case).state == "same"
     monkeypatch.setattr(extremes._Lanes, "see", _off_by_one)
     assert check(case).kind == "native: value"
+
+
+@pytest.mark.parametrize(("result", "state"), [("x * 2", "invalid"), ("x + a", "found")])
+def test_an_index_that_nobody_uses_need_not_raise(
+    monkeypatch: pytest.MonkeyPatch, result: str, state: str
+) -> None:
+    """If something uses the element and nothing is raised, that is found."""
+    body = ("a = x * 0", "m = 2 * n", "a = v[m]", f"a = {result}", "return a")
+    case = Case("program", 1, body, (Argument("x", ()), Argument("v", (4,)), Argument("n", None)))
+    case = case.but(arguments=(*case.arguments[:2], Argument("n", None, below=4, fixed=3)))
+    right = weft.compile
+
+    def wrong(function: Any, **how: Any) -> Any:
+        compiled = right(function, **how)
+        return compiled if "capture" not in how else lambda x, v, _n: compiled(x, v, 1)
+
+    monkeypatch.setattr(weft, "compile", wrong)
+    assert check(case).state == state
 
 
 def test_noise_leaves_infinities() -> None:

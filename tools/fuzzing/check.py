@@ -20,6 +20,7 @@ from fuzzing.derivative import wrong_derivative
 from fuzzing.outcomes import Backward, Difference, Outcome, difference, reason, run, threads
 from fuzzing.rounding import UNDECIDED, Again, Noise, almost, explained, noise
 from fuzzing.transforms import TRANSFORMS
+from fuzzing.unused_index import without_index
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.ir.interpret import interpret
@@ -188,9 +189,9 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
     for mode in PROGRAM_MODES:
         if not _is_due(mode, case):
             continue
-        found = _in_mode(mode, captured, calls, wants, backward, exact[mode])
+        found = _in_mode(mode, case, captured, calls, wants, backward, exact[mode])
         if found.state == "found" and mode in ("native", "checked"):
-            blamed = _in_mode("interpreted", captured, calls, wants, backward, exact[mode])
+            blamed = _in_mode("interpreted", case, captured, calls, wants, backward, exact[mode])
             return blamed if blamed.state == "found" else found
         if found.state == "undecided":
             state = "undecided"
@@ -212,6 +213,7 @@ def _is_due(mode: str, case: Case) -> bool:
 
 def _in_mode(
     mode: str,
+    case: Case,
     captured: Function,
     calls: list[list[Any]],
     wants: list[Outcome],
@@ -228,9 +230,17 @@ def _in_mode(
             error = wants[i].error
             why = reason(got.message) + (f" (eagerly {error.__name__})" if error else "")
             return Result("refused", why, f"{mode}: {got.message}")
-        found = difference(wants[i], got, loose=mode != "traced", exact=exact)
-        if found is None and wants[i].error is None:
-            found = _values(wants[i], got, _interpreted(captured, calls[i], backward, i))
+        want, reference = wants[i], captured
+        shorter = without_index(case, want) if got.error is None else None
+        if shorter is not None:
+            reference = load(shorter)
+            weft.manual_seed(i)
+            want = run(reference, calls[i], backward)
+        found = difference(want, got, loose=mode != "traced", exact=exact)
+        if found is None and want.error is None:
+            found = _values(want, got, _interpreted(reference, calls[i], backward, i))
+        if shorter is not None:
+            unload(reference)
         if found is not None and found.kind == "undecided":
             state = "undecided"
         elif found is not None:

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from fuzzing.choices import Choices
+from weft.base.pytree import tree_map
 from weft.core.bind import bind
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op, Trait
@@ -77,21 +78,32 @@ class Noise:
         if not op.elementwise:
             inputs = tuple([self.noisy(x) for x in inputs])
         out = bind(op, *inputs, **attrs)
-        if not op.elementwise and isinstance(out, Tensor):
-            out = self.shifted(out, inputs)
-        if isinstance(out, (tuple, list)):
-            return type(out)(self.noisy(x) for x in out)
-        return self.noisy(out)
+        if not op.elementwise:
+            shift = self.long_sums(op, inputs, attrs)
+            out = tree_map(lambda x: self.shifted(x, shift), out)
+        return tree_map(self.noisy, out)
 
-    def shifted(self, out: Tensor, inputs: Sequence[Any]) -> Tensor:
-        """All of a result moves by what the sums in it may be off: a mean that is subtracted."""
+    @staticmethod
+    def long_sums(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> float:
+        """By how much the sums in an op may be off, in the units of their dtype: it grows with the
+        number of terms, and with the largest partial sum."""
         found = [x._data for x in inputs if isinstance(x, Tensor) and is_float(x._data) and x.size]
-        if not is_float(out._data) or max((x.size for x in found), default=0) < TERMS:
+        if max((x.size for x in found), default=0) < TERMS:
+            return 0.0
+        largest = max(map(_largest, found))
+        if op.traits & (Trait.REDUCTION | Trait.PRODUCT):
+            sizes = [wrap(np.abs(x._data)) if isinstance(x, Tensor) else x for x in inputs]
+            largest = max(
+                largest, *tree_map(lambda x: _largest(x._data), [bind(op, *sizes, **attrs)])
+            )
+        return UNITS * max(x.size for x in found) / TERMS * largest
+
+    def shifted(self, out: Any, shift: float) -> Any:
+        """All of a result moves by what the sums in it may be off: a mean that is subtracted."""
+        if not shift or not isinstance(out, Tensor) or not is_float(out._data):
             return out
-        largest = max(float(np.abs(np.nan_to_num(np.asarray(x, np.float64))).max()) for x in found)
-        units = UNITS * max(x.size for x in found) / TERMS
-        shift = self.rng.uniform(-units, units) * eps_of(out._data.dtype) * largest
-        return wrap(np.asarray(np.asarray(out._data, np.float64) + shift).astype(out._data.dtype))
+        moved = self.rng.uniform(-shift, shift) * eps_of(out._data.dtype)
+        return wrap(np.asarray(np.asarray(out._data, np.float64) + moved).astype(out._data.dtype))
 
     def noisy(self, x: Any) -> Any:
         if not isinstance(x, Tensor) or not is_float(x._data):
@@ -102,6 +114,10 @@ class Noise:
         size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
         moved = size * self.rng.uniform(-UNITS, UNITS, shape) * eps_of(array.dtype)
         return wrap(np.asarray(wide + moved).astype(array.dtype))
+
+
+def _largest(array: Any) -> float:
+    return float(np.abs(np.nan_to_num(np.asarray(array, np.float64))).max(initial=0.0))
 
 
 @contextmanager

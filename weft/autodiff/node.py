@@ -22,6 +22,7 @@ from weft.autodiff.backward_events import followed
 from weft.autodiff.save_plan import ARRAY, SavePlan
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import GradientError
+from weft.base.locks import process_lock
 from weft.base.shapes import Shape
 from weft.base.source import SourceLocation, user_location
 from weft.core.bind import recorder, set_grad
@@ -40,6 +41,9 @@ _NARROW = frozenset(dtype.numpy for dtype in NARROW_FLOATS)
 FREED: Any = ("freed",)
 
 Hook = Callable[..., Any]
+
+#: Threads that go backward to one leaf add to its gradient one after the other.
+accumulating = process_lock()
 
 
 class Dropped:
@@ -473,14 +477,15 @@ class AccumulateGrad(Node):
             g = wrap(np.asarray(g) if isinstance(g, np.generic) else g)
         if g._data.dtype is not tensor._data.dtype:
             g = cast(g, tensor.dtype)
-        before = tensor.grad
-        if before is None:
-            set_grad(tensor, g if create else detached(g))
-        elif create or before._node is not None:
-            set_grad(tensor, before + g)
-        else:
-            with no_grad():
-                before += g
+        with accumulating:
+            before = tensor.grad
+            if before is None:
+                set_grad(tensor, g if create else detached(g))
+            elif create or before._node is not None:
+                set_grad(tensor, before + g)
+            else:
+                with no_grad():
+                    before += g
         for hook in self.after or ():
             hook(tensor)
         return ()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from weft.base.errors import InternalError
+from weft.base.locks import process_lock
 from weft.codegen import llvm
 from weft.codegen.elf import Image, NotExecutable, NotLoaded
 from weft.codegen.llvm_passes import run_passes, short_code_generation
@@ -39,11 +40,7 @@ GOOD, BRIEF = 2, 0
 _numbers = itertools.count()
 #: One thread (and its workers) at a time compiles, loads or unloads. A fork waits for it, so that
 #: the child finds LLVM in a consistent state.
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
+_lock = process_lock()
 
 
 class CannotLoad(InternalError):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from weft.base.locks import process_lock
 
-_lock = threading.RLock()
+_lock = process_lock()
 
 
 class Turn:

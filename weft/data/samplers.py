@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.base.errors import RangeError
 from weft.ops.creation import asarray
-from weft.ops.index import searchsorted
 from weft.ops.random import Generator, permutation, randint, uniform
+from weft.ops.search import searchsorted
 
 T = TypeVar("T", covariant=True)
 

@@ -7,7 +7,7 @@ order, which attributes are members and of what kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from weft.base.errors import DTypeError
 from weft.core.structure import changed
@@ -26,7 +26,7 @@ class Members:
     _transient_buffers: set[str]  # buffers that are no part of the state
     training: bool
 
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         # Here, not in __init__: a subclass that forgets super().__init__() works too.
         self = super().__new__(cls)
         self.__dict__.update(

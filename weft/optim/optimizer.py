@@ -49,6 +49,12 @@ class Optimizer(Counted):
                 op=self._name,
                 hint="write [x] in place of x",
             )
+        if hasattr(params, "parameters"):
+            raise DTypeError(
+                f"parameters are given as an iterable, not as a module ({type(params).__name__})",
+                op=self._name,
+                hint="pass model.parameters()",
+            )
         given = list(params)
         if not given:
             raise OptimizerError(

@@ -10,9 +10,12 @@ import __future__
 import ast
 import linecache
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
+
+from weft.capture.convert import typed
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -59,7 +62,24 @@ def find(function: FunctionType) -> Found:
     alone = _alone(code, function.__globals__)
     if alone is not None:
         return alone
-    file = _parsed(code.co_filename, function.__globals__)
+    found = _find_in(_parsed(code.co_filename, function.__globals__), code)
+    if found is None:
+        raise NoSource(f"{code.co_filename} no longer holds it at line {code.co_firstlineno}")
+    return found
+
+
+def find_typed(code: CodeType) -> Iterator[Found]:
+    """Definitions that may be that of a function which stands in no file."""
+    for text in typed.texts(code.co_filename):
+        try:
+            found = _find_in(_file(tuple(text.splitlines(keepends=True)), "<typed>"), code)
+        except NoSource:
+            continue
+        if found is not None:
+            yield found
+
+
+def _find_in(file: _File, code: CodeType) -> Found | None:
     known = file.definitions
     if code.co_name == "<lambda>":
         known = file.lambdas
@@ -71,7 +91,7 @@ def find(function: FunctionType) -> Found:
     if len(candidates) > 1:
         candidates = [entry for entry in candidates if _covers(entry[0], code)]
     if not candidates:
-        raise NoSource(f"{code.co_filename} no longer holds it at line {code.co_firstlineno}")
+        return None
     node, class_name = candidates[0]
     return Found(node, class_name, code.co_filename)
 
@@ -130,16 +150,20 @@ def _parsed(name: str, module: dict[str, Any]) -> _File:
         return known
     if not lines:
         raise NoSource(f"there is no source file {name}")
+    if len(_files) >= MOST_FILES:
+        _files.clear()
+    found = _files[name] = _file(lines, name)
+    return found
+
+
+def _file(lines: tuple[str, ...], name: str) -> _File:
     try:
         tree = ast.parse("".join(lines), name)
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         raise NoSource(f"{name} does not parse") from None
     definitions: dict[int, list[tuple[Definition, str]]] = {}
     _collect(tree, "", definitions)
-    if len(_files) >= MOST_FILES:
-        _files.clear()
-    found = _files[name] = _File(lines, tree, definitions, {})
-    return found
+    return _File(lines, tree, definitions, {})
 
 
 Definitions = dict[int, list[tuple[Definition, str]]]
@@ -198,8 +222,17 @@ def _covers(node: Definition, code: CodeType) -> bool:
         and (line, column) != (end_line, end_column)
         and not (line == code.co_firstlineno and column == 0 == end_column)
     ]
+    if not places and isinstance(node, ast.Lambda):
+        return _gives_constant(node, code)
     inside = [p for p in places if start <= p[0] and p[1] <= end]
     if isinstance(node, ast.Lambda):
         # RESUME has the place of the whole first line in some versions: the rest decides
         return bool(inside) and max(p[1] for p in inside) == end and len(inside) >= len(places) - 1
     return bool(inside)
+
+
+def _gives_constant(node: ast.Lambda, code: CodeType) -> bool:
+    """Whether a lambda is the one whose code only returns a constant: Python 3.12 notes no place
+    for it. Lambdas that return the same constant are as good as each other."""
+    made = compile(ast.Expression(node), code.co_filename, "eval").co_consts[0]
+    return (made.co_code, repr(made.co_consts)) == (code.co_code, repr(code.co_consts))

@@ -91,6 +91,11 @@ class Ending:
     backward_at: int | None = None
     split: Split | None = None
 
+    @property
+    def writes(self) -> bool:
+        """Whether the path writes to something outside: to tensors, or to Python objects."""
+        return bool(self.signature.writes or self.effects)
+
     def outside(self) -> Iterator[Origin]:
         """Where tensors (and other objects) are found that the path writes to, or hands on."""
         for place in self.signature.handed_on():
@@ -98,6 +103,10 @@ class Ending:
         for found in self.places.values():
             if isinstance(found, Given):
                 yield self.origins[found.place]
+
+
+#: For each result, the results after whose backward it has none.
+Conflicts = tuple[frozenset[int], ...]
 
 
 @dataclass(slots=True)
@@ -108,6 +117,7 @@ class Backward:
     cotangents  one value per tracked result
     gradients   one value per source; None where none arrives
     there       one condition per source, under which its gradient arrives; None: it always does
+    conflicts   for each result, those that free something of its history when they go backward
     """
 
     nodes: list[Node]  # with those of the forward part that are run once more
@@ -116,8 +126,10 @@ class Backward:
     gradients: list[Value | None]
     there: list[Value | None]
     freed: bool = False  # the function itself went backward, and freed what that needs
+    conflicts: Conflicts = ()
     split: Split | None = None  # what is saved for it, and what is computed anew
-    ready: Any = None  # the executable form
+    #: The executable forms, by the cotangents that are absent; and which outputs each gives.
+    ready: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
 def _closed(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
@@ -173,7 +185,9 @@ class Segment:
     ready: Any = None  # the executable form
     enter: Enter = field(default=_closed, repr=False)
     fetched: list[Origin] = field(default_factory=list)
+    recording: int = 0  # the number of the recording that made it
     fast_path: Any = None  # all that a call does from here on, where the path is but this segment
+    writes: bool = False  # whether the fast path writes to something outside
 
     def open(self) -> None:
         """Make the function that checks the guards and fetches what is read from outside."""

@@ -17,6 +17,7 @@ from weft.ops import neural, special
 from weft.ops.cast import astype
 from weft.ops.elementwise import abs, expm1, log, negative, tanh
 from weft.ops.random import rand_like, uniform
+from weft.ops.reduce import max
 from weft.ops.select import where
 from weft.ops.shape import reshape
 from weft.ops.special import sigmoid
@@ -260,5 +261,5 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     soft = special.softmax((logits + noise) / tau, axis=dim)
     if not hard:
         return soft
-    chosen = soft.detach().max(axis=dim, keepdims=True)
+    chosen = max(soft.detach(), axis=dim, keepdims=True)
     return astype(soft.detach() == chosen, soft.dtype) - soft.detach() + soft

@@ -13,9 +13,10 @@ from weft.core.tensor import Tensor, type_of
 from weft.ops import embedding as cards
 from weft.ops.creation import arange, ones
 from weft.ops.elementwise import abs, maximum
-from weft.ops.index import searchsorted, take
+from weft.ops.index import take
 from weft.ops.reduce import max as largest
 from weft.ops.reduce import sum
+from weft.ops.search import searchsorted
 from weft.ops.select import where
 from weft.ops.shape import reshape
 from weft.record.control.loops import makes_graph

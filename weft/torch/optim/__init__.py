@@ -1,0 +1,6 @@
+"""`torch.optim`: Weft's optimizers."""
+
+# ruff: noqa: F403 - it only exports
+
+from weft.optim import *
+from weft.torch.optim import lr_scheduler as lr_scheduler  # type: ignore[no-redef]
