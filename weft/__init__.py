@@ -67,6 +67,7 @@ from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.joining import *
 from weft.ops.like import *
+from weft.ops.linalg_more import logdet as logdet
 from weft.ops.matmul import *
 from weft.ops.multinomial import *
 from weft.ops.products import *

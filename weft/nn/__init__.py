@@ -11,6 +11,7 @@ from weft.nn.containers import *
 from weft.nn.conv import *
 from weft.nn.dropout import *
 from weft.nn.embedding import *
+from weft.nn.lazy import *
 from weft.nn.linear import *
 from weft.nn.losses import *
 from weft.nn.margin_losses import *
@@ -25,4 +26,5 @@ from weft.nn.state import *
 from weft.nn.stateless import *
 from weft.nn.transformer import *
 from weft.nn.unfold import *
+from weft.nn.uninitialized import *
 from weft.nn.upsample import *
