@@ -88,6 +88,8 @@ def test_short_names_of_dtypes() -> None:
     assert (weft.short, weft.int, weft.long) == (weft.int16, weft.int32, weft.int64)
     assert (weft.cfloat, weft.cdouble) == (weft.complex64, weft.complex128)
     assert weft.zeros(2, dtype=weft.long).dtype is weft.int64
+    assert X.short().dtype is weft.int16
+    assert X.cdouble().dtype is weft.complex128
     assert weft.finfo(X).eps == np.finfo(np.float32).eps
     assert weft.iinfo(weft.asarray(1)).max == 2**63 - 1
 

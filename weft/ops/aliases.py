@@ -45,6 +45,7 @@ from weft.ops.shape import (
     swapaxes,
     unstack,
 )
+from weft.ops.special_logs import xlog1py
 from weft.ops.statistics import trapezoid
 
 cat = concatenate = concat
@@ -123,6 +124,7 @@ __all__ = [
     "true_divide",
     "unbind",
     "unsqueeze",
+    "xlog1py",
 ]
 #: These take no tensor first, or stand for a property.
 _NO_METHODS = {"as_tensor", "broadcast_tensors", "cat", "concatenate", "row_stack", "trapz"}

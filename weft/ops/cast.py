@@ -98,6 +98,11 @@ attach(
         "bool": _caster(dtypes.bool),  # PyTorch's short names
         "int": _caster(dtypes.int32),
         "long": _caster(dtypes.int64),
+        "short": _caster(dtypes.int16),
+        "byte": _caster(dtypes.uint8),
+        "char": _caster(dtypes.int8),
+        "cfloat": _caster(dtypes.complex64),
+        "cdouble": _caster(dtypes.complex128),
         "half": _caster(dtypes.float16),
         "bfloat16": _caster(dtypes.bfloat16),
         "float": _caster(dtypes.float32),
