@@ -27,13 +27,16 @@ from weft.ops.elementwise import (
     divide,
     equal,
     greater_equal,
+    less,
     less_equal,
     logical_and,
+    maximum,
     minimum,
     multiply,
     subtract,
 )
 from weft.ops.functions import diff
+from weft.ops.index import take
 from weft.ops.parts import SCATTER_ADD, TENSOR
 from weft.ops.reduce import computable, max, min, sum
 from weft.ops.search import searchsorted
@@ -146,14 +149,28 @@ def _range(x: Tensor, low: Any, high: Any, op: str) -> tuple[Any, Any]:
     return (0.0, 1.0) if has_none else (min(x), max(x))
 
 
-def _counted(x: Tensor, edges: Tensor, values: Tensor) -> Tensor:
-    """The sums of values by bins; the last bin includes its upper edge."""
+def _counted(x: Tensor, edges: Tensor, values: Tensor, *, even: bool) -> Tensor:
+    """The sums of values by bins; the last bin includes its upper edge. `even`: of one width."""
     bins = edges.shape[0] - 1
     inside = logical_and(greater_equal(x, edges[0]), less_equal(x, edges[-1]))
-    place = minimum(subtract(searchsorted(edges, x, side="right"), 1), bins - 1)
+    if even:
+        place = _even_bin(x, edges, bins)
+    else:
+        place = minimum(subtract(searchsorted(edges, x, side="right"), 1), bins - 1)
     at = where(inside, place, bins)  # one more bin for those outside
     out: Tensor = bind(SCATTER_ADD, values, at, shape=(bins + 1,), index=(TENSOR,))
     return out[:-1]
+
+
+def _even_bin(x: Tensor, edges: Tensor, bins: int) -> Tensor:
+    """The number of the bin of each element: computed, and corrected by one where rounding put an
+    element beyond an edge."""
+    scale = divide(bins, subtract(edges[-1], edges[0]))
+    guess = cast(multiply(subtract(x, edges[0]), scale), dtypes.int64)
+    guess = minimum(maximum(guess, 0), bins - 1)
+    below = less(x, take(edges, guess))
+    above = logical_and(greater_equal(x, take(edges, add(guess, 1))), less(guess, bins - 1))
+    return add(subtract(guess, cast(below, dtypes.int64)), cast(above, dtypes.int64))
 
 
 def _bins(bins: Any, op: str, x: Tensor) -> int:
@@ -167,7 +184,8 @@ def _bins(bins: Any, op: str, x: Tensor) -> int:
 def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of `bins` bins of one width from min to max, in x's dtype.
 
-    If min and max are equal, they are those of the elements. Others, and NaN, are not counted.
+    If min and max are equal, they are those of the elements, which must then be finite. Elements
+    outside, and NaN, are not counted.
 
     >>> weft.histc(weft.asarray([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
     tensor([0., 2., 1., 0.])
@@ -176,7 +194,8 @@ def histc(x: Tensor, /, bins: int = 100, min: float = 0, max: float = 0) -> Tens
     wide, _ = computable(given)
     flat = reshape(wide, (given.size,))
     edges = _edges(flat, _bins(bins, "histc", given), _range(flat, min, max, "histc"), 1.0)
-    counts = _counted(flat, edges, ones(flat.shape, dtype=dtypes.int64, device=given.device))
+    each = ones(flat.shape, dtype=dtypes.int64, device=given.device)
+    counts = _counted(flat, edges, each, even=True)
     return cast(counts, given.dtype if given.dtype.kind == "float" else dtypes.int64)
 
 
@@ -201,7 +220,8 @@ def histogram(
     given = as_tensor(x, "histogram")
     wide, dtype = computable(given)
     flat = reshape(wide, (given.size,))
-    if isinstance(bins, (Tensor, np.ndarray, list, tuple)):
+    even = not isinstance(bins, (Tensor, np.ndarray, list, tuple))
+    if not even:
         edges = cast(asarray(bins, device=given.device), wide.dtype)
         if edges.ndim != 1 or known_less(edges.shape[0], 2):
             raise ShapeError(
@@ -227,7 +247,7 @@ def histogram(
                 operands=[type_of(given), type_of(values)],
             )
         values = reshape(values, flat.shape)
-    counts = _counted(flat, edges, values)
+    counts = _counted(flat, edges, values, even=even)
     if density:
         width = diff(edges)
         counts = divide(cast(counts, wide.dtype), multiply(sum(counts), width))

@@ -35,7 +35,7 @@ from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
 from weft.ops.slices import has_tensor_bounds, read_slices, written_slices
 
-__all__ = ["nonzero", "repeat", "take", "take_along_axis"]
+__all__ = ["nonzero", "repeat", "take", "take_along_axis", "take_along_dim"]
 
 _PLAIN = frozenset((int, slice, type(None), type(...)))
 
@@ -297,6 +297,20 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     source = broadcast_to(x, (*other[:at], x.shape[at], *other[at + 1 :]))
     places = broadcast_to(indices, (*other[:at], indices.shape[at], *other[at + 1 :]))
     return take_along(source, places, at)
+
+
+@public("take_along_dim")
+def take_along_dim(x: Tensor, indices: Tensor, /, axis: int | None = None) -> Tensor:
+    """`take_along_axis`; without an axis, of both tensors as vectors.
+
+    >>> x = weft.asarray([[3, 1], [2, 9]])
+    >>> weft.take_along_dim(x, weft.argmax(x, axis=1, keepdims=True), 1)
+    tensor([[3],
+            [9]])
+    """
+    if axis is None:
+        return take(x, reshape(indices, (indices.size,)))
+    return take_along_axis(x, indices, axis=axis)
 
 
 def take_along(x: Tensor, indices: Tensor, axis: int) -> Tensor:

@@ -53,6 +53,8 @@ class _Rows:
 
     def __init__(self, x: Any, axis: Axis, keepdims: bool, op: str) -> None:
         given = as_tensor(x, op)
+        if not given.ndim and axis is not None:  # one number counts as a vector of one
+            given, keepdims = reshape(given, (1,)), False
         wide, self.dtype = computable(given)
         axes = axes_of(given, axis, op)
         kept = [i for i in range(given.ndim) if i not in axes]

@@ -48,21 +48,15 @@ def _combined(name: str, xp: Any, x: Any, value: Any, *indices: Any, index: Inde
 
 
 def _combined_numpy(ufunc: Any, x: Array, value: Array, *indices: Array, index: Index) -> Array:
+    """The same; `ufunc.at` is fast for flat arrays only."""
     out = np.array(x, order="C")
-    _combine(ufunc, out, value, *indices, index=index)
-    return out
-
-
-def _combine(ufunc: Any, x: Array, value: Array, *indices: Array, index: Index) -> None:
-    """In place. `ufunc.at` is fast for flat arrays only."""
     if not indices:
-        x[index] = ufunc(x[index], value)
-    elif x.flags.c_contiguous:
-        part = indexed_shape(x.shape, index, [i.shape for i in indices])
-        places = flat_places(x.shape, index, indices)
-        ufunc.at(x.reshape(-1), places, np.broadcast_to(value, part).reshape(-1))
-    else:
-        ufunc.at(x, filled_in(index, indices), value)
+        out[index] = ufunc(out[index], value)
+        return out
+    part = indexed_shape(x.shape, index, [i.shape for i in indices])
+    places = flat_places(x.shape, index, indices)
+    ufunc.at(out.reshape(-1), places, np.broadcast_to(value, part).reshape(-1))
+    return out
 
 
 # --- derivatives -------------------------------------------------------------------------------
@@ -75,20 +69,13 @@ def _part(x: Any, indices: Any, index: Index) -> Any:
 def _whole(xp: Any, value: Any, x: Any, indices: Any, index: Index) -> Any:
     """The value, as large as the part of x that it is combined with."""
     part = indexed_shape(x.shape, index, [i.shape for i in indices])
-    extra = max(len(value.shape) - len(part), 0)  # NumPy drops axes of size 1 in front
-    return xp.broadcast_to(xp.reshape(value, value.shape[extra:]), part)
-
-
-def _like_value(xp: Any, part: Any, value: Any) -> Any:
-    """A gradient of `_whole`, summed to that of the value."""
-    extra = max(len(value.shape) - len(part.shape), 0)
-    return xp.reshape(sum_to(xp, part, value.shape[extra:]), value.shape)
+    return xp.broadcast_to(value, part)
 
 
 def _add_value(
     xp: Any, g: Any, _out: Any, _x: Any, value_type: Any, *indices: Any, index: Index
 ) -> Any:
-    return _like_value(xp, _part(g, indices, index), value_type)
+    return sum_to(xp, _part(g, indices, index), value_type.shape)
 
 
 def _multiply_x(
@@ -106,7 +93,7 @@ def _multiply_value(
     else:
         others = _others(xp, x, whole, indices, index)
         part = _part(g, indices, index) * conj_of(xp, others)
-    return _like_value(xp, part, value)
+    return sum_to(xp, part, value.shape)
 
 
 def _shares(
@@ -134,7 +121,7 @@ def _extreme_value(
 ) -> Any:
     whole = _whole(xp, value, x, indices, index)
     _, hits, share = _shares(xp, g, out, x, whole, indices, index)
-    return _like_value(xp, xp.where(hits, _part(share, indices, index), 0), value)
+    return sum_to(xp, xp.where(hits, _part(share, indices, index), 0), value.shape)
 
 
 def _others(xp: Any, x: Any, value: Any, indices: Any, index: Index) -> Any:
@@ -187,7 +174,6 @@ def _card(ufunc: Any, kinds: str, vjp: Any, traits: Trait = Trait.NONE) -> Op:
         _typing(kinds),
         partial(_combined, ufunc.__name__),
         numpy=partial(_combined_numpy, ufunc),
-        in_place=partial(_combine, ufunc),
         kinds=kinds,
         vjp=(*vjp, None),
         batch=setitem_rule,

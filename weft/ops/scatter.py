@@ -21,7 +21,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op
 from weft.ops.arguments import axis_of
 from weft.ops.creation import arange, zeros_like
-from weft.ops.elementwise import add, divide, equal, floor_divide, multiply
+from weft.ops.elementwise import add, divide, equal, floor_divide, logical_and, multiply
 from weft.ops.index import fitting, split_index, take, take_along, whole_mask
 from weft.ops.parts import GETITEM, SETITEM, TENSOR
 from weft.ops.reduce_at import ADD_AT, MAXIMUM_AT, MINIMUM_AT, MULTIPLY_AT
@@ -34,6 +34,7 @@ __all__ = [
     "index_copy",
     "index_fill",
     "index_put",
+    "index_reduce",
     "index_select",
     "put",
     "scatter",
@@ -60,6 +61,8 @@ def start_of(reduce: str, dtype: Any) -> Any:
     if _CARDS[reduce] is MULTIPLY_AT:
         return 1
     lowest = reduce == "amax"
+    if dtype.kind == "bool":
+        return not lowest
     if dtype.kind == "float":
         return float("-inf") if lowest else float("inf")
     return int_info(dtype).min if lowest else int_info(dtype).max
@@ -99,10 +102,6 @@ def _vector(index: Any, x: Tensor, op: str) -> Tensor:
     return reshape(given, (given.size,))
 
 
-def _value(value: Any, x: Tensor) -> Tensor:
-    return fitting(value, x)
-
-
 class _Along:
     """Arguments (x, axis, index, src) of which each element of src has an index along the axis."""
 
@@ -134,7 +133,7 @@ class _Along:
 
     def _source(self, src: Any, op: str) -> Tensor:
         """The part of src that has indices; a number stands for as many equal ones."""
-        value = _value(src, self.x)
+        value = fitting(src, self.x)
         if not is_strong(src):
             return value
         if not value.ndim:
@@ -163,11 +162,23 @@ class _Along:
         return places
 
     def write(self, card: Op, x: Tensor, value: Tensor) -> Tensor:
-        out: Tensor = bind(card, x, value, *self.places, index=(TENSOR,) * self.x.ndim)
-        return out
+        return written(card, x, value, self.places, (TENSOR,) * self.x.ndim)
 
     def given_back(self, out: Tensor) -> Tensor:
         return reshape(out, self.shape) if out.shape != self.shape else out
+
+
+#: Bools are added by "or" and multiplied by "and".
+_OF_BOOLS = {ADD_AT: MAXIMUM_AT, MULTIPLY_AT: MINIMUM_AT}
+
+
+def written(card: Op, x: Tensor, value: Tensor, tensors: Sequence[Tensor], index: Any) -> Tensor:
+    """x with a value written to x[index], or combined with it."""
+    if x.dtype.kind == "bool" and card is not SETITEM:
+        small = (cast(part, dtypes.uint8) for part in (x, value))
+        return cast(bind(_OF_BOOLS.get(card, card), *small, *tensors, index=index), dtypes.bool)
+    out: Tensor = bind(card, x, value, *tensors, index=index)
+    return out
 
 
 def cut(x: Tensor, shape: Shape) -> Tensor:
@@ -258,45 +269,64 @@ def scatter_reduce(
     tensor([3.6666667, 1.       , 0.5      ])
     """
     card = card_of(reduce, _REDUCTIONS, "scatter_reduce")
-    along = _Along(x, axis, index, src, "scatter_reduce")
-    start, value = along.x, along.source
+    return _reduced(_Along(x, axis, index, src, "scatter_reduce"), card, reduce, include_self)
+
+
+def _reduced(given: _Along | _Parts, card: Op, reduce: str, include_self: bool) -> Tensor:
+    x, value = given.x, given.source
+    start, dtype = x, x.dtype
     if not include_self:
-        start = along.write(SETITEM, start, constant(start_of(reduce, x.dtype), x.dtype, x.device))
+        start = given.write(SETITEM, x, constant(start_of(reduce, dtype), dtype, x.device))
     if reduce != "mean":
-        return along.given_back(along.write(card, start, value))
-    wide = dtypes.float32 if x.dtype in NARROW_FLOATS else x.dtype
-    total = along.write(card, cast(start, wide), cast(value, wide))
+        return given.given_back(given.write(card, start, value))
+    wide = dtypes.float32 if dtype in NARROW_FLOATS else dtype
+    total = given.write(card, cast(start, wide), cast(value, wide))
     one = constant(1, wide, x.device)
-    count = along.write(ADD_AT, zeros_like(total), one)
+    count = given.write(ADD_AT, zeros_like(total), one)
     number = add(count, 1) if include_self else where(equal(count, 0), one, count)
-    over = floor_divide if x.dtype.kind in ("int", "uint") else divide
-    return along.given_back(cast(over(total, number), x.dtype))
+    over = floor_divide if dtype.kind in ("int", "uint") else divide
+    return given.given_back(cast(over(total, number), dtype))
 
 
 # --- an index for each part of an axis ---------------------------------------------------------
 
 
-def _along_axis(axis: int) -> tuple[Any, ...]:
-    return (slice(None),) * axis + (TENSOR,)
+class _Parts:
+    """Arguments (x, axis, index, source) with an index for each part of x along the axis."""
 
+    def __init__(self, x: Tensor, axis: int, index: Any, source: Any, op: str) -> None:
+        self.shape = x.shape
+        self.x = reshape(x, (1,)) if not x.ndim else x
+        self.axis = axis_of(self.x, axis, op)
+        self.index = _vector(index, x, op)
+        value = fitting(source, x)
+        sizes = self.x.shape
+        wanted = (*sizes[: self.axis], self.index.shape[0], *sizes[self.axis + 1 :])
+        if not x.ndim and not value.ndim:
+            value = reshape(value, (1,))
+        if is_strong(source) and value.shape != wanted and value.ndim:
+            raise ShapeError(
+                f"the parts have shape {value.shape}, and {wanted} is needed",
+                op=op,
+                operands=[type_of(x), type_of(self.index), type_of(value)],
+            )
+        self.source = value
 
-def _parts(x: Tensor, axis: int, index: Tensor, source: Any, op: str) -> Tensor:
-    """The source of parts along an axis, as many as there are indices."""
-    value = _value(source, x)
-    wanted = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
-    if value.shape != wanted and value.ndim:
-        raise ShapeError(
-            f"the parts have shape {value.shape}, and {wanted} is needed",
-            op=op,
-            operands=[type_of(x), type_of(index), type_of(value)],
-        )
-    return value
+    def write(self, card: Op, x: Tensor, value: Tensor) -> Tensor:
+        index = (slice(None),) * self.axis + (TENSOR,)
+        return written(card, x, value, [self.index], index)
+
+    def given_back(self, out: Tensor) -> Tensor:
+        return reshape(out, self.shape) if out.shape != self.shape else out
 
 
 @public("index_select")
 def index_select(x: Tensor, /, axis: int, index: Tensor) -> Tensor:
     """The parts of x along an axis that a vector of indices names: take(x, index, axis=axis)."""
-    return take(x, _vector(index, x, "index_select"), axis=axis)
+    given = _vector(index, x, "index_select")
+    if not x.ndim:
+        return reshape(take(reshape(x, (1,)), given, axis=axis), ())
+    return take(x, given, axis=axis)
 
 
 @public("index_add")
@@ -310,32 +340,52 @@ def index_add(
             [0., 0.],
             [2., 2.]])
     """
-    at, given = axis_of(x, axis, "index_add"), _vector(index, x, "index_add")
-    value = _parts(x, at, given, source, "index_add")
+    parts = _Parts(x, axis, index, source, "index_add")
+    value = parts.source
     if alpha != 1:
-        value = multiply(value, alpha)
-    out: Tensor = bind(ADD_AT, x, value, given, index=_along_axis(at))
-    return out
+        number = constant(alpha, x.dtype, x.device)
+        times = logical_and if x.dtype.kind == "bool" else multiply
+        value = times(value, number)
+    return parts.given_back(parts.write(ADD_AT, parts.x, value))
 
 
 @public("index_copy")
 def index_copy(x: Tensor, /, axis: int, index: Tensor, source: Tensor) -> Tensor:
     """x with its parts index[i] along an axis replaced by the parts i of source."""
-    at, given = axis_of(x, axis, "index_copy"), _vector(index, x, "index_copy")
-    value = _parts(x, at, given, source, "index_copy")
-    out: Tensor = bind(SETITEM, x, value, given, index=_along_axis(at))
-    return out
+    parts = _Parts(x, axis, index, source, "index_copy")
+    return parts.given_back(parts.write(SETITEM, parts.x, parts.source))
 
 
 @public("index_fill")
 def index_fill(x: Tensor, /, axis: int, index: Tensor, value: Operand) -> Tensor:
     """x with its parts at indices along an axis filled with a number."""
-    at, given = axis_of(x, axis, "index_fill"), _vector(index, x, "index_fill")
-    number = _value(value, x)
+    number = fitting(value, x)
     if number.ndim:
         raise ShapeError(f"value must be a number, not of shape {number.shape}", op="index_fill")
-    out: Tensor = bind(SETITEM, x, number, given, index=_along_axis(at))
-    return out
+    parts = _Parts(x, axis, index, number, "index_fill")
+    return parts.given_back(parts.write(SETITEM, parts.x, parts.source))
+
+
+@public("index_reduce")
+def index_reduce(
+    x: Tensor,
+    /,
+    axis: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """x with the parts of source combined: part i with part index[i] of x.
+
+    `reduce` and `include_self` are those of `scatter_reduce`.
+
+    >>> weft.index_reduce(weft.zeros(3), 0, weft.asarray([2, 2]), weft.ones(2), "amax")
+    tensor([0., 0., 1.])
+    """
+    card = card_of(reduce, _REDUCTIONS, "index_reduce")
+    return _reduced(_Parts(x, axis, index, source, "index_reduce"), card, reduce, include_self)
 
 
 # --- any index ---------------------------------------------------------------------------------
@@ -356,11 +406,11 @@ def index_put(
 
 def changed_at(x: Tensor, key: tuple[Any, ...], value: Any, card: Op) -> Tensor:
     """x with a value written to x[key], or combined with it."""
-    new = _value(value, x)
+    new = fitting(value, x)
     if card is SETITEM and len(key) == 1 and (mask := whole_mask(x, key[0], new)) is not None:
         return where(mask, new, x)
     y, index, tensors = split_index(x, key)
-    out: Tensor = bind(card, y, new, *tensors, index=index)
+    out = written(card, y, new, tensors, index)
     return reshape(out, x.shape) if out.shape != x.shape else out
 
 
@@ -373,7 +423,7 @@ def put(x: Tensor, /, index: Tensor, source: Operand, accumulate: bool = False) 
             [0., 1.]])
     """
     given = _indices(index, x, "put")
-    value = _value(source, x)
+    value = fitting(source, x)
     if value.ndim:
         if value.size != given.size:
             raise ShapeError(
@@ -384,5 +434,5 @@ def put(x: Tensor, /, index: Tensor, source: Operand, accumulate: bool = False) 
         value = reshape(value, (value.size,))
     flat = reshape(x, (size_of(x.shape),))
     card = ADD_AT if accumulate else SETITEM
-    out: Tensor = bind(card, flat, value, reshape(given, (given.size,)), index=(TENSOR,))
+    out = written(card, flat, value, [reshape(given, (given.size,))], (TENSOR,))
     return reshape(out, x.shape)

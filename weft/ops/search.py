@@ -10,7 +10,7 @@ from weft.base import dtypes
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.shapes import size_of
 from weft.core.bind import bind
-from weft.core.operands import as_tensor
+from weft.core.operands import as_tensor, cast
 from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
@@ -65,6 +65,7 @@ def searchsorted(
     *,
     side: str | None = None,
     right: bool = False,
+    out_int32: bool = False,
     sorter: Tensor | None = None,
 ) -> Tensor:
     """The positions in the sorted x1 at which inserting the values of x2 keeps it sorted.
@@ -91,11 +92,13 @@ def searchsorted(
         )
     chosen = side or ("right" if right else "left")
     out: Tensor = bind(_searchsorted, ordered, values, side=chosen)
-    return out
+    return cast(out, dtypes.int32) if out_int32 else out
 
 
 @public("bucketize")
-def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False) -> Tensor:
+def bucketize(
+    x: Tensor, boundaries: Tensor, /, *, right: bool = False, out_int32: bool = False
+) -> Tensor:
     """The number of the interval between sorted boundaries that each element lies in.
 
     Interval i ends at boundaries[i], which belongs to it; with `right` to the next one.
@@ -105,4 +108,4 @@ def bucketize(x: Tensor, boundaries: Tensor, /, *, right: bool = False) -> Tenso
     """
     given = as_tensor(x, "bucketize")
     edges = as_tensor(boundaries, "bucketize", like=given)
-    return searchsorted(edges, given, right=right)
+    return searchsorted(edges, given, right=right, out_int32=out_int32)

@@ -30,6 +30,18 @@ def along(dtype: DType) -> Iterable[Sample]:
     yield call(values((5,), dtype), np.array([1, 4]), axis=0)
 
 
+def along_dims(dtype: DType) -> Iterable[Sample]:
+    for sample in along(dtype):
+        yield call(*sample.args, sample.kwargs.get("axis", -1))
+    yield call(values((3, 4), dtype), np.array([[11, 0]]))
+
+
+def along_dim(x: Any, indices: Any, axis: int | None = None) -> Any:
+    if axis is None:
+        return np.take_along_axis(x.reshape(-1), indices.reshape(-1), 0)
+    return np.take_along_axis(x, indices, axis)
+
+
 def nonzero(dtype: DType) -> Iterable[Sample]:
     for shape in SHAPES:
         yield call(values(shape, dtype, -1, 1))
@@ -88,6 +100,7 @@ def unique(*fields: str) -> Callable[..., Any]:
 ROWS = [
     Row("take", np.take, take, "all"),
     Row("take_along_axis", lambda x, i, axis=-1: np.take_along_axis(x, i, axis), along, "all"),
+    Row("take_along_dim", along_dim, along_dims, "all"),
     Row("nonzero", np.nonzero, nonzero, "all"),
     Row("searchsorted", np.searchsorted, search, "real"),
     Row("sort", sort, sorting, "real"),
