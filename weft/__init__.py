@@ -52,11 +52,13 @@ from weft.ops.aliases import *
 from weft.ops.at import *
 from weft.ops.cast import *
 from weft.ops.combined import *
+from weft.ops.complex_parts import *
 from weft.ops.counting import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
 from weft.ops.einsum import *
 from weft.ops.elementwise import *
+from weft.ops.elementwise_names import *
 from weft.ops.functions import *
 from weft.ops.identity import *
 from weft.ops.in_place import *

@@ -334,6 +334,35 @@ def _eager(f: Callable[..., Any], data: list[float]) -> Any:
     return x.grad.numpy()
 
 
+@program
+def an_infinite_slope_in_a_branch_not_taken(x: Any) -> Any:
+    s = x * 0
+    for k in range(2):
+        norm = weft.sqrt((x * k).sum())
+        s = s + (x / norm if norm > 1e-8 else x * 0)
+    return s.sum()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_second_derivatives_from_outside_as_eager(name: str) -> None:
+    """The compiled function is differentiated twice by eager code."""
+    f = PROGRAMS[name]
+    compiled = weft.compile(f, backend="native")
+
+    def second(function: Any, data: list[float]) -> Any:
+        x = weft.tensor(data, requires_grad=True)
+        (g,) = weft.autograd.grad(function(x), [x], create_graph=True)
+        if not g.requires_grad:
+            return np.zeros(2)
+        (found,) = weft.autograd.grad((g * x.detach()).sum(), [x], materialize_grads=True)
+        return found.numpy()
+
+    for data in DATA:
+        wanted = second(f, data)
+        assert np.isfinite(wanted).all()
+        np.testing.assert_allclose(second(compiled, data), wanted, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("backend", ["interpret", "native"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_second_derivatives_as_eager(name: str, backend: str) -> None:
@@ -346,3 +375,34 @@ def test_second_derivatives_as_eager(name: str, backend: str) -> None:
         wanted = weft.grad(slope)(x).numpy()
         assert np.isfinite(wanted).all()
         np.testing.assert_allclose(compiled(x).numpy(), wanted, rtol=1e-4)
+
+
+#: A list of a loop has one gradient for all elements; in the third order it has no gaps any more.
+NOT_IN_THIRD_ORDER = [name for name in PROGRAMS if " list " in name or name.endswith(" list")]
+NOT_IN_THIRD_ORDER.append("one result is thrown away")
+#: A `while` whose condition is mapped keeps stacks of rows: their gaps are not known yet either.
+NOT_MAPPED = ["overwritten in while", "early end"]
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_IN_THIRD_ORDER])
+def test_gradients_of_mapped_gradients_as_eager(name: str) -> None:
+    """Under `vmap`, too, the masks and gaps are found again: `hessian` maps `jvp`s of gradients."""
+    f = PROGRAMS[name]
+
+    def of_hessian(x: Any) -> Any:
+        return weft.grad(lambda y: weft.hessian(f)(y).sum())(x)
+
+    def of_mapped(x: Any) -> Any:
+        return weft.grad(lambda y: weft.vmap(lambda s: weft.grad(f)(y * s))(scales).sum())(x)
+
+    def one_by_one(x: Any) -> Any:
+        return weft.grad(lambda y: sum(weft.grad(f)(y * s).sum() for s in (1.0, 1.5)))(x)
+
+    scales = weft.tensor([1.0, 1.5])
+    x = weft.tensor(DATA[0])
+    pairs = [(of_hessian, of_hessian), (of_mapped, one_by_one)]
+    for function, eager in pairs[: 1 if name in NOT_MAPPED else 2]:
+        wanted = eager(x).numpy()
+        assert np.isfinite(wanted).all()
+        compiled = weft.compile(function, backend="native")
+        np.testing.assert_allclose(compiled(x).numpy(), wanted, rtol=1e-3)

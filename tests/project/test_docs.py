@@ -67,8 +67,7 @@ def test_the_readme_has_examples() -> None:
         ("text\n```python\nassert False\n```\n", 1, "line 3, in <module>\n    assert False"),
         (
             "```python\n>>> import weft\n>>> def f(x):\n...     return x if x > 0 else -x\n```\n"
-            "```python\n>>> 1\n1\n>>> g = weft.compile(f)\n"
-            ">>> g(weft.tensor(-2.0))\ntensor(2.)\n```\n",
+            "```python\n>>> 1\n1\n>>> weft.compile(f)(weft.tensor(-2.0))\ntensor(2.)\n```\n",
             0,
             "2 examples, 0 failures",
         ),

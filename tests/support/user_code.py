@@ -75,3 +75,15 @@ for parameter in model.parameters():
 with weft.no_grad():
     predicted = model(x).argmax(axis=1)
 gradient = weft.grad(lambda w: (w * w).sum())(x)
+
+made = weft.zeros(2, 3, requires_grad=True) + weft.ones((2, 3)) + weft.zeros(shape=(2, 3))
+assert_type(weft.sum(made, 0, keepdim=True), weft.Tensor)
+assert_type(made.sum(dim=0).reshape(3, -1).permute(1, 0), weft.Tensor)
+assert_type(weft.stack([made, made], dim=1), weft.Tensor)
+assert_type(weft.cat([made, made], 0).add_(1).clamp_(max=3), weft.Tensor)
+assert_type(weft.linalg.vector_norm(made, dim=1), weft.Tensor)
+smallest, largest = weft.aminmax(made)
+assert_type(smallest, weft.Tensor)
+weft.sum(made, dmi=0)  # error
+weft.zeros("a")  # error
+made.softmax(dims="last")  # error

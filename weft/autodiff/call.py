@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of
 from weft.autodiff.transforms.levels import LevelArray
@@ -14,7 +14,7 @@ from weft.ir.types import TensorType
 from weft.ops.creation import zeros
 
 #: cotangents of the results -> gradients of the inputs, one per edge, None where there is none
-Backward = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
+Backward = Callable[[Sequence[Any]], Sequence[Tensor | None]]
 
 
 class CallNode(Node):
@@ -25,14 +25,20 @@ class CallNode(Node):
                     cotangents of a `vmap` or `jvp`, which have no numbers
     release         the last backward, which lets go of what was kept while it runs; None: the
                     same as `backward`
+    conflicts       for each result, those after whose backward there is none for it. A cotangent
+                    that does not arrive is None then. None: one backward is all there is, and
+                    such a cotangent is zeros
+    spent           the results that went backward, and freed their histories
     """
 
-    __slots__ = ("backward", "differentiable", "label", "release", "types")
+    __slots__ = ("backward", "conflicts", "differentiable", "label", "release", "spent", "types")
 
     backward: Backward
     differentiable: Backward
     label: str
     release: Backward | None
+    conflicts: Sequence[frozenset[int]] | None
+    spent: frozenset[int]
     types: tuple[TensorType, ...]
 
     @property
@@ -51,21 +57,37 @@ class CallNode(Node):
         if self.backward is FREED:
             raise freed(self.name())
         given = g if isinstance(g, tuple) else (g,)
+        is_last = self._goes_back(given, keep) and not keep
         by_ops = create or any(isinstance(data_of(part), LevelArray) for part in given)
         run = self.differentiable if by_ops else self.backward
-        if not keep and not by_ops and self.release is not None:
+        if is_last and not by_ops and self.release is not None:
             run, self.backward = self.release, FREED
+        fill = self.conflicts is None
         with enable_grad() if create else no_grad():
-            grads = run([_tensor(part, kind) for part, kind in zip(given, self.types, strict=True)])
-        if not keep:
+            grads = run([_tensor(x, kind, fill) for x, kind in zip(given, self.types, strict=True)])
+        if is_last:
             self.backward = self.differentiable = self.release = FREED
         return [part if create else data_of(part) for part in grads]
 
+    def _goes_back(self, given: Sequence[Any], keep: bool) -> bool:
+        """Note which results go backward, if their histories are not kept; whether none is left."""
+        if self.conflicts is None:
+            return True
+        now = {i for i, part in enumerate(given) if part is not None}
+        if any(self.conflicts[i] & self.spent for i in now):
+            raise freed(self.name())
+        if not keep:
+            self.spent |= now
+        return all(others & self.spent for others in self.conflicts)
 
-def _tensor(part: Any, kind: TensorType) -> Tensor:
+
+def _tensor(part: Any, kind: TensorType, fill: bool) -> Tensor | None:
     if part is None:
-        return zeros(kind.shape, dtype=kind.dtype, device=kind.device)
+        return None if not fill else zeros(kind.shape, dtype=kind.dtype, device=kind.device)
     return part if isinstance(part, Tensor) else wrap(as_array(part))
+
+
+N = TypeVar("N", bound=CallNode)
 
 
 class FreedNode(CallNode):
@@ -121,19 +143,24 @@ def link(
     backward: Backward,
     differentiable: Backward,
     release: Backward | None = None,
-) -> None:
+    conflicts: Sequence[frozenset[int]] | None = None,
+    kind: type[N] = CallNode,  # type: ignore[assignment]
+) -> N:
     """Give results the history of one call that made them of inputs; see CallNode."""
-    node = CallNode()
+    node = kind()
     node.edges = tuple([x._node for x in inputs])
     node.backward = backward
     node.differentiable = differentiable
     node.label = label
     node.release = release
+    node.conflicts = conflicts
+    node.spent = frozenset()
     node.types = tuple([result.type for result in results])
     node.extra = None
     node.shape = results[0].shape if len(results) == 1 else ()
     node.number = next(count)
     _attach(node, results)
+    return node
 
 
 def _attach(node: CallNode, results: Sequence[Tensor]) -> None:

@@ -9,8 +9,10 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType
 from weft.ops.cards import (
     ADD,
+    IDENTITY,
     LIST_OF,
     LIST_ONLY,
+    PERMUTE_DIMS,
     RESHAPE,
     SCAN,
     SCATTER_ADD,
@@ -88,7 +90,7 @@ def _reached_by_loop(
 
 #: Ops that put a gradient in its place among zeros, and those that keep the zeros zeros.
 _AMONG_ZEROS = (LIST_ONLY, SCATTER_ADD, STACK_ZEROS)
-_PASS_ZEROS = (STACK_ADD, ADD, LIST_OF, RESHAPE)
+_PASS_ZEROS = (STACK_ADD, ADD, LIST_OF, RESHAPE, PERMUTE_DIMS, IDENTITY)
 
 
 def has_gaps(cotangent: Value, known: Container[Value]) -> bool:

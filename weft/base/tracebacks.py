@@ -25,6 +25,8 @@ __all__ = ["shorten", "use_short_tracebacks"]
 #: Where captured code runs: what is raised there was raised by an operation of the user's.
 _CAPTURE = os.path.join(PACKAGE, "capture", "")
 _NUMPY = os.path.join(os.path.dirname(os.path.abspath(np.__file__)), "")
+#: Errors that say all there is to say: of files, of a missing `forward`, of endless recursion.
+_NO_BUGS = (OSError, NotImplementedError, RecursionError)
 #: Functions that raise AttributeError for a name that the user asked for (`weft/base/lazy.py`).
 _LOOKUPS = ("__getattr__", "load")
 NOTE = "This was raised inside of Weft. WEFT_TRACEBACK=full shows all frames."
@@ -72,7 +74,7 @@ def _raised_inside(error: BaseException) -> bool:
     """Whether an error looks like a bug of Weft: the user shall be able to report it."""
     if isinstance(error, WeftError):
         return isinstance(error, InternalError)
-    if isinstance(error, (NotImplementedError, RecursionError)) or not isinstance(error, Exception):
+    if isinstance(error, _NO_BUGS) or not isinstance(error, Exception):
         return False
     file, function = _innermost(error)
     asked = isinstance(error, AttributeError) and function in _LOOKUPS

@@ -74,7 +74,7 @@ BUILTINS: dict[Any, Builtin] = {
     abs: Builtin(by_method(abs, "__abs__")),
     round: Builtin(by_method(round, "__round__"), graph.round_),
     operator.index: Builtin(by_method(operator.index, "__index__")),
-    sum: Builtin(calls.total),
+    sum: Builtin(calls.total, graph.sum_),
     any: Builtin(calls.quantifier(True), graph.quantifier(False)),
     all: Builtin(calls.quantifier(False), graph.quantifier(True)),
     sorted: Builtin(calls.comparing(sorted)),

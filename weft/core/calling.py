@@ -103,9 +103,8 @@ class Calling:
         parameters = []
         for name, parameter in shown.parameters.items():
             if name == self.spread:
-                parameter = parameter.replace(
-                    kind=Parameter.VAR_POSITIONAL, annotation="int | Sequence[int]"
-                )
+                kind = Parameter.VAR_POSITIONAL
+                parameter = Parameter(name, kind, annotation="int | Sequence[int]")
             parameters.append(parameter)
         return shown.replace(parameters=parameters)
 

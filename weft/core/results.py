@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from weft.core.tensor import Tensor
 
-__all__ = ["ValuesIndices"]
+__all__ = ["Histogram", "ValuesIndices"]
 
 
 class ValuesIndices(NamedTuple):
@@ -14,3 +14,10 @@ class ValuesIndices(NamedTuple):
 
     values: Tensor
     indices: Tensor
+
+
+class Histogram(NamedTuple):
+    """How many elements lie in each bin, and the edges of the bins."""
+
+    hist: Tensor
+    bin_edges: Tensor

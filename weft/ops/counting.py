@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, cast, constant
 from weft.core.public import public
+from weft.core.results import Histogram
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -118,13 +119,6 @@ def bincount(
 
 
 # --- numbers between edges ---------------------------------------------------------------------
-
-
-class Histogram(NamedTuple):
-    """How many elements lie in each bin, and the edges of the bins."""
-
-    hist: Tensor
-    bin_edges: Tensor
 
 
 def _edges(x: Tensor, bins: int, ends: tuple[Any, Any], room: float) -> Tensor:

@@ -23,10 +23,13 @@ __all__ = [
     "chunk",
     "column_stack",
     "combinations",
+    "dsplit",
     "dstack",
+    "hsplit",
     "hstack",
     "split",
     "tensor_split",
+    "vsplit",
     "vstack",
 ]
 
@@ -217,3 +220,50 @@ def combinations(x: Tensor, /, r: int = 2, with_replacement: bool = False) -> Te
         return zeros((0, r), dtype=x.dtype, device=x.device)
     chosen = asarray([i for row in places for i in row], device=x.device)
     return reshape(take(x, chosen, axis=0), (len(places), r))
+
+
+def _split_along(x: Tensor, indices_or_sections: int | Sequence[int], axis: int, op: str) -> Any:
+    if x.ndim <= axis:
+        raise ShapeError(f"it takes {axis + 1} axes", op=op, operands=[x.type])
+    if isinstance(indices_or_sections, int) and x.shape[axis] % indices_or_sections:
+        raise ShapeError(
+            f"axis {axis} of size {x.shape[axis]} has no {indices_or_sections} equal parts",
+            op=op,
+            hint="tensor_split makes parts whose sizes differ by at most 1",
+        )
+    return tensor_split(x, indices_or_sections, axis=axis)
+
+
+@public("hsplit")
+def hsplit(x: Tensor, /, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Equal parts along axis 1 (axis 0 of a vector), or cut at the given indices.
+
+    >>> weft.hsplit(weft.arange(4), 2)
+    (tensor([0, 1]), tensor([2, 3]))
+    """
+    parts: tuple[Tensor, ...] = _split_along(x, indices_or_sections, int(x.ndim > 1), "hsplit")
+    return parts
+
+
+@public("vsplit")
+def vsplit(x: Tensor, /, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Equal parts along axis 0, or cut at the given indices.
+
+    >>> [part.shape for part in weft.vsplit(weft.zeros(4, 2), [1])]
+    [(1, 2), (3, 2)]
+    """
+    if x.ndim < 2:
+        raise ShapeError("it takes at least 2 axes", op="vsplit", operands=[x.type])
+    parts: tuple[Tensor, ...] = _split_along(x, indices_or_sections, 0, "vsplit")
+    return parts
+
+
+@public("dsplit")
+def dsplit(x: Tensor, /, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Equal parts along axis 2, or cut at the given indices.
+
+    >>> [part.shape for part in weft.dsplit(weft.zeros(1, 2, 4), 2)]
+    [(1, 2, 2), (1, 2, 2)]
+    """
+    parts: tuple[Tensor, ...] = _split_along(x, indices_or_sections, 2, "dsplit")
+    return parts

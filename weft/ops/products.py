@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.base.dtypes import int64
 from weft.base.errors import ShapeError
 from weft.core.operands import as_tensor
 from weft.core.public import public
 from weft.core.tensor import Tensor
+from weft.ops.creation import asarray
+from weft.ops.elementwise import conj
+from weft.ops.index import take
 from weft.ops.linalg_matrix import outer
 from weft.ops.linalg_norm import vector_norm
 from weft.ops.matmul import matmul, tensordot
@@ -28,6 +32,8 @@ __all__ = [
     "kron",
     "mm",
     "mv",
+    "pdist",
+    "vdot",
 ]
 
 
@@ -213,3 +219,29 @@ def cdist(x1: Tensor, x2: Tensor, /, p: float = 2) -> Tensor:
     if x1.ndim < 2 or x2.ndim < 2:
         raise ShapeError("rows of matrices are compared", op="cdist", operands=[x1.type, x2.type])
     return vector_norm(expand_dims(x1, -2) - expand_dims(x2, -3), ord=p, axis=-1)
+
+
+@public("vdot")
+def vdot(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The product of two vectors, of which the first one is conjugated.
+
+    >>> weft.vdot(weft.asarray([1.0, 2.0]), weft.asarray([3.0, 4.0]))
+    tensor(11.)
+    """
+    _check("vdot", x1, x2, 1, 1)
+    return dot(conj(x1), x2)
+
+
+@public()
+def pdist(x: Tensor, /, p: float = 2) -> Tensor:
+    """The distances between all pairs of rows i < j, in the order of the pairs.
+
+    >>> weft.pdist(weft.asarray([[0.0], [1.0], [3.0]]))
+    tensor([1., 3., 2.])
+    """
+    if x.ndim != 2:
+        raise ShapeError("x must be a matrix of rows", op="pdist", operands=[x.type])
+    count = range(x.shape[0])
+    pairs = [(i, j) for i in count for j in count[i + 1 :]]
+    rows = asarray([i for i, _ in pairs], dtype=int64), asarray([j for _, j in pairs], dtype=int64)
+    return vector_norm(take(x, rows[0], axis=0) - take(x, rows[1], axis=0), ord=p, axis=-1)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.dtypes import int64
 from weft.base.errors import ShapeError
-from weft.base.shapes import as_shape, normalize_axes, normalize_axis
+from weft.base.shapes import as_shape, broadcasts_to, normalize_axes, normalize_axis
 from weft.core.public import method, public
 from weft.core.tensor import Tensor
-from weft.ops.creation import eye, zeros
-from weft.ops.index import repeat
+from weft.ops.creation import asarray, eye, zeros
+from weft.ops.index import repeat, take
 from weft.ops.linalg_matrix import diagonal
+from weft.ops.reduce import sum
 from weft.ops.select import where
 from weft.ops.shape import (
     broadcast_to,
@@ -301,3 +303,42 @@ def reshape_as(x: Tensor, other: Tensor, /) -> Tensor:
 def expand_as(x: Tensor, other: Tensor, /) -> Tensor:
     """x broadcast to the shape of another tensor."""
     return broadcast_to(x, other.shape)
+
+
+@method("unfold")
+def unfold(x: Tensor, axis: int, size: int, step: int, /) -> Tensor:
+    """All windows of a size along an axis, every `step`; elements of a window are the last axis.
+
+    >>> weft.arange(5).unfold(0, 3, 2)
+    tensor([[0, 1, 2],
+            [2, 3, 4]])
+    """
+    at = normalize_axis(axis, max(x.ndim, 1), "unfold")
+    whole = x if x.ndim else reshape(x, (1,))
+    length = whole.shape[at]
+    if not 0 <= size <= length or step < 1:
+        raise ShapeError(
+            f"windows of {size} every {step} do not fit an axis of {length}", op="unfold"
+        )
+    starts = range(0, length - size + 1, step)
+    places = asarray([[start + i for i in range(size)] for start in starts], dtype=int64)
+    parts = take(whole, reshape(places, (-1,)), axis=at)
+    shape = (*whole.shape[:at], len(starts), size, *whole.shape[at + 1 :])
+    windows = moveaxis(reshape(parts, shape), at + 1, -1)
+    return windows if x.ndim else reshape(windows, (size,))
+
+
+@method("sum_to_size")
+def sum_to_size(x: Tensor, /, *shape: Any) -> Tensor:
+    """x summed over axes along which `shape` would broadcast to the shape of x.
+
+    >>> weft.ones(2, 3).sum_to_size(1, 3)
+    tensor([[2., 2., 2.]])
+    """
+    one = len(shape) == 1 and isinstance(shape[0], (tuple, list))
+    wanted = tuple(shape[0]) if one else shape
+    if not broadcasts_to(wanted, x.shape):
+        raise ShapeError(f"{wanted} does not broadcast to {x.shape}", op="sum_to_size")
+    extra = x.ndim - len(wanted)
+    small = [i + extra for i, size in enumerate(wanted) if size == 1]
+    return reshape(sum(x, axis=(*range(extra), *small)), wanted)

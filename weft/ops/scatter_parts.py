@@ -1,12 +1,7 @@
-"""Tensors with a part replaced (a row, a slice, a diagonal, what a mask selects), and the methods
-that give such results to the tensor itself.
-"""
+"""Tensors with a part replaced: a row, a slice, a diagonal, what a mask selects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from sys import getrefcount
 from typing import Any
 
 from weft.base import dtypes
@@ -14,9 +9,8 @@ from weft.base.dim_algebra import dim_max, dim_min
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import size_of
 from weft.core.bind import bind
-from weft.core.operands import Operand, as_tensor, assign, cast
-from weft.core.public import attach, public
-from weft.core.temporaries import METHOD_OF_TEMPORARY, lost_method
+from weft.core.operands import Operand, as_tensor, cast
+from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
 from weft.ops.arguments import axis_of, integer
 from weft.ops.creation import arange, zeros
@@ -25,14 +19,6 @@ from weft.ops.parts import SETITEM
 from weft.ops.reduce import cumulative_sum
 from weft.ops.scatter import (
     changed_at,
-    index_add,
-    index_copy,
-    index_fill,
-    index_put,
-    put,
-    scatter,
-    scatter_add,
-    scatter_reduce,
 )
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, moveaxis, reshape
@@ -137,30 +123,3 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor, /) -> Tensor:
         value, last = zeros(1, dtype=x.dtype, device=x.device), 1
     taken = take(value, where(flat_mask, number - 1 + last, 0))
     return reshape(where(flat_mask, taken, reshape(x, (size_of(x.shape),))), x.shape)
-
-
-# --- in place ----------------------------------------------------------------------------------
-
-
-def given_to_self(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The method x.name_(…): x now holds what the function returns; no other tensor changes."""
-    name = f"{function.__name__}_"
-
-    @wraps(function)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        lost = getrefcount(self) <= METHOD_OF_TEMPORARY
-        assign(self, function(self, *args, **kwargs), name)
-        if lost:
-            lost_method()
-        return self
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{function.__name__}` in place: this tensor now holds the result."
-    return method
-
-
-_IN_PLACE = (
-    *(scatter, scatter_add, scatter_reduce, index_add, index_copy, index_fill, index_put, put),
-    masked_scatter,
-)
-attach({f"{function.__name__}_": given_to_self(function) for function in _IN_PLACE})

@@ -27,7 +27,7 @@ from weft.ops.linalg_matrix import diagonal, outer
 from weft.ops.linalg_norm import vector_norm
 from weft.ops.matmul import matmul
 from weft.ops.rearranging import narrow
-from weft.ops.reduce import all, cumulative_prod, max, mean, min, std, sum, var
+from weft.ops.reduce import all, cumulative_prod, cumulative_sum, max, mean, min, std, sum, var
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, flip, moveaxis, reshape
 
@@ -36,6 +36,7 @@ __all__ = [
     "aminmax",
     "corrcoef",
     "cov",
+    "cumulative_trapezoid",
     "nanmean",
     "nansum",
     "renorm",
@@ -233,3 +234,22 @@ def vander(x: Tensor, /, N: int | None = None, increasing: bool = False) -> Tens
     powers = cumulative_prod(factors, axis=1, include_initial=True, dtype=x.dtype)
     powers = narrow(powers, 1, 0, number)
     return powers if increasing else flip(powers, axis=1)
+
+
+@public()
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: int = -1
+) -> Tensor:
+    """The integrals of y from the first point to each of the others: see `trapezoid`.
+
+    >>> weft.cumulative_trapezoid(weft.asarray([1.0, 2.0, 3.0]))
+    tensor([1.5, 4. ])
+    """
+    at = normalize_axis(axis, y.ndim, "cumulative_trapezoid")
+    values = moveaxis(y, at, -1)
+    steps: Any = dx
+    if x is not None:
+        points = moveaxis(x, at, -1) if x.ndim == y.ndim else x
+        steps = points[..., 1:] - points[..., :-1]
+    between = multiply(values[..., 1:] + values[..., :-1], steps)
+    return moveaxis(divide(cumulative_sum(between, axis=-1), 2), -1, at)

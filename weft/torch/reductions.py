@@ -135,18 +135,26 @@ std = _spread("std")
 var = _spread("var")
 
 
-def std_mean(input: Any, dim: Any = None, **options: Any) -> tuple[Any, Any]:
+def _with_mean(spread: Any, input: Any, dim: Any, unbiased: Any, keepdim: bool, rest: Any) -> Any:
+    axis = None if isinstance(dim, bool) else tuple(dim) if isinstance(dim, list) else dim
+    mean = reduce.mean(input, axis=axis, keepdims=keepdim)
+    return spread(input, dim, unbiased, keepdim, **rest), mean
+
+
+def std_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **rest: Any
+) -> tuple[Any, Any]:
     """The pair of standard deviation and mean."""
-    return std(input, dim, **options), _mean(input, dim, options.get("keepdim", False))
+    found: tuple[Any, Any] = _with_mean(std, input, dim, unbiased, keepdim, rest)
+    return found
 
 
-def var_mean(input: Any, dim: Any = None, **options: Any) -> tuple[Any, Any]:
+def var_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **rest: Any
+) -> tuple[Any, Any]:
     """The pair of variance and mean."""
-    return var(input, dim, **options), _mean(input, dim, options.get("keepdim", False))
-
-
-def _mean(input: Any, dim: Any, keepdim: bool) -> Any:
-    return reduce.mean(input, axis=dim, keepdims=keepdim)
+    found: tuple[Any, Any] = _with_mean(var, input, dim, unbiased, keepdim, rest)
+    return found
 
 
 @method()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.ops import creation, elementwise, index, linalg_matrix, select, shape, sorting
+from weft.ops import creation, elementwise, index, linalg_matrix, select, shape
 from weft.ops.cast import astype
 from weft.torch.reductions import nonzero
-from weft.torch.tensor import labelled, method
+from weft.torch.tensor import method
 
 __all__ = [
     "broadcast_tensors",
@@ -25,7 +25,6 @@ __all__ = [
     "tril",
     "triu",
     "true_divide",
-    "unique",
     "where",
 ]
 
@@ -51,6 +50,8 @@ def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Any:
 @method()
 def squeeze(input: Any, dim: Any = None) -> Any:
     """Without axes of size 1; with `dim`, without those of them that are of size 1."""
+    if not input.ndim:
+        return shape.reshape(input, ())
     axes = range(input.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
     return shape.squeeze(input, axis=tuple(i for i in axes if input.shape[i] == 1))
 
@@ -64,6 +65,8 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 @method()
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
     """Two axes exchanged."""
+    if not input.ndim:
+        return shape.reshape(input, ())
     return shape.swapaxes(input, dim0, dim1)
 
 
@@ -123,18 +126,6 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 @method("where")
 def _where(self: Any, condition: Any, other: Any) -> Any:
     return select.where(condition, self, other)
-
-
-@method()
-def unique(
-    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
-) -> Any:
-    """The different values in ascending order, with what else is asked for."""
-    found = sorting.unique_all(input)
-    wanted = [found.values]
-    wanted += [found.inverse_indices] if return_inverse else []
-    wanted += [found.counts] if return_counts else []
-    return labelled(tuple(wanted) if len(wanted) > 1 else wanted[0])
 
 
 @method("view")

@@ -129,6 +129,42 @@ def weak_float(x):
     return x * rate
 
 
+def larger(x, than):
+    """A list whose length the data decides, and which may be empty."""
+    found = []
+    for value in x:
+        if value > than:
+            found.append(value * value)  # noqa: PERF401
+    return found
+
+
+def sum_if_any(x):
+    found = larger(x, 1.0)
+    mean = sum(found) / len(found) if len(found) > 0 else x[0]
+    return (sum(found) if found else x.sum()), mean
+
+
+def zip_list_that_may_be_empty(x):
+    found = larger(x, 1.0)
+    total = x.sum() * 0
+    for a, b in zip(found, x, strict=False):
+        total = total + a * b
+    for a, b in zip(x, reversed(found), strict=False):
+        total = total - a * b * 0.5
+    return total
+
+
+def list_read_in_branch(x):
+    found = larger(x, 1.0)
+    total = x.sum()
+    if x[0] > 0:
+        for a in found:
+            total = total + a * a
+        for a, b in zip(found, x, strict=False):
+            total = total + a * b
+    return total
+
+
 PROGRAMS = [
     Program(
         "append then stack",
@@ -136,6 +172,17 @@ PROGRAMS = [
         [(wild(4),), (wild(1),)],
         second_order=True,
         reference=np.cumsum,
+    ),
+    Program("sum of a list, if any", sum_if_any, [(f64([0.5, 2.0, 3.0]),), (f64([0.5, 0.2]),)]),
+    Program(
+        "zip of a list that may be empty",
+        zip_list_that_may_be_empty,
+        [(f64([0.5, 2.0, 3.0]),), (f64([0.5, 0.2]),), (f64([2.0]),)],
+    ),
+    Program(
+        "a list read in a branch",
+        list_read_in_branch,
+        [(f64([0.5, 2.0, 3.0]),), (f64([-0.5, 2.0]),), (f64([0.5, 0.2]),)],
     ),
     Program("append in while", append_in_while, [(f64(30.0),), (f64(0.5),)]),
     Program("comprehensions", comprehension, [(wild(3), (1, 2, -1)), (-2 + wild(3), (-1, 1))]),

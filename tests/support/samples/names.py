@@ -17,7 +17,8 @@ FEW = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"
 
 
 def row(name: str, reference: Any, samples: Any, kinds: str = "numeric", **more: Any) -> Row:
-    return Row(name, reference, samples, kinds, skip=FEW | {"complex64"}, **more)
+    more.setdefault("skip", FEW | {"complex64"})
+    return Row(name, reference, samples, kinds, **more)
 
 
 def of(*calls: Callable[[Callable[..., Any]], Sample]) -> Callable[[DType], Iterable[Sample]]:
@@ -70,6 +71,12 @@ def two(
 
 
 # --- references ----------------------------------------------------------------------------------
+
+
+def joined(real: Any, imag: Any) -> Any:
+    out = np.zeros(np.broadcast_shapes(real.shape, imag.shape), (real[..., None] * 1j).dtype)
+    out.real, out.imag = real, imag
+    return out
 
 
 def split(x: Any, size: Any, axis: int = 0) -> Any:
@@ -534,5 +541,56 @@ ROWS = [
             lambda v: call(v(3, 4), np.broadcast_to(MASK, (3, 4))),
             lambda v: call(v(3, 1), np.repeat(MASK, 3, 0)),
         ),
+    ),
+    # more of two floats, and of parts
+    one("exp2", np.exp2),
+    two("logaddexp2", np.logaddexp2),
+    two("fmax", np.fmax),
+    two("fmin", np.fmin),
+    two("rsub", lambda a, b: b - a),
+    two("complex", joined, skip=FEW | {"bfloat16"}),
+    row(
+        "polar",
+        lambda r, phi: r * np.exp(1j * phi),
+        of(lambda v: call(v(3, low=0.5), v(3))),
+        "real floating",
+        skip=FEW | {"bfloat16"},
+        rtol=16,
+    ),
+    row("angle", np.angle, of(lambda v: call(v(3, 4))), "complex floating", rtol=8),
+    row(
+        "view_as_real",
+        lambda x: np.stack([x.real, x.imag], -1),
+        of(lambda v: call(v(3, 2))),
+        "complex floating",
+    ),
+    row(
+        "view_as_complex",
+        lambda x: x[..., 0] + 1j * x[..., 1],
+        of(lambda v: call(v(3, 2))),
+        "real floating",
+        skip=FEW | {"bfloat16"},
+    ),
+    row("hsplit", np.hsplit, of(lambda v: call(v(3, 4), 2), lambda v: call(v(6), [1, 4]))),
+    row("vsplit", np.vsplit, of(lambda v: call(v(4, 3), 2), lambda v: call(v(4, 1), [1]))),
+    row("dsplit", np.dsplit, of(lambda v: call(v(1, 2, 4), 2))),
+    row("vdot", np.vdot, of(lambda v: call(v(5), v(5)), lambda v: call(v(0), v(0))), rtol=32),
+    row(
+        "pdist",
+        lambda x: np.array(
+            [np.linalg.norm(a - b) for a, b in itertools.combinations(x, 2)], x.dtype
+        ),
+        of(lambda v: call(v(4, 3))),
+        "real floating",
+        rtol=32,
+    ),
+    row(
+        "cumulative_trapezoid",
+        lambda y, dx=1.0, axis=-1: np.cumsum(
+            (np.moveaxis(y, axis, -1)[..., 1:] + np.moveaxis(y, axis, -1)[..., :-1]) * dx / 2, -1
+        ).swapaxes(axis, -1),
+        of(lambda v: call(v(5)), lambda v: call(v(3, 4), dx=0.5, axis=0)),
+        "real floating",
+        rtol=32,
     ),
 ]

@@ -115,27 +115,43 @@ class DynamicList(Undecided):
         """All elements along a new first axis, leaf by leaf."""
         count = self.length()
         if isinstance(count, int):
-            return [bind(LIST_ROWS, stack, size=count) for stack in self.stacks]
+            return self.columns(count)
         held = as_held(count, HELD_AS["int"])
         return [bind(LIST_ALL, stack, held) for stack in self.stacks]
+
+    def asked_length(self) -> int:
+        """How many elements there are: Python asks, and the answer becomes a guard."""
+        count = self.length()
+        if isinstance(count, int):
+            return count
+        if isinstance(graph_recorder(), NestedRecorder):
+            raise CaptureError(
+                "Python needs a list whose length is decided by tensors, inside of a loop or "
+                "branch of the graph",
+                hint="use weft.stack(items), items[i], len(items), or use it afterwards",
+            )
+        return int(plain(count).item())
+
+    def columns(self, count: int) -> list[Tensor]:
+        """All elements along a new first axis, of which there are so many, leaf by leaf."""
+        return [bind(LIST_ROWS, stack, size=count) for stack in self.stacks]
 
     @enable_grad()
     def elements(self) -> list[Any]:
         """The elements one by one: Python asks how many there are."""
-        count = self.length()
-        if not isinstance(count, int):
-            here = graph_recorder()
-            if isinstance(here, NestedRecorder):
-                raise CaptureError(
-                    "Python needs a list whose length is decided by tensors, inside of a loop or "
-                    "branch of the graph",
-                    hint="use weft.stack(items), items[i], len(items), or use it afterwards",
-                )
-            count = int(plain(count).item())
+        count = self.asked_length()
         if not count:
             return []
-        columns = [bind(LIST_ROWS, stack, size=count) for stack in self.stacks]
+        columns = self.columns(count)
         return [self._element([column[i] for column in columns]) for i in range(count)]
+
+    @enable_grad()
+    def total(self) -> Tensor | None:
+        """The sum of the elements, if there is one at least; None if this is not a plain sum."""
+        (kind, *others), (is_number, *_) = self.kinds, self.numbers
+        if others or is_number or kind.dtype.kind not in ("float", "complex"):
+            return None
+        return self.tensors()[0].sum(axis=0)
 
     def _element(self, tensors: list[Tensor]) -> Any:
         pairs = zip(tensors, self.numbers, strict=True)

@@ -50,11 +50,14 @@ def range_(hooks: Hooks, *args: Any) -> Any:
 
 
 def _has_tensor(hooks: Hooks, value: Any) -> bool:
-    return isinstance(value, Rows) or hooks.asks(value)
+    if isinstance(value, Rows) or hooks.asks(value):
+        return True
+    # Inside of a branch or body Python cannot ask how long a list is.
+    return hooks.flow.depth > 0 and dynamic_list_of(value) is not None
 
 
-def zip_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
-    if kwargs or not any(_has_tensor(hooks, value) for value in args):
+def zip_(hooks: Hooks, *args: Any, strict: Any = False) -> Any:
+    if strict is not False or not any(_has_tensor(hooks, value) for value in args):
         return NotImplemented
     rows = [rows_of(hooks, value) for value in args]
     if any(part is None for part in rows):
@@ -191,6 +194,15 @@ def next_(hooks: Hooks, iterator: Any, *default: Any) -> Any:
 def len_(hooks: Hooks, value: Any) -> Any:
     dynamic = dynamic_list_of(value)
     return NotImplemented if dynamic is None else dynamic.length()
+
+
+def sum_(hooks: Hooks, values: Any, start: Any = 0) -> Any:
+    """Of a list that the graph made, inside of a branch or loop."""
+    dynamic = dynamic_list_of(values)
+    if dynamic is None or not hooks.flow.depth:
+        return NotImplemented
+    total = dynamic.total()
+    return NotImplemented if total is None else start + total
 
 
 def stack(hooks: Hooks, values: Any, *args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
-from weft.capture.from_source.dynamic_list import dynamic_list_of
+from weft.capture.from_source.dynamic_list import DynamicList, dynamic_list_of
 from weft.core.bind import recorder
 from weft.core.number import HELD_AS, Number, as_held
 from weft.core.operands import cast
@@ -15,7 +15,7 @@ from weft.ir.types import TensorType
 from weft.ops.creation import arange
 from weft.ops.elementwise import floor_divide, maximum
 from weft.ops.shape import flip, reshape
-from weft.record.control.nested import known_number
+from weft.record.control.nested import NestedRecorder, graph_recorder, known_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -106,6 +106,22 @@ class Along(Stream):
         return self.rows[self.count - 1 - index if self.turned else index]
 
 
+class Listed(Stream):
+    """The elements of a list whose length the graph decides."""
+
+    def __init__(self, items: DynamicList, turned: bool = False) -> None:
+        self.items = items
+        self.turned = turned
+        self.count = items.length()
+
+    def tensor(self) -> Tensor:
+        rows = self.items.tensors()[0]
+        return flip(rows, axis=0) if self.turned else rows
+
+    def at(self, index: Any) -> Any:
+        return self.items.item(self.count - 1 - index if self.turned else index)
+
+
 def _integer(value: Any) -> Tensor:
     if isinstance(value, Number) or not isinstance(value, Tensor):
         return as_held(value, HELD_AS["int"])
@@ -170,6 +186,8 @@ def _least(counts: Sequence[Any]) -> Any:
 def _turned(stream: Stream) -> Stream:
     if isinstance(stream, Along):
         return Along(stream.rows, not stream.turned)
+    if isinstance(stream, Listed):
+        return Listed(stream.items, not stream.turned)
     assert isinstance(stream, Steps)
     last = stream.at(stream.count - 1)
     return Steps(last, stream.start - stream.step, -stream.step)
@@ -181,7 +199,10 @@ def rows_of(hooks: Hooks, value: Any) -> Rows | None:
         return value
     dynamic = dynamic_list_of(value)
     if dynamic is not None and len(dynamic.kinds) == 1 and not dynamic.numbers[0]:
-        return rows_of(hooks, dynamic.tensors()[0])
+        if isinstance(graph_recorder(), NestedRecorder):
+            return Rows([Listed(dynamic)], 0)
+        count = dynamic.asked_length()
+        return Rows([Along(dynamic.columns(count)[0]) if count else Steps(0, 0, 1)], 0)
     if isinstance(value, range):
         return Rows([Steps(value.start, value.stop, value.step)], 0)
     if isinstance(value, Tensor) and value.ndim and isinstance(value.shape[0], int):

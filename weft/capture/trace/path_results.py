@@ -19,6 +19,8 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
 from weft.ir.interpret import PreparedGraph
 from weft.ir.signature import NONE, SAME, Given, Made
+from weft.ops.creation import zeros
+from weft.record.control.absent_cotangents import without_cotangents
 
 Numbers = dict[Value, Tensor]
 
@@ -129,29 +131,31 @@ def _link(
     open_ = [i for i in places if backward.there[i] is not None]
     wanted = [backward.gradients[i] for i in places] + [backward.there[i] for i in open_]
 
-    def spread(found: Sequence[Tensor]) -> list[Tensor | None]:
+    def spread(found: Sequence[Tensor], kept: Sequence[int]) -> list[Tensor | None]:
+        by_output = dict(zip(kept, found, strict=True))
         grads: list[Tensor | None] = [None] * len(sources)
-        for i, g in zip(places, found, strict=False):
-            grads[i] = g
-        flags = zip(open_, found[len(places) :], strict=True)
-        missing = [i for i, there in flags if not there]
-        if len(missing) < len(places):  # else there is no history at all: the gradients are zeros
+        for number, i in enumerate(places):
+            grads[i] = by_output.get(number)
+        arrived = [i for i in places if grads[i] is not None]
+        flags = [(i, by_output[len(places) + number]) for number, i in enumerate(open_)]
+        missing = [i for i, there in flags if i in arrived and not there]
+        if len(missing) < len(arrived):  # else there is no history at all: the gradients are zeros
             for i in missing:
                 grads[i] = None
         return grads
 
     def run_backward(
-        cotangents: Sequence[Tensor], release: bool = False
+        cotangents: Sequence[Tensor | None], release: bool = False
     ) -> Sequence[Tensor | None]:
-        if backward.ready is None:
-            graph = extract(
-                f"{name}_backward",
-                [*saved, *backward.cotangents],
-                backward.nodes,
-                wanted,  # type: ignore[arg-type]
-            )
-            backward.ready = prepare(graph)
-        return spread(backward.ready.call(_given(kept, cotangents, release)))
+        absent = tuple([i for i, g in enumerate(cotangents) if g is None])
+        if absent not in backward.ready:
+            inputs = [*saved, *backward.cotangents]
+            graph = extract(f"{name}_backward", inputs, backward.nodes, wanted)  # type: ignore[arg-type]
+            graph, outputs, fill = _partial(graph, len(saved), absent)
+            backward.ready[absent] = prepare(graph), outputs, fill
+        program, outputs, fill = backward.ready[absent]
+        given = _cotangents(cotangents, backward.cotangents, fill)
+        return spread(program.call(_given(kept, given, release)), outputs)
 
     # Leaves that the run made are inputs, too: what they were computed of is behind them.
     inputs = [value for segment in path for value, _ in segment.inputs]
@@ -159,17 +163,42 @@ def _link(
     edges = dict(zip(backward.sources, [x._node for x in sources], strict=True))
     given = [(numbers[value]._data, edges.get(value)) for value in inputs]
 
-    def differentiable(cotangents: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    def differentiable(cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         again = set() if backward.split is None else set(backward.split.recomputed)
         nodes = [node for segment in path for node in segment.nodes]
         nodes += [node for node in backward.nodes if node not in again]
-        program = PreparedGraph(_behind(name, [*inputs, *backward.cotangents], nodes, wanted))
+        graph = _behind(name, [*inputs, *backward.cotangents], nodes, wanted)
+        absent = [i for i, g in enumerate(cotangents) if g is None]
+        graph, outputs, fill = _partial(graph, len(inputs), absent)
+        program = PreparedGraph(graph)
         tensors = [tensor_of(data, node) for data, node in given]
-        slots = program.run([*tensors, *cotangents], bind)
-        return spread([slots[i] for i in program.outputs])
+        slots = program.run([*tensors, *_cotangents(cotangents, backward.cotangents, fill)], bind)
+        return spread([slots[i] for i in program.outputs], outputs)
 
     release = functools.partial(run_backward, release=True)
-    link(name.capitalize(), sources, results, run_backward, differentiable, release)
+    differentiates = run_backward, differentiable, release
+    link(name.capitalize(), sources, results, *differentiates, backward.conflicts)
+
+
+def _partial(graph: Graph, before: int, absent: Sequence[int]) -> tuple[Graph, Sequence[int], bool]:
+    """The graph of a backward for some cotangents, which outputs of the whole one it has, and
+    whether absent cotangents are zeros. `before`: how many inputs there are before cotangents."""
+    cotangents = range(before, len(graph.inputs))
+    found = without_cotangents(graph, cotangents, {before + i for i in absent}) if absent else None
+    if found is None:
+        return graph, range(len(graph.outputs)), True
+    return *found, False
+
+
+def _cotangents(
+    given: Sequence[Tensor | None], values: Sequence[Value], fill: bool
+) -> list[Tensor]:
+    kinds = [value.tensor_type for value in values]
+    return [
+        zeros(kind.shape, dtype=kind.dtype, device=kind.device) if g is None else g
+        for g, kind in zip(given, kinds, strict=True)
+        if fill or g is not None
+    ]
 
 
 def _behind(name: str, inputs: Sequence[Value], nodes: Sequence[Node], wanted: Any) -> Graph:

@@ -26,6 +26,7 @@ from weft.base.source import user_location
 from weft.capture.from_source.held import Maybe, undefined, use_all
 from weft.capture.from_source.run import Flow
 from weft.capture.trace.binding import Binding
+from weft.capture.trace.conflicts import conflicts
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
 from weft.capture.trace.segments import Backward, Ending, Question, array_tensor
@@ -415,7 +416,8 @@ class TraceRecorder(HistoryRecorder):
         there = [None if c is None else self.value_of(c) for c in conditions]
         nodes = self.graph.nodes[forward:]
         sources = [value for _, value in lifted]
-        return Backward(nodes, sources, cotangents, gradients, there)
+        shared = conflicts([result._node for result in results], frozenset(targets))
+        return Backward(nodes, sources, cotangents, gradients, there, conflicts=shared)
 
     def _lift_old(self, entry: Written) -> Value:
         """The input for what a leaf held before it was written to: its gradient goes there."""

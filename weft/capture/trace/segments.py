@@ -105,6 +105,10 @@ class Ending:
                 yield self.origins[found.place]
 
 
+#: For each result, the results after whose backward it has none.
+Conflicts = tuple[frozenset[int], ...]
+
+
 @dataclass(slots=True)
 class Backward:
     """The backward part of a path.
@@ -113,6 +117,7 @@ class Backward:
     cotangents  one value per tracked result
     gradients   one value per source; None where none arrives
     there       one condition per source, under which its gradient arrives; None: it always does
+    conflicts   for each result, those that free something of its history when they go backward
     """
 
     nodes: list[Node]  # with those of the forward part that are run once more
@@ -121,8 +126,10 @@ class Backward:
     gradients: list[Value | None]
     there: list[Value | None]
     freed: bool = False  # the function itself went backward, and freed what that needs
+    conflicts: Conflicts = ()
     split: Split | None = None  # what is saved for it, and what is computed anew
-    ready: Any = None  # the executable form
+    #: The executable forms, by the cotangents that are absent; and which outputs each gives.
+    ready: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
 def _closed(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:

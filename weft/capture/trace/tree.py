@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from weft.capture.trace.recompute_choice import split_path
 from weft.capture.trace.recorder import RawSegment
@@ -91,13 +92,13 @@ def _renamed_ending(ending: Ending, renamed: dict[Value, Value]) -> Ending:
     if ending.backward is not None:
         _rename(ending.backward.nodes, renamed)
         b = ending.backward
-        ending.backward = Backward(
-            b.nodes,
-            [renamed.get(value, value) for value in b.sources],
-            b.cotangents,
-            [None if value is None else renamed.get(value, value) for value in b.gradients],
-            [None if value is None else renamed.get(value, value) for value in b.there],
-            b.freed,
+        ending.backward = replace(
+            b,
+            sources=[renamed.get(value, value) for value in b.sources],
+            gradients=[
+                None if value is None else renamed.get(value, value) for value in b.gradients
+            ],
+            there=[None if value is None else renamed.get(value, value) for value in b.there],
         )
     return ending
 
