@@ -63,7 +63,8 @@ class _Chance(Distribution):
     def log_chances(self, yes: Any, no: Any) -> Tensor:
         """yes log(p) + no log(1 - p), where 0 times the logarithm of 0 is 0."""
         if "logits" in self.__dict__:
-            return yes * _log_sigmoid(self.logits) + no * _log_sigmoid(-self.logits)
+            out: Tensor = yes * _log_sigmoid(self.logits) + no * _log_sigmoid(-self.logits)
+            return out
         return xlogy(yes, self.probs) + xlog1py(no, -self.probs)
 
 
