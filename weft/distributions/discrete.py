@@ -72,7 +72,7 @@ class Bernoulli(_Chance):
     """1 with probability `probs`, else 0.
 
     >>> weft.distributions.Bernoulli(probs=0.25).log_prob(weft.asarray([0.0, 1.0]))
-    tensor([-0.28768206, -1.3862944 ])
+    tensor([-0.2876821, -1.3862944])
     """
 
     @property
