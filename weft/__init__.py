@@ -70,6 +70,7 @@ from weft.ops.like import *
 from weft.ops.linalg_more import logdet as logdet
 from weft.ops.matmul import *
 from weft.ops.multinomial import *
+from weft.ops.norm import *
 from weft.ops.products import *
 from weft.ops.quantiles import *
 from weft.ops.random import *

@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 from weft.core.operands import Operand as Operand
 from weft.core.tensor import Tensor as Tensor
 from weft.ops.public_functions import digamma as digamma
+from weft.ops.public_functions import digamma as psi
 from weft.ops.public_functions import erf as erf
 from weft.ops.public_functions import erfc as erfc
 from weft.ops.public_functions import erfinv as erfinv

@@ -349,3 +349,18 @@ def test_a_prior_from_outside_in_compiled_code() -> None:
         value, slopes = call(*args)
         found.append(np.concatenate([value.numpy()[None], *(s.numpy() for s in slopes)]))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+def test_certain_events_have_finite_gradients() -> None:
+    def slope(function: Any, p: Any) -> list[float]:
+        return weft.grad(function)(weft.asarray(p)).tolist()
+
+    one = weft.asarray(1.0)
+    assert slope(lambda p: D.Bernoulli(p).log_prob(one), 1.0) == 1.0
+    assert slope(lambda p: D.Bernoulli(p).log_prob(1 - one), 0.0) == -1.0
+    assert slope(lambda p: D.Binomial(2.0, p).log_prob(2 * one), 1.0) == 2.0
+    assert np.isfinite(slope(lambda p: D.Categorical(p).entropy(), [0.0, 1.0, 1.0])).all()
+    other = D.Categorical(weft.asarray([0.0, 0.5, 0.5]))
+    found = slope(lambda p: D.kl_divergence(D.Categorical(p), other), [0.0, 1.0, 2.0])
+    assert np.isfinite(found).all()
+    assert D.kl_divergence(other, D.Categorical(weft.asarray([0.5, 0.5, 0.0]))).item() == np.inf

@@ -27,6 +27,7 @@ from weft.errors import ShapeError
 # --- sizes as names ----------------------------------------------------------------------------
 
 #: Positions of arguments that are shapes or sizes: they are replaced along with those of tensors.
+WINDOWS = ("hann", "hamming", "blackman", "bartlett", "kaiser")
 SIZE_ARGUMENTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("zeros", "ones", "empty", "full"), (0,)),
     **dict.fromkeys(("reshape", "broadcast_to", "tile", "repeat"), (1,)),
@@ -34,6 +35,7 @@ SIZE_ARGUMENTS: dict[str, tuple[int, ...]] = {
     "arange": (0, 1),
     "linspace": (2,),
     **dict.fromkeys(("fft.fftfreq", "fft.rfftfreq"), (0,)),
+    **dict.fromkeys((f"{name}_window" for name in WINDOWS), (0,)),
 }
 
 

@@ -346,6 +346,11 @@ _NO_CARD = (weft.optim.Optimizer, weft.optim.LBFGS, weft.optim.Muon)
 def _draws() -> None:
     weft.bernoulli(weft.sigmoid(numbers(4, 3)))
     weft.randint(0, 9, (4, 3))
+    chances = weft.sigmoid(numbers(4, 3))
+    weft.random.gamma(chances)
+    weft.random.poisson(chances)
+    weft.random.binomial(8 + 0 * chances, chances)
+    weft.multinomial(chances, 2)
 
 
 def _second_order() -> None:

@@ -23,7 +23,7 @@ from weft.ops.select import clip, where
 from weft.ops.shape import broadcast_to, expand_dims
 from weft.ops.special import log_softmax, sigmoid
 from weft.ops.special_gamma import lgamma
-from weft.ops.special_logs import entr, xlogy
+from weft.ops.special_logs import entr, xlog1py, xlogy
 
 __all__ = ["Bernoulli", "Binomial", "Categorical", "Geometric", "OneHotCategorical", "Poisson"]
 
@@ -60,18 +60,19 @@ class _Chance(Distribution):
             return log(p) - log1p(-p)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _log_chances(self) -> tuple[Tensor, Tensor]:
-        """The logarithms of p and of 1 - p."""
+    def log_chances(self, yes: Any, no: Any) -> Tensor:
+        """yes log(p) + no log(1 - p), where 0 times the logarithm of 0 is 0."""
         if "logits" in self.__dict__:
-            return _log_sigmoid(self.logits), _log_sigmoid(-self.logits)
-        return log(self.probs), log1p(-self.probs)
+            out: Tensor = yes * _log_sigmoid(self.logits) + no * _log_sigmoid(-self.logits)
+            return out
+        return xlogy(yes, self.probs) + xlog1py(no, -self.probs)
 
 
 class Bernoulli(_Chance):
     """1 with probability `probs`, else 0.
 
     >>> weft.distributions.Bernoulli(probs=0.25).log_prob(weft.asarray([0.0, 1.0]))
-    tensor([-0.28768206, -1.3862944 ])
+    tensor([-0.2876821, -1.3862944])
     """
 
     @property
@@ -96,8 +97,7 @@ class Bernoulli(_Chance):
 
     def log_prob(self, value: Any) -> Tensor:
         x = self._value(value)
-        yes, no = self._log_chances()
-        return where(x == 0, 0.0, x * yes) + where(x == 1, 0.0, (1 - x) * no)
+        return self.log_chances(x, 1 - x)
 
     def entropy(self) -> Tensor:
         return entr(self.probs) + entr(1 - self.probs)
@@ -126,12 +126,10 @@ class Geometric(_Chance):
         return geometric(self.probs, shape, generator=generator) - 1
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._value(value)
-        yes, no = self._log_chances()
-        return where(x == 0, 0.0, x * no) + yes
+        return self.log_chances(1.0, self._value(value))
 
     def cdf(self, value: Any) -> Tensor:
-        return 1 - exp((floor(self._value(value)) + 1) * self._log_chances()[1])
+        return 1 - exp(self.log_chances(0.0, floor(self._value(value)) + 1))
 
     def entropy(self) -> Tensor:
         p = self.probs
@@ -177,9 +175,8 @@ class Binomial(_Chance):
 
     def log_prob(self, value: Any) -> Tensor:
         x, n = self._value(value), self.total_count
-        yes, no = self._log_chances()
         ways = lgamma(n + 1) - lgamma(x + 1) - lgamma(n - x + 1)
-        return ways + where(x == 0, 0.0, x * yes) + where(x == n, 0.0, (n - x) * no)
+        return ways + self.log_chances(x, n - x)
 
 
 class Poisson(Distribution):
@@ -242,7 +239,9 @@ class Categorical(Distribution):
         if key == "probs":
             if validate_args is not False:
                 check_values("the probs", tensor, constraints.nonnegative, name)
-            tensor = log(tensor) - log(sum(tensor, axis=-1, keepdims=True))
+            some = tensor > 0  # elsewhere the gradient is 0, not 0 times infinity
+            logs = where(some, log(where(some, tensor, 1.0)), -math.inf)
+            tensor = logs - log(sum(tensor, axis=-1, keepdims=True))
         else:
             tensor = log_softmax(tensor, axis=-1)
         self._take(validate_args, logits=tensor)
@@ -285,7 +284,9 @@ class Categorical(Distribution):
         return picked[..., 0]
 
     def entropy(self) -> Tensor:
-        return -sum(where(self.probs == 0, 0.0, self.probs * self.logits), axis=-1)
+        never = self.logits == -math.inf
+        logits = where(never, 0.0, self.logits)
+        return -sum(where(never, 0.0, exp(logits) * logits), axis=-1)
 
 
 class OneHotCategorical(Categorical):

@@ -137,10 +137,7 @@ def _uniform(p: Uniform, q: Uniform) -> Tensor:
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
-    yes, no = q._log_chances()
-    chance = p.probs
-    crossed = where(chance == 0, 0.0, chance * yes) + where(chance == 1, 0.0, (1 - chance) * no)
-    return -p.entropy() - crossed
+    return -p.entropy() - q.log_chances(p.probs, 1 - p.probs)
 
 
 @register_kl(Binomial, Binomial)
@@ -153,8 +150,7 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
 
 @register_kl(Geometric, Geometric)
 def _geometric(p: Geometric, q: Geometric) -> Tensor:
-    yes, no = q._log_chances()
-    return -p.entropy() - where(p.probs == 1, 0.0, (1 - p.probs) * no) / p.probs - yes
+    return -p.entropy() - q.log_chances(1.0, (1 - p.probs) / p.probs)
 
 
 @register_kl(Poisson, Poisson)
@@ -164,8 +160,10 @@ def _poisson(p: Poisson, q: Poisson) -> Tensor:
 
 @register_kl(Categorical, Categorical)
 def _categorical(p: Categorical, q: Categorical) -> Tensor:
-    terms = where(p.probs == 0, 0.0, p.probs * (p.logits - q.logits))
-    return sum(terms, axis=-1)
+    never = p.logits == -math.inf
+    logits = where(never, 0.0, p.logits)
+    terms = exp(logits) * (logits - where(never, 0.0, q.logits))
+    return sum(where(never, 0.0, terms), axis=-1)
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)

@@ -50,6 +50,7 @@ __all__ = [
     "ndtr",
     "ndtri",
     "polygamma",
+    "psi",
     "sinc",
     "softmax",
     "trigamma",
@@ -60,6 +61,7 @@ __all__ = [
 
 expit = sigmoid
 gammaln = lgamma
+psi = digamma
 
 
 def __dir__() -> list[str]:

@@ -153,8 +153,8 @@ def istft(
 
     >>> x = weft.arange(32.0)
     >>> window = weft.hann_window(8)
-    >>> weft.istft(weft.stft(x, 8, window=window), 8, window=window, length=32)[:4]
-    tensor([-2.3841858e-08,  1.0000000e+00,  2.0000000e+00,  3.0000000e+00])
+    >>> weft.istft(weft.stft(x, 8, window=window), 8, window=window, length=32)[1:4]
+    tensor([1., 2., 3.])
     """
     spectra = floating(x, "istft")
     hop, width = _sizes(n_fft, hop_length, win_length, "istft")

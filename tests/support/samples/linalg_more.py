@@ -154,6 +154,21 @@ def norms(dtype: DType) -> Iterator[Sample]:
     yield call(x, 2, axis=(0, 1))
 
 
+def lengths(dtype: DType) -> Iterator[Sample]:
+    x = values((2, 3, 4), dtype)
+    yield call(x)
+    yield call(x, 1, axis=(0, 1), keepdims=True)
+    yield call(x[0], "nuc")
+    yield call(x, "fro", -1)
+
+
+def length(x: Array, p: Any = "fro", axis: Any = None, *, keepdims: bool = False) -> Any:
+    if p == "nuc":
+        return np.linalg.norm(wide(x), "nuc")
+    ord = 2 if p == "fro" else p
+    return np.linalg.vector_norm(wide(x), axis=axis, keepdims=keepdims, ord=ord)
+
+
 def conditions(dtype: DType) -> Iterator[Sample]:
     yield call(regular((3, 4), dtype))
     for p in (None, 2, -2, 1, -1, math.inf, "fro", "nuc"):
@@ -240,6 +255,7 @@ ROWS = [
     Row("linalg.cholesky_inverse", cholesky_inverse, factors, FLOATS, rtol=512),
     Row("linalg.cholesky_solve", cholesky_solve, cholesky_systems, FLOATS, rtol=512),
     Row("linalg.norm", reference(np.linalg.norm), norms, FLOATS, rtol=32),
+    Row("norm", length, lengths, FLOATS, rtol=32),
     Row("linalg.cond", reference(np.linalg.cond), conditions, FLOATS, rtol=128),
     Row("linalg.lstsq", None, squares, FLOATS, check_lstsq),
     Row("linalg.multi_dot", np.linalg.multi_dot, chains, FLOATS, rtol=128),
