@@ -193,3 +193,14 @@ def test_refusals() -> None:
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             action()
+
+
+@pytest.mark.parametrize(
+    "name", ["relu", "elu", "selu", "celu", "leaky_relu", "hardtanh", "rrelu", "threshold"]
+)
+def test_activations_in_place(name: str) -> None:
+    x = weft.asarray(values(3, 4))
+    args = (0.1, 7.0) if name == "threshold" else ()
+    want = getattr(nn.functional, name)(x, *args).numpy()
+    assert getattr(nn.functional, f"{name}_")(x, *args) is x
+    np.testing.assert_array_equal(x.numpy(), want)
