@@ -150,13 +150,13 @@ def test_integers_are_padded() -> None:
     assert nn.utils.rnn.pad_sequence(rows, True).tolist() == [[1, 2], [1, 0]]
 
 
-@pytest.mark.parametrize(
-    ("offsets", "message"), [([1, 3], "must begin with 0"), ([0, 3, 1], "must not fall")]
-)
-def test_offsets_of_bags(offsets: list[int], message: str) -> None:
+@pytest.mark.parametrize("offsets", [[1, 3], [0, 3, 1]])
+def test_offsets_of_bags(offsets: list[int]) -> None:
     bag = nn.EmbeddingBag(5, 2)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="must begin with 0, and not fall"):
         bag(weft.asarray([1, 2, 3, 4]), weft.asarray(offsets))
+    with pytest.raises(Exception, match="row"):
+        weft.compile(bag, backend="native")(weft.asarray([1, 2, 3, 4]), weft.asarray(offsets))
 
 
 def test_classes_of_the_adaptive_softmax() -> None:
@@ -166,7 +166,7 @@ def test_classes_of_the_adaptive_softmax() -> None:
     np.testing.assert_allclose(np.exp(whole).sum(1), 1)
     assert layer.predict(x).tolist() == whole.argmax(1).tolist()
     for wrong in (9, -1):
-        with pytest.raises(IndexError):
+        with pytest.raises(ValueError, match="none of 9 classes"):
             layer(x, weft.asarray([0, 1, wrong, 2]))
 
 
