@@ -185,6 +185,7 @@ def test_refusals() -> None:
         (lambda: f.fold(weft.ones((1, 4, 3)), 3, 2), "not made of 4 taps and 4 blocks"),
         (lambda: f.grid_sample(x, weft.ones((2, 3, 3, 2))), "cannot be sampled"),
         (lambda: f.affine_grid(weft.ones((1, 2, 2)), (1, 1, 2, 2)), "is no map"),
+        (lambda: f.max_unpool1d(x[0, :, 0], weft.full((4, 6), 12), 2), "none of 12 elements"),
         (lambda: nn.ReflectionPad2d(6)(x), "needs a longer axis"),
         (lambda: nn.ZeroPad2d((1, 2, 3)), "one number or 4"),
         (lambda: f.embedding(weft.asarray([0]), weft.ones((2, 2)), sparse=True), "sparse"),
