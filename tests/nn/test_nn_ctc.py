@@ -81,8 +81,8 @@ def test_a_sequence_too_short_for_its_labels_has_an_infinite_loss() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"input_lengths": [10] * 4}, "input_lengths .* not in 0 … 9"),
-        ({"target_lengths": [6] * 4}, "target_lengths .* not in 0 … 5"),
+        ({"input_lengths": [10] * 4}, "input_lengths are not in 0 … 9"),
+        ({"target_lengths": [6] * 4}, "target_lengths are not in 0 … 5"),
         ({"input_lengths": [9]}, "input_lengths are 4 integers"),
         ({"blank": 6}, "blank 6 is none of 6"),
         ({"targets": weft.asarray(LABELS + 5)}, "a label is none of 6 classes"),
@@ -97,3 +97,19 @@ def test_errors(change: dict[str, Any], message: str) -> None:
     }
     with pytest.raises(ValueError, match=message):
         F.ctc_loss(weft.asarray(LOGITS), **(options | change))
+    if "blank" not in change and "2 sequences" not in message:
+        with pytest.raises((ValueError, IndexError)):
+            weft.compile(F.ctc_loss, backend="native")(weft.asarray(LOGITS), **(options | change))
+
+
+def test_vmap() -> None:
+    def loss(logits: weft.Tensor, labels: weft.Tensor, steps: Any, counts: Any) -> weft.Tensor:
+        return F.ctc_loss(F.log_softmax(logits, -1), labels, steps, counts)
+
+    logits = weft.asarray(values(2, 7, 3, 5))
+    labels = weft.asarray(indices(2, 3, 3, below=4) + 1)
+    steps, counts = weft.asarray([[7, 6, 7], [5, 5, 7]]), weft.asarray([[3, 2, 1], [1, 2, 3]])
+    for f in (loss, weft.grad(loss, 0)):
+        found = weft.vmap(f)(logits, labels, steps, counts)
+        want = [f(logits[i], labels[i], steps[i], counts[i]).numpy() for i in range(2)]
+        np.testing.assert_allclose(found.numpy(), np.stack(want), rtol=1e-9, atol=1e-12)

@@ -96,6 +96,8 @@ def test_an_ema_in_a_compiled_step() -> None:
         program: Any = weft.compile(step, backend="native") if compiled else step
         for _ in range(5):
             program(weft.asarray(values(4, 3)).float())
+        if compiled:
+            assert len(program.recordings) == 1
         return ema.module.weight.detach().numpy(), int(ema.n_averaged)
 
     (want, count), (found, also) = trained(False), trained(True)

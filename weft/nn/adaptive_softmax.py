@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft.base.errors import RangeError, ShapeError
-from weft.core.bind import bind
 from weft.core.tensor import Tensor, type_of
 from weft.nn.containers import ModuleList, Sequential
+from weft.nn.functional.checks import below
 from weft.nn.linear import Linear
 from weft.nn.module import Module
-from weft.ops.creation import arange
-from weft.ops.embedding import embedding
 from weft.ops.index import take_along_axis
 from weft.ops.reduce import argmax, mean
 from weft.ops.select import clip, where
@@ -102,9 +100,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 op="AdaptiveLogSoftmaxWithLoss",
                 operands=[type_of(input), type_of(target)],
             )
-        # An embedding checks that targets are classes, in graphs, too.
-        classes = arange(self.n_classes, device=input.device)[:, None]
-        target = squeeze(bind(embedding, classes, target, padding_idx=None), -1)
+        message = f"a target is none of {self.n_classes} classes"
+        target = below(target, self.n_classes, message, "AdaptiveLogSoftmaxWithLoss")
         head = log_softmax(self.head(input), axis=-1)
         limit = self.shortlist_size
         out = _chosen(head, clip(target, 0, limit - 1))

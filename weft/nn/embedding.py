@@ -88,6 +88,7 @@ class Embedding(_Table):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
         _weight: Tensor | None = None,
+        _freeze: bool = False,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -102,6 +103,7 @@ class Embedding(_Table):
             "dtype": dtype,
         }
         self._make(num_embeddings, embedding_dim, options, _weight)
+        self.weight.requires_grad = not _freeze
 
     def forward(self, input: Tensor) -> Tensor:
         return F.embedding(

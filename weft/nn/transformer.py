@@ -173,10 +173,18 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """Several encoder layers, copies of the one given, one after the other."""
+    """Several encoder layers, copies of the one given, one after the other.
+
+    `enable_nested_tensor` and `mask_check` are about PyTorch's fast path, and have no meaning here.
+    """
 
     def __init__(
-        self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
+        self,
+        encoder_layer: TransformerEncoderLayer,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
     ) -> None:
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])

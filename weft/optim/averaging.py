@@ -108,7 +108,7 @@ class AveragedModel(Module):
         """Take the model's parameters of now into the averages."""
         mine, theirs = _tensors(self.module, self.use_buffers), _tensors(model, self.use_buffers)
         with no_grad():
-            if int(self.n_averaged) == 0:
+            if self.n_averaged == 0:
                 for mean, value in zip(mine, theirs, strict=True):
                     assign(mean, cast(value.detach(), mean.dtype), "update_parameters")
             elif self.multi_avg_fn is not None:

@@ -62,6 +62,14 @@ ROWS: list[Row] = [
     function("cosine_similarity", values(3), values(2, 1, 3), dim=0, label="fewer_axes"),
     function("cosine_similarity", values(4, 3), values(1, 3), label="one_row"),
     function("pairwise_distance", X, values(3, 5), p=1.0),
+    *(
+        function(name, X, values(3, 5), reduction=k, weight=values(3, 5, low=0.5), label=f"w_{k}")
+        for name in ("mse_loss", "l1_loss", "huber_loss")
+        for k in ("mean", "sum", "none")
+    ),
+    function("pdist", X),
+    function("pdist", X, 1.0, label="one"),
+    function("max_pool2d_with_indices", I, 2, stride=1),
     function("cross_entropy", X * 1e3, indices(3, below=5), label_smoothing=0.1),
     function("cross_entropy", X - 1e30, indices(3, below=5), label="low"),
     function("conv2d", I, values(2, 3, 2, 2), values(2), padding="same"),

@@ -26,8 +26,11 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
     "max_pool1d",
+    "max_pool1d_with_indices",
     "max_pool2d",
+    "max_pool2d_with_indices",
     "max_pool3d",
+    "max_pool3d_with_indices",
 ]
 
 Sizes = int | Sequence[int]
@@ -151,4 +154,18 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_conv_transpose, (1, 
 max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
 avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_adaptive_max_pool, (1, 2, 3))
+
+
+def _with_indices(pooled: Function) -> Function:
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return pooled(input, *args, **{**kwargs, "return_indices": True})
+
+    function.__name__ = function.__qualname__ = f"{pooled.__name__}_with_indices"
+    function.__doc__ = f"`{pooled.__name__}` with `return_indices`."
+    return function
+
+
+max_pool1d_with_indices = _with_indices(max_pool1d)
+max_pool2d_with_indices = _with_indices(max_pool2d)
+max_pool3d_with_indices = _with_indices(max_pool3d)
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive_avg_pool, (1, 2, 3))

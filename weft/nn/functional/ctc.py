@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from weft.base import dtypes
-from weft.base.errors import RangeError, ShapeError
+from weft.base.errors import CaptureError, RangeError, ShapeError
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
+from weft.nn.functional.checks import below
 from weft.nn.functional.loss import reduced
 from weft.ops.creation import arange, asarray, full, ones
 from weft.ops.elementwise import exp, isinf, log, maximum, minimum
@@ -157,33 +159,28 @@ def _checked(
             op="ctc_loss",
             operands=[type_of(targets)],
         )
-    if not makes_graph():
-        _check_values(steps, counts, labels, length, classes)
-    real = arange(labels.shape[1], device=x.device) < counts[:, None]
-    return x, where(real, labels, blank), steps, counts
+    longest = labels.shape[1]
+    steps = below(steps, length + 1, f"input_lengths are not in 0 … {length}", "ctc_loss")
+    counts = below(counts, longest + 1, f"target_lengths are not in 0 … {longest}", "ctc_loss")
+    real = arange(longest, device=x.device) < counts[:, None]
+    known = where(real, labels, blank)
+    return (
+        x,
+        below(known, classes, f"a label is none of {classes} classes", "ctc_loss"),
+        steps,
+        counts,
+    )
 
 
 def _padded(labels: Tensor, counts: Tensor) -> Tensor:
     """Labels that stand one after the other, as one row for each sequence."""
-    # In a graph no number is known: as long as all together.
-    longest = labels.shape[0] if makes_graph() else int(counts.max()) if counts.size else 0
+    longest = labels.shape[0]  # in a graph no number is known: as long as all together
+    if not makes_graph() and counts.size:
+        with contextlib.suppress(CaptureError):  # under vmap, each element has its own
+            longest = int(counts.max())
     first = cumulative_sum(counts) - counts
     places = first[:, None] + arange(longest, device=labels.device)
     if not labels.shape[0]:
         return places * 0
     places = minimum(places, labels.shape[0] - 1)
     return reshape(take(labels, reshape(places, (-1,))), places.shape)
-
-
-def _check_values(steps: Tensor, counts: Tensor, labels: Tensor, length: int, classes: int) -> None:
-    for name, found, most in (
-        ("input_lengths", steps, length),
-        ("target_lengths", counts, labels.shape[1]),
-    ):
-        if found.size and not 0 <= int(found.min()) <= int(found.max()) <= most:
-            raise RangeError(f"{name} {found.tolist()} are not in 0 … {most}", op="ctc_loss")
-    if labels.size:
-        real = arange(labels.shape[1], device=labels.device) < counts[:, None]
-        known = where(real, labels, 0)
-        if not 0 <= int(known.min()) <= int(known.max()) < classes:
-            raise RangeError(f"a label is none of {classes} classes", op="ctc_loss")

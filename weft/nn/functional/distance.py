@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from weft.base.dtypes import NARROW_FLOATS, float32
-from weft.base.errors import RangeError
+from weft.base.errors import RangeError, ShapeError
 from weft.base.promotion import result_dtype
 from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
 from weft.core.operands import cast, common
 from weft.core.tensor import Tensor
+from weft.ops.creation import asarray
 from weft.ops.elementwise import abs, maximum, sqrt, square
+from weft.ops.index import take
 from weft.ops.linalg_rules import flat_in
 from weft.ops.reduce import max, min, sum
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, reshape
 
-__all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
+__all__ = ["cosine_similarity", "normalize", "pairwise_distance", "pdist"]
 
 
 def vector_norm(x: Tensor, p: float, dim: int | tuple[int, ...], keepdims: bool) -> Tensor:
@@ -78,3 +82,16 @@ def pairwise_distance(
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last axis."""
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The distances between all pairs of rows: of 0 and 1, 0 and 2, …, 1 and 2, …
+
+    >>> weft.nn.functional.pdist(weft.asarray([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]]))
+    tensor([5., 3., 4.])
+    """
+    if input.ndim != 2:
+        raise ShapeError(f"the input has {input.ndim} axes, not 2", op="pdist")
+    first, second = np.triu_indices(input.shape[0], 1)
+    rows = [take(input, asarray(i, device=input.device), axis=0) for i in (first, second)]
+    return vector_norm(rows[0] - rows[1], p, 1, False)

@@ -59,24 +59,54 @@ def _difference(input: Tensor, target: Tensor, op: str) -> Tensor:
 # --- distances ---------------------------------------------------------------------------------
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared difference."""
-    return reduced(square(_difference(input, target, "mse_loss")), reduction, "mse_loss")
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """The squared difference; with weights, the mean is divided by their sum."""
+    return _weighted(square(_difference(input, target, "mse_loss")), weight, reduction, "mse_loss")
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The absolute difference."""
-    return reduced(abs(_difference(input, target, "l1_loss")), reduction, "l1_loss")
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """The absolute difference; with weights, the mean is divided by their sum."""
+    return _weighted(abs(_difference(input, target, "l1_loss")), weight, reduction, "l1_loss")
+
+
+def _weighted(losses: Tensor, weight: Tensor | None, reduction: str, op: str) -> Tensor:
+    if weight is None:
+        return reduced(losses, reduction, op)
+    losses = losses * _fitting_weight(weight, losses, op)
+    return sum(losses) / sum(weight) if reduction == "mean" else reduced(losses, reduction, op)
+
+
+def _fitting_weight(weight: Tensor, losses: Tensor, op: str) -> Tensor:
+    if weight.shape != losses.shape:
+        raise ShapeError(
+            f"the weights have shape {weight.shape}, the input {losses.shape}",
+            op=op,
+            operands=[losses.type, weight.type],
+        )
+    return weight
 
 
 def huber_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
 ) -> Tensor:
-    """Half the squared difference up to `delta`, and from there on a straight line."""
+    """Half the squared difference up to `delta`, and from there on a straight line.
+
+    With weights, the mean is still divided by the number of elements, as in PyTorch.
+    """
     if not delta > 0:
         raise RangeError(f"delta must be above 0, not {delta}", op="huber_loss")
     distance = abs(_difference(input, target, "huber_loss"))
     losses = where(distance <= delta, square(distance) * 0.5, (distance - 0.5 * delta) * delta)
+    if weight is not None:
+        losses = losses * _fitting_weight(weight, losses, "huber_loss")
     return reduced(losses, reduction, "huber_loss")
 
 

@@ -11,6 +11,7 @@ from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
 from weft.core.tensor import Tensor, type_of
+from weft.nn.functional.checks import below
 from weft.nn.functional.padding import pad
 from weft.ops import pool
 from weft.ops.creation import arange, asarray, zeros
@@ -175,7 +176,8 @@ def _max_unpool(axes: int) -> Function:
             sizes = wanted
         planes, each, large = size_of(front), size_of(small), size_of(sizes)
         first = arange(planes, dtype=indices.dtype, device=input.device)[:, None] * large
-        places = reshape(reshape(indices, (planes, each)) + first, (-1,))
+        own = below(indices, large, f"an index is none of {large} elements of {sizes}", name)
+        places = reshape(reshape(own, (planes, each)) + first, (-1,))
         out = zeros(planes * large, dtype=input.dtype, device=input.device)
         out[places] = reshape(input, (-1,))
         return reshape(out, (*front, *sizes))
