@@ -190,7 +190,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 def corrcoef(input: Any) -> Any:
     """Correlations of rows; of one row, a number."""
     found = PUBLIC["corrcoef"].function(input)
-    return found if input.ndim > 1 else shape.reshape(found, ())
+    return shape.reshape(found, ()) if found.shape == (1, 1) else found
 
 
 @method()
