@@ -158,6 +158,7 @@ def exported(namespace: str) -> list[str]:
 
 #: Where words come from that are no classes, or that functions made by other functions use.
 NAMES = {
+    "Order": "weft.ops.linalg_more",
     "Axis": "weft.base.shapes",
     "Norm": "weft.ops.fft_axis",
     "Operand": "weft.core.operands",

@@ -97,6 +97,8 @@ from weft.ops.special_gamma import polygamma as polygamma
 from weft.ops.special_logs import xlogy as xlogy
 from weft.ops.special_normal import erfinv as erfinv
 from weft.ops.statistics import *
+from weft.ops.stft import *
+from weft.ops.window_functions import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *

@@ -148,3 +148,48 @@ def test_integers_are_padded() -> None:
     assert nn.ReflectionPad1d(1)(x).dtype is weft.int64
     rows = [x[0], x[0, :1]]
     assert nn.utils.rnn.pad_sequence(rows, True).tolist() == [[1, 2], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "message"), [([1, 3], "must begin with 0"), ([0, 3, 1], "must not fall")]
+)
+def test_offsets_of_bags(offsets: list[int], message: str) -> None:
+    bag = nn.EmbeddingBag(5, 2)
+    with pytest.raises(ValueError, match=message):
+        bag(weft.asarray([1, 2, 3, 4]), weft.asarray(offsets))
+
+
+def test_classes_of_the_adaptive_softmax() -> None:
+    layer = nn.AdaptiveLogSoftmaxWithLoss(6, 9, [2, 5], 2.0).double()
+    x = weft.asarray(values(4, 6))
+    whole = layer.log_prob(x).detach().numpy()
+    np.testing.assert_allclose(np.exp(whole).sum(1), 1)
+    assert layer.predict(x).tolist() == whole.argmax(1).tolist()
+    for wrong in (9, -1):
+        with pytest.raises(IndexError):
+            layer(x, weft.asarray([0, 1, wrong, 2]))
+
+
+def test_refusals() -> None:
+    x = weft.ones((1, 4, 6, 6))
+    f = nn.functional
+    for action, message in (
+        (lambda: f.interpolate(x, 3, mode="cubic"), "no mode 'cubic'"),
+        (lambda: f.interpolate(x, 3, mode="linear"), "does not take an input of 4 axes"),
+        (lambda: f.interpolate(x), "either size or scale_factor"),
+        (lambda: f.interpolate(x, 3, align_corners=True), "no meaning for mode 'nearest'"),
+        (lambda: f.interpolate(x, 3, antialias=True), "antialias takes"),
+        (lambda: f.interpolate(x, 0), "cannot become"),
+        (lambda: f.pixel_shuffle(x, 3), "does not fall into 9 parts"),
+        (lambda: f.unfold(x, 7), "do not fit"),
+        (lambda: f.fold(weft.ones((1, 4, 3)), 3, 2), "not made of 4 taps and 4 blocks"),
+        (lambda: f.grid_sample(x, weft.ones((2, 3, 3, 2))), "cannot be sampled"),
+        (lambda: f.affine_grid(weft.ones((1, 2, 2)), (1, 1, 2, 2)), "is no map"),
+        (lambda: nn.ReflectionPad2d(6)(x), "needs a longer axis"),
+        (lambda: nn.ZeroPad2d((1, 2, 3)), "one number or 4"),
+        (lambda: f.embedding(weft.asarray([0]), weft.ones((2, 2)), sparse=True), "sparse"),
+        (lambda: f.embedding_bag(weft.asarray([0]), weft.ones((2, 2))), "without offsets"),
+        (lambda: f.multi_margin_loss(x[0, 0], weft.asarray([0] * 6), p=3), "p is 1 or 2"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            action()

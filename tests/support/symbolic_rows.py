@@ -94,6 +94,7 @@ AMBIGUOUS: dict[str, str] = {
     "linalg.tensorinv": UNSHOWN,
     "linalg.tensorsolve": UNSHOWN,
     "linalg.householder_product": UNKNOWN_COUNT,
+    **dict.fromkeys(("stft", "istft"), "which samples are in which piece is a table of numbers"),
     "linalg.lstsq": "only tall matrices have residuals",
     "linalg.cross": "its vectors have 3 elements: no other size will do",
     **dict.fromkeys(

@@ -6,6 +6,7 @@ from weft.nn import functional as functional
 from weft.nn import init as init
 from weft.nn import utils as utils
 from weft.nn.activations import *
+from weft.nn.adaptive_softmax import *
 from weft.nn.attention import *
 from weft.nn.containers import *
 from weft.nn.conv import *

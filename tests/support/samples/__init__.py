@@ -14,6 +14,7 @@ from samples import (
     reduce,
     scatter,
     shape,
+    signals,
     special,
     special_functions,
 )
@@ -31,6 +32,7 @@ ROWS = [
     *linalg_more.ROWS,
     *einsum.ROWS,
     *fft.ROWS,
+    *signals.ROWS,
     *special.ROWS,
     *names.ROWS,
     *special_functions.ROWS,
