@@ -26,6 +26,7 @@ kthvalue mode topk
 """.split()  # noqa: SIM905
 
 __all__ = [
+    *("atleast_1d", "atleast_2d", "atleast_3d", "real"),
     *("allclose", "bucketize", "cdist", "corrcoef", "cross", "diff", "ldexp", "log_softmax"),
     *("norm", "pow", "round", "searchsorted", "softmax", "tensor_split", "tril_indices"),
     *("triu_indices", *[name for name in ALONG_AN_AXIS if name in PUBLIC]),
@@ -224,11 +225,50 @@ def sum_to_size(input: Any, *size: Any) -> Any:
     return shape.reshape(functions_sum(input, axis=tuple(axes)), wanted) if axes else input
 
 
-for _name, _dtype in {
-    "byte": "uint8",
-    "char": "int8",
-    "short": "int16",
-    "cfloat": "complex64",
-    "cdouble": "complex128",
-}.items():
-    method(_name)(lambda self, dtype=DTYPES[_dtype]: self.to(dtype))
+# --- the tensor itself, where there is nothing to do: a write to the result is one to it ----------
+
+_DTYPES = {
+    **{name: name for name in ("bfloat16", "bool")},
+    **{"byte": "uint8", "char": "int8", "short": "int16", "int": "int32", "long": "int64"},
+    **{"half": "float16", "float": "float32", "double": "float64"},
+    **{"cfloat": "complex64", "cdouble": "complex128"},
+}
+for _name, _dtype in _DTYPES.items():
+    method(_name)(lambda self, memory_format=None, dtype=DTYPES[_dtype]: self.to(dtype))
+
+
+@method("contiguous", "cpu")
+def _itself(self: Any, memory_format: Any = None) -> Any:
+    """The tensor: its elements are in order, and on the CPU."""
+    return self
+
+
+@method()
+def type_as(self: Any, other: Any) -> Any:
+    """In the dtype and on the device of another."""
+    return self.to(other.dtype)
+
+
+def real(input: Any) -> Any:
+    """The real part; of a real tensor, itself."""
+    return elementwise.real(input) if input.dtype.kind == "complex" else input
+
+
+def _at_least(name: str, axes: int) -> Any:
+    function = PUBLIC[name].function
+
+    def call(*tensors: Any) -> Any:
+        given = (
+            tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+        )
+        found = tuple(x if x.ndim >= axes else function(x) for x in given)
+        return found[0] if len(tensors) == 1 and not listed else found
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"With {axes} axes or more."
+    return call
+
+
+atleast_1d = _at_least("atleast_1d", 1)
+atleast_2d = _at_least("atleast_2d", 2)
+atleast_3d = _at_least("atleast_3d", 3)

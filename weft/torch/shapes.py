@@ -21,6 +21,7 @@ __all__ = [
     "roll",
     "squeeze",
     "take",
+    "tile",
     "transpose",
     "tril",
     "triu",
@@ -38,7 +39,13 @@ def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 @method()
 def repeat(input: Any, *sizes: Any) -> Any:
     """The whole tensor, so many times along each axis."""
-    return shape.tile(input, _sizes(sizes))
+    return shape.tile(input, _sizes(sizes)).clone()  # never a view
+
+
+@method("tile")
+def tile(input: Any, *dims: Any) -> Any:
+    """The whole tensor, so many times along each of the last axes."""
+    return shape.tile(input, _sizes(dims)).clone()
 
 
 @method()
