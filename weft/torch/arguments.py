@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import weft.core.tensor as core
-from weft.base.dtypes import DTYPES
+from weft.base.dtypes import DTYPES, get_default_dtype
 from weft.base.errors import DTypeError
 from weft.base.pytree import tree_map
 from weft.core.public import PUBLIC
 from weft.ops import elementwise, functions, linalg_matrix, linalg_norm, search, shape, special
 from weft.ops.cast import astype
 from weft.ops.reduce import sum as functions_sum
+from weft.torch.creation import full
 from weft.torch.tensor import Tensor, as_type, labelled, method
 
 _power = elementwise.pow
@@ -26,7 +27,8 @@ kthvalue mode topk
 """.split()  # noqa: SIM905
 
 __all__ = [
-    *("atleast_1d", "atleast_2d", "atleast_3d", "real"),
+    *("atleast_1d", "atleast_2d", "atleast_3d", "real", "resolve_conj", "resolve_neg"),
+    *("scalar_tensor", "svd", "take_along_dim"),
     *("allclose", "bucketize", "cdist", "corrcoef", "cross", "diff", "ldexp", "log_softmax"),
     *("norm", "pow", "round", "searchsorted", "softmax", "tensor_split", "tril_indices"),
     *("triu_indices", *[name for name in ALONG_AN_AXIS if name in PUBLIC]),
@@ -254,13 +256,40 @@ def real(input: Any) -> Any:
     return elementwise.real(input) if input.dtype.kind == "complex" else input
 
 
+@method("resolve_conj", "resolve_neg")
+def resolve_conj(input: Any) -> Any:
+    """The tensor: nothing is put off here."""
+    return input
+
+
+resolve_neg = resolve_conj
+
+
+@method()
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """The elements at these places along an axis, or of the flattened tensor."""
+    if dim is None:
+        return shape.reshape(input, (-1,))[shape.reshape(indices, (-1,))]
+    return PUBLIC["take_along_axis"].function(input, indices, axis=dim)
+
+
+def scalar_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """A 0-d tensor of the default dtype."""
+    return full((), value, dtype=dtype or get_default_dtype(), device=device)
+
+
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """U, S and V, with input = U diag(S) V^H; `torch.linalg.svd` gives V^H."""
+    found = PUBLIC["linalg.svd"].function(input, full_matrices=not some)
+    return found[0], found[1], _adjoint(found[2])
+
+
 def _at_least(name: str, axes: int) -> Any:
     function = PUBLIC[name].function
 
     def call(*tensors: Any) -> Any:
-        given = (
-            tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
-        )
+        listed = len(tensors) == 1 and isinstance(tensors[0], (tuple, list))
+        given = tensors[0] if listed else tensors
         found = tuple(x if x.ndim >= axes else function(x) for x in given)
         return found[0] if len(tensors) == 1 and not listed else found
 

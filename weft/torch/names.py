@@ -22,17 +22,17 @@ broadcast_to cartesian_prod ceil celu cholesky_solve chunk clip column_stack com
 complex conj constant_pad_nd copysign cos cosh cov cumulative_trapezoid deg2rad diag
 diag_embed diagflat diagonal_scatter digamma dist dot dsplit dstack einsum erf erfc erfinv exp exp2
 expand_copy expm1 fix fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp
-from_dlpack gather gcd greater greater_equal heaviside histc histogram hsplit hstack hypot i0 igamma
-igammac imag index_put index_reduce inner isclose isfinite isin isinf isnan isneginf isposinf isreal
+from_dlpack gather gcd greater greater_equal heaviside histc histogram hsplit hstack hypot i0
+imag index_put index_reduce inner isclose isfinite isin isinf isnan isneginf isposinf isreal
 istft kron lcm lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logdet
 logical_and logical_not logical_or logical_xor logit logspace masked_fill masked_scatter
-masked_select matmul matrix_exp matrix_power maximum minimum mm moveaxis movedim msort mul
-multinomial multiply mv mvlgamma nan_to_num narrow negative nextafter not_equal numel outer
+masked_select matmul matrix_power maximum minimum mm moveaxis movedim msort mul
+multinomial multiply mv nan_to_num narrow negative nextafter not_equal numel outer
 pairwise pdist poisson polar polygamma positive put rad2deg ravel reciprocal relu remainder
-renorm reshape resolve_conj rms_norm rot90 row_stack rsqrt rsub scatter scatter_add scatter_reduce
-select select_scatter selu sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet split
-split_with_sizes sqrt square stack stft sub subtract svd swapaxes swapdims take_along_dim tan tanh
-tensordot trace trapezoid trapz trunc unbind unflatten
+renorm reshape rms_norm rot90 row_stack rsqrt rsub scatter scatter_add scatter_reduce
+select select_scatter selu sgn sigmoid sign signbit sin sinc sinh slice_scatter split
+sqrt square stack stft sub subtract swapaxes swapdims tan tanh
+tensordot trace trapezoid trunc unbind unflatten
 unique unique_consecutive unravel_index unsqueeze vander vdot view_as view_as_complex view_as_real
 vsplit vstack xlogy inference_mode autocast
 """.split()  # noqa: SIM905
@@ -53,7 +53,9 @@ RENAMED = {
     "arctanh": "atanh",
     "bitwise_not": "bitwise_invert",
     "cat": "concat",
+    "cholesky": "linalg.cholesky",
     "clamp": "clip",
+    "conj_physical": "conj",
     "concat": "concat",
     "concatenate": "concat",
     "det": "linalg.det",
@@ -61,15 +63,21 @@ RENAMED = {
     "ge": "greater_equal",
     "ger": "outer",
     "gt": "greater",
+    "igamma": "special.gammainc",
+    "igammac": "special.gammaincc",
     "inverse": "linalg.inv",
     "le": "less_equal",
     "lt": "less",
-    "moveaxis": "moveaxis",
+    "matrix_exp": "linalg.matrix_exp",
+    "mvlgamma": "special.multigammaln",
     "ne": "not_equal",
     "neg": "negative",
     "permute": "permute_dims",
     "pinverse": "linalg.pinv",
+    "qr": "linalg.qr",
     "slogdet": "linalg.slogdet",
+    "split_with_sizes": "split",
+    "trapz": "trapezoid",
 }
 #: PyTorch's other names of dtypes.
 _DTYPES = {
