@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.base.shapes import broadcast_shapes as core_broadcast_shapes
 from weft.ops import creation, elementwise, index, linalg_matrix, select, shape
 from weft.ops.cast import astype
 from weft.torch.reductions import nonzero
-from weft.torch.tensor import method
+from weft.torch.tensor import Size, method
 
 __all__ = [
+    "broadcast_shapes",
     "broadcast_tensors",
     "diagonal",
     "div",
@@ -116,6 +118,12 @@ def take(input: Any, index: Any) -> Any:
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Coordinates of a grid; axis i of each goes along tensor i, unless `indexing="xy"`."""
     return tuple(creation.meshgrid(*_sizes(tensors), indexing=indexing))  # type: ignore[arg-type]
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape that all of them broadcast to."""
+    given = [(size,) if isinstance(size, int) else tuple(size) for size in shapes]
+    return Size(core_broadcast_shapes(*given))
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
