@@ -29,7 +29,7 @@ istft kron lcm lerp less less_equal lgamma log log10 log1p log2 logaddexp logadd
 logical_and logical_not logical_or logical_xor logit logspace masked_fill masked_scatter
 masked_select matmul matrix_power maximum minimum mm moveaxis movedim msort mul
 multinomial multiply mv nan_to_num narrow negative nextafter not_equal numel outer
-pairwise pdist poisson polar polygamma positive put rad2deg ravel reciprocal relu remainder
+pdist poisson polar polygamma positive put rad2deg ravel reciprocal relu remainder
 renorm reshape rot90 rsqrt rsub scatter scatter_add scatter_reduce
 select select_scatter sgn sigmoid sign signbit sin sinc sinh slice_scatter split
 sqrt square stack stft sub subtract swapaxes swapdims tan tanh
