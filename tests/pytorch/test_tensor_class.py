@@ -12,6 +12,7 @@ import pytest
 import weft
 import weft.torch as torch
 import weft.torch.nn as nn
+from weft.torch import names
 
 
 def is_ours(*tensors: Any) -> bool:
@@ -224,3 +225,10 @@ def test_distributions_hand_out_our_tensors(backend: str | None) -> None:
     assert action.dtype == torch.int64
     (-log_prob + entropy).sum().backward()
     assert is_ours(logits.grad)
+
+
+def test_the_table_of_names_is_filled() -> None:
+    waiting = {"autocast", "cholesky_solve", "frexp", "index_reduce", "unravel_index"}
+    assert set(names.MISSING) <= waiting
+    assert len(names.__all__) > 250
+    assert all(getattr(torch, name) is not None for name in names.__all__)

@@ -134,6 +134,18 @@ def test_other_writes_do_not_warn(program: Any) -> None:
         program()
 
 
+def test_what_is_the_tensor_itself_in_pytorch_is_it_here() -> None:
+    x = matrix()
+    same = [x.float(), x.contiguous(), x.cpu(), x.to("cpu"), x.type_as(x), torch.real(x)]
+    same += [x.to(torch.float32), x.type(torch.float32), torch.atleast_2d(x), torch.as_tensor(x)]
+    assert all(y is x for y in same)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for other in (x.repeat(1, 1), x.tile(1, 1), x.clone(), x + 0, x.to(x, copy=True)):
+            other.add_(1)
+    assert x.sum() == 0
+
+
 def test_a_write_to_data_is_a_write_to_the_tensor() -> None:
     p = nn.Parameter(torch.ones(3))
     p.data.zero_()

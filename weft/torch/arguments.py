@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import weft.core.tensor as core
-from weft.base.dtypes import DTYPES
+from weft.base.dtypes import DTYPES, get_default_dtype
 from weft.base.errors import DTypeError
 from weft.base.pytree import tree_map
 from weft.core.public import PUBLIC
 from weft.ops import elementwise, functions, linalg_matrix, linalg_norm, search, shape, special
 from weft.ops.cast import astype
 from weft.ops.reduce import sum as functions_sum
+from weft.torch.creation import full
 from weft.torch.tensor import Tensor, as_type, labelled, method
 
 _power = elementwise.pow
@@ -26,6 +27,8 @@ kthvalue mode topk
 """.split()  # noqa: SIM905
 
 __all__ = [
+    *("atleast_1d", "atleast_2d", "atleast_3d", "real", "resolve_conj", "resolve_neg"),
+    *("scalar_tensor", "svd", "take_along_dim"),
     *("allclose", "bucketize", "cdist", "corrcoef", "cross", "diff", "ldexp", "log_softmax"),
     *("norm", "pow", "round", "searchsorted", "softmax", "tensor_split", "tril_indices"),
     *("triu_indices", *[name for name in ALONG_AN_AXIS if name in PUBLIC]),
@@ -190,7 +193,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 def corrcoef(input: Any) -> Any:
     """Correlations of rows; of one row, a number."""
     found = PUBLIC["corrcoef"].function(input)
-    return found if input.ndim > 1 else shape.reshape(found, ())
+    return shape.reshape(found, ()) if found.shape == (1, 1) else found
 
 
 @method()
@@ -224,11 +227,77 @@ def sum_to_size(input: Any, *size: Any) -> Any:
     return shape.reshape(functions_sum(input, axis=tuple(axes)), wanted) if axes else input
 
 
-for _name, _dtype in {
-    "byte": "uint8",
-    "char": "int8",
-    "short": "int16",
-    "cfloat": "complex64",
-    "cdouble": "complex128",
-}.items():
-    method(_name)(lambda self, dtype=DTYPES[_dtype]: self.to(dtype))
+# --- the tensor itself, where there is nothing to do: a write to the result is one to it ----------
+
+_DTYPES = {
+    **{name: name for name in ("bfloat16", "bool")},
+    **{"byte": "uint8", "char": "int8", "short": "int16", "int": "int32", "long": "int64"},
+    **{"half": "float16", "float": "float32", "double": "float64"},
+    **{"cfloat": "complex64", "cdouble": "complex128"},
+}
+for _name, _dtype in _DTYPES.items():
+    method(_name)(lambda self, memory_format=None, dtype=DTYPES[_dtype]: self.to(dtype))
+
+
+@method("contiguous", "cpu")
+def _itself(self: Any, memory_format: Any = None) -> Any:
+    """The tensor: its elements are in order, and on the CPU."""
+    return self
+
+
+@method()
+def type_as(self: Any, other: Any) -> Any:
+    """In the dtype and on the device of another."""
+    return self.to(other.dtype)
+
+
+def real(input: Any) -> Any:
+    """The real part; of a real tensor, itself."""
+    return elementwise.real(input) if input.dtype.kind == "complex" else input
+
+
+@method("resolve_conj", "resolve_neg")
+def resolve_conj(input: Any) -> Any:
+    """The tensor: nothing is put off here."""
+    return input
+
+
+resolve_neg = resolve_conj
+
+
+@method()
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """The elements at these places along an axis, or of the flattened tensor."""
+    if dim is None:
+        return shape.reshape(input, (-1,))[shape.reshape(indices, (-1,))]
+    return PUBLIC["take_along_axis"].function(input, indices, axis=dim)
+
+
+def scalar_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """A 0-d tensor of the default dtype."""
+    return full((), value, dtype=dtype or get_default_dtype(), device=device)
+
+
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """U, S and V, with input = U diag(S) V^H; `torch.linalg.svd` gives V^H."""
+    found = PUBLIC["linalg.svd"].function(input, full_matrices=not some)
+    return found[0], found[1], _adjoint(found[2])
+
+
+def _at_least(name: str, axes: int) -> Any:
+    function = PUBLIC[name].function
+
+    def call(*tensors: Any) -> Any:
+        listed = len(tensors) == 1 and isinstance(tensors[0], (tuple, list))
+        given = tensors[0] if listed else tensors
+        found = tuple(x if x.ndim >= axes else function(x) for x in given)
+        return found[0] if len(tensors) == 1 and not listed else found
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"With {axes} axes or more."
+    return call
+
+
+atleast_1d = _at_least("atleast_1d", 1)
+atleast_2d = _at_least("atleast_2d", 2)
+atleast_3d = _at_least("atleast_3d", 3)

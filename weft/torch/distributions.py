@@ -7,6 +7,7 @@ from typing import Any
 
 import weft.core.tensor as core
 import weft.distributions as core_distributions
+from weft.base.lazy import lazily
 from weft.distributions import constraints as constraints
 from weft.distributions import kl_divergence as kl_divergence
 from weft.distributions import register_kl as register_kl
@@ -46,3 +47,6 @@ for _name in _names:
 __all__ = [
     *("Distribution", "constraints", "kl_divergence", "register_kl", "transforms", *_names),
 ]
+
+#: All names are there already; type checkers take any.
+__getattr__, __dir__ = lazily(__name__, {})

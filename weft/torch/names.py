@@ -10,31 +10,32 @@ from typing import Any
 
 from weft.base.dtypes import DTYPES
 from weft.core.public import PUBLIC
+from weft.nn import functional
 from weft.torch import arguments, creation, reductions, shapes
 from weft.torch.tensor import Tensor, attach_writers
 
 #: Weft has these under PyTorch's names.
 SAME = """
 abs acos acosh add addbmm addcdiv addcmul addmm addmv addr aminmax angle argwhere asin
-asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d baddbmm bincount bitwise_and
-bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor block_diag bmm broadcast_shapes
-broadcast_to cartesian_prod ceil celu cholesky_solve chunk clip column_stack combinations
-complex conj constant_pad_nd copysign cos cosh cov cumulative_trapezoid deg2rad diag
+asinh atan atan2 atanh baddbmm bincount bitwise_and
+bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor block_diag bmm
+broadcast_to cartesian_prod ceil cholesky_solve chunk clip column_stack combinations
+complex conj copysign cos cosh cov cumulative_trapezoid deg2rad diag
 diag_embed diagflat diagonal_scatter digamma dist dot dsplit dstack einsum erf erfc erfinv exp exp2
-expand_copy expm1 fix fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp
-from_dlpack gather gcd greater greater_equal heaviside histc histogram hsplit hstack hypot i0 igamma
-igammac imag index_put index_reduce inner isclose isfinite isin isinf isnan isneginf isposinf isreal
+expm1 fix fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp
+from_dlpack gather gcd greater greater_equal heaviside histc histogram hsplit hstack hypot i0
+imag index_put index_reduce inner isclose isfinite isin isinf isnan isneginf isposinf isreal
 istft kron lcm lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logdet
 logical_and logical_not logical_or logical_xor logit logspace masked_fill masked_scatter
-masked_select matmul matrix_exp matrix_power maximum minimum mm moveaxis movedim msort mul
-multinomial multiply mv mvlgamma nan_to_num narrow negative nextafter not_equal numel outer
-pairwise pdist poisson polar polygamma positive put rad2deg ravel real reciprocal relu remainder
-renorm reshape resolve_conj rms_norm rot90 row_stack rsqrt rsub scatter scatter_add scatter_reduce
-select select_scatter selu sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet split
-split_with_sizes sqrt square stack stft sub subtract svd swapaxes swapdims take_along_dim tan tanh
-tensordot tile trace trapezoid trapz trunc unbind unflatten
+masked_select matmul matrix_power maximum minimum mm moveaxis movedim msort mul
+multinomial multiply mv nan_to_num narrow negative nextafter not_equal numel outer
+pdist poisson polar polygamma positive put rad2deg ravel reciprocal relu remainder
+renorm reshape rot90 rsqrt rsub scatter scatter_add scatter_reduce
+select select_scatter sgn sigmoid sign signbit sin sinc sinh slice_scatter split
+sqrt square stack stft sub subtract swapaxes swapdims tan tanh
+tensordot trace trapezoid trunc unbind unflatten
 unique unique_consecutive unravel_index unsqueeze vander vdot view_as view_as_complex view_as_real
-vsplit vstack xlogy inference_mode autocast
+vsplit vstack xlogy autocast
 """.split()  # noqa: SIM905
 
 #: Methods that are functions, too.
@@ -53,7 +54,9 @@ RENAMED = {
     "arctanh": "atanh",
     "bitwise_not": "bitwise_invert",
     "cat": "concat",
+    "cholesky": "linalg.cholesky",
     "clamp": "clip",
+    "conj_physical": "conj",
     "concat": "concat",
     "concatenate": "concat",
     "det": "linalg.det",
@@ -61,16 +64,29 @@ RENAMED = {
     "ge": "greater_equal",
     "ger": "outer",
     "gt": "greater",
+    "igamma": "special.gammainc",
+    "igammac": "special.gammaincc",
     "inverse": "linalg.inv",
     "le": "less_equal",
     "lt": "less",
-    "moveaxis": "moveaxis",
+    "matrix_exp": "linalg.matrix_exp",
+    "mvlgamma": "special.multigammaln",
     "ne": "not_equal",
     "neg": "negative",
     "permute": "permute_dims",
     "pinverse": "linalg.pinv",
+    "qr": "linalg.qr",
+    "row_stack": "vstack",
     "slogdet": "linalg.slogdet",
+    "split_with_sizes": "split",
+    "trapz": "trapezoid",
 }
+#: Functions of `nn.functional` that PyTorch has here, too.
+FUNCTIONAL = (
+    *("batch_norm", "celu", "conv1d", "conv2d", "conv3d", "cosine_similarity", "dropout"),
+    *("embedding", "group_norm", "layer_norm", "pairwise_distance", "pixel_shuffle", "prelu"),
+    *("rms_norm", "selu", "threshold"),
+)
 #: PyTorch's other names of dtypes.
 _DTYPES = {
     "cdouble": "complex128",
@@ -93,6 +109,7 @@ def _core(name: str) -> Any:
 _found = {name: _core(name) for name in SAME}
 _found |= {name: _core(other) for name, other in RENAMED.items()}
 _found |= {name: getattr(Tensor, name, None) for name in METHODS}
+_found |= {name: getattr(functional, name) for name in FUNCTIONAL}
 _found |= {name: dtype for name, dtype in DTYPES.items() if name.isidentifier()}
 _found |= {name: DTYPES[other] for name, other in _DTYPES.items()}
 _found = {name: value for name, value in _found.items() if value is not None}

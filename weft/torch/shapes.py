@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.base.shapes import broadcast_shapes as core_broadcast_shapes
 from weft.ops import creation, elementwise, index, linalg_matrix, select, shape
 from weft.ops.cast import astype
 from weft.torch.reductions import nonzero
-from weft.torch.tensor import method
+from weft.torch.tensor import Size, method
 
 __all__ = [
+    "broadcast_shapes",
     "broadcast_tensors",
     "diagonal",
     "div",
@@ -21,6 +23,7 @@ __all__ = [
     "roll",
     "squeeze",
     "take",
+    "tile",
     "transpose",
     "tril",
     "triu",
@@ -38,7 +41,13 @@ def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 @method()
 def repeat(input: Any, *sizes: Any) -> Any:
     """The whole tensor, so many times along each axis."""
-    return shape.tile(input, _sizes(sizes))
+    return shape.tile(input, _sizes(sizes)).clone()  # never a view
+
+
+@method("tile")
+def tile(input: Any, *dims: Any) -> Any:
+    """The whole tensor, so many times along each of the last axes."""
+    return shape.tile(input, _sizes(dims)).clone()
 
 
 @method()
@@ -109,6 +118,12 @@ def take(input: Any, index: Any) -> Any:
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Coordinates of a grid; axis i of each goes along tensor i, unless `indexing="xy"`."""
     return tuple(creation.meshgrid(*_sizes(tensors), indexing=indexing))  # type: ignore[arg-type]
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape that all of them broadcast to."""
+    given = [(size,) if isinstance(size, int) else tuple(size) for size in shapes]
+    return Size(core_broadcast_shapes(*given))
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
