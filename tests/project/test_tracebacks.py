@@ -222,3 +222,9 @@ def test_an_optimizer_is_given_parameters() -> None:
     with pytest.raises(DTypeError) as caught:
         weft.optim.Adam(nn.Linear(2, 2))  # type: ignore[arg-type]
     assert caught.value.hint == "pass model.parameters()"
+
+
+def test_no_advice_to_go_to_a_device_that_is_not_there() -> None:
+    with pytest.raises(CaptureError, match="different devices") as caught:
+        weft.make_graph(lambda x: x + weft.ones(2), weft.spec((2,), device="cuda"))
+    assert caught.value.hint == "there is no device cuda here, only cpu"

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
-import traceback
 from types import TracebackType
 from typing import Any
 
@@ -18,9 +16,12 @@ import numpy as np
 
 from weft.base import config
 from weft.base.errors import InternalError, WeftError
+from weft.base.lazy import Lazy
 from weft.base.source import PACKAGE, is_own
 
 __all__ = ["shorten", "use_short_tracebacks"]
+
+sysconfig, traceback = Lazy("sysconfig"), Lazy("traceback")
 
 #: Where captured code runs: what is raised there was raised by an operation of the user's.
 _CAPTURE = os.path.join(PACKAGE, "capture", "")

@@ -19,7 +19,7 @@ from weft.base.errors import (
 )
 from weft.base.shapes import Shape
 from weft.core.tensor import Tensor, type_of
-from weft.ir.dispatch import family_of
+from weft.ir.dispatch import family_of, how_to_bring_together
 from weft.ir.op import Op
 
 
@@ -31,7 +31,7 @@ def mixed(inputs: tuple[Tensor, ...]) -> WeftError:
     places = ", ".join(dict.fromkeys(f"{t.device} ({t.layout})" for t in inputs))
     return DeviceError(
         f"operands are on different devices or in different layouts: {places}",
-        hint="bring them together with x.to_device(...)",
+        hint=how_to_bring_together(t.device for t in inputs),
     )
 
 

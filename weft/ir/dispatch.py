@@ -11,7 +11,7 @@ registered, or else binds the card's evaluation rule to the family's Array API n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -133,6 +133,15 @@ def register_kernel(
         return kernel
 
     return register
+
+
+def how_to_bring_together(devices: Iterable[Device]) -> str:
+    """What to do about operands on different devices, some of which may not exist here."""
+    known = sorted({name for name, _ in FAMILIES})
+    missing = sorted({str(device) for device in devices if device.kind not in known})
+    if missing:
+        return f"there is no device {', '.join(missing)} here, only {', '.join(known)}"
+    return "bring them together with x.to_device(...)"
 
 
 def family_for(device: Device, layout: str = "dense") -> Family:

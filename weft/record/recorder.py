@@ -23,7 +23,7 @@ from weft.core.grad_mode import mode
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import UNASKED, Tensor
 from weft.ir.attributes import attrs_key
-from weft.ir.dispatch import family_of
+from weft.ir.dispatch import family_of, how_to_bring_together
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op, Trait
 from weft.ir.types import StackType
@@ -225,7 +225,7 @@ class GraphRecorder(Recorder):
                 f"operands are on different devices or in different layouts: {listed}",
                 op=op.name,
                 operands=types,
-                hint="bring them together with x.to_device(...)",
+                hint=how_to_bring_together(device for device, _ in places),
             )
 
     # --- what is not an op call ---------------------------------------------------------------
