@@ -2,7 +2,7 @@
 
 - `weft/core/methods.pyi`: the types of the methods and operators attached to Tensor, for editors
   and mypy
-- `weft/core/functions.pyi`, `weft/linalg.pyi` and others, `weft/__init__.pyi`: the types of
+- `weft/ops/public_functions.pyi`, `weft/linalg.pyi` and others, `weft/__init__.pyi`: the types of
   public functions
 - `docs/ops.md`: the reference of public functions
 - `docs/mistakes.md`: what is said to mistakes that people make
@@ -94,7 +94,7 @@ def methods_text() -> str:
     return HEAD + "\n".join(method_stub(n, v) for n, v in attached().items()) + "\n"
 
 
-FUNCTIONS = ROOT / "weft" / "core" / "functions.pyi"
+FUNCTIONS = ROOT / "weft" / "ops" / "public_functions.pyi"
 FUNCTIONS_HEAD = '''"""Types of public functions, all forms of calls. Made by `make generate`."""
 
 import builtins
@@ -131,7 +131,7 @@ def functions_text(namespace: str = "") -> str:
         if entry is None:
             value = getattr(getattr(weft, namespace), name)
             known = value.__name__ in PUBLIC
-            module = "weft.core.functions" if known else value.__module__
+            module = "weft.ops.public_functions" if known else value.__module__
             imports[f"{value.__name__} as {name}"] = module
             continue
         if inspect.isclass(entry.function):
@@ -158,6 +158,7 @@ def exported(namespace: str) -> list[str]:
 
 #: Where words come from that are no classes, or that functions made by other functions use.
 NAMES = {
+    "Order": "weft.ops.linalg_more",
     "Axis": "weft.base.shapes",
     "Norm": "weft.ops.fft_axis",
     "Operand": "weft.core.operands",
@@ -170,7 +171,7 @@ def package_text() -> str:
     lines = (ROOT / "weft" / "__init__.py").read_text().splitlines()
     kept = [line for line in lines if not re.match(r"from weft\.ops\.(?!info)", line)]
     end = next(i for i, line in enumerate(kept) if line.startswith("else:  # unknown names"))
-    exports = "from weft.core.functions import *"
+    exports = "from weft.ops.public_functions import *"
     first = next(i for i, line in enumerate(kept) if line.startswith("from weft.core.grad_mode"))
     kept = [*kept[:first], exports, *kept[first:end]]
     head = [kept[0], "", "# Made by `make generate` from weft/__init__.py.", *kept[1:]]

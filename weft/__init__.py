@@ -67,6 +67,7 @@ from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.ops.joining import *
 from weft.ops.like import *
+from weft.ops.linalg_more import logdet as logdet
 from weft.ops.matmul import *
 from weft.ops.multinomial import *
 from weft.ops.products import *
@@ -96,6 +97,8 @@ from weft.ops.special_gamma import polygamma as polygamma
 from weft.ops.special_logs import xlogy as xlogy
 from weft.ops.special_normal import erfinv as erfinv
 from weft.ops.statistics import *
+from weft.ops.stft import *
+from weft.ops.window_functions import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *

@@ -40,7 +40,7 @@ from weft.capture.from_source.iteration import *
 from weft.capture.from_source.tokens import *
 from weft.capture.trace.captured import *
 from weft.compile import *
-from weft.core.functions import *
+from weft.ops.public_functions import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *
 from weft.inspect.watch.activations import *

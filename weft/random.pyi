@@ -4,21 +4,21 @@ import builtins
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from weft.core.functions import Generator as Generator
-from weft.core.functions import bernoulli as bernoulli
-from weft.core.functions import get_rng_state as get_rng_state
-from weft.core.functions import manual_seed as manual_seed
-from weft.core.functions import normal as normal
-from weft.core.functions import permutation as permutation
-from weft.core.functions import rand as rand
-from weft.core.functions import rand_like as rand_like
-from weft.core.functions import randint as randint
-from weft.core.functions import randn as randn
-from weft.core.functions import randn_like as randn_like
-from weft.core.functions import set_rng_state as set_rng_state
-from weft.core.functions import uniform as uniform
 from weft.core.operands import Operand as Operand
 from weft.core.tensor import Tensor as Tensor
+from weft.ops.public_functions import Generator as Generator
+from weft.ops.public_functions import bernoulli as bernoulli
+from weft.ops.public_functions import get_rng_state as get_rng_state
+from weft.ops.public_functions import manual_seed as manual_seed
+from weft.ops.public_functions import normal as normal
+from weft.ops.public_functions import permutation as permutation
+from weft.ops.public_functions import rand as rand
+from weft.ops.public_functions import rand_like as rand_like
+from weft.ops.public_functions import randint as randint
+from weft.ops.public_functions import randn as randn
+from weft.ops.public_functions import randn_like as randn_like
+from weft.ops.public_functions import set_rng_state as set_rng_state
+from weft.ops.public_functions import uniform as uniform
 
 def beta(a: Operand, b: Operand, shape: Any = ..., *, dtype: Any = ..., device: Any = ..., generator: Any = ..., size: Any = ..., requires_grad: builtins.bool = ...) -> Tensor: ...
 def binomial(n: Operand, p: Operand, shape: Any = ..., *, dtype: Any = ..., device: Any = ..., generator: Any = ..., size: Any = ..., requires_grad: builtins.bool = ...) -> Tensor: ...

@@ -4,24 +4,24 @@ import builtins
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from weft.core.functions import digamma as digamma
-from weft.core.functions import erf as erf
-from weft.core.functions import erfc as erfc
-from weft.core.functions import erfinv as erfinv
-from weft.core.functions import expm1 as expm1
-from weft.core.functions import i0 as i0
-from weft.core.functions import lgamma as gammaln
-from weft.core.functions import lgamma as lgamma
-from weft.core.functions import log1p as log1p
-from weft.core.functions import log_softmax as log_softmax
-from weft.core.functions import logsumexp as logsumexp
-from weft.core.functions import polygamma as polygamma
-from weft.core.functions import sigmoid as expit
-from weft.core.functions import sinc as sinc
-from weft.core.functions import softmax as softmax
-from weft.core.functions import xlogy as xlogy
 from weft.core.operands import Operand as Operand
 from weft.core.tensor import Tensor as Tensor
+from weft.ops.public_functions import digamma as digamma
+from weft.ops.public_functions import erf as erf
+from weft.ops.public_functions import erfc as erfc
+from weft.ops.public_functions import erfinv as erfinv
+from weft.ops.public_functions import expm1 as expm1
+from weft.ops.public_functions import i0 as i0
+from weft.ops.public_functions import lgamma as gammaln
+from weft.ops.public_functions import lgamma as lgamma
+from weft.ops.public_functions import log1p as log1p
+from weft.ops.public_functions import log_softmax as log_softmax
+from weft.ops.public_functions import logsumexp as logsumexp
+from weft.ops.public_functions import polygamma as polygamma
+from weft.ops.public_functions import sigmoid as expit
+from weft.ops.public_functions import sinc as sinc
+from weft.ops.public_functions import softmax as softmax
+from weft.ops.public_functions import xlogy as xlogy
 
 def betaln(x1: Operand, x2: Operand, /) -> Tensor: ...
 def entr(x: Tensor, /) -> Tensor: ...

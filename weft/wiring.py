@@ -1,6 +1,6 @@
 """What lower layers call of higher ones: the one place where layers are wired to each other.
 
-A layer imports only from those before it. Four times one must call what lies behind it, and two of
+A layer imports only from those before it. Five times one must call what lies behind it, and two of
 the classes that users hold do things that only later layers know how to do. All of that is filled
 in here, once, when `weft` is imported; no other module reaches into a layer that is not its own.
 So it does not matter which module is imported first.
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.autodiff import rows
 from weft.autodiff.conditional_gradients import use_choice
 from weft.autodiff.tape import record
 from weft.autodiff.transforms.levels import use_graphs
@@ -24,6 +25,7 @@ from weft.core.bind import use_tape
 from weft.inspect.attach import HTML, METHODS
 from weft.ir.graph import Graph
 from weft.ir.parse import parse_graph
+from weft.ops.control import use_rows
 from weft.record.control.branch_grad import only_where
 from weft.record.control.level_run import RUN
 from weft.record.control.on_level import on_level, python_effects, use_run
@@ -36,6 +38,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_choice, (only_where,)),  # autodiff: a gradient under a condition is an `if` in a graph
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
     (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
+    (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op
     (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by
 ]
 #: What is given to classes of other layers.

@@ -2,12 +2,11 @@
 
 from collections import deque
 
-from weft.torch.distributions import Categorical
-
 import weft.torch as torch
 import weft.torch.nn as nn
 import weft.torch.nn.functional as F
 import weft.torch.optim as optim
+from weft.torch.distributions import Categorical
 
 
 class Corridor:

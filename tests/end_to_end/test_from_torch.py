@@ -46,3 +46,29 @@ def test_a_curve_is_pytorchs(name: str, capsys: pytest.CaptureFixture[str]) -> N
     found = curve(name, torch, steps)
     np.testing.assert_allclose(found, wanted, rtol=tolerance)
     capsys.readouterr()
+
+
+def test_a_step_of_a_program_compiles(capsys: pytest.CaptureFixture[str]) -> None:
+    program = load("mingpt")
+
+    def trained(make: Any) -> list[float]:
+        torch.manual_seed(0)
+        model = program.GPT(3, 11, n_layer=1)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+        @make
+        def step(x: Any, y: Any) -> Any:
+            _, loss = model(x, y)
+            model.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            return loss.detach()
+
+        return [step(*program.batch(8, 6, 3)).item() for _ in range(4)]
+
+    eager = trained(lambda step: step)
+    compiled = trained(torch.compile(backend="native"))
+    np.testing.assert_allclose(compiled, eager, rtol=1e-4)
+    assert eager[-1] < eager[0]
+    capsys.readouterr()

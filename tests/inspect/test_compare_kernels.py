@@ -15,6 +15,7 @@ import weft.nn.functional as F
 from weft import nn
 from weft.base.errors import RangeError
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.loops import columns
 from weft.codegen.tables import KERNELS
 from weft.codegen.text import Module
 from weft.inspect.compare.kernels import KernelComparison
@@ -76,6 +77,22 @@ def test_a_wrong_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 of 35 elements" in found.text
     assert "at [0, 3]" in found.text
     assert f"{HERE}:{line_of('the wrong kernel')}" in str(report)
+
+
+def summed_in_another_order(x: Any) -> Any:
+    y = weft.permute_dims(weft.tanh(x), (1, 2, 0, 3))
+    return weft.sum(y, axis=0)  # the sum that starts elsewhere
+
+
+def test_a_sum_that_starts_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verifier of plans does not see where an emitter puts the first terms of its sums."""
+    x = weft.randn((2, 3, 4, 5))
+    assert by_kernel(summed_in_another_order, x)
+    monkeypatch.setattr(columns, "_is_one_block", lambda _: True)
+    report = by_kernel(summed_in_another_order, x)
+    found = report.first
+    assert found is not None
+    assert found.location.line == line_of("the sum that starts elsewhere")
 
 
 def test_a_rounding_is_not_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

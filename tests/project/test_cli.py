@@ -296,3 +296,8 @@ def test_clearing_the_cache_asks_on_a_terminal(
     assert main(["cache", "clear", "--yes"]) == 0
     assert store.info()["entries"] == 0
     assert len(asked) == 1
+
+
+def test_the_citation_names_this_version() -> None:
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {weft.__version__}" in lines

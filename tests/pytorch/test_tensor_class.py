@@ -203,3 +203,24 @@ def test_what_does_not_exist_here_says_so() -> None:
         torch.ones(2).cuda()
     with pytest.raises(weft.errors.DeviceError, match="no GPU"):
         nn.Linear(2, 2).cuda()
+
+
+@pytest.mark.parametrize("backend", [None, "interpret", "native"])
+def test_distributions_hand_out_our_tensors(backend: str | None) -> None:
+    from_numbers = torch.distributions.Normal(0.0, 1.0)
+    assert is_ours(from_numbers.sample((3,)), from_numbers.mean, from_numbers.entropy())
+
+    def f(logits: Any, action: Any) -> Any:
+        policy = torch.distributions.Categorical(logits=logits)
+        other = torch.distributions.Categorical(logits=logits * 2)
+        kl = torch.distributions.kl_divergence(policy, other)
+        return policy.log_prob(action), policy.entropy(), policy.sample(), kl
+
+    run = f if backend is None else torch.compile(f, backend=backend)
+    logits = torch.tensor([[1.0, 2.0, 0.5]], requires_grad=True)
+    log_prob, entropy, action, kl = run(logits, torch.tensor([1]))
+    assert is_ours(log_prob, entropy, action, kl)
+    assert log_prob.item() == pytest.approx(nn.functional.log_softmax(logits, -1)[0, 1].item())
+    assert action.dtype == torch.int64
+    (-log_prob + entropy).sum().backward()
+    assert is_ours(logits.grad)

@@ -65,6 +65,30 @@ def test_a_write_that_pytorch_shows_elsewhere_warns(program: Any) -> None:
         program()
 
 
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+def test_a_write_to_a_view_of_an_argument_warns_in_compiled_code(backend: str) -> None:
+    def f(x: Any) -> Any:
+        y = x[0].view(-1)
+        y[0] = 3
+        return y
+
+    with pytest.warns(LostWriteWarning, match="shares memory"):
+        assert torch.compile(f, backend=backend)(matrix()).sum() == 3
+
+    def g(x: Any) -> Any:
+        y = (x * 2).view(-1)
+        y.add_(1)
+        z = x[0].clone()
+        z.add_(1)
+        x[1] += 1
+        return y, z
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y, z = torch.compile(g, backend=backend)(matrix())
+    assert (y.sum(), z.sum()) == (6, 3)
+
+
 def row_in_place() -> None:
     x = matrix()
     x[0] += 1

@@ -91,6 +91,11 @@ AMBIGUOUS: dict[str, str] = {
     **dict.fromkeys(("tensor_split", "hsplit", "vsplit", "dsplit", "pdist"), UNKNOWN_COUNT),
     "view_as_complex": "its last axis has 2 elements: no other size will do",
     "arange": "steps of a fraction up to a size that is not known",
+    "linalg.tensorinv": UNSHOWN,
+    "linalg.tensorsolve": UNSHOWN,
+    "linalg.householder_product": UNKNOWN_COUNT,
+    **dict.fromkeys(("stft", "istft"), "which samples are in which piece is a table of numbers"),
+    "linalg.lstsq": "only tall matrices have residuals",
     "linalg.cross": "its vectors have 3 elements: no other size will do",
     **dict.fromkeys(
         ("scatter", "scatter_add", "scatter_reduce"), "src may be larger than index, or smaller"
@@ -135,5 +140,6 @@ def outcome(row: Row) -> Outcome:
 #: Ops whose derivative is a clear error for some symbolic sizes, and why.
 AMBIGUOUS_DERIVATIVES = {
     "qr": "of tall and of wide matrices it is computed in different ways",
+    "lu_factor": "of tall and of wide matrices it is computed in different ways",
     "svd": "with full_matrices, vectors beyond the singular values have none",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of
 from weft.autodiff.transforms.levels import LevelArray
@@ -87,6 +87,9 @@ def _tensor(part: Any, kind: TensorType, fill: bool) -> Tensor | None:
     return part if isinstance(part, Tensor) else wrap(as_array(part))
 
 
+N = TypeVar("N", bound=CallNode)
+
+
 class FreedNode(CallNode):
     """The same for a call that went backward itself, and freed what that needs.
 
@@ -141,9 +144,10 @@ def link(
     differentiable: Backward,
     release: Backward | None = None,
     conflicts: Sequence[frozenset[int]] | None = None,
-) -> None:
+    kind: type[N] = CallNode,  # type: ignore[assignment]
+) -> N:
     """Give results the history of one call that made them of inputs; see CallNode."""
-    node = CallNode()
+    node = kind()
     node.edges = tuple([x._node for x in inputs])
     node.backward = backward
     node.differentiable = differentiable
@@ -156,6 +160,7 @@ def link(
     node.shape = results[0].shape if len(results) == 1 else ()
     node.number = next(count)
     _attach(node, results)
+    return node
 
 
 def _attach(node: CallNode, results: Sequence[Tensor]) -> None:

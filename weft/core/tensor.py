@@ -59,6 +59,8 @@ class Tensor(TensorMethods):
     _grad: Tensor | None  # unset until there is one
     #: Of which class the results of op calls on such a tensor are: see `register_result_class`.
     _result_class: ClassVar[type[Tensor]]
+    #: Whether its 0-d tensors count as numbers where dtypes are promoted.
+    _weak_scalars: ClassVar[bool] = False
     #: Whether a write to it is a write to a tensor that others hold.
     _writes_through: ClassVar[bool] = False
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.lazy import Lazy
 from weft.data.fetch import Ended
 from weft.ops.generator import manual_seed
-from weft.runtime.threads import set_num_threads
+
+threads = Lazy("weft.runtime.threads")
 
 DONE, FAILED, ENDED = "done", "failed", "ended"  # what a worker says of a batch
 
@@ -54,7 +56,7 @@ def work(
     for end in inherited:  # the parent's ends: a link is closed only when nobody holds it
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    set_num_threads(1)
+    threads.set_num_threads(1)
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     # A thread reads the tasks, so that the parent never waits to hand one over while this process
     # waits to hand over a result.

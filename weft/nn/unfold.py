@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from weft.core.tensor import Tensor
 from weft.nn import functional as F
@@ -10,6 +11,8 @@ from weft.nn.module import Module
 
 __all__ = [
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
@@ -147,6 +150,46 @@ class LPPool3d(_LPPool):
     """The p-norm of each window along depth, height and width."""
 
     _function = staticmethod(F.lp_pool3d)
+
+
+class _FractionalMaxPool(Module):
+    _random_samples: Tensor | None
+    _function = staticmethod(F.fractional_max_pool2d)
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.output_size = output_size
+        self.output_ratio = output_ratio
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input: Tensor) -> Any:
+        options = (self.output_size, self.output_ratio, self.return_indices)
+        return self._function(input, self.kernel_size, *options, self._random_samples)
+
+    def extra_repr(self) -> str:
+        wanted = f"output_size={self.output_size}"
+        if self.output_size is None:
+            wanted = f"output_ratio={self.output_ratio}"
+        return f"kernel_size={self.kernel_size}, {wanted}"
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The largest elements of windows at random distances, along height and width."""
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The largest elements of windows at random distances, along three axes."""
+
+    _function = staticmethod(F.fractional_max_pool3d)
 
 
 class LocalResponseNorm(Module):

@@ -18,11 +18,13 @@ each iteration, and a y that is a stack is pushed on a stack of stacks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.base import dtypes
 from weft.base.dims import substitute
 from weft.base.errors import DTypeError, ShapeError
+from weft.core.bind import recorder
+from weft.core.grad_mode import no_grad
 from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import StackType, TensorType, Type, fits
 from weft.ops.parts import GETITEM
@@ -195,7 +197,8 @@ def _scan(
                 xs[i], top = pop(run, x)
                 slices.append(top)
             else:
-                slices.append(run.call(GETITEM, x, index=step))
+                row = _rows.row_of(x, step)
+                slices.append(run.call(GETITEM, x, index=step) if row is None else row)
         results = run(body, [*fixed, *carried, *slices])
         carried = results[:carries]
         for kept, y in zip(ys, results[carries:], strict=True):
@@ -216,11 +219,35 @@ def _together(run: Any, value: Any, ys: list[Any], reverse: bool) -> Any:
         return run.call(OPS["full"], shape=shape, value=0, dtype=kind.dtype, device=kind.device)
     if reverse:
         ys.reverse()
+    histories = [getattr(y, "_node", None) for y in ys]
+    if any(node is not None for node in histories) and recorder() is None:
+        with no_grad():
+            return _rows.with_histories(ys, _stacked(run, ys))
+    return _stacked(run, ys)
+
+
+def _stacked(run: Any, ys: list[Any]) -> Any:
     shape = tuple(ys[0].shape)
     if not shape:
         ys = [run.call(OPS["reshape"], y, shape=(1,)) for y in ys]
     whole = run.call(OPS["concat"], *ys, axis=0)
     return run.call(OPS["reshape"], whole, shape=(len(ys), *shape))
+
+
+class Rows(Protocol):
+    """What keeps the histories of the rows that a scan stacked, where it runs op by op."""
+
+    def with_histories(self, rows: Sequence[Any], whole: Any) -> Any: ...
+    def row_of(self, whole: Any, index: int) -> Any: ...
+
+
+_rows: Rows
+
+
+def use_rows(rows: Rows) -> None:
+    """Keep the histories of rows by this (`weft.autodiff.rows`)."""
+    global _rows
+    _rows = rows
 
 
 # --- cards -------------------------------------------------------------------------------------

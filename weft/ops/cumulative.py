@@ -138,7 +138,7 @@ def logcumsumexp(x: Tensor, /, axis: int) -> Tensor:
     """log(cumulative_sum(exp(x))) along an axis, without overflow.
 
     >>> weft.logcumsumexp(weft.asarray([1000.0, 1000.0]), 0)
-    tensor([1000.    , 1000.6931])
+    tensor([1000.    , 1000.6932])
     """
     row = as_tensor(x, "logcumsumexp")
     if row.dtype.kind != "float":

@@ -130,7 +130,7 @@ class _Along:
                         operands=operands,
                         hint=f"only along axis {self.axis} it may be larger than x",
                     )
-        self.src = None if src is None else self._source(src, op)
+        self.source = self.x if src is None else self._source(src, op)
 
     def _source(self, src: Any, op: str) -> Tensor:
         """The part of src that has indices; a number stands for as many equal ones."""
@@ -198,21 +198,30 @@ def gather(x: Tensor, /, axis: int, index: Tensor) -> Tensor:
 
 @public("scatter")
 def scatter(
-    x: Tensor, /, axis: int, index: Tensor, src: Operand, *, reduce: str | None = None
+    x: Tensor,
+    /,
+    axis: int,
+    index: Tensor,
+    src: Operand | None = None,
+    *,
+    value: Operand | None = None,
+    reduce: str | None = None,
 ) -> Tensor:
     """x with out[index[i][j]][j] = src[i][j] for axis 0, and likewise for others.
 
-    src is a tensor or a number. Of several values for one position, the last counts; with
-    `reduce="add"` or `"multiply"` all do.
+    src is a tensor or a number; `value` is another name for a number. Of several values for one
+    position, the last counts; with `reduce="add"` or `"multiply"` all do.
 
     >>> weft.scatter(weft.zeros((2, 3)), 1, weft.asarray([[2], [0]]), 5.0)
     tensor([[0., 0., 5.],
             [5., 0., 0.]])
     """
     card = SETITEM if reduce is None else card_of(reduce, ("add", "multiply"), "scatter")
-    along = _Along(x, axis, index, src, "scatter")
-    assert along.src is not None
-    return along.given_back(along.write(card, along.x, along.src))
+    given = value if src is None else src
+    if given is None or (src is not None and value is not None):
+        raise ShapeError("it takes one of src and value", op="scatter", operands=[type_of(x)])
+    along = _Along(x, axis, index, given, "scatter")
+    return along.given_back(along.write(card, along.x, along.source))
 
 
 @public("scatter_add")
@@ -223,8 +232,7 @@ def scatter_add(x: Tensor, /, axis: int, index: Tensor, src: Operand) -> Tensor:
     tensor([1., 0., 5.])
     """
     along = _Along(x, axis, index, src, "scatter_add")
-    assert along.src is not None
-    return along.given_back(along.write(ADD_AT, along.x, along.src))
+    return along.given_back(along.write(ADD_AT, along.x, along.source))
 
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -251,8 +259,7 @@ def scatter_reduce(
     """
     card = card_of(reduce, _REDUCTIONS, "scatter_reduce")
     along = _Along(x, axis, index, src, "scatter_reduce")
-    start, value = along.x, along.src
-    assert value is not None
+    start, value = along.x, along.source
     if not include_self:
         start = along.write(SETITEM, start, constant(start_of(reduce, x.dtype), x.dtype, x.device))
     if reduce != "mean":

@@ -24,6 +24,7 @@ from weft.ops.generator import get_rng_state as get_rng_state
 from weft.ops.generator import manual_seed as manual_seed
 from weft.ops.generator import set_rng_state as set_rng_state
 from weft.torch import autograd as autograd
+from weft.torch import distributions as distributions
 from weft.torch import fft as fft
 from weft.torch import func as func
 from weft.torch import linalg as linalg
@@ -40,7 +41,9 @@ from weft.torch.reductions import *
 from weft.torch.serialization import *
 from weft.torch.shapes import *
 from weft.torch.tensor import *
+from weft.torch.tensor import PublicTensor as PublicTensor
 
+Tensor = PublicTensor
 dtype = DType
 newaxis = None
 

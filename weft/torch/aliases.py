@@ -14,12 +14,14 @@ import numpy as np
 
 from weft.base.errors import LostWriteWarning
 from weft.base.source import warn_user
+from weft.core.symbolic import SymbolicArray
 from weft.core.temporaries import (
     ITEM_OF_TEMPORARY,
     METHOD_OF_TEMPORARY,
     lost_item,
     lost_method,
 )
+from weft.ir.op import Trait
 
 _IN_PLACE = frozenset(
     f"__i{name}__"
@@ -95,6 +97,29 @@ def _operator_of_temporary() -> int:
 _OPERATOR_OF_TEMPORARY = _operator_of_temporary()
 
 
+def _shares_memory(data: Any, of_operator: bool) -> bool:
+    """Whether another tensor has the elements of this one, as far as is known.
+
+    A recording cannot tell `y += 1` from `x[0] += 1`, which puts the result back.
+    """
+    if data.__class__ is np.ndarray:
+        return isinstance(data.base, np.ndarray) and _references(data) > _ALONE
+    return data.__class__ is SymbolicArray and not of_operator and _is_view_of_input(data)
+
+
+def _is_view_of_input(data: SymbolicArray) -> bool:
+    """Whether a value of a recording is a view of an input, which the caller holds."""
+    if not hasattr(data.recorder, "watch"):  # inside of a loop or branch nobody knows
+        return False
+    value = data.value
+    while value.node is not None:
+        traits = value.node.op.traits
+        if Trait.VIEW not in traits or Trait.ALIAS in traits:
+            return False
+        value = value.node.inputs[0]
+    return value is not data.value
+
+
 def watched(name: str, write: Callable[..., Any]) -> Callable[..., Any]:
     """A method that writes, and warns where the write would show elsewhere in PyTorch."""
     of_item, of_operator = name == _SET_ITEM, name in _IN_PLACE
@@ -109,13 +134,7 @@ def watched(name: str, write: Callable[..., Any]) -> Callable[..., Any]:
             elif not of_operator:  # x[0] += 1 puts the result back
                 lost_method()
             return out
-        data = self._data
-        if (
-            data.__class__ is np.ndarray
-            and data.base is not None
-            and isinstance(data.base, np.ndarray)
-            and _references(data) > _ALONE
-        ):
+        if _shares_memory(self._data, of_operator):
             warn_user(
                 f"this tensor ({self.type}) shares memory with another, of which it is a view or a "
                 "part: in PyTorch the write would show there, here it does not\n"

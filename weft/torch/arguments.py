@@ -6,13 +6,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import weft.core.tensor as core
 from weft.base.dtypes import DTYPES
+from weft.base.errors import DTypeError
 from weft.base.pytree import tree_map
 from weft.core.public import PUBLIC
 from weft.ops import elementwise, functions, linalg_matrix, linalg_norm, search, shape, special
 from weft.ops.cast import astype
 from weft.ops.reduce import sum as functions_sum
 from weft.torch.tensor import Tensor, as_type, labelled, method
+
+_power = elementwise.pow
 
 #: PyTorch takes a 0-d tensor along axis 0 for a vector of one element.
 ALONG_AN_AXIS = """
@@ -22,16 +26,21 @@ kthvalue mode topk
 """.split()  # noqa: SIM905
 
 __all__ = [
-    *("log_softmax", "round", "softmax", "bucketize", "searchsorted", "diff", "norm", "allclose"),
-    *("cross", "tril_indices", "triu_indices"),
-    *[name for name in ALONG_AN_AXIS if name in PUBLIC],
+    *("allclose", "bucketize", "cdist", "corrcoef", "cross", "diff", "ldexp", "log_softmax"),
+    *("norm", "pow", "round", "searchsorted", "softmax", "tensor_split", "tril_indices"),
+    *("triu_indices", *[name for name in ALONG_AN_AXIS if name in PUBLIC]),
 ]
 
 
-def _along_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+def _along_an_axis(function: Callable[..., Any], sums: bool) -> Callable[..., Any]:
+    """Sums of unsigned integers are int64, and 0-d tensors have an axis."""
+
     @functools.wraps(function)
     def call(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(input, Tensor) or input.ndim or not (args or kwargs):
+        data = input._data
+        if sums and data.dtype.kind == "u" and kwargs.get("dtype") is None:
+            kwargs["dtype"] = DTYPES["int64"]
+        if data.shape or not (args or kwargs):
             return function(input, *args, **kwargs)
         out = function(shape.reshape(input, (1,)), *args, **kwargs)
         return tree_map(lambda x: shape.reshape(x, ()) if x.shape == (1,) else x, out)
@@ -39,9 +48,29 @@ def _along_an_axis(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_SUMS = ("cumprod", "cumsum", "nansum", "prod", "sum")
 for _name in ALONG_AN_AXIS:
     if _name in PUBLIC:
-        globals()[_name] = method(_name)(_along_an_axis(PUBLIC[_name].function))
+        _function = _along_an_axis(PUBLIC[_name].function, _name in _SUMS)
+        globals()[_name] = method(_name)(_function)
+
+
+@method("__pow__", "pow")
+def pow(input: Any, exponent: Any) -> Any:
+    """A power; integers have no negative powers."""
+    if (
+        isinstance(exponent, int)
+        and exponent < 0
+        and isinstance(input, Tensor)
+        and input.dtype.kind in ("int", "uint")
+    ):
+        raise DTypeError(
+            f"integers to the negative power {exponent} are not integers",
+            op="pow",
+            operands=[input.type],
+            hint="cast them first: x.float()",
+        )
+    return _power(input, exponent)
 
 
 def _with_dtype(name: str) -> Any:
@@ -150,6 +179,40 @@ def _indices(name: str) -> Any:
 
 tril_indices = _indices("tril_indices")
 triu_indices = _indices("triu_indices")
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> Any:
+    """The distance of each row to each row."""
+    return PUBLIC["cdist"].function(x1, x2, p)
+
+
+@method()
+def corrcoef(input: Any) -> Any:
+    """Correlations of rows; of one row, a number."""
+    found = PUBLIC["corrcoef"].function(input)
+    return found if input.ndim > 1 else shape.reshape(found, ())
+
+
+@method()
+def ldexp(input: Any, other: Any) -> Any:
+    """input * 2 ** other."""
+    return input * _power(2.0, other)
+
+
+@method()
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
+    """Parts that end at these places, or so many parts."""
+    places = indices_or_sections
+    places = places.tolist() if isinstance(places, core.Tensor) else places
+    return PUBLIC["tensor_split"].function(input, places, axis=dim)
+
+
+def _adjoint(self: Any) -> Any:
+    """Conjugate and transposed."""
+    return elementwise.conj(shape.matrix_transpose(self)) if self.ndim else elementwise.conj(self)
+
+
+Tensor.H = Tensor.mH = property(_adjoint)  # type: ignore[attr-defined]
 
 
 @method()

@@ -23,9 +23,16 @@ __all__ = [
 ]
 
 
-def device(type: Any = None, index: int | None = None) -> Device:
-    """A device: `torch.device("cpu")`."""
-    return as_device(type if index is None else f"{type}:{index}")
+class _DeviceClass(type):
+    def __instancecheck__(cls, obj: Any) -> bool:
+        return isinstance(obj, Device)
+
+
+class device(metaclass=_DeviceClass):
+    """A device: `torch.device("cpu")` is Weft's."""
+
+    def __new__(cls, type: Any = None, index: int | None = None) -> Any:
+        return as_device(type if index is None else f"{type}:{index}")
 
 
 class Generator(CoreGenerator):

@@ -18,21 +18,21 @@ SAME = """
 abs acos acosh add addbmm addcdiv addcmul addmm addmv addr aminmax angle argwhere asin
 asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d baddbmm bincount bitwise_and
 bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor block_diag bmm broadcast_shapes
-broadcast_to cartesian_prod cdist ceil celu cholesky_solve chunk clip column_stack combinations
-complex conj constant_pad_nd copysign corrcoef cos cosh cov cumulative_trapezoid deg2rad diag
+broadcast_to cartesian_prod ceil celu cholesky_solve chunk clip column_stack combinations
+complex conj constant_pad_nd copysign cos cosh cov cumulative_trapezoid deg2rad diag
 diag_embed diagflat diagonal_scatter digamma dist dot dsplit dstack einsum erf erfc erfinv exp exp2
 expand_copy expm1 fix fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp
 from_dlpack gather gcd greater greater_equal heaviside histc histogram hsplit hstack hypot i0 igamma
 igammac imag index_put index_reduce inner isclose isfinite isin isinf isnan isneginf isposinf isreal
-istft kron lcm ldexp lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logdet
+istft kron lcm lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logdet
 logical_and logical_not logical_or logical_xor logit logspace masked_fill masked_scatter
 masked_select matmul matrix_exp matrix_power maximum minimum mm moveaxis movedim msort mul
 multinomial multiply mv mvlgamma nan_to_num narrow negative nextafter not_equal numel outer
-pairwise pdist poisson polar polygamma positive pow put rad2deg ravel real reciprocal relu remainder
+pairwise pdist poisson polar polygamma positive put rad2deg ravel real reciprocal relu remainder
 renorm reshape resolve_conj rms_norm rot90 row_stack rsqrt rsub scatter scatter_add scatter_reduce
 select select_scatter selu sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet split
 split_with_sizes sqrt square stack stft sub subtract svd swapaxes swapdims take_along_dim tan tanh
-tensor_split tensordot tile trace trapezoid trapz trunc unbind unflatten
+tensordot tile trace trapezoid trapz trunc unbind unflatten
 unique unique_consecutive unravel_index unsqueeze vander vdot view_as view_as_complex view_as_real
 vsplit vstack xlogy inference_mode autocast
 """.split()  # noqa: SIM905

@@ -23,7 +23,7 @@ from weft.core.grad_mode import no_grad
 from weft.ir.types import TensorType
 from weft.torch.aliases import watched, writer
 
-__all__ = ["Size", "Tensor", "is_tensor"]
+__all__ = ["Size", "is_tensor"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,15 +107,7 @@ class Tensor(core.Tensor):
     """A tensor with PyTorch's methods. Make one with `torch.tensor`, `torch.zeros`…"""
 
     __slots__ = ()
-
-    def __new__(cls, *given: Any) -> Any:
-        """`torch.Tensor(2, 3)` has that shape, `torch.Tensor([1, 2])` these values."""
-        self = super().__new__(cls)
-        if given:
-            sizes = all(isinstance(size, int) for size in given)
-            array = np.zeros(given, np.float32) if sizes else np.array(given[0], np.float32)
-            self._data, self._node = array, None
-        return self
+    _weak_scalars = True
 
     # --- the same names for other things ------------------------------------------------------
 
@@ -210,6 +202,28 @@ class Tensor(core.Tensor):
 
 
 register_result_class(Tensor)
+
+
+class _AnyTensor(type):
+    def __instancecheck__(cls, obj: Any) -> bool:
+        return isinstance(obj, Tensor)
+
+
+class PublicTensor(Tensor, metaclass=_AnyTensor):
+    """`torch.Tensor`: all tensors of this namespace are one.
+
+    `torch.Tensor(2, 3)` has that shape, `torch.Tensor([1, 2])` these values. It is apart from
+    `Tensor`, so that results of op calls are made without a call of Python.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *given: Any) -> Any:
+        made = Tensor()
+        sizes = all(isinstance(size, int) for size in given)
+        array = np.zeros(given or 0, np.float32) if sizes else np.array(given[0], np.float32)
+        made._data, made._node = array, None
+        return made
 
 
 class _Data(Tensor):

@@ -15,6 +15,8 @@ GRID = values(2, 3, 4, 2, seed=4, low=-1.3, high=1.3)
 GRID3 = values(1, 2, 3, 2, 3, seed=5, low=-1.3, high=1.3)
 PLACES = np.array([[[0, 3, 5], [1, 2, 4]]])  # of max pooling
 
+CHANCES = values(2, 4, 2, seed=6, low=0, high=1)
+
 ROWS: list[Row] = [
     *(
         row(f"{kind}Pad{axes}d", amount, *more, to=BY_AXES[axes], label=label)
@@ -79,6 +81,24 @@ ROWS: list[Row] = [
     row("LPPool1d", 3, 2, to=np.abs(V) + 0.1),
     row("LPPool2d", 2, (3, 2), 2, True, to=POSITIVE),
     row("LPPool3d", 1.5, 2, to=np.abs(D) + 0.1),
+    function("fractional_max_pool2d", I, 2, (4, 3), _random_samples=CHANCES, return_indices=True),
+    function(
+        "fractional_max_pool2d", I, (3, 2), None, (0.6, 0.6), _random_samples=CHANCES, label="ratio"
+    ),
+    function(
+        "fractional_max_pool3d",
+        D,
+        (2, 1, 2),
+        output_size=(2, 2, 2),
+        _random_samples=values(1, 4, 3, low=0, high=1),
+    ),
+    row("FractionalMaxPool2d", 2, to=I, make={"output_size": 3, "_random_samples": CHANCES}),
+    row(
+        "FractionalMaxPool3d",
+        2,
+        to=D,
+        make={"output_size": (2, 1, 3), "_random_samples": values(1, 4, 3, low=0, high=1)},
+    ),
     row("LocalResponseNorm", 3, to=I),
     row("LocalResponseNorm", 2, 0.3, 0.5, 2.0, to=V, label="options"),
     # --- sampling

@@ -23,6 +23,8 @@ YES = (values(4, 5, seed=7) > 0).astype(np.float64)
 SIGNS = np.sign(values(4, seed=8))
 IMAGE, MASK = values(2, 4, 3, 3, seed=9, low=-3, high=3), indices(2, 3, 3, below=4, seed=10)
 
+MANY = np.array([8, 0, 3, 5])
+
 #: classes of each sample; -1 ends the list
 LISTED = np.array([[3, 0, -1, 1, 2], [-1, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, -1, -1, 4, 0]])
 
@@ -120,4 +122,15 @@ ROWS: list[Row] = [
         for swap in (False, True)
     ),
     row("TripletMarginWithDistanceLoss", to=(A, B, A[::-1].copy())),
+    row("AdaptiveLogSoftmaxWithLoss", 5, 9, [2, 5], 2.0, to=(A, MANY)),
+    row(
+        "AdaptiveLogSoftmaxWithLoss",
+        5,
+        9,
+        [4],
+        1.5,
+        True,
+        to=(A[0], MANY[:1].reshape(())),
+        label="single",
+    ),
 ]

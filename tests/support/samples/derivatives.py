@@ -61,6 +61,12 @@ def whatever_the_phases(values: Tensor, *vectors: Tensor) -> tuple[Tensor, ...]:
     return values, weft.abs(v) ** 2, powers
 
 
+def whatever_the_lengths(values: Tensor, vectors: Tensor) -> tuple[Tensor, ...]:
+    """The same for eigenvectors that are not orthogonal."""
+    powers = (vectors * weft.expand_dims(values**3, -2)) @ weft.linalg.inv(vectors)
+    return values, weft.abs(vectors) ** 2, powers
+
+
 def whatever_the_pairs(u: Tensor, s: Tensor, vh: Tensor) -> tuple[Tensor, ...]:
     """The same for singular vectors, whose phases are free in pairs."""
     size = s.shape[-1]
@@ -103,6 +109,11 @@ FITS = {
     "linalg.cholesky": Fit(inputs=symmetric),
     "linalg.eigvalsh": Fit(inputs=symmetric),
     "linalg.eigh": Fit(inputs=symmetric, results=whatever_the_phases),
+    "linalg.eig": Fit(lambda s: s.args[0].shape != (2, 2), results=whatever_the_lengths),
+    "linalg.eigvals": Fit(lambda s: s.args[0].shape != (2, 2)),
+    "linalg.lu_factor": Fit(results=lambda both, _order: (both,)),
+    "linalg.lu": Fit(results=lambda _p, lower, upper: (lower, upper)),
+    "linalg.lstsq": Fit(results=lambda solution, *_: (solution,)),
     "linalg.qr": Fit(lambda s: s.kwargs.get("mode") != "complete" or not is_tall(s.args[0])),
     "linalg.svd": Fit(
         lambda s: (

@@ -9,28 +9,24 @@ at its beginning and writes at its end, so an update of another thread in betwee
 
 from __future__ import annotations
 
-import ast
 import functools
 import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    NamedTuple,
     ParamSpec,
     TypeAlias,
     TypeVar,
     overload,
 )
 
-from weft.autodiff.split import Split
 from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
 from weft.base import store
@@ -40,27 +36,28 @@ from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
 from weft.base.tracebacks import shorten
-from weft.capture.convert.convert import NoSource, Unconvertible, convert, transformed
+from weft.capture.convert.convert import NoSource, Unconvertible, convert
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
-from weft.capture.notes import CaptureNotes
 from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
+from weft.capture.trace.inspectable import Inspectable, Recording
+from weft.capture.trace.inspectable import Policy as Policy
 from weft.capture.trace.path_results import Execute as Execute
 from weft.capture.trace.path_results import Numbers, finish
 from weft.capture.trace.path_results import Prepare as Prepare
-from weft.capture.trace.recompute_choice import budget_trouble, split_of
+from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
-from weft.capture.trace.tree import describe, insert
+from weft.capture.trace.tree import insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
-from weft.capture.watch.follow import FOLLOW, Wrapper
+from weft.capture.watch.follow import FOLLOW
 from weft.capture.watch.follow import policy as follow_policy
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value, extract
-from weft.ir.signature import OutputRouting, Signature
+from weft.ir.graph import Graph, Value
+from weft.ir.signature import OutputRouting
 from weft.ops.effects import begin_call, done, end_call
 
 __all__ = ["CaptureWarning", "Compiled"]
@@ -73,34 +70,6 @@ class CaptureWarning(UserWarning):
     """A function that is recorded again and again, or that cannot be recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """One time that the function was recorded: why, how long it took, and what came of it."""
-
-    number: int
-    reason: str
-    seconds: float
-    outcome: str
-    notes: CaptureNotes = field(default_factory=CaptureNotes, repr=False, compare=False)
-    prepared: float = 0.0  # of the seconds, what it took to make programs
-
-    def __str__(self) -> str:
-        return f"{self.number}: {self.reason} ({self.outcome}, {self.seconds * 1e3:.3g} ms)"
-
-
-class CacheInfo(NamedTuple):
-    """What `cache_info` tells: calls replayed, recordings made, paths kept, the limit of those."""
-
-    hits: int
-    recordings: int
-    paths: int
-    limit: int
-
-
-#: What a replay gives that must not go on: it writes, and other threads may do so, too.
-_WRITES = object()
-
-
 class _Miss:
     """Where a call found no recorded way on: how far it came, and why it ended there."""
 
@@ -111,23 +80,8 @@ class _Miss:
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a function is captured.
-
-    records    what happens where a tensor decides which way to go: its control flow becomes part of
-               the graph (`weft.compile`), and what cannot be captured is an error; or Python asks
-               the tensor, and its answer becomes part of the path (`weft.trace`)
-    fallback   "error" or "python": what is done with foreign code that gets tensors of the graph
-    limit      the maximum number of recordings; after that, unmatched calls run eagerly
-    budget     the part of the memory that a backward may keep
-    """
-
-    records: bool = True
-    fallback: str = "error"
-    limit: int = 64
-    budget: float | None = None
-
+#: What a replay gives that must not go on: it writes, and other threads may do so, too.
+_WRITES = object()
 
 COMPILE = Policy()
 TRACE = Policy(records=False)
@@ -146,7 +100,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-class Captured(Wrapper, Generic[P, R]):
+class Captured(Inspectable, Generic[P, R]):
     """A function that is recorded when it is called, and replayed. Made by `weft.compile`.
 
     Users know it as `weft.Compiled`; for type checkers it has the signature of the function.
@@ -506,99 +460,6 @@ class Captured(Wrapper, Generic[P, R]):
         function = self._plain_function()
         name = None if function is None else name_of(function)
         return None if name is None else store.name_of(b"recording 1", name.encode())
-
-    def _plain_function(self) -> FunctionType | None:
-        """What is recorded first: the function, or the method that a call of a module comes to."""
-        function: Any = self.function
-        if isinstance(function, MethodType):
-            function = function.__func__
-        if not isinstance(function, FunctionType):
-            kind = type(function)
-            function = getattr(kind, "forward", None) or kind.__call__
-        return function if isinstance(function, FunctionType) else None
-
-    def _name(self) -> str:
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        return "lambda" if name == "<lambda>" else str(name)
-
-    # --- to look into -------------------------------------------------------------------------
-
-    def converted_source(self) -> str:
-        """The code that is run to record the function."""
-        function = self._plain_function()
-        if function is None:
-            raise CaptureError(f"{self._name()} cannot be converted: it is not written in Python")
-        try:
-            return ast.unparse(ast.fix_missing_locations(transformed(function)))
-        except (NoSource, Unconvertible) as reason:
-            raise CaptureError(f"{self._name()} cannot be converted: {reason}") from None
-
-    def cache_info(self) -> CacheInfo:
-        """How often calls were replayed and recorded, and how much of the cache is used."""
-        paths = sum(segment.ending is not None for segment in self.segments())
-        return CacheInfo(self._hits, len(self.recordings), paths, self.policy.limit)
-
-    def tree(self) -> str:
-        """The tree of recorded paths, as text."""
-        return describe(self._roots)
-
-    def paths(self) -> list[Graph]:
-        """The graph of each recorded path, from the beginning to the result."""
-        graphs: list[Graph] = []
-        for path in self._ends():
-            inputs = [value for part in path for value, _ in part.inputs]
-            nodes = [node for part in path for node in part.nodes]
-            ending = path[-1].ending
-            assert ending is not None
-            graphs.append(extract(self._name(), inputs, nodes, ending.made))
-        return graphs
-
-    def _ends(self) -> Iterator[list[Segment]]:
-        """The segments of each recorded path, one after the other."""
-        stack = [(root, [root]) for root in reversed(self._roots)]
-        while stack:
-            segment, path = stack.pop()
-            if segment.ending is not None:
-                yield path
-            for kids in reversed(segment.children.values()):
-                stack += [(kid, [*path, kid]) for kid in reversed(kids)]
-
-    def signatures(self) -> list[Signature]:
-        """What each recorded path takes, reads, writes and gives, in the order of `paths`."""
-        return [path[-1].ending.signature for path in self._ends() if path[-1].ending]
-
-    def graph(self, stage: str = "captured", program: int = -1) -> Graph:
-        """One of the graphs that calls run (`programs`; the latest), at a stage.
-
-        stage   "captured", as it was recorded; "optimized", after the passes; "scheduled", in the
-                ops that kernels are made of
-        """
-        if not self.programs:
-            raise CaptureError(
-                f"{self._name()} has not been called: there is no graph yet",
-                op="graph",
-                hint="call it once with arguments of the kind that it is for",
-            )
-        return self.programs[program].graph(stage)
-
-    def splits(self) -> list[Split]:
-        """For each path with a backward: what is saved for it, and what is run once more."""
-        endings = [segment.ending for segment in self.segments() if segment.ending is not None]
-        found = [split_of(ending) for ending in endings]
-        return [split for split in found if split is not None]
-
-    def segments(self) -> Iterator[Segment]:
-        """The stretches of all recorded paths."""
-        stack = list(self._roots)
-        while stack:
-            segment = stack.pop()
-            yield segment
-            for kids in segment.children.values():
-                stack += kids
-
-    def guards(self) -> list[str]:
-        """All guards of all recordings, as text."""
-        return [guard.description for part in self.segments() for guard in part.guards]
 
 
 def _named(function: Any) -> Any:

@@ -19,7 +19,7 @@ FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
 #: Parts of Weft that are followed like the user's own code: their attribute reads are guards.
 FOLLOWED_WEFT = (
     *(os.path.join(PACKAGE, name, "") for name in ("nn", "optim", "distributions")),
-    *(os.path.join(PACKAGE, "torch", name) for name in ("nn", "func", "utils")),
+    *(os.path.join(PACKAGE, "torch", name) for name in ("nn", "func", "utils", "distributions")),
 )
 #: What `@weft.no_grad()` puts around a function of the user's, which is followed through it.
 WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))

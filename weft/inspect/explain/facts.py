@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from weft.base.source import SourceLocation
-from weft.capture.trace.captured import CacheInfo
+from weft.capture.trace.inspectable import CacheInfo
 from weft.runtime.peak import Peak
 
 

@@ -10,6 +10,7 @@ from weft.nn.functional.convolution import *
 from weft.nn.functional.ctc import *
 from weft.nn.functional.distance import *
 from weft.nn.functional.dropout import *
+from weft.nn.functional.fractional import *
 from weft.nn.functional.linear import *
 from weft.nn.functional.loss import *
 from weft.nn.functional.margins import *

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base import dtypes
-from weft.base.errors import DTypeError, RangeError, ShapeError
+from weft.base.errors import DTypeError, IndexError, RangeError, ShapeError
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.operands import as_tensor, assign, cast
@@ -19,6 +19,7 @@ from weft.ops.reduce import sum
 from weft.ops.search import searchsorted
 from weft.ops.select import where
 from weft.ops.shape import reshape
+from weft.record.control.loops import makes_graph
 
 __all__ = ["embedding", "embedding_bag"]
 
@@ -129,6 +130,7 @@ def embedding_bag(
     begin = offsets[:bags]
     numbers = arange(input.shape[0], dtype=offsets.dtype, device=input.device)
     owner = cast(searchsorted(begin, numbers, side="right") - 1, dtypes.int64)
+    _check_offsets(begin, owner, bags)
     if mode == "max":
         own = owner[None, :] == arange(bags, device=input.device)[:, None]  # (bags, rows)
         mine = own[..., None] if kept is None else own[..., None] & kept
@@ -140,6 +142,17 @@ def embedding_bag(
     each = ones(rows.shape[:1], dtype=rows.dtype, device=rows.device)[:, None]
     each = each if kept is None else where(kept, each, 0.0)
     return sums / maximum(bind(cards.row_sums, each, owner, rows=bags, padding_idx=None), 1)
+
+
+def _check_offsets(begin: Tensor, owner: Tensor, bags: int) -> None:
+    """The first bag begins at 0: else a number belongs to no bag. Offsets do not fall."""
+    if owner.shape[0]:
+        try:  # an embedding checks its indices, in graphs, too
+            bind(cards.embedding, begin[:, None], owner, padding_idx=None)
+        except IndexError:
+            raise RangeError("offsets must begin with 0", op="embedding_bag") from None
+    if not makes_graph() and bags > 1 and bool((begin[1:] < begin[:-1]).any()):
+        raise RangeError(f"offsets must not fall: {begin.tolist()}", op="embedding_bag")
 
 
 def _even_bags(rows: Tensor, kept: Tensor | None, mode: str) -> Tensor:

@@ -38,10 +38,17 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = 
     if not grown:
         return x if x is not input else input.clone()
     if mode == "constant":
-        return _with_constant(x, grown, 0 if value is None else value)
+        return _with_constant(x, grown, 0 if value is None else fitting(value, x))
     for axis, before, after in grown:
         x = _extended(x, axis, before, after, mode)
     return x
+
+
+def fitting(value: Any, x: Tensor) -> Any:
+    """A value to fill with: 0.0 and its like fit integers, too."""
+    if isinstance(value, float) and x.dtype.kind != "float" and value.is_integer():
+        return int(value)
+    return value
 
 
 def _part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from weft.base.errors import RangeError, ShapeError
 from weft.base.pytree import register_pytree
 from weft.core.tensor import Tensor, type_of
+from weft.nn.functional.padding import fitting
 from weft.ops.creation import asarray, full
 from weft.ops.index import take
 from weft.ops.shape import concat, reshape, stack, swapaxes
@@ -158,7 +159,8 @@ def pad_packed_sequence(
     for t, size in enumerate(sizes):
         places[t, rows[:size]] = np.arange(start, start + size)
         start += size
-    padding = full((1, *data.shape[1:]), padding_value, dtype=data.dtype, device=data.device)
+    value = fitting(padding_value, data)
+    padding = full((1, *data.shape[1:]), value, dtype=data.dtype, device=data.device)
     numbers = asarray(places.reshape(-1), device=data.device)
     out = reshape(take(concat([data, padding]), numbers, axis=0), (steps, batch, *data.shape[1:]))
     return swapaxes(out, 0, 1) if batch_first else out, asarray(sequence.lengths())
@@ -196,7 +198,7 @@ def pad_sequence(
         missing = longest - x.shape[0]
         if missing:
             shape = (missing, *x.shape[1:])
-            fill = full(shape, padding_value, dtype=x.dtype, device=x.device)
+            fill = full(shape, fitting(padding_value, x), dtype=x.dtype, device=x.device)
             x = concat([fill, x] if padding_side == "left" else [x, fill])
         padded.append(x)
     return stack(padded, axis=0 if batch_first else 1)
