@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import weft
@@ -67,14 +66,6 @@ def without_values(
     return True if not callable(obj) and not isinstance(obj, property) else None
 
 
-def planned_pages(app: Any, docname: str, source: list[str]) -> None:
-    """The navigation names pages that somebody is writing: they count once they are there."""
-    for page in ("coming_from_torch", "torch_differences"):
-        if not (Path(app.srcdir) / f"{page}.md").exists():
-            source[0] = source[0].replace(f"\n{page}\n", "\n")
-
-
 def setup(app: Any) -> None:
-    app.connect("source-read", planned_pages)
     app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("autodoc-skip-member", without_values)
