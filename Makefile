@@ -3,6 +3,8 @@
 # make lint      ruff and mypy
 # make checked   programs, views and compositions in check mode (docs/native.md), all of them
 # make bench     speed and memory, side by side with PyTorch, JAX and NumPy (docs/benchmarks.md)
+# make examples  the programs in examples/, with their pictures (docs/examples.md)
+# make docs      the documentation as a site: build/docs/index.html
 # make fuzz      two minutes of random graphs and programs, with a new seed (docs/fuzzing.md)
 # make generate  write the files that come from the op cards: docs/ops.md, weft/core/methods.pyi
 # make clean     remove caches and build outputs (make distclean: the virtual environment too)
@@ -15,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q
 
-.PHONY: demo test lint checked bench fuzz generate clean distclean
+.PHONY: demo test lint checked bench examples docs fuzz generate clean distclean
 
 demo: $(VENV)/.weft-run
 	@$(BIN)/weft demo
@@ -41,6 +43,13 @@ bench: $(VENV)/.weft-bench
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/suite.py
 
+examples: $(VENV)/.weft-examples
+	@for file in $(filter-out examples/gallery.py,$(wildcard examples/*.py)); do $(BIN)/python $$file || exit 1; done
+
+docs: $(VENV)/.weft-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/docs
+	@echo "build/docs/index.html"
+
 fuzz: $(VENV)/.weft-test
 	$(BIN)/python tools/fuzz.py --minutes 2
 
@@ -55,6 +64,14 @@ $(VENV)/.weft-run: pyproject.toml | $(BIN)/python
 $(VENV)/.weft-test: pyproject.toml | $(BIN)/python
 	$(PIP) -e ".[test]"
 	@touch $@ $(VENV)/.weft-run
+
+$(VENV)/.weft-examples: pyproject.toml | $(BIN)/python
+	$(PIP) -e ".[examples]"
+	@touch $@ $(VENV)/.weft-run
+
+$(VENV)/.weft-docs: pyproject.toml | $(BIN)/python
+	$(PIP) -e ".[docs]"
+	@touch $@
 
 $(VENV)/.weft-bench: pyproject.toml | $(BIN)/python
 	$(PIP) -e ".[bench,demo]"

@@ -2,6 +2,8 @@
 
 - `weft/core/methods.pyi`: the types of the methods and operators attached to Tensor, for editors
   and mypy
+- `weft/ops/public_functions.pyi`, `weft/linalg.pyi` and others, `weft/__init__.pyi`: the types of
+  public functions
 - `docs/ops.md`: the reference of public functions
 - `docs/mistakes.md`: what is said to mistakes that people make
 """
@@ -10,13 +12,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mistakes
 
 import weft
-from weft.core.public import PUBLIC
+from weft.core.calling import calling_of
+from weft.core.public import PUBLIC, PublicFunction
 from weft.ir.op import OPS, Trait
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,10 +32,11 @@ HEAD = '''"""Methods of Tensor as `weft.ops` attaches them. Made by `make genera
 
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from weft.base.shapes import Axis
 from weft.core.operands import Operand
+from weft.core.results import Histogram, ValuesIndices
 from weft.core.tensor import Tensor
 
 class TensorMethods:
@@ -61,7 +66,7 @@ def method_stub(name: str, value: Any) -> str:
         return lines
     if name.startswith("__i") and name != "__invert__":
         return f"    def {name}(self, other: Any, /) -> Tensor: ..."
-    signature = inspect.signature(value)
+    signature = calling_of(value).several() or inspect.signature(value)
     parameters = list(signature.parameters.values())
     first = parameters[0].replace(name="self", annotation=inspect.Parameter.empty)
     if name.startswith("__") and len(parameters) == 2 and name != "__getitem__":
@@ -72,17 +77,106 @@ def method_stub(name: str, value: Any) -> str:
         rest[0] = first.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
     text = str(signature.replace(parameters=rest))
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations are strings
+    text = re.sub(r'(: |-> )"([^"]*)"', r"\1\2", text)
     return f"    def {name}{_outside(text)}: ..."
 
 
 def _outside(text: str) -> str:
     """Annotations in words that mean the same inside of the class, which has methods like int()."""
-    text = re.sub(r"(?<![.\w])(bool|int|float|complex|tuple|list)\b", r"builtins.\1", text)
-    return text.replace("RemovableHandle", "Any")
+    return re.sub(r"-> (?!Tensor|Any)[A-Z]\w*$", "-> Any", _in_words(text))  # named parts
+
+
+def _in_words(text: str) -> str:
+    return re.sub(r"(?<![.\w])(bool|int|float|complex|tuple|list|str)\b", r"builtins.\1", text)
 
 
 def methods_text() -> str:
     return HEAD + "\n".join(method_stub(n, v) for n, v in attached().items()) + "\n"
+
+
+FUNCTIONS = ROOT / "weft" / "ops" / "public_functions.pyi"
+FUNCTIONS_HEAD = '''"""Types of public functions, all forms of calls. Made by `make generate`."""
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+'''
+
+
+def function_stub(name: str, entry: PublicFunction) -> str:
+    """A public function as type checkers see it: with the names and forms that calls may have."""
+    calls = [inspect.signature(entry.function), entry.calling.several()]
+    lines = [f"def {name}{call_text(call)}: ..." for call in calls if call is not None]
+    return lines[0] if len(lines) == 1 else "\n".join(f"@overload\n{line}" for line in lines)
+
+
+def call_text(signature: inspect.Signature) -> str:
+    """A signature with `...` for defaults and annotations that are not quoted."""
+    parameters = []
+    for parameter in signature.parameters.values():
+        default = parameter.default if parameter.default is parameter.empty else ...
+        parameters.append(parameter.replace(default=default))
+    text = str(signature.replace(parameters=parameters)).replace("= Ellipsis", "= ...")
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    return _in_words(re.sub(r'(: |-> )"([^"]*)"', r"\1\2", text))
+
+
+def functions_text(namespace: str = "") -> str:
+    """The public functions of `weft`, or of one of its modules such as `weft.linalg`."""
+    imports: dict[str, str] = {}
+    stubs = []
+    for name in exported(namespace):
+        entry = PUBLIC.get(f"{namespace}.{name}" if namespace else name)
+        if entry is None:
+            value = getattr(getattr(weft, namespace), name)
+            known = value.__name__ in PUBLIC
+            module = "weft.ops.public_functions" if known else value.__module__
+            imports[f"{value.__name__} as {name}"] = module
+            continue
+        if inspect.isclass(entry.function):
+            imports[name] = entry.function.__module__
+            continue
+        stub = function_stub(name, entry)
+        stubs.append(stub)
+        names = inspect.unwrap(entry.function).__globals__
+        for word in set(re.findall(r"(?<![.\w])[A-Z]\w+", stub)) - {"Any", "Literal", "Sequence"}:
+            if word in names or word in NAMES:
+                imports[word] = NAMES.get(word) or names[word].__module__
+    lines = sorted(
+        f"from {module} import {word if ' as ' in word else f'{word} as {word}'}"
+        for word, module in imports.items()
+    )
+    return FUNCTIONS_HEAD + "\n".join([*lines, "", *stubs]) + "\n"
+
+
+def exported(namespace: str) -> list[str]:
+    if namespace:
+        return sorted(getattr(weft, namespace).__all__)
+    return sorted(name for name, entry in PUBLIC.items() if not entry.namespace)
+
+
+#: Where words come from that are no classes, or that functions made by other functions use.
+NAMES = {
+    "Order": "weft.ops.linalg_more",
+    "Axis": "weft.base.shapes",
+    "Norm": "weft.ops.fft_axis",
+    "Operand": "weft.core.operands",
+    "Tensor": "weft.core.tensor",
+}
+
+
+def package_text() -> str:
+    """What `weft` exports as type checkers see it: functions of ops with all forms of calls."""
+    lines = (ROOT / "weft" / "__init__.py").read_text().splitlines()
+    kept = [line for line in lines if not re.match(r"from weft\.ops\.(?!info)", line)]
+    end = next(i for i, line in enumerate(kept) if line.startswith("else:  # unknown names"))
+    exports = "from weft.ops.public_functions import *"
+    first = next(i for i, line in enumerate(kept) if line.startswith("from weft.core.grad_mode"))
+    kept = [*kept[:first], exports, *kept[first:end]]
+    head = [kept[0], "", "# Made by `make generate` from weft/__init__.py.", *kept[1:]]
+    constants = ["newaxis: None", "__version__: str", "__array_api_version__: str"]
+    return "\n".join([*head, *constants]) + "\n"
 
 
 def reference_text() -> str:
@@ -95,10 +189,18 @@ def reference_text() -> str:
         "",
     ]
     families: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
     for entry in PUBLIC.values():
+        if entry.alias:
+            others.setdefault(entry.alias, []).append(f"`{entry.name}`")
+    for entry in PUBLIC.values():
+        if entry.alias:
+            continue
         family = entry.function.__module__.rpartition(".")[2]
         signature = re.sub(r": [^,)=]+(?= = )|: [^,)]+", "", plain_signature(entry.function))
         doc = (inspect.getdoc(entry.function) or "").split("\n\n")[0].replace("\n", " ")
+        if entry.name in others:
+            doc = f"{doc} Also called {', '.join(others[entry.name])}."
         methods = ", ".join(f"`x.{m}`" for m in entry.methods if not m.startswith("__"))
         families.setdefault(family, []).append(
             f"| `weft.{entry.name}{signature}` | {doc} | {methods} |".replace("||", "\\|\\|")
@@ -124,7 +226,17 @@ def plain_signature(function: Any) -> str:
     return str(signature.replace(parameters=bare, return_annotation=signature.empty))
 
 
-OUTPUTS = {METHODS: methods_text, REFERENCE: reference_text, MISTAKES: mistakes.page}
+OUTPUTS = {
+    FUNCTIONS: functions_text,
+    **{
+        ROOT / "weft" / f"{namespace}.pyi": partial(functions_text, namespace)
+        for namespace in sorted({entry.namespace for entry in PUBLIC.values()} - {""})
+    },
+    ROOT / "weft" / "__init__.pyi": package_text,
+    METHODS: methods_text,
+    REFERENCE: reference_text,
+    MISTAKES: mistakes.page,
+}
 
 if __name__ == "__main__":
     for path, text in OUTPUTS.items():

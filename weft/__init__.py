@@ -1,10 +1,10 @@
 """Weft: a deep-learning framework whose dynamic and static graphs are two views of one program."""
 
+import typing as _typing
 from math import e as e
 from math import inf as inf
 from math import nan as nan
 from math import pi as pi
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from weft import autograd as autograd
 from weft import data as data
@@ -15,6 +15,8 @@ from weft import linalg as linalg
 from weft import nn as nn
 from weft import optim as optim
 from weft import passes as passes
+from weft import random as random
+from weft import special as special
 from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
@@ -27,6 +29,7 @@ from weft.autodiff.transforms.reverse import *
 from weft.autodiff.transforms.vmap import *
 from weft.base.device import *
 from weft.base.dims import *
+from weft.base.dtype_names import *
 from weft.base.dtypes import *
 from weft.base.lazy import lazily as _lazily
 from weft.base.promotion import *
@@ -45,22 +48,57 @@ from weft.ir.graph import *
 from weft.ir.order import *
 from weft.ir.parse import *
 from weft.nn.stateless import functional_call as functional_call
+from weft.ops.aliases import *
+from weft.ops.at import *
 from weft.ops.cast import *
+from weft.ops.combined import *
+from weft.ops.complex_parts import *
+from weft.ops.counting import *
 from weft.ops.creation import *
+from weft.ops.cumulative import *
+from weft.ops.einsum import *
 from weft.ops.elementwise import *
+from weft.ops.elementwise_names import *
 from weft.ops.functions import *
 from weft.ops.identity import *
+from weft.ops.in_place import *
 from weft.ops.index import *
 from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
+from weft.ops.joining import *
+from weft.ops.like import *
+from weft.ops.linalg_more import logdet as logdet
 from weft.ops.matmul import *
+from weft.ops.multinomial import *
+from weft.ops.products import *
+from weft.ops.quantiles import *
 from weft.ops.random import *
+from weft.ops.random_discrete import poisson as poisson
+from weft.ops.random_discrete import randperm as randperm
+from weft.ops.ranks import *
+from weft.ops.rearranging import *
 from weft.ops.reduce import *
+from weft.ops.scatter import *
+from weft.ops.scatter_parts import *
+from weft.ops.search import *
+from weft.ops.segments import *
 from weft.ops.select import *
+from weft.ops.selection import *
+from weft.ops.sets import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *
 from weft.ops.special import *
+from weft.ops.special_bessel import i0 as i0
+from weft.ops.special_bessel import sinc as sinc
+from weft.ops.special_gamma import digamma as digamma
+from weft.ops.special_gamma import lgamma as lgamma
+from weft.ops.special_gamma import polygamma as polygamma
+from weft.ops.special_logs import xlogy as xlogy
+from weft.ops.special_normal import erfinv as erfinv
+from weft.ops.statistics import *
+from weft.ops.stft import *
+from weft.ops.window_functions import *
 from weft.passes.contract import graph_pass as graph_pass
 from weft.passes.pipeline import optimize as optimize
 from weft.passes.rewrite import *
@@ -70,7 +108,8 @@ from weft.record.declared import *
 from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
+    from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -80,22 +119,23 @@ if _TYPE_CHECKING:
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session
-
-#: Not all programs need these: each is loaded when it is first asked for.
-__getattr__, __dir__ = _lazily(
-    __name__,
-    {
-        "Session": "weft.session",
-        "compare": "weft.inspect.compare.compare",
-        "detect_nan": "weft.inspect.watch.nan",
-        "explain": "weft.inspect.explain.explain",
-        "get_num_threads": "weft.runtime.threads",
-        "profile": "weft.inspect.profile.profile",
-        "set_num_threads": "weft.runtime.threads",
-        "step": "weft.inspect.step.stepper",
-        "view": "weft.inspect.view.view",
-    },
-)
+else:  # unknown names are errors for type checkers, and have suggestions at run time
+    # Not all programs need these: each is loaded when it is first asked for.
+    __getattr__, __dir__ = _lazily(
+        __name__,
+        {
+            "Session": "weft.session",
+            "compare": "weft.inspect.compare.compare",
+            "detect_nan": "weft.inspect.watch.nan",
+            "distributions": "weft.distributions",
+            "explain": "weft.inspect.explain.explain",
+            "get_num_threads": "weft.runtime.threads",
+            "profile": "weft.inspect.profile.profile",
+            "set_num_threads": "weft.runtime.threads",
+            "step": "weft.inspect.step.stepper",
+            "view": "weft.inspect.view.view",
+        },
+    )
 newaxis = None
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"

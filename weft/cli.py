@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from weft.base import store
 from weft.base.errors import WeftError
 from weft.inspect import digits, doctor, tour
 from weft.inspect.step.debug import debug
+from weft.inspect.view.script import compiled_in
 from weft.inspect.view.serve import serve
 from weft.inspect.view.view import view
 
@@ -19,7 +21,12 @@ from weft.inspect.view.view import view
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(arguments)
-    status: int = options.run(options)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `weft demo | head`: who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return 1
     return status
 
 
@@ -49,12 +56,17 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="stop first at FILE:LINE, op:NAME, nan, inf or norm>NUMBER",
     )
-    stepped.add_argument("script")
-    stepped.add_argument("arguments", nargs=argparse.REMAINDER)
-    stepped.set_defaults(run=_debug)
+    stepped.add_argument("script", nargs="?", help="the script to run, and its arguments")
+    stepped.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    stepped.set_defaults(run=_debug, error=stepped.error)
 
-    looked = commands.add_parser("view", help="show the graph in a file as a page on localhost")
-    looked.add_argument("file", help="a file with the text of a graph, from graph.text()")
+    looked = commands.add_parser(
+        "view", help="show a graph, or the compiled functions of a script, as a page on localhost"
+    )
+    looked.add_argument(
+        "file", help="a script (.py), which is run; or the text of a graph, from graph.text()"
+    )
+    looked.add_argument("-f", "--function", help="which compiled function of the script to show")
     looked.add_argument("-o", "--output", help="also write the page (.html) or its picture (.svg)")
     looked.add_argument("--no-serve", action="store_true", help="only write the page")
     looked.add_argument(
@@ -70,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     known = actions.add_parser("info", help="its folder and size")
     known.add_argument("--json", action="store_true", help="as JSON")
     known.set_defaults(run=_cache_info)
-    actions.add_parser("clear", help="remove all entries").set_defaults(run=_cache_clear)
+    cleared = actions.add_parser("clear", help="remove all entries")
+    cleared.add_argument("-y", "--yes", action="store_true", help="do not ask on a terminal")
+    cleared.set_defaults(run=_cache_clear)
     return parser
 
 
@@ -89,14 +103,22 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _debug(options: argparse.Namespace) -> int:
+    if options.script is None:
+        options.error("which script? For example: weft debug train.py")
+    if not os.path.exists(options.script):
+        options.error(f"there is no file {options.script}")
     return debug(options.script, options.arguments, options.stage, options.breaks)
 
 
 def _view(options: argparse.Namespace) -> int:
     try:
-        page = view(options.file)
+        shown = options.file
+        if shown.endswith(".py"):
+            shown = compiled_in(shown, options.function)
+        page = view(shown)
     except WeftError as error:
-        print(f"weft view: {error.message}\n  to fix: {error.hint}", file=sys.stderr)
+        fix = f"\n  to fix: {error.hint}" if error.hint else ""
+        print(f"weft view: {error.message}{fix}", file=sys.stderr)
         return 1
     output = options.output or ("graph.html" if options.no_serve else None)
     if output is not None:
@@ -121,9 +143,15 @@ def _cache_info(options: argparse.Namespace) -> int:
     return 0
 
 
-def _cache_clear(_options: argparse.Namespace) -> int:
-    size, count = store.info()["bytes"], store.clear()
-    print(f"removed {count} {'entry' if count == 1 else 'entries'}, {doctor.amount(size)}")
+def _cache_clear(options: argparse.Namespace) -> int:
+    found = store.info()
+    size = doctor.amount(found["bytes"])
+    if found["entries"] and not options.yes and sys.stdin.isatty():
+        answer = input(f"remove {found['entries']} entries, {size}? (y/n) ")
+        if answer.strip().lower() not in ("y", "yes"):
+            return 1
+    count = store.clear()
+    print(f"removed {count} {'entry' if count == 1 else 'entries'}, {size}")
     return 0
 
 

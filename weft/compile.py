@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from weft.base import config
-from weft.base.errors import RangeError
+from weft.base.errors import DTypeError, RangeError
 from weft.capture.trace.captured import Captured, Policy
+from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.signature import OutputRouting
 from weft.passes.contract import Pass
@@ -19,6 +20,41 @@ from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.lazy_imports import code_maker, make_ready
 
 __all__ = ["compile", "trace"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorator(Protocol):
+    """What `weft.compile(backend=...)` gives: it takes a function of any signature."""
+
+    def __call__(self, function: Callable[P, R], /) -> Captured[P, R]: ...
+
+
+@overload
+def compile(
+    function: Callable[P, R],
+    *,
+    capture: str = "source",
+    backend: str | None = None,
+    fallback: str = "error",
+    limit: int = 64,
+    memory_budget: float | None = None,
+    check: bool | None = None,
+) -> Captured[P, R]: ...
+
+
+@overload
+def compile(
+    function: None = None,
+    *,
+    capture: str = "source",
+    backend: str | None = None,
+    fallback: str = "error",
+    limit: int = 64,
+    memory_budget: float | None = None,
+    check: bool | None = None,
+) -> Decorator: ...
 
 
 def compile(
@@ -51,7 +87,7 @@ def compile(
                 by one; else WEFT_BACKEND says it, and "native" is the default
     fallback    what to do with calls of other people's code on tensors: "error", or "python", a
                 call back into Python
-    limit       how many recordings to make before calls that none fits run as plain Python
+    limit       maximum recordings; after that, unmatched calls run eagerly, with a warning
     memory_budget   compute as much anew in the backward as is needed to keep the peak of memory
                 below this part of what it is if all that the backward uses is saved; a warning
                 says how far it could get. A function that goes backward itself, such as a training
@@ -74,6 +110,7 @@ def compile(
             memory_budget=memory_budget,
             check=check,
         )
+    _check_callable(function, "compile")
     if capture == "trace":
         return trace(
             function, backend=backend, limit=limit, memory_budget=memory_budget, check=check
@@ -81,6 +118,28 @@ def compile(
     build = _builder(backend, check)
     policy = Policy(True, fallback, limit, memory_budget)
     return _expected(Captured(function, build, policy), backend)
+
+
+@overload
+def trace(
+    function: Callable[P, R],
+    *,
+    backend: str | None = None,
+    limit: int = 64,
+    memory_budget: float | None = None,
+    check: bool | None = None,
+) -> Captured[P, R]: ...
+
+
+@overload
+def trace(
+    function: None = None,
+    *,
+    backend: str | None = None,
+    limit: int = 64,
+    memory_budget: float | None = None,
+    check: bool | None = None,
+) -> Decorator: ...
 
 
 def trace(
@@ -106,7 +165,7 @@ def trace(
     2
 
     backend         as in `weft.compile`
-    limit           how many recordings to make before calls that none fits run as plain Python
+    limit           maximum recordings; after that, unmatched calls run eagerly, with a warning
     memory_budget   as in `weft.compile`
     check           as in `weft.compile`
     """
@@ -115,9 +174,21 @@ def trace(
         return lambda found: trace(
             found, backend=backend, limit=limit, memory_budget=memory_budget, check=check
         )
+    _check_callable(function, "trace")
     build = _builder(backend, check)
     policy = Policy(records=False, limit=limit, budget=memory_budget)
     return _expected(Captured(function, build, policy), backend)
+
+
+def _check_callable(function: Any, op: str) -> None:
+    if callable(function):
+        return
+    given = f"a tensor ({function.type})" if isinstance(function, Tensor) else repr(function)[:60]
+    raise DTypeError(
+        f"a function or a module is needed, not {given}",
+        op=op,
+        hint=f"weft.{op}(f) gives a function to call: weft.{op}(f)(x), not weft.{op}(f(x))",
+    )
 
 
 def _builder(backend: str, check: bool | None) -> Callable[..., Executable]:
@@ -127,7 +198,7 @@ def _builder(backend: str, check: bool | None) -> Callable[..., Executable]:
     return functools.partial(_native, check=check)
 
 
-def _expected(captured: Captured, backend: str) -> Captured:
+def _expected(captured: Captured[..., Any], backend: str) -> Captured[..., Any]:
     """A function that will be called: its first call shall not wait for what can be loaded now.
     That is LLVM, too, where no process has captured the function as it is."""
     if backend == "native":

@@ -19,9 +19,10 @@ from weft.autodiff import rows
 from weft.autodiff.conditional_gradients import use_choice
 from weft.autodiff.tape import record
 from weft.autodiff.transforms.levels import use_graphs
+from weft.base.tracebacks import use_short_tracebacks
 from weft.capture.trace.captured import Captured
 from weft.core.bind import use_tape
-from weft.inspect.attach import METHODS
+from weft.inspect.attach import HTML, METHODS
 from weft.ir.graph import Graph
 from weft.ir.parse import parse_graph
 from weft.ops.control import use_rows
@@ -36,6 +37,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_tape, (record,)),  # core.bind notes op calls for backward
     (use_choice, (only_where,)),  # autodiff: a gradient under a condition is an `if` in a graph
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
+    (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
     (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op
     (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by
 ]
@@ -44,6 +46,7 @@ ATTRIBUTES: list[tuple[type, dict[str, Any]]] = [
     (Graph, {"parse": staticmethod(parse_graph), "__call__": run_graph}),
     (Graph, {"__enter__": enter, "__exit__": leave}),  # with weft.Graph() as g
     (Captured, METHODS),  # tools that look at compiled functions
+    *HTML,
 ]
 
 for _use, _given in CALLS:

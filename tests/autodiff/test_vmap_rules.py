@@ -36,7 +36,9 @@ MOST = 24
 #: Cards without a batching rule that are not ELEMENTWISE, by the reason.
 WITHOUT_RULE: dict[str, Callable[[Op], bool]] = {
     "it has no inputs": lambda op: not op.inputs,
-    "the size of its result depends on values": lambda op: op.name in ("nonzero", "unique_all"),
+    "the size of its result depends on values": lambda op: (
+        op.name in ("nonzero", "unique_all", "unique_parts", "bincount")
+    ),
     "control flow: weft.autodiff.transforms.control does it": lambda op: op.nested,
     "it is an effect": lambda op: Trait.EFFECT in op.traits,
 }

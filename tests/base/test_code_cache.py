@@ -334,7 +334,9 @@ def step(net, x, optimizer):
 
 
 def started(tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
-    (tmp_path / "main.py").write_text(PROGRAM)
+    main = tmp_path / "main.py"
+    if not main.exists():  # another process may be about to read it
+        main.write_text(PROGRAM)
     root = Path(weft.__file__).parents[1]
     return subprocess.Popen(
         [sys.executable, "main.py"],

@@ -263,7 +263,9 @@ def test_where_counts_tell_nothing_nobody_warns(monkeypatch: Any) -> None:
 
 def test_a_method_in_place_that_there_is_not() -> None:
     x = weft.ones((2, 2))
-    with pytest.raises(AttributeError, match=r"no attribute 'add_'; say x = x\.add\(\.\.\.\)"):
+    with pytest.raises(AttributeError, match=r"no attribute 'flip_'; say x = x\.flip\(\.\.\.\)"):
+        x[0].flip_(0)
+    with pytest.raises(AttributeError, match=r"no attribute 'stuff_'$"):
+        x[0].stuff_(1)
+    with pytest.warns(LostWriteWarning, match=r"x\[0\]\.add_\(1\) goes nowhere"):
         x[0].add_(1)
-    with pytest.raises(AttributeError, match=r"no attribute 'fill_'$"):
-        x[0].fill_(1)

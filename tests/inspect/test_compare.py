@@ -239,7 +239,8 @@ def test_another_gradient_than_eagerly() -> None:
 def test_an_error_of_one_mode_is_a_row() -> None:
     scope: dict[str, Any] = {}
     exec("def without_source(x): return x * 2", scope)
-    report = weft.compare(scope["without_source"], weft.ones(2), backends=("eager", "source"))
+    without_source = scope["without_source"]
+    report = weft.compare(lambda x: without_source(x), weft.ones(2), backends=("eager", "source"))
     assert not report
     assert report.rows[1].status == "error"
     assert isinstance(report.rows[1].error, CaptureError)

@@ -497,7 +497,7 @@ SCRIPT = textwrap.dedent(
 
 SESSIONS: dict[str, tuple[list[str], list[str]]] = {
     "steps": (
-        ["n", "l", "p x", "w", "g 1", "names", "inputs", "c"],
+        ["n", "line", "p x", "w", "g 1", "names", "inputs", "c"],
         [
             "before multiply(f32[], f32[])",
             "script.py:8 in root: x = (x + a / x) / 2",
@@ -509,16 +509,30 @@ SESSIONS: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
     "an iteration": (
-        ["b script.py:8 2", "b", "c", "p x", "clear", "c"],
+        ["b script.py:8 2", "b", "c", "p x", "clear", "y", "c"],
         ["stops at script.py:8 in iteration 2", "(met 0 times)", "tensor(1.4166667)", "bye"],
     ),
     "backward": (
         ["b script.py:8", "c", "c", "c", "c", "p x", "grad x", "q"],
-        ["result tensor(1.4142", "backward of divide: gradient of x", "tensor(1.)"],
+        ["result 1.4142", "backward of divide: gradient of x", "tensor(1.)"],
     ),
     "changing": (
-        ["b op:divide", "c", "set x x * 0 + 1.5", "clear", "c"],
-        ["result tensor(1.4142", "bye"],
+        ["b op:divide", "c", "set x x * 0 + 1.5", "clear", "yes", "c"],
+        ["result 1.4142", "bye"],
+    ),
+    "words of pdb": (
+        ["s", "list", "bt", "clear", "b 8", "clear", "n", "b", "clear 7", "clear 0", "b", "cont"],
+        [
+            "before multiply(f32[], f32[])",
+            "\n   7 ->     while abs(x * x - a) > 1e-3 * a:\n   8            x = (x + a / x) / 2",
+            "script.py:11 in <module>",
+            "there are no breakpoints",
+            "remove all 1 breakpoints? (y/n) n",
+            "0  script.py:8  (met 0 times)",
+            "no breakpoint '7'",
+            "removed script.py:8",
+            "bye",
+        ],
     ),
     "the end of the input": ([], ["before while"]),
     "help": (["help", "help break", "b nan", "b inf", "b norm>3.5", "q"], ["norm above 3.5"]),
@@ -550,7 +564,7 @@ def test_weft_debug_goes_on_to_a_breakpoint(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    answers(monkeypatch, "p x", "clear", "c")
+    answers(monkeypatch, "p x", "clear", "y", "c")
     assert main(["debug", "-b", "script.py:8 1", "-b", "nan", str(script)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("breakpoint: script.py:8 in iteration 1\n")

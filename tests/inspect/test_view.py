@@ -19,8 +19,11 @@ from browser import Browser, browser, found
 import weft
 from weft import cli, nn
 from weft.inspect.view import Page, Panel
+from weft.inspect.view.boxes import layouts_json
+from weft.inspect.view.folding import folded_by
 from weft.inspect.view.layout import layered
 from weft.inspect.view.serve import server
+from weft.inspect.view.view import drawings_of
 
 needs_browser = pytest.mark.skipif(
     not found(), reason="no browser: install chromium and chromium-driver to run this"
@@ -404,6 +407,53 @@ def test_layout_overlaps_nothing() -> None:
     for i, (x, y, w, h) in enumerate(boxes):
         for x2, y2, w2, h2 in boxes[:i]:
             assert abs(x - x2) >= (w + w2) / 2 or abs(y - y2) >= (h + h2) / 2
+
+
+def test_arrows_of_boxes_in_another_order_lead_down() -> None:
+    sizes = {("fold", i): (40.0, 30.0) for i in range(5)}
+    pairs = [(3, 0), (0, 4), (4, 1), (3, 2), (2, 1)]
+    edges = [(("fold", a), ("fold", b)) for a, b in pairs]
+    layout = layered(sizes, edges)
+    for a, b in edges:
+        assert layout.center(a)[1] < layout.center(b)[1]
+    cycle = [*edges, (("fold", 1), ("fold", 3))]
+    layout = layered(sizes, cycle)
+    assert 1 <= sum(layout.center(a)[1] >= layout.center(b)[1] for a, b in cycle) <= 2
+
+
+def _training_step() -> Any:
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5))
+    opt = weft.optim.Adam(model.parameters(), lr=0.1)
+
+    @weft.compile(backend="native")
+    def step(idx: Any, y: Any) -> Any:
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(model(idx), y)
+        loss.backward()
+        opt.step()
+        return loss
+
+    for _ in range(3):
+        step(weft.asarray([0, 1, 2]), weft.asarray([1, 2, 3]))
+    return step
+
+
+def test_the_page_of_a_function() -> None:
+    step = _training_step()
+    drawings = [d for d in drawings_of(step) if d.stage == "scheduled"]
+    assert len(drawings) == 2
+    for drawing in drawings:
+        for name in ("kernels", "modules"):
+            for layout in layouts_json(drawing, folded_by(drawing, name))["layouts"]:
+                layers = [layer for _, _, layer in layout["boxes"]]
+                assert all(layers[start] < layers[end] for start, end, _ in layout["pieces"])
+    data = weft.view(step).data
+    file, line, function, _ = data["locations"][data["start"]]
+    assert (data["files"][file]["path"], function) == (__file__, "step")
+    assert line == step.function.__code__.co_firstlineno
+    items = data["graphs"][0]["items"]
+    shown = {item["title"] for item in items if item["kind"] == "input"}
+    assert {"idx", "y", "model.0.weight"} <= shown
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,8 @@ from weft.ir.op import OPS, SCHEDULED
 ROOT = Path(__file__).resolve().parents[2]
 #: The cards themselves.
 CARDS = "weft/ops/"
+#: Tables of PyTorch's names are what it is for.
+NAMESPACE = "weft/torch/"
 #: Core lies below the cards, and looks up those that it calls.
 BELOW = "weft/core/"
 #: Emitters have tables by name: one row for each op that they emit.
@@ -23,7 +25,7 @@ EMITTERS = "weft/codegen/"
 FILES = [
     path
     for path in sorted((ROOT / "weft").rglob("*.py"))
-    if not path.relative_to(ROOT).as_posix().startswith(CARDS)
+    if not path.relative_to(ROOT).as_posix().startswith((CARDS, NAMESPACE))
 ]
 NAMES = {*OPS, *SCHEDULED}
 
@@ -31,6 +33,8 @@ NAMES = {*OPS, *SCHEDULED}
 ALLOWED = {
     ("weft/base/dims.py", "{'max': …, 'min': …}"): "functions in expressions of sizes, not ops",
     ("weft/nn/init.py", "('linear', 'sigmoid', 'identity')"): "names that `calculate_gain` takes",
+    ("weft/nn/functional/bags.py", "('sum', 'mean', 'max')"): "values of the argument mode=",
+    ("weft/optim/lr_scheduler/swa.py", "('cos', 'linear')"): "values of anneal_strategy=",
     ("weft/nn/recurrent_cell.py", "{'tanh': …, 'relu': …}"): "values of the argument nonlinearity=",
     ("weft/optim/lr_scheduler/cycles.py", "{'cos': …, 'linear': …}"): "values of anneal_strategy=",
     ("weft/optim/lr_scheduler/plateau.py", "('min', 'max')"): "values of the argument mode=",

@@ -267,6 +267,9 @@ DRAWS = [
     lambda b: weft.normal(weft.zeros(b), 1.0),
     lambda b: weft.uniform(0, 2, (b,)),
     lambda b: F.dropout(weft.ones((b, 4))),
+    lambda b: weft.poisson(2.0, (b,)),
+    lambda b: weft.random.binomial(10, 0.5, (b,)),
+    lambda b: weft.random.gamma(weft.ones(b)),
 ]
 
 
@@ -289,7 +292,8 @@ UPDATES = [op for name, op in OPS.items() if name.endswith("_update")]
 @pytest.mark.parametrize("op", UPDATES, ids=lambda op: op.name)
 def test_update_rules(op: Any) -> None:
     kind = TensorType(weft.float32, (B, 2 * H))
-    types = [kind.like(shape=()) if name in ("step", "lr") else kind for name in op.inputs]
+    numbers = ("step", "lr", "mu_product", "eta", "mu")
+    types = [kind.like(shape=()) if name in numbers else kind for name in op.inputs]
     out = op.infer(*types, **dict.fromkeys(op.attrs))
     made = out if isinstance(out, tuple) else (out,)
     assert made == tuple(types[: op.outputs])
@@ -303,7 +307,11 @@ NO_SIZES = {
     *("constant", "random_advance", "assume_shape", "token", "function_1", "fence", "named"),
     *("with_gradient_of", "fits_int64"),  # of two equal shapes
 }
-TESTED_ELSEWHERE = {"to_device"}  # test_registration.py
+TESTED_ELSEWHERE = {
+    "choice_weights",  # test_multinomial.py
+    "to_device",  # test_registration.py
+    "log_gamma_slope",  # of two operands, by the rule of all such ops
+}
 
 
 @pytest.mark.usefixtures("_seeded")

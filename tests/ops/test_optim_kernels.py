@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from optim_cases import ALL, CASES, Options
+from optim_cases import CASES, OWN, PLAIN, Options
 
 import weft
 import weft.optim
@@ -46,7 +46,8 @@ def flat(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-FIRST_ORDER = [(name, case) for name, case in ALL if name != "LBFGS"]
+RULES = {name: cases for name, cases in (CASES | OWN).items() if name not in PLAIN}
+FIRST_ORDER = [(name, case) for name, cases in RULES.items() for case in cases]
 
 
 def one_parameter(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> tuple[Any, list[Any]]:
@@ -69,7 +70,7 @@ def three_steps(name: str, options: Options, p: Any, gradients: list[Any]) -> li
 def test_kernels_give_what_the_cards_say(name: str, case: str, dtype: Any) -> None:
     shape = (70, 1000)  # larger than a chunk, and no multiple of it
     assert 70_000 > update_rules.CHUNK > blas.SMALLEST
-    options = CASES[name][case]
+    options = RULES[name][case]
     found = three_steps(name, options, *one_parameter(shape, dtype))
     watcher = Watcher()
     with recording(watcher):
@@ -85,14 +86,14 @@ def test_all_rules_are_reached() -> None:
     watcher = Watcher()
     with recording(watcher):
         for name, case in FIRST_ORDER:
-            three_steps(name, CASES[name][case], *one_parameter((2, 3), weft.float32))
+            three_steps(name, RULES[name][case], *one_parameter((2, 3), weft.float32))
     assert {name for name in OPS if name.endswith("_update")} == {
         name for name in watcher.seen if name.endswith("_update")
     }
 
 
 @pytest.mark.parametrize("shape", [(300, 200), (3, 2), (), (0,), (1,)], ids=str)
-@pytest.mark.parametrize("name", [name for name in CASES if name != "LBFGS"])
+@pytest.mark.parametrize("name", RULES)
 def test_any_shape_and_order_in_memory(name: str, shape: tuple[int, ...]) -> None:
     options = {"lr": 0.1}
     p, gradients = one_parameter(shape, weft.float64)
@@ -106,7 +107,7 @@ def test_any_shape_and_order_in_memory(name: str, shape: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize("dtype", [weft.float16, weft.bfloat16], ids=str)
-@pytest.mark.parametrize("name", [name for name in CASES if name != "LBFGS"])
+@pytest.mark.parametrize("name", RULES)
 def test_narrow_floats(name: str, dtype: Any) -> None:
     found = three_steps(name, {"lr": 0.1}, *one_parameter((3, 4), dtype))
     want = three_steps(name, {"lr": 0.1}, *one_parameter((3, 4), weft.float64))
@@ -127,7 +128,7 @@ def test_sgd_of_complex_numbers() -> None:
         weft.optim.Adam([z]).step()
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "LBFGS"])
+@pytest.mark.parametrize("name", RULES)
 def test_a_step_writes_only_to_its_own(name: str) -> None:
     p, gradients = one_parameter((5, 4), weft.float32)
     before, first = p.detach().clone(), p.numpy().copy()
@@ -136,7 +137,7 @@ def test_a_step_writes_only_to_its_own(name: str) -> None:
     assert not (p.numpy() == first).any()
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "LBFGS"])
+@pytest.mark.parametrize("name", RULES)
 def test_memory_is_reused(name: str) -> None:
     p, gradients = one_parameter((5, 4), weft.float32)
     optimizer = getattr(weft.optim, name)([p], lr=0.1)

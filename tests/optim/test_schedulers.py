@@ -72,6 +72,25 @@ CASES: dict[str, Make] = {
         o, 1.0, total_steps=45, three_phase=True, div_factor=10, final_div_factor=100
     ),
     "one_cycle_rate_only": lambda s, o: s.OneCycleLR(o, 1.0, total_steps=50, cycle_momentum=False),
+    "constant": lambda s, o: s.ConstantLR(o),
+    "constant_half": lambda s, o: s.ConstantLR(o, 0.5, total_iters=12),
+    "polynomial": lambda s, o: s.PolynomialLR(o, 20),
+    "polynomial_2": lambda s, o: s.PolynomialLR(o, 33, power=2.0),
+    "multiplicative": lambda s, o: s.MultiplicativeLR(o, lambda epoch: 0.95),
+    "multiplicatives": lambda s, o: s.MultiplicativeLR(o, [lambda e: 0.9, lambda e: 1 / e]),
+    "cyclic": lambda s, o: s.CyclicLR(o, 0.01, 1.0, 5),
+    "cyclic_uneven": lambda s, o: s.CyclicLR(
+        o, [0.01, 0.1], [1.0, 0.5], 3, 6, mode="triangular2", base_momentum=0.7
+    ),
+    "cyclic_range": lambda s, o: s.CyclicLR(
+        o, 0.01, 1.0, 4, mode="exp_range", gamma=0.9, cycle_momentum=False
+    ),
+    "cyclic_own": lambda s, o: s.CyclicLR(
+        o, 0.01, 1.0, 4, scale_fn=lambda x: 1 / (1 + x), scale_mode="iterations"
+    ),
+    "chained": lambda s, o: s.ChainedScheduler(
+        [s.ConstantLR(o, 0.1, total_iters=4), s.ExponentialLR(o, 0.9), s.StepLR(o, 9)]
+    ),
     "sequence": warm_up_then_cosine,
     "sequence_of_four": four_in_sequence,
     "sequence_in_sequence": sequence_in_sequence,

@@ -219,3 +219,85 @@ def test_python_m(command: list[str]) -> None:
         check=True,
     )
     assert done.stdout == f"weft {weft.__version__}\n"
+
+
+def test_debug_asks_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, text in (([], "weft debug train.py"), (["none.py"], "there is no file none.py")):
+        with pytest.raises(SystemExit) as stop:
+            main(["debug", *arguments])
+        assert stop.value.code == 2
+        assert text in capsys.readouterr().err
+
+
+def test_debug_of_a_script_without_compiled_functions(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "plain.py").write_text("print('done')\n")
+    assert main(["debug", str(tmp_path / "plain.py")]) == 0
+    shown = capsys.readouterr().out
+    assert "it called no compiled function" in shown
+    assert "stands still" not in shown
+
+
+VIEWED = """
+import weft
+
+@weft.compile
+def first(x):
+    return x * 2
+
+@weft.compile
+def second(x):
+    return x + 1
+
+print(first(weft.ones(2)), second(weft.ones(2)))
+"""
+
+
+def test_view_of_a_script_shows_its_compiled_functions(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    script, page = tmp_path / "train.py", tmp_path / "page.html"
+    script.write_text(VIEWED)
+    options = ["--no-serve", "-o", str(page)]
+    assert main(["view", str(script), *options]) == 0
+    assert "showing second; --function shows another: first, second" in capsys.readouterr().out
+    assert "<title>second" in page.read_text()
+    assert main(["view", str(script), "-f", "first", *options]) == 0
+    assert "<title>first" in page.read_text()
+    capsys.readouterr()
+    assert main(["view", str(script), "-f", "third", *options]) == 1
+    assert "one of first, second" in capsys.readouterr().err
+    script.write_text("x = 1\n")
+    assert main(["view", str(script), *options]) == 1
+    assert "called no compiled function" in capsys.readouterr().err
+    assert main(["view", str(tmp_path / "none.py"), *options]) == 1
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    command = f"{sys.executable} -m weft demo | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith("1. ")
+    assert done.stderr == ""
+
+
+def test_clearing_the_cache_asks_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    store.write("a" * 64, "said", [b"some bytes"])
+    assert store.info()["entries"] == 1
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "n")
+    assert main(["cache", "clear"]) == 1
+    assert store.info()["entries"] == 1
+    assert asked[0].startswith("remove 1 entries")
+    assert main(["cache", "clear", "--yes"]) == 0
+    assert store.info()["entries"] == 0
+    assert len(asked) == 1
+
+
+def test_the_citation_names_this_version() -> None:
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {weft.__version__}" in lines

@@ -11,8 +11,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?[^)]*\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def anchors(path: Path) -> set[str]:
+    """What links may name in a page: its headings, as GitHub and the site spell them."""
+    headings = HEADING.findall(FENCED.sub("", path.read_text()))
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {"#" + re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -29,7 +42,7 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_examples_of_a_document(path: Path) -> None:
     done = run(path.relative_to(ROOT).as_posix())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -52,6 +65,12 @@ def test_the_readme_has_examples() -> None:
         ("```python\n>>> 1 + 1\n3\n```\n", 1, "Got:\n    2"),
         ("```python\nx = 1\n```\ntext\n```python\n>>> x\n1\n```\n", 0, "2 examples, 0 failures"),
         ("text\n```python\nassert False\n```\n", 1, "line 3, in <module>\n    assert False"),
+        (
+            "```python\n>>> import weft\n>>> def f(x):\n...     return x if x > 0 else -x\n```\n"
+            "```python\n>>> 1\n1\n>>> weft.compile(f)(weft.tensor(-2.0))\ntensor(2.)\n```\n",
+            0,
+            "2 examples, 0 failures",
+        ),
         ("```text\n>>> 1 + 1\n3\n```\n", 0, "0 examples"),
     ],
 )
@@ -63,15 +82,20 @@ def test_the_runner_itself(tmp_path: Path, text: str, status: int, shown: str) -
 
 
 @pytest.mark.parametrize(
-    "path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda p: p.name
+    "path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=name_of
 )
 def test_links_lead_somewhere(path: Path) -> None:
-    targets = [target for target in LINK.findall(path.read_text()) if "://" not in target]
-    missing = [target for target in targets if not (path.parent / target).exists()]
+    missing = []
+    for target, anchor in LINK.findall(FENCED.sub("", path.read_text())):
+        if "://" in target:
+            continue
+        page = path.parent / target if target else path
+        if not page.exists() or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
+            missing.append(target + anchor)
     assert not missing
 
 
-@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=name_of)
 def test_files_that_are_named_exist(path: Path) -> None:
     named = re.findall(r"`((?:weft|tests|tools|benchmarks|docs)/[\w/.]+)`", path.read_text())
     missing = [name for name in named if not (ROOT / name).exists()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -502,3 +503,35 @@ def test_what_a_container_may_use(files: dict[str, str], cores: int, tmp_path: P
 )
 def test_the_text_for_other_machines_is_good(triple: str) -> None:
     llvm.parse_assembly(pool_text(replace(host(), triple=triple))).verify()
+
+
+BLAS = """
+import numpy, threadpoolctl, weft
+def now():
+    return [x["num_threads"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "blas"]
+shown = [now()]
+for n in (1, 2, 8):
+    weft.set_num_threads(n)
+    shown.append(now())
+print(shown)
+"""
+
+
+def test_numpys_blas_is_bound() -> None:
+    def shown(limit: str) -> list[list[int]]:
+        found = subprocess.run(
+            [sys.executable, "-c", BLAS],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": limit},
+        )
+        result: list[list[int]] = json.loads(found.stdout)
+        return result
+
+    before, one, two, eight = shown("2")
+    if not before:
+        pytest.skip("this NumPy has no BLAS that threadpoolctl knows")
+    assert one == [1] * len(before)
+    assert two == eight == before  # never more than it was started with
+    assert shown("1") == [[1] * len(before)] * 4

@@ -65,6 +65,43 @@ CASES: dict[str, dict[str, Options]] = {
         "weight_decay": {"weight_decay": 0.2},
         "maximize": {"maximize": True},
     },
+    "NAdam": {
+        "defaults": {},
+        "betas": {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "momentum_decay": 0.1},
+        "weight_decay": {"lr": 0.1, "weight_decay": 0.2},
+        "decoupled": {"lr": 0.1, "weight_decay": 0.2, "decoupled_weight_decay": True},
+        "maximize": {"lr": 0.05, "maximize": True},
+    },
+    "RAdam": {
+        "defaults": {},
+        "betas": {"lr": 0.1, "betas": (0.5, 0.7), "eps": 1e-3},
+        "weight_decay": {"lr": 0.1, "weight_decay": 0.2},
+        "decoupled": {"lr": 0.1, "weight_decay": 0.2, "decoupled_weight_decay": True},
+        "maximize": {"lr": 0.05, "maximize": True},
+    },
+    "Adamax": {
+        "defaults": {},
+        "betas": {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3},
+        "weight_decay": {"lr": 0.1, "weight_decay": 0.2},
+        "maximize": {"lr": 0.05, "maximize": True},
+    },
+    "ASGD": {
+        "defaults": {},
+        "means": {"lr": 0.1, "lambd": 0.01, "alpha": 0.6, "t0": 4.0},
+        "weight_decay": {"lr": 0.1, "weight_decay": 0.2},
+        "maximize": {"lr": 0.02, "maximize": True},
+    },
+    "Rprop": {
+        "defaults": {},
+        "etas": {"lr": 0.1, "etas": (0.3, 1.5), "step_sizes": (0.05, 0.2)},
+        "maximize": {"lr": 0.02, "maximize": True},
+    },
+    "Adafactor": {
+        "defaults": {},
+        "options": {"lr": 0.2, "beta2_decay": -0.5, "eps": (1e-4, 0.1), "d": 1.5},
+        "weight_decay": {"lr": 0.1, "weight_decay": 0.2},
+        "maximize": {"lr": 0.05, "maximize": True},
+    },
     "LBFGS": {
         "defaults": {},
         "short": {"lr": 0.3, "max_iter": 2},
@@ -78,6 +115,16 @@ CASES: dict[str, dict[str, Options]] = {
         "tolerance": {"max_iter": 20, "tolerance_grad": 0.05, "tolerance_change": 1e-3},
     },
 }
+#: Those that PyTorch has not.
+OWN: dict[str, dict[str, Options]] = {
+    "Lion": {
+        "defaults": {"lr": 0.05},
+        "options": {"lr": 0.05, "betas": (0.5, 0.8), "weight_decay": 0.2},
+        "maximize": {"lr": 0.02, "maximize": True},
+    }
+}
+#: Those whose rules are plain ops, not cards.
+PLAIN = {"LBFGS", "Adafactor"}
 ALL = [(name, case) for name, cases in CASES.items() for case in cases]
 
 RNG = np.random.default_rng(0)

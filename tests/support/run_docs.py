@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import linecache
 import pkgutil
 import re
 import sys
@@ -54,7 +55,12 @@ def run_document(name: str, text: str) -> tuple[int, int]:
 
 def run_session(source: str, namespace: dict[str, Any], name: str, line: int) -> int:
     """Run a block of `>>>` lines and compare what they print; returns the failures."""
-    test = doctest.DocTestParser().get_doctest(source, {}, name, name, line - 1)
+    unique = f"{name}:{line}"  # a name for each block: functions find their source by it
+    test = doctest.DocTestParser().get_doctest(source, {}, unique, name, line - 1)
+    for number, example in enumerate(test.examples):  # also once a later block runs
+        lines = example.source.splitlines(keepends=True)
+        file = f"<doctest {unique}[{number}]>"
+        linecache.cache[file] = (len(example.source), None, lines, file)
     test.globs = namespace  # not a copy: later blocks go on from here
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     return runner.run(test, clear_globs=False).failed

@@ -83,9 +83,26 @@ UNKNOWN_COUNT = "how many tensors there are is not known"
 #: Functions that are a clear error for some symbolic sizes, and why.
 AMBIGUOUS: dict[str, str] = {
     "reshape": UNSHOWN,
+    "unflatten": UNSHOWN,
+    "narrow": UNSHOWN,
     "unstack": UNKNOWN_COUNT,
+    "split": UNKNOWN_COUNT,
+    "chunk": UNKNOWN_COUNT,
+    **dict.fromkeys(("tensor_split", "hsplit", "vsplit", "dsplit", "pdist"), UNKNOWN_COUNT),
+    "view_as_complex": "its last axis has 2 elements: no other size will do",
     "arange": "steps of a fraction up to a size that is not known",
+    "linalg.tensorinv": UNSHOWN,
+    "linalg.tensorsolve": UNSHOWN,
+    "linalg.householder_product": UNKNOWN_COUNT,
+    **dict.fromkeys(("stft", "istft"), "which samples are in which piece is a table of numbers"),
+    "linalg.lstsq": "only tall matrices have residuals",
     "linalg.cross": "its vectors have 3 elements: no other size will do",
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "scatter_reduce"), "src may be larger than index, or smaller"
+    ),
+    **dict.fromkeys(
+        ("put", "slice_scatter", "diagonal_scatter"), "the sizes of x and src only happen to fit"
+    ),
 }
 
 
@@ -123,5 +140,6 @@ def outcome(row: Row) -> Outcome:
 #: Ops whose derivative is a clear error for some symbolic sizes, and why.
 AMBIGUOUS_DERIVATIVES = {
     "qr": "of tall and of wide matrices it is computed in different ways",
+    "lu_factor": "of tall and of wide matrices it is computed in different ways",
     "svd": "with full_matrices, vectors beyond the singular values have none",
 }

@@ -340,7 +340,7 @@ def _optimizers() -> None:
                     optimizer.step()
 
 
-_NO_CARD = (weft.optim.Optimizer, weft.optim.LBFGS)
+_NO_CARD = (weft.optim.Optimizer, weft.optim.LBFGS, weft.optim.Muon)
 
 
 def _draws() -> None:

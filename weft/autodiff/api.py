@@ -22,6 +22,7 @@ from weft.autodiff.node import (
 from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.history import is_unseen, outer_histories
 from weft.base.errors import DTypeError, GradientError, ShapeError
+from weft.base.shapes import size_of
 from weft.core.bind import decide, get_grad, recorder, set_grad, written
 from weft.core.operands import cast
 from weft.core.public import attach, attach_properties, public
@@ -61,9 +62,9 @@ def _start(tensor: Tensor, gradient: Any, create: bool) -> tuple[Node, Any]:
                 operands=[tensor.type],
                 hint="make it real first (weft.abs, weft.real), or say y.backward(gradient)",
             )
-        if tensor.size != 1:
+        if size_of(tensor.shape) != 1:
             raise GradientError(
-                f"a gradient can start from one number, not from {tensor.size} elements",
+                f"a gradient can start from one number, not from {size_of(tensor.shape)} elements",
                 op="backward",
                 operands=[tensor.type],
                 hint="reduce first (y.sum().backward()), or say y.backward(gradient)",
@@ -235,7 +236,7 @@ def _set_requires_grad(self: Tensor, wanted: bool) -> None:
             op="requires_grad",
             hint="use x.detach() for a copy without history",
         )
-    if wanted is not (node is not None) and (type(self) is not Tensor or not wanted):
+    if wanted is not (node is not None) and (type(self) is not self._result_class or not wanted):
         # Guards on the parameters of modules and optimizers look at them only when this is told.
         # That any other tensor begins to learn happens all the time; they see that by themselves.
         changed()

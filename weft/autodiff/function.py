@@ -27,7 +27,7 @@ from weft.base.errors import DTypeError, ShapeError
 from weft.core.bind import bind, recorder
 from weft.core.grad_mode import enable_grad, is_grad_enabled, no_grad
 from weft.core.operands import as_tensor
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor, labelled, result_class_of, wrap
 from weft.ir.op import OPS, Cost, DerivativeRule, Op, Trait
 from weft.ops.creation import zeros
 from weft.ops.effects import Same, value_key
@@ -44,6 +44,7 @@ class Context:
         self._given: tuple[Any, ...] = ()
         self._constant: list[Tensor] = []
         self._materialize = True
+        self._class = Tensor  # of which class tensors are that backward is given
         self._name = ""  # of the node; the node itself would be a cycle that only the GC breaks
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -62,7 +63,8 @@ class Context:
     def saved_tensors(self) -> tuple[Any, ...]:
         if self._saved is FREED:
             raise freed(self._name)
-        return tuple(None if s is None else tensor_of(*s) for s in self._saved)
+        made = tuple(None if s is None else tensor_of(*s) for s in self._saved)
+        return labelled(made, self._class)  # type: ignore[no-any-return]
 
 
 class FunctionNode(Node):
@@ -100,7 +102,8 @@ class FunctionNode(Node):
 
     def _materialized(self, part: Any, kind: Any) -> Any:
         if part is not None:
-            return part if isinstance(part, Tensor) else wrap(as_array(part))
+            made = part if isinstance(part, Tensor) else wrap(as_array(part))
+            return labelled(made, self.context._class)
         if not self.context._materialize:
             return None
         return zeros(kind.shape, dtype=kind.dtype, device=kind.device)
@@ -153,6 +156,7 @@ class Function:
         edges = tuple(arg._node if isinstance(arg, Tensor) else None for arg in args)
         needs = tuple(edge is not None for edge in edges)
         context = Context(needs)
+        context._class = result_class_of(arg for arg in args if isinstance(arg, Tensor))
         with no_grad():
             results = cls.forward(context, *args, **kwargs)
         if not is_grad_enabled() or not any(needs):
@@ -200,7 +204,7 @@ def _apply_on_level(function: type[Function], args: tuple[Any, ...], kwargs: dic
         several.append(isinstance(found, tuple))
         for out in found if isinstance(found, tuple) else (found,):
             given = isinstance(out, Tensor) and any(out is arg for arg in args)
-            outputs.append(wrap(out._data) if given else out)
+            outputs.append(wrap(out._data, out) if given else out)
         return [out for out in outputs if isinstance(out, Tensor)], list(context._given)
 
     def backward(saved: Sequence[Any], cotangents: Sequence[Tensor]) -> list[Any]:
@@ -234,7 +238,7 @@ class _Hooked(Same):
 def with_hook(tensor: Tensor, hook: Callable[[Tensor], Any]) -> tuple[Tensor, RemovableHandle]:
     """The same value as a step of the graph that is recorded, which hooks the gradient."""
     backward = _Hooked(hook)
-    results = (wrap(tensor._data),)
+    results = (wrap(tensor._data, tensor),)
     (made,) = record_call("Hook", backward, Context((True,)), (tensor,), results)
     return made, RemovableHandle(backward.hooks, hook)
 

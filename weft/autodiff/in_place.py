@@ -65,7 +65,7 @@ def _detach_(self: Tensor) -> Tensor:
     lost = getrefcount(self) <= METHOD_OF_TEMPORARY
     written(self)
     self._data = detached(self)._data
-    if self._node is not None and (type(self) is not Tensor or self._node.is_leaf):
+    if self._node is not None and (type(self) is not self._result_class or self._node.is_leaf):
         changed()
     self._node = None
     if lost:

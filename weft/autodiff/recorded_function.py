@@ -14,7 +14,7 @@ from weft.autodiff.node import as_array, data_of
 from weft.base.errors import ShapeError
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor, labelled, wrap
 from weft.ir.op import OPS, Op, Trait
 from weft.ops.batching import looped
 from weft.ops.creation import zeros
@@ -49,10 +49,19 @@ class FunctionCall(Same):
         results: int,
         saved: tuple[tuple[str, int] | None, ...],
         materialize: bool,
+        tensor_class: type[Tensor],
     ) -> None:
         noted = value_key(tuple(attributes.items()))
         super().__init__(
-            name, value_key(backward), noted, needs, places, results, saved, materialize
+            name,
+            value_key(backward),
+            noted,
+            needs,
+            places,
+            results,
+            saved,
+            materialize,
+            tensor_class,
         )
         self.name = name
         self.backward = backward
@@ -62,6 +71,7 @@ class FunctionCall(Same):
         self.results = results
         self.saved = saved
         self.materialize = materialize
+        self.tensor_class = tensor_class
         self._last: tuple[Any, Sequence[Any]] | None = None
 
     def __repr__(self) -> str:
@@ -84,6 +94,7 @@ class FunctionCall(Same):
             self._given(part, _tensor(result))
             for part, result in zip(cotangents, outs, strict=True)
         ]
+        labelled([*tensors, *grads], self.tensor_class)
         results = self.backward(Saved(self, tensors), *grads)
         parts = list(results) if isinstance(results, (tuple, list)) else [results]
         if len(parts) != len(self.needs):
@@ -177,6 +188,7 @@ def record_call(
         len(results),
         tuple(saved),
         context._materialize,
+        context._class,
     )
     made = bind(_card(len(results)), *tensors, *results, *others, call=call)
     given = iter(made if isinstance(made, tuple) else (made,))

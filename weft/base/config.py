@@ -62,6 +62,11 @@ def verifies_plans() -> bool:
     return os.environ.get("WEFT_VERIFY_PLANS", "0") not in ("", "0")
 
 
+def full_tracebacks() -> bool:
+    """Whether tracebacks show the frames of Weft, too: WEFT_TRACEBACK=full."""
+    return os.environ.get("WEFT_TRACEBACK", "") == "full"
+
+
 def environment() -> dict[str, str]:
     """The environment variables that begin with WEFT_."""
     return {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIX)}

@@ -19,6 +19,11 @@ class Device:
     kind: str
     index: int = 0
 
+    @property
+    def type(self) -> str:
+        """The kind, under PyTorch's name."""
+        return self.kind
+
     def __str__(self) -> str:
         return self.kind if self.index == 0 else f"{self.kind}:{self.index}"
 

@@ -72,6 +72,14 @@ class DType:
     def bits(self) -> int:
         return 8 * self.numpy.itemsize
 
+    @property
+    def is_floating_point(self) -> builtins.bool:
+        return self.kind == "float"
+
+    @property
+    def is_complex(self) -> builtins.bool:
+        return self.kind == "complex"
+
     def __repr__(self) -> str:
         return f"weft.{self.name}"
 

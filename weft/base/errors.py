@@ -2,7 +2,7 @@
 
 >>> import weft
 >>> weft.ones((2, 3)) @ weft.ones((2, 3))       # doctest: +SKIP
-weft.base.errors.ShapeError: matmul: the inner sizes differ: 3 and 2
+weft.errors.ShapeError: matmul: the inner sizes differ: 3 and 2
   operands: f32[2,3], f32[2,3]
   at script.py:2 in <module>: weft.ones((2, 3)) @ weft.ones((2, 3))
   to fix: the last axis of x1 must be as long as the second-to-last of x2
@@ -147,3 +147,7 @@ class InternalError(WeftError, RuntimeError):
 
 class LostWriteWarning(UserWarning):
     """A write to a temporary tensor: `x[0][1] = 5` changes a copy of a part of x, and x stays."""
+
+
+for _name in __all__:
+    globals()[_name].__module__ = "weft.errors"  # where users find it

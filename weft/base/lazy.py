@@ -42,7 +42,9 @@ def lazily(
             raise AttributeError(
                 f"module {module!r} has no attribute {name!r}", name=name, obj=here
             )
-        found = getattr(importlib.import_module(place), name)
+        found = importlib.import_module(place)
+        if place != f"{module}.{name}":  # else the name is that of the module itself
+            found = getattr(found, name)
         setattr(here, name, found)
         return found
 

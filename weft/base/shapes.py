@@ -87,6 +87,8 @@ def broadcasts_to(shape: Shape, target: Shape) -> bool:
 def normalize_axis(axis: Any, ndim: int, op: str) -> int:
     """A negative axis counted from the front."""
     try:
+        if axis.__class__ is bool:  # PyTorch's std(False) is about the correction
+            raise TypeError
         index = operator.index(axis)
     except TypeError:
         raise DTypeError(f"axis must be an int, not {axis!r}", op=op) from None

@@ -15,6 +15,7 @@ import re
 import warnings
 from collections import deque
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from weft.capture.watch.builtin_calls import Handler, as_it_is, by_method, calli
 from weft.core.changing_numbers import number_in
 from weft.core.structure import changed
 from weft.ops.elementwise import maximum, minimum
+from weft.ops.numpy_protocol import COUNTERPARTS
 from weft.ops.shape import stack
 from weft.record import make_graph
 from weft.record.control import branches, loops
@@ -112,6 +114,8 @@ BUILTINS: dict[Any, Builtin] = {
     **_rows(as_it_is, functools.partial, functools.wraps, functools.update_wrapper),
     **_rows(as_it_is, functools.lru_cache, functools.cache, itertools.repeat, itertools.count),
     **_rows(as_it_is, operator.itemgetter, operator.attrgetter),
+    # functions of NumPy's that Weft has too
+    **{function: Builtin(graph=graph.numpy_function(function)) for function in COUNTERPARTS},
     # Weft's own
     number_in: Builtin(library.number_from_outside),
     stack: Builtin(graph=graph.stack),
@@ -131,7 +135,13 @@ _KINDS = frozenset(map(type, BUILTINS))
 
 
 def row_of(function: Any) -> Builtin | None:
-    return BUILTINS.get(function) if type(function) in _KINDS else None
+    if type(function) not in _KINDS:
+        return None
+    found = BUILTINS.get(function)
+    if found is None and type(function) is FunctionType and function.__name__ == "set_trace":
+        # pdb is slow to import, so it is known by its name.
+        return BUILTINS.get(breakpoint) if function.__module__ == "pdb" else None
+    return found
 
 
 def looks_on(function: Any, instead_of: Any = None) -> Any:

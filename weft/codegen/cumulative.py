@@ -1,4 +1,4 @@
-"""cumulative_sum and cumulative_prod: along rows element by element, across rows in lanes."""
+"""Running sums, products and log-sum-exp: along rows element by element, across rows in lanes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from weft.base.dtypes import NARROW_FLOATS, DType, real_dtype
 from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
+from weft.codegen.scalar.floats import FLOATS
 from weft.codegen.scalar.forms import compute_kind, load, memory_type, rounded, store, supported
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
@@ -30,6 +31,14 @@ def _multiply(x: Vec, y: Vec) -> Vec:
 
 def cumulative_sum(module: Module, name: str, node: Node) -> list[Kernel] | None:
     return _cumulative(module, name, node, _add)
+
+
+def _log_sum(x: Vec, y: Vec) -> Vec:
+    return FLOATS["logaddexp"](x, y)
+
+
+def logcumsumexp(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    return _cumulative(module, name, node, _log_sum)
 
 
 def cumulative_prod(module: Module, name: str, node: Node) -> list[Kernel] | None:
@@ -144,4 +153,5 @@ def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Ker
 EMITTERS: dict[str, Callable[..., Any]] = {
     "cumulative_prod": cumulative_prod,
     "cumulative_sum": cumulative_sum,
+    "logcumsumexp": logcumsumexp,
 }

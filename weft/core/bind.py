@@ -11,7 +11,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import contextvars
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -19,20 +18,20 @@ from typing import Any
 import numpy as np
 
 from weft.base.device import Device
-from weft.base.dims import has_dims
-from weft.base.errors import (
-    CaptureError,
-    DeviceError,
-    GradientError,
-    IndexError,
-    LinAlgError,
-    MemoryError,
-    WeftError,
-)
-from weft.base.shapes import Shape
+from weft.base.errors import GradientError
+from weft.core.call_errors import cause, check_devices, explained, mixed
 from weft.core.grad_mode import mode
-from weft.core.tensor import UNASKED, Tensor, own, type_of, witness, wrap
-from weft.ir.dispatch import family_for, family_of
+from weft.core.tensor import (
+    UNASKED,
+    Tensor,
+    labelled,
+    own,
+    result_class_of,
+    type_of,
+    witness,
+    wrap,
+)
+from weft.ir.dispatch import family_for
 from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import OPS, Op
 
@@ -154,6 +153,7 @@ _thread = _Thread()
 _NO_ATTRS: dict[str, Any] = {}  # never written to
 _recording = 0  # how many recorders are active in all threads: 0 is the common case
 _lock = threading.Lock()
+_classes = False  # whether there are classes of tensors whose results are of that class
 
 #: Contexts in which NumPy's floating-point error state is "ignore": 1/0 is inf here, not a
 #: warning, while the user's own NumPy settings stay as they are. Entering a context is several
@@ -191,10 +191,21 @@ def use_tape(record: Callable[[Op, tuple[Tensor, ...], dict[str, Any], Any], Any
     tape = record
 
 
+def register_result_class(cls: type[Tensor]) -> None:
+    """Let results of op calls on tensors of a class be of that class: also where those meet others.
+
+    Without such a class a call costs nothing more.
+    """
+    global _classes
+    cls._result_class = cls
+    _classes = True
+
+
 def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     """Call `op`: run it now, or let the innermost recorder have it."""
     if _recording and _thread.recorders:
-        return _tell("call", op, inputs, attrs)
+        out = _tell("call", op, inputs, attrs)
+        return labelled(out, result_class_of(inputs)) if _classes else out
     try:
         run = _quiet.pop()
     except builtins.IndexError:
@@ -207,29 +218,29 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
             a = inputs[0]._data
             b = inputs[1]._data
             if b.__class__ is not ndarray:
-                raise _mixed(inputs)
+                raise mixed(inputs)
             out = run(op.kernels[ndarray][a.dtype], a, b)
         elif inputs:
             arrays = [tensor._data for tensor in inputs]
             a = arrays[0]
             for array in arrays:
                 if array.__class__ is not a.__class__:
-                    raise _mixed(inputs)
+                    raise mixed(inputs)
             if a.__class__ is not ndarray:
-                _check_devices(inputs)
+                check_devices(inputs)
             kernel = op.kernels[a.__class__][arrays[op.dispatch_on].dtype]
             out = run(kernel, *arrays, **attrs)
         else:  # nothing to look at: attributes choose the kernel
             family = family_for(attrs["device"])
             out = run(op.kernels[family.array_type][attrs["dtype"].numpy], **attrs)
     except Exception as error:
-        raise _explained(op, inputs, attrs, error) from _cause(error)
+        raise explained(op, inputs, attrs, error) from cause(error)
     _quiet.append(run)
     if out.__class__ is not ndarray:
         if not isinstance(out, generic):
-            return tape(op, inputs, attrs, _wrapped(out))
+            return tape(op, inputs, attrs, labelled(_wrapped(out), result_class_of(inputs)))
         out = asarray(out)  # NumPy's scalars are 0-d arrays to us
-    tensor = Tensor()
+    tensor = Tensor() if not _classes else result_class_of(inputs)()
     tensor._data = out
     tensor._node = None
     for x in inputs:
@@ -262,13 +273,14 @@ def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, An
                     try:
                         out = run(kernel, a, b)
                     except Exception as error:
-                        raise _explained(op, (x, y), {}, error) from _cause(error)
+                        raise explained(op, (x, y), {}, error) from cause(error)
                     _quiet.append(run)
                     if out.__class__ is not ndarray:
                         if not isinstance(out, generic):
-                            return tape(op, (x, y), _NO_ATTRS, _wrapped(out))
+                            out = labelled(_wrapped(out), result_class_of((x, y)))
+                            return tape(op, (x, y), _NO_ATTRS, out)
                         out = asarray(out)
-                    tensor = Tensor()
+                    tensor = Tensor() if not _classes else result_class_of((x, y))()
                     tensor._data = out
                     tensor._node = None
                     if x._node is not None or y._node is not None:
@@ -296,9 +308,9 @@ def unary(op: Op, otherwise: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]
                     try:
                         out = run(kernel, a)
                     except Exception as error:
-                        raise _explained(op, (x,), _NO_ATTRS, error) from _cause(error)
+                        raise explained(op, (x,), _NO_ATTRS, error) from cause(error)
                     _quiet.append(run)
-                    tensor = Tensor()
+                    tensor = x._result_class()
                     tensor._data = out if out.__class__ is ndarray else asarray(out)
                     tensor._node = None
                     if x._node is not None:
@@ -335,7 +347,7 @@ def short(
     except Exception:
         return None
     _quiet.append(run)
-    tensor = Tensor()
+    tensor = x._result_class()
     tensor._data = out if out.__class__ is ndarray else asarray(out)
     tensor._node = None
     if x._node is not None:
@@ -363,7 +375,7 @@ def update(op: Op, *operands: Tensor, **attrs: Any) -> None:
     try:
         quietly(in_place, *map(own, operands[:outputs]), *arrays, **attrs)
     except Exception as error:
-        raise _explained(op, operands, attrs, error) from _cause(error)
+        raise explained(op, operands, attrs, error) from cause(error)
 
 
 def quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -521,75 +533,3 @@ def recording(recorder: Recorder) -> Iterator[None]:
             if not _recording:
                 witness.ask = None
         _thread.recorders.remove(recorder)
-
-
-# --- errors ------------------------------------------------------------------------------------
-
-
-def _mixed(inputs: tuple[Tensor, ...]) -> WeftError:
-    for tensor in inputs:
-        refusal = family_of(tensor._data).refusal
-        if refusal:
-            return CaptureError(refusal)
-    places = ", ".join(dict.fromkeys(f"{t.device} ({t.layout})" for t in inputs))
-    return DeviceError(
-        f"operands are on different devices or in different layouts: {places}",
-        hint="bring them together with x.to_device(...)",
-    )
-
-
-def _check_devices(inputs: tuple[Tensor, ...]) -> None:
-    """Arrays of one class may still lie on different units of a device: cuda:0 and cuda:1."""
-    if len({tensor.device for tensor in inputs}) > 1:
-        raise _mixed(inputs)
-
-
-def _cause(error: Exception) -> Exception | None:
-    return None if isinstance(error, WeftError) else error
-
-
-def _explained(
-    op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], error: Exception
-) -> Exception:
-    """The error to show for what a kernel raised."""
-    types = [type_of(tensor) for tensor in inputs]
-    if isinstance(error, WeftError):
-        return error.about(op.name, types)
-    try:
-        inferred = op.infer(*types, **attrs)
-    except WeftError as clear:
-        return clear.about(op.name, types)
-    outputs = inferred if isinstance(inferred, tuple) else (inferred,)
-    known = [t for t in outputs if not has_dims(t.shape)]  # other sizes depend on values
-    if known:
-        largest = max(known, key=lambda t: t.nbytes)
-        spanned = math.prod(size for size in largest.shape if size) * largest.dtype.itemsize
-        if isinstance(error, builtins.MemoryError) or spanned > ADDRESSABLE:
-            return out_of_memory(op.name, largest.shape, spanned).about(op.name, types)
-    message = str(error)
-    if isinstance(error, builtins.IndexError):
-        return IndexError(message, op=op.name, operands=types)
-    if isinstance(error, np.linalg.LinAlgError):
-        return LinAlgError(message, op=op.name, operands=types)
-    return error
-
-
-#: No machine has more; NumPy refuses such arrays, even with an axis of size 0, with a ValueError.
-ADDRESSABLE = 2**62
-
-
-def out_of_memory(op: str, shape: Shape, nbytes: int) -> MemoryError:
-    amount = float(nbytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
-        if amount < 1024 or unit == "EiB":
-            break
-        amount /= 1024
-    return out_of_memory_for(f"a tensor of shape {shape}", f"takes {amount:.4g} {unit},", op)
-
-
-def out_of_memory_for(what: str, takes: str = "take", op: str = "") -> MemoryError:
-    return MemoryError(
-        f"{what} {takes} more than there is",
-        op=op,
-        hint="use a smaller shape or a narrower dtype, or work in parts",
-    )

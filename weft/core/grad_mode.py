@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,6 +91,13 @@ class enable_grad(_Switch):
     """In it op calls are recorded, also inside of `no_grad`."""
 
     _wanted = True
+
+
+class inference_mode(_Fixed):
+    """PyTorch's name for `no_grad`: `with weft.inference_mode():`, or as a decorator."""
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__(not mode)
 
 
 class set_grad_enabled(_Fixed):

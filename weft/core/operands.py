@@ -18,7 +18,7 @@ from weft.base.promotion import promote_weak, result_dtype
 from weft.core.bind import bind, new_tensor, rebind, recorder
 from weft.core.number import Number as UnknownNumber
 from weft.core.number import as_held, joint_kind, number_tensor
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, result_class_of
 from weft.ir.op import OPS
 
 Number = builtins.bool | int | float | complex
@@ -134,6 +134,8 @@ def common(values: Iterable[Any], op: str, *, at_least: str = "") -> list[Tensor
         tensor = given[i] = as_tensor(value, op)
         strong.append(tensor.dtype)
         device = device or tensor.device
+    if len(set(strong)) > 1:
+        strong = _of_tensors_with_axes([value for value in given if is_strong(value)])
     dtype = result_dtype(strong, weak)
     if at_least == "float":
         dtype = promote_weak(dtype, "float")
@@ -141,6 +143,20 @@ def common(values: Iterable[Any], op: str, *, at_least: str = "") -> list[Tensor
     return [
         cast(value, dtype) if is_strong(value) else constant(value, dtype, place) for value in given
     ]
+
+
+#: The order of kinds; one of a later place holds those before it.
+_RANKS = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+
+
+def _of_tensors_with_axes(tensors: list[Tensor]) -> list[DType]:
+    """The dtypes that decide about a result: all, but for classes of tensors whose 0-d ones count
+    as numbers where another has axes and is of as high a kind."""
+    found = [x.dtype for x in tensors]
+    ranks = [_RANKS[x.dtype.kind] for x in tensors if x.ndim]
+    if not ranks or not result_class_of(tensors)._weak_scalars:
+        return found
+    return [x.dtype for x in tensors if x.ndim or _RANKS[x.dtype.kind] > max(ranks)]
 
 
 def assign(target: Tensor, value: Tensor, op: str) -> Tensor:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from weft.core.calling import Calling, callable_as, calling_of
 from weft.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,6 +24,8 @@ class PublicFunction:
     function: Callable[..., Any]
     namespace: str  # "" for weft itself, or "linalg", "fft"
     methods: tuple[str, ...]
+    calling: Calling
+    alias: str = ""  # the name of the function, where this is only another name for it
 
 
 PUBLIC: dict[str, PublicFunction] = {}
@@ -43,12 +46,35 @@ def attach_properties(
 
 
 def public(*methods: str, namespace: str = "") -> Callable[[F], F]:
-    """Enter a function into the public table, and attach it to Tensor under `methods`."""
+    """Enter a function into the public table, and attach it to Tensor under `methods`.
+
+    What comes back is the function as users call it (`weft/core/calling.py`).
+    """
 
     def register(function: F) -> F:
         name = f"{namespace}.{function.__name__}" if namespace else function.__name__
-        PUBLIC[name] = PublicFunction(name, function, namespace, methods)
-        attach(dict.fromkeys(methods, function))
-        return function
+        calling = calling_of(function)
+        called: Any = callable_as(function, calling)
+        PUBLIC[name] = PublicFunction(name, called, namespace, methods, calling)
+        attach(dict.fromkeys(methods, called))
+        return called  # type: ignore[no-any-return]
 
     return register
+
+
+def method(*names: str) -> Callable[[F], F]:
+    """Attach a function to Tensor only, with the same forms of calls; by default by its name."""
+
+    def register(function: F) -> F:
+        called: Any = callable_as(function, calling_of(function))
+        attach(dict.fromkeys(names or (function.__name__,), called))
+        return called  # type: ignore[no-any-return]
+
+    return register
+
+
+def alias(name: str, function: Callable[..., Any], *methods: str) -> None:
+    """Enter another name for a public function, and attach it to Tensor under `methods`."""
+    own = next(entry for entry in PUBLIC.values() if entry.function is function)
+    PUBLIC[name] = PublicFunction(name, function, "", methods, own.calling, alias=own.name)
+    attach(dict.fromkeys(methods, function))

@@ -12,8 +12,8 @@ generated stub `weft/core/methods.pyi`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -52,13 +52,17 @@ class Tensor(TensorMethods):
     """An n-dimensional array with value semantics. Make one with `weft.asarray`."""
 
     __slots__ = ("__weakref__", "_data", "_grad", "_node")
-    # NumPy's operators leave `ndarray + tensor` to us, while np.sin(tensor) still converts.
-    __array_priority__ = 1000
     __hash__ = object.__hash__  # by identity: == compares elements
 
     _data: Any  # the array
     _node: Any  # what made it, for `backward`; None when no gradient is asked for
     _grad: Tensor | None  # unset until there is one
+    #: Of which class the results of op calls on such a tensor are: see `register_result_class`.
+    _result_class: ClassVar[type[Tensor]]
+    #: Whether its 0-d tensors count as numbers where dtypes are promoted.
+    _weak_scalars: ClassVar[bool] = False
+    #: Whether a write to it is a write to a tensor that others hold.
+    _writes_through: ClassVar[bool] = False
 
     if not TYPE_CHECKING:  # a Tensor has no __init__: making one is the hot path of every op
 
@@ -112,7 +116,7 @@ class Tensor(TensorMethods):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.size * self.itemsize
+        return size_of(self.shape) * self.itemsize
 
     @property
     def type(self) -> TensorType:
@@ -154,9 +158,9 @@ class Tensor(TensorMethods):
         return number if question == "item" else _QUESTIONS[question](number)
 
     def _single(self, op: str) -> None:
-        if self.size != 1:
+        if size_of(self.shape) != 1:
             raise ShapeError(
-                f"a tensor of {self.size} elements has no single value",
+                f"a tensor of {size_of(self.shape)} elements has no single value",
                 op=op,
                 operands=[self.type],
                 hint="index one element first, or use tolist()",
@@ -167,9 +171,9 @@ class Tensor(TensorMethods):
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
-        if self.size != 1:
+        if size_of(self.shape) != 1:
             raise ShapeError(
-                f"the truth of a tensor of {self.size} elements is ambiguous",
+                f"the truth of a tensor of {size_of(self.shape)} elements is ambiguous",
                 op="bool",
                 operands=[self.type],
                 hint="say any(x) or all(x)",
@@ -221,18 +225,30 @@ class Tensor(TensorMethods):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.ndim == 0 else format(str(self), spec)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
+        """A single number as NumPy prints it, so that f"{loss}" reads well; else the repr."""
+        array = None if self.ndim else self._shown()
+        return repr(self) if array is None else str(array[()])
+
+    def _shown(self) -> Any:
+        """The array to print; None where there is none, in a graph."""
         answer = UNASKED if witness.ask is None else witness.ask(self, "repr")
         if answer is UNASKED and family_of(self._data).refusal:
-            return f"tensor({self._data!r})"
+            return None
         array = self.numpy() if answer is UNASKED else answer
         if self.dtype.kind == "float" and array.dtype.kind != "f":
-            array = array.astype(np.float32)  # NumPy prints bfloat16 as objects
+            return array.astype(np.float32)  # NumPy prints bfloat16 as objects
+        return array
+
+    def __repr__(self) -> str:
+        array = self._shown()
+        if array is None:
+            return f"tensor({self._data!r})"
         body = np.array2string(array, separator=", ", prefix="tensor(")
         notes = []
         if self.dtype.kind == "uint" or self.dtype is not default_for_kind(self.dtype.kind):
             notes.append(f"dtype={self.dtype.name}")
-        if not self.size:
+        if not size_of(self.shape):
             notes.append(f"shape={self.shape}")
         if self.device != CPU:
             notes.append(f"device='{self.device}'")
@@ -257,7 +273,8 @@ class Tensor(TensorMethods):
         if layout == self.layout:
             return self.clone()
         family = family_for(self.device, layout)
-        return wrap(family.from_numpy(family_of(self._data).to_numpy(self._data), self.device))
+        array = family_of(self._data).to_numpy(self._data)
+        return wrap(family.from_numpy(array, self.device), self)
 
     def to(self, target: Any, /) -> Tensor:
         """The same values in another dtype or on another device, whichever `target` names."""
@@ -344,9 +361,32 @@ class StateTensor(Tensor):
     __slots__ = ()
 
 
-def wrap(array: Any) -> Tensor:
-    """A Tensor around an array of a registered class, which is not to be written from now on."""
-    tensor = Tensor()
+Tensor._result_class = Tensor
+
+
+def result_class_of(tensors: Iterable[Tensor]) -> type[Tensor]:
+    """Of which class the results of an op call are: that of the first operand that names one."""
+    for tensor in tensors:
+        if tensor._result_class is not Tensor:
+            return tensor._result_class
+    return Tensor
+
+
+def labelled(out: Any, cls: type[Tensor]) -> Any:
+    """Let results that were just made be of a class of tensors. Nobody else holds them yet."""
+    if cls is not Tensor:
+        for part in out if isinstance(out, (tuple, list)) else (out,):
+            if part.__class__ is Tensor:
+                part.__class__ = cls
+    return out
+
+
+def wrap(array: Any, like: Tensor | None = None) -> Tensor:
+    """A Tensor around an array of a registered class, which is not to be written from now on.
+
+    With `like` it is of the class that results of that tensor are of.
+    """
+    tensor = Tensor() if like is None else like._result_class()
     tensor._data = array
     tensor._node = None
     return tensor

@@ -1,60 +1,42 @@
-"""Batches out of a dataset, in order or shuffled."""
+"""Batches out of a dataset: in order, shuffled or as a sampler says, with worker processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from weft.base.errors import DTypeError, RangeError
-from weft.core.tensor import Tensor
-from weft.data.dataset import Dataset
-from weft.ops.creation import asarray
+from weft.data.combined import IterableDataset
+from weft.data.fetch import Ended, InOrder, Numbered
+from weft.data.samplers import BatchSampler, RandomSampler, SequentialSampler
+from weft.data.workers import Workers, context_of
+from weft.ops.generator import get_rng_state
 from weft.ops.random import Generator, permutation
-from weft.ops.shape import stack
 
-
-def collate(samples: Sequence[Any]) -> Any:
-    """One batch of many samples: tensors are stacked, numbers become a tensor.
-
-    Tuples, lists and dicts are put together part by part; strings and other things stay a list.
-
-    >>> weft.data.collate([{"x": weft.asarray([1.0, 2.0]), "y": 0}, {"x": weft.zeros(2), "y": 1}])
-    {'x': tensor([[1., 2.],
-           [0., 0.]]), 'y': tensor([0, 1])}
-    """
-    first = samples[0]
-    if isinstance(first, Tensor):
-        return stack(list(samples))
-    if isinstance(first, (np.ndarray, np.generic)):
-        return asarray(np.stack(samples))
-    if isinstance(first, (bool, int, float, complex)):
-        return asarray(list(samples))
-    if isinstance(first, dict):
-        return {key: collate([sample[key] for sample in samples]) for key in first}
-    if isinstance(first, (tuple, list)):
-        lengths = {len(sample) for sample in samples}
-        if len(lengths) > 1:
-            raise DTypeError(
-                f"samples of one batch have {sorted(lengths)} parts",
-                op="collate",
-                hint="bring them to one length, or give the loader a collate_fn of your own",
-            )
-        parts = [collate(part) for part in zip(*samples, strict=True)]
-        if isinstance(first, list):
-            return parts
-        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
-    return list(samples)
+_GOLDEN = 0x9E3779B97F4A7C15  # spreads the seeds of epochs
 
 
 class DataLoader:
     """Goes through a dataset in batches; each loop over it is one epoch.
 
-    shuffle     in a new random order each time, drawn from `generator` or the default one
-    drop_last   leave out the last batch where it would be smaller
-    collate_fn  makes a batch of a list of samples; `weft.data.collate` unless another is given
-    batch_size  None: samples one by one, as they are
+    shuffle         in a new random order each time, drawn from `generator` or the default one
+    sampler         numbers of samples, in place of shuffle
+    batch_sampler   lists of numbers, in place of batch_size, shuffle, sampler and drop_last
+    drop_last       leave out the last batch where it would be smaller
+    collate_fn      makes a batch of a list of samples; `weft.data.collate` unless another is given
+    batch_size      None: samples one by one
+    num_workers     processes that get the samples; 0: this one does
+    timeout         seconds after which a batch that has not come is an error; 0: never
+    worker_init_fn  called with the number of each worker in its process when it starts
+    prefetch_factor      batches that each worker gets ahead; 2 unless said
+    persistent_workers   keep the processes from one epoch to the next
+    multiprocessing_context   "fork" (the default on Linux), "forkserver" or "spawn"
+    pin_memory      has no meaning on CPUs; nor has `in_order`, as batches always come in order
+
+    The order is the same for any number of workers. In a worker, random numbers of weft, NumPy
+    and Python start from a seed of its own, which follows from `generator` (or `weft.manual_seed`),
+    the epoch and the number of the worker. An error in a worker is raised here, with its traceback.
 
     >>> data = weft.data.TensorDataset(weft.arange(5), weft.arange(5) * 10)
     >>> for x, y in weft.data.DataLoader(data, batch_size=2):
@@ -66,47 +48,170 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool = False,
-        *,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
         drop_last: bool = False,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
         generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-            raise DTypeError(
-                f"a dataset has a length and samples by number; {type(dataset).__name__} has not",
-                op="DataLoader",
-                hint="wrap tensors in weft.data.TensorDataset",
-            )
-        if batch_size is not None and batch_size < 1:
-            raise RangeError(f"batch_size must be at least 1: {batch_size}", op="DataLoader")
         self.dataset = dataset
         self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.drop_last = drop_last
+        self.shuffle = bool(shuffle)
+        self.num_workers = num_workers
         self.collate_fn = collate_fn
+        self.pin_memory = pin_memory
+        self.drop_last = drop_last
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
         self.generator = generator
+        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        self.persistent_workers = persistent_workers
+        self._iterable = isinstance(dataset, IterableDataset)
+        self._check(sampler, batch_sampler, prefetch_factor)
+        self.sampler, self.batch_sampler = self._samplers(sampler, batch_sampler)
+        self._own_order = sampler is None and batch_sampler is None
+        self._epochs = 0
+        self._workers: Workers | None = None  # those that persist
+
+    def _check(self, sampler: Any, batch_sampler: Any, prefetch_factor: int | None) -> None:
+        numbered = hasattr(self.dataset, "__len__") and hasattr(self.dataset, "__getitem__")
+        if not self._iterable and not numbered:
+            raise DTypeError(
+                "a dataset has a length and samples by number; "
+                f"{type(self.dataset).__name__} has not",
+                op="DataLoader",
+                hint="wrap tensors in weft.data.TensorDataset; derive what is only read in order "
+                "from weft.data.IterableDataset",
+            )
+        wrong = None
+        if self.batch_size is not None and self.batch_size < 1:
+            wrong = f"batch_size must be at least 1: {self.batch_size}"
+        elif self.num_workers < 0 or self.timeout < 0 or self.prefetch_factor < 1:
+            wrong = "num_workers and timeout must not be negative, prefetch_factor at least 1"
+        elif self.num_workers == 0 and (self.persistent_workers or prefetch_factor is not None):
+            wrong = "persistent_workers and prefetch_factor need num_workers above 0"
+        elif self._iterable and (self.shuffle or sampler or batch_sampler):
+            wrong = "a dataset that is read in order is not shuffled and has no sampler"
+        elif sampler is not None and self.shuffle:
+            wrong = "give either a sampler or shuffle=True"
+        elif batch_sampler is not None and (
+            self.batch_size != 1 or self.shuffle or sampler is not None or self.drop_last
+        ):
+            wrong = "a batch_sampler takes the place of batch_size, shuffle, sampler and drop_last"
+        elif self.batch_size is None and self.drop_last:
+            wrong = "drop_last needs a batch_size"
+        if wrong is not None:
+            raise RangeError(wrong, op="DataLoader")
+
+    def _samplers(self, sampler: Any, batch_sampler: Any) -> tuple[Any, Any]:
+        if self._iterable:
+            return None, None
+        if batch_sampler is not None:
+            self.batch_size = None
+            return None, batch_sampler
+        if sampler is None:
+            sampler = (
+                RandomSampler(self.dataset, generator=self.generator)
+                if self.shuffle
+                else SequentialSampler(self.dataset)
+            )
+        if self.batch_size is None:
+            return sampler, None
+        return sampler, BatchSampler(sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
-        count = len(self.dataset)
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
+        if not self._iterable:
+            return len(self.sampler)
+        count = len(self.dataset)  # a dataset without a length says so
         if self.batch_size is None:
             return count
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
+    # --- an epoch -----------------------------------------------------------------------------
+
+    def _pieces(self) -> Iterator[Any]:
+        """The numbers of each batch."""
+        if self._iterable:
+            return itertools.repeat(None)
+        if self.batch_sampler is None:
+            return iter(self.sampler)
+        if not self._own_order or self.batch_size is None:
+            return iter(self.batch_sampler)
+        # The loader's own order: slices, which datasets can take all at once.
+        count, size = len(self.dataset), self.batch_size
+        slices = [slice(i * size, min((i + 1) * size, count)) for i in range(len(self))]
+        if not self.shuffle:
+            return iter(slices)
+        order = permutation(count, generator=self.generator).numpy()
+        return (order[piece] for piece in slices)
+
+    def _source(self) -> Numbered | InOrder:
+        if self._iterable:
+            return InOrder(self.dataset, self.collate_fn, self.batch_size, self.drop_last)
+        return Numbered(self.dataset, self.collate_fn, self.batch_sampler is not None)
+
+    def _seed(self) -> int:
+        """The seed of the first worker. Nothing is drawn: the order is that without workers."""
+        state = get_rng_state() if self.generator is None else self.generator.state
+        first, used = state.tolist()
+        return int((first * _GOLDEN + used * 0x5851F42D4C957F2D + self._epochs) % 2**62)
+
     def __iter__(self) -> Iterator[Any]:
-        count = len(self.dataset)
-        order = permutation(count, generator=self.generator) if self.shuffle else None
-        if self.batch_size is None:
-            numbers = range(count) if order is None else order.tolist()
-            return (self.dataset[i] for i in numbers)
-        size = self.batch_size
-        pieces = [slice(i * size, min((i + 1) * size, count)) for i in range(len(self))]
-        whole = getattr(self.dataset, "batch", None) if self.collate_fn is None else None
-        if whole is not None:
-            return (whole(piece if order is None else order[piece]) for piece in pieces)
-        put_together = self.collate_fn or collate
-        listed = range(count) if order is None else order.tolist()
-        return (put_together([self.dataset[i] for i in listed[piece]]) for piece in pieces)
+        self._epochs += 1
+        seed = self._seed() if self.num_workers else 0
+        pieces = self._pieces()
+        return self._by_workers(pieces, seed) if self.num_workers else self._here(pieces)
+
+    def _here(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        get = self._source().open()
+        for piece in pieces:
+            try:
+                batch = get(piece)
+            except Ended:
+                return
+            yield batch
+
+    def _by_workers(self, pieces: Iterator[Any], seed: int) -> Iterator[Any]:
+        workers = self._workers or Workers(
+            self._source(),
+            self.num_workers,
+            seed,
+            self.worker_init_fn,
+            self.timeout,
+            context_of(self.multiprocessing_context),
+        )
+        self._workers = None  # a second loop at the same time has workers of its own
+        whole = False
+        try:
+            yield from workers.batches(pieces, self.prefetch_factor)
+            whole = True
+        except GeneratorExit:
+            whole = True  # the loop was left: what comes late is told by its epoch
+            raise
+        finally:
+            if whole and self.persistent_workers and self._workers is None:
+                self._workers = workers
+            else:
+                workers.close(*(() if whole else (0.5,)))
+
+    def __del__(self) -> None:
+        workers = self.__dict__.get("_workers")
+        if workers is not None:
+            workers.close()

@@ -1,7 +1,7 @@
-"""Attaches `explain`, `kernels` and `diff` to compiled and traced functions as methods.
+"""Attaches `explain`, `kernels` and `diff` to compiled functions, and HTML to what notebooks show.
 
-The capture layer, which defines these functions, does not know the tools. A tool is imported when
-its method is first called.
+The layers that define these classes do not know the tools. A tool is imported when its method is
+first called.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.capture.trace.captured import Captured
+from weft.core.tensor import Tensor
+from weft.nn.module import Module
 
-__all__ = ["METHODS"]
+__all__ = ["HTML", "METHODS"]
 
 #: For each method: its function in `weft.inspect.methods`, and its docstring.
 _METHODS = {
@@ -31,9 +33,9 @@ _METHODS = {
 }
 
 
-def _method(name: str, doc: str) -> Callable[..., Any]:
-    def method(self: Captured, *args: Any, **kwargs: Any) -> Any:
-        tools = importlib.import_module("weft.inspect.methods")
+def _method(name: str, doc: str, module: str = "methods") -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        tools = importlib.import_module(f"weft.inspect.{module}")
         return getattr(tools, name)(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, doc
@@ -43,3 +45,9 @@ def _method(name: str, doc: str) -> Callable[..., Any]:
 METHODS: dict[str, Callable[..., Any]] = {
     name: _method(function, doc) for name, (function, doc) in _METHODS.items()
 }
+_SHOWN = "What a notebook shows."
+HTML: list[tuple[type, dict[str, Any]]] = [
+    (Tensor, {"_repr_html_": _method("tensor_html", _SHOWN, "html")}),
+    (Module, {"_repr_html_": _method("module_html", _SHOWN, "html")}),
+    (Captured, {"_repr_html_": _method("compiled_html", _SHOWN, "html")}),
+]

@@ -14,12 +14,12 @@ from weft.runtime.executable import Executable
 __all__ = ["diff_stages", "explain", "kernels"]
 
 
-def explain(self: Captured, *args: Any, **kwargs: Any) -> Any:
+def explain(self: Captured[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A report about the function: see `weft.explain`. With arguments, it is called once."""
     return explain_traced(self, *args, **kwargs)
 
 
-def kernels(self: Captured, program: int = -1) -> list[KernelView]:
+def kernels(self: Captured[..., Any], program: int = -1) -> list[KernelView]:
     """The kernels of one of its programs (the latest), with their LLVM IR and assembly."""
     self.graph("captured", program)  # raises an error if there is none
     found = cast("Executable", self.programs[program]).program.latest()
@@ -34,7 +34,7 @@ def kernels(self: Captured, program: int = -1) -> list[KernelView]:
 
 
 def diff_stages(
-    self: Captured, first: str = "captured", second: str = "optimized", program: int = -1
+    self: Captured[..., Any], first: str = "captured", second: str = "optimized", program: int = -1
 ) -> Diff:
     """The differences between two stages of one of its graphs: see `weft.inspect.diff`."""
     return diff(self.graph(first, program), self.graph(second, program))

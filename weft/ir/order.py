@@ -37,7 +37,7 @@ def topological_order(graph: Any) -> Any:
     >>> weft.topological_order({"a": ["b"], "b": ["a"]})
     Traceback (most recent call last):
       ...
-    weft.base.errors.GraphError: there is a cycle: a -> b -> a
+    weft.errors.GraphError: there is a cycle: a -> b -> a
       at ...
     """
     nodes, successors = _edges(graph)

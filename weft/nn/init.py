@@ -5,7 +5,10 @@ Numbers come from `weft.manual_seed`'s generator, or from the one given.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from weft.base.dtypes import NARROW_FLOATS, float32
@@ -42,6 +45,25 @@ __all__ = [
 ]
 
 
+class _Skipping(threading.local):
+    """Whether this thread makes modules without drawing their first values."""
+
+    on = False
+
+
+_skipping = _Skipping()
+
+
+@contextlib.contextmanager
+def skipped() -> Iterator[None]:
+    """Within this context random first values are not drawn."""
+    before, _skipping.on = _skipping.on, True
+    try:
+        yield
+    finally:
+        _skipping.on = before
+
+
 def _fill(tensor: Tensor, value: Tensor) -> Tensor:
     """Give a tensor, also a parameter, its first value."""
     with no_grad():
@@ -57,11 +79,15 @@ def _drawn(tensor: Tensor) -> dict[str, Any]:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers drawn uniformly from [a, b)."""
+    if _skipping.on:
+        return tensor
     return _fill(tensor, uniform(a, b, tensor.shape, generator=generator, **_drawn(tensor)))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers drawn from a normal distribution."""
+    if _skipping.on:
+        return tensor
     return _fill(tensor, normal(mean, std, tensor.shape, generator=generator, **_drawn(tensor)))
 
 

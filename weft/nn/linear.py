@@ -1,4 +1,4 @@
-"""Layers that multiply by a weight: Linear, Bilinear, Embedding; and those that only reshape."""
+"""Layers that multiply by a weight: Linear, Bilinear; and those that only reshape."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor
 from weft.nn import functional as F
 from weft.nn import init
 from weft.nn.module import Module
 from weft.nn.parameter import Parameter
-from weft.ops.creation import asarray, empty
+from weft.ops.creation import empty
 from weft.ops.shape import flatten, reshape
 
-__all__ = ["Bilinear", "Embedding", "Flatten", "Identity", "Linear", "Unflatten"]
+__all__ = ["Bilinear", "Flatten", "Identity", "Linear", "Unflatten"]
 
 
 class Identity(Module):
@@ -116,57 +115,6 @@ class Bilinear(Module):
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}"
         )
-
-
-class Embedding(Module):
-    """A learned vector for each number from 0 to num_embeddings - 1.
-
-    The vector of `padding_idx` starts as zeros and gets no gradient.
-    """
-
-    weight: Parameter
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.padding_idx = padding_idx
-        if padding_idx is not None and padding_idx < 0:
-            self.padding_idx = padding_idx + num_embeddings
-        self.weight = Parameter(empty((num_embeddings, embedding_dim), dtype=dtype, device=device))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new first values, as PyTorch does."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx] = 0
-
-    @classmethod
-    def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
-    ) -> Embedding:
-        """An embedding of given vectors; frozen ones are not learned."""
-        vectors = asarray(embeddings)
-        rows, features = vectors.shape
-        layer = cls(rows, features, padding_idx)
-        layer.weight = Parameter(vectors.detach(), requires_grad=not freeze)
-        return layer
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.embedding(input, self.weight, self.padding_idx)
-
-    def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
 class Flatten(Module):

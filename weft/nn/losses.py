@@ -27,27 +27,27 @@ __all__ = [
 ]
 
 
-class _Loss(Module):
+class Loss(Module):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         self.reduction = reduction
 
 
-class MSELoss(_Loss):
+class MSELoss(Loss):
     """The squared difference."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, self.reduction)
 
 
-class L1Loss(_Loss):
+class L1Loss(Loss):
     """The absolute difference."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, self.reduction)
 
 
-class HuberLoss(_Loss):
+class HuberLoss(Loss):
     """Half the squared difference up to `delta`, and from there on a straight line."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -58,7 +58,7 @@ class HuberLoss(_Loss):
         return F.huber_loss(input, target, self.reduction, self.delta)
 
 
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(Loss):
     """The absolute difference, made smooth within `beta` of 0."""
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
@@ -72,7 +72,7 @@ class SmoothL1Loss(_Loss):
 # --- probabilities -----------------------------------------------------------------------------
 
 
-class _WeightedLoss(_Loss):
+class WeightedLoss(Loss):
     """A loss with weights, which are no parameters but part of the state."""
 
     weight: Tensor | None
@@ -82,7 +82,7 @@ class _WeightedLoss(_Loss):
         self.register_buffer("weight", weight)
 
 
-class CrossEntropyLoss(_WeightedLoss):
+class CrossEntropyLoss(WeightedLoss):
     """The cross entropy between logits and classes, given as indices or as probabilities."""
 
     def __init__(
@@ -102,7 +102,7 @@ class CrossEntropyLoss(_WeightedLoss):
         )
 
 
-class NLLLoss(_WeightedLoss):
+class NLLLoss(WeightedLoss):
     """Minus the log-probability of each target's class; the input holds log-probabilities."""
 
     def __init__(
@@ -115,14 +115,14 @@ class NLLLoss(_WeightedLoss):
         return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
-class BCELoss(_WeightedLoss):
+class BCELoss(WeightedLoss):
     """The cross entropy of probabilities of yes or no."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, self.reduction)
 
 
-class BCEWithLogitsLoss(_WeightedLoss):
+class BCEWithLogitsLoss(WeightedLoss):
     """The cross entropy of sigmoid(input), exact also for large logits."""
 
     pos_weight: Tensor | None
@@ -142,7 +142,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
         )
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(Loss):
     """The divergence of the target from the input, which is given as log-probabilities."""
 
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
@@ -153,7 +153,7 @@ class KLDivLoss(_Loss):
         return F.kl_div(input, target, self.reduction, self.log_target)
 
 
-class PoissonNLLLoss(_Loss):
+class PoissonNLLLoss(Loss):
     """The negative log-likelihood of counts."""
 
     def __init__(
@@ -174,7 +174,7 @@ class PoissonNLLLoss(_Loss):
         )
 
 
-class GaussianNLLLoss(_Loss):
+class GaussianNLLLoss(Loss):
     """The negative log-likelihood of targets under normal distributions."""
 
     def __init__(self, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
@@ -214,7 +214,7 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class CosineEmbeddingLoss(_Loss):
+class CosineEmbeddingLoss(Loss):
     """1 - cos where the target is 1; where it is -1, what the cosine exceeds the margin by."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -225,7 +225,7 @@ class CosineEmbeddingLoss(_Loss):
         return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
 
 
-class MarginRankingLoss(_Loss):
+class MarginRankingLoss(Loss):
     """What input1 lacks to be `margin` above input2, or below it where the target is -1."""
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -236,7 +236,7 @@ class MarginRankingLoss(_Loss):
         return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
 
 
-class HingeEmbeddingLoss(_Loss):
+class HingeEmbeddingLoss(Loss):
     """The input where the target is 1; where it is -1, what the input lacks of the margin."""
 
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
@@ -247,7 +247,7 @@ class HingeEmbeddingLoss(_Loss):
         return F.hinge_embedding_loss(input, target, self.margin, self.reduction)
 
 
-class TripletMarginLoss(_Loss):
+class TripletMarginLoss(Loss):
     """What the negative lacks to be `margin` farther from the anchor than the positive is."""
 
     def __init__(

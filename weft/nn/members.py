@@ -7,12 +7,12 @@ order, which attributes are members and of what kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from weft.base.errors import DTypeError
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
-from weft.nn.parameter import Parameter
+from weft.nn.parameter import Buffer, Parameter
 
 PARAMETER, BUFFER, MODULE = "parameter", "buffer", "submodule"
 
@@ -26,7 +26,7 @@ class Members:
     _transient_buffers: set[str]  # buffers that are no part of the state
     training: bool
 
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         # Here, not in __init__: a subclass that forgets super().__init__() works too.
         self = super().__new__(cls)
         self.__dict__.update(
@@ -51,6 +51,8 @@ class Members:
             kind: str | None = PARAMETER
         elif isinstance(value, Members):
             kind = MODULE
+        elif isinstance(value, Buffer):
+            kind = BUFFER
         else:
             kind = had
         if kind is None:
@@ -68,6 +70,8 @@ class Members:
             _forget(self, name)
             self.__dict__.pop(name, None)  # a plain attribute, say None, makes way
             _register(self, name, value, kind)
+            if isinstance(value, Buffer) and not value.persistent:
+                self._transient_buffers.add(name)
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -177,6 +181,14 @@ class Members:
         path, _, name = target.rpartition(".")
         found: Tensor = _own(self.get_submodule(path), name, BUFFER)
         return found
+
+    def set_submodule(self, target: str, module: Any) -> None:
+        """Put a module at a dotted path, in the place of another one."""
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if parent._member_kinds.get(name) != MODULE:
+            raise AttributeError(f"{type(parent).__name__} has no submodule {name!r}")
+        setattr(parent, name, module)
 
     def apply(self: T, fn: Callable[[Any], Any]) -> T:
         """Call `fn` with each submodule, children first, and at last with this module."""

@@ -12,6 +12,7 @@ from weft.core.bind import rebind
 from weft.core.grad_mode import no_grad
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
+from weft.nn.compiled_forward import CompiledForward
 from weft.nn.hooks import HookHandle, Hooks, call_with_hooks
 from weft.nn.members import Members
 from weft.nn.state import Loaded, load_state_dict, state_dict
@@ -132,6 +133,15 @@ class Module(Members):
     def cpu(self: M) -> M:
         """Parameters and buffers on the CPU."""
         return self.to(device="cpu")
+
+    def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
+        """Bring the module to a device without regard to its values: they are not defined then."""
+        return self.to(device=device)
+
+    def compile(self: M, **options: Any) -> M:
+        """Compile this module's forward, in place: `weft.compile` with the same options."""
+        self.forward = CompiledForward(self, options)
+        return self
 
     # --- state --------------------------------------------------------------------------------
 

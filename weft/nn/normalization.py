@@ -124,7 +124,7 @@ class _RunningNorm(_Norm):
         )
 
 
-class _BatchNorm(_RunningNorm):
+class BatchNorm(_RunningNorm):
     def forward(self, input: Tensor) -> Tensor:
         self._check_axes(input)
         momentum = 0.0 if self.momentum is None else self.momentum
@@ -148,19 +148,19 @@ class _BatchNorm(_RunningNorm):
         )
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(BatchNorm):
     """Each channel of (batch, channels) or (batch, channels, length) over the whole batch."""
 
     _ndims = (2, 3)
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchNorm):
     """Each channel of (batch, channels, height, width) over the whole batch."""
 
     _ndims = (4,)
 
 
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(BatchNorm):
     """Each channel of (batch, channels, depth, height, width) over the whole batch."""
 
     _ndims = (5,)

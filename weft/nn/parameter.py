@@ -12,7 +12,7 @@ from weft.base.lazy import Lazy
 from weft.core.tensor import Tensor
 from weft.ops.creation import asarray, empty
 
-__all__ = ["Parameter"]
+__all__ = ["Buffer", "Parameter"]
 
 difflib = Lazy("difflib")
 
@@ -61,6 +61,31 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Buffer(Tensor):
+    """A tensor that a `Module` counts among its buffers when it is assigned to it.
+
+    >>> class Counter(weft.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.count = weft.nn.Buffer(weft.zeros(()))
+    >>> list(Counter().state_dict())
+    ['count']
+    """
+
+    persistent: bool
+
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Buffer:
+        self = super().__new__(cls)
+        value = data if isinstance(data, Tensor) else empty(0) if data is None else asarray(data)
+        self._data = value.detach()._data
+        self._node = None
+        self.persistent = persistent
+        return self
+
+    def __repr__(self) -> str:
+        return f"Buffer containing:\n{super().__repr__()}"
 
 
 def _misspelt(name: str, value: Any) -> str | None:

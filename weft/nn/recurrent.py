@@ -22,6 +22,7 @@ from weft.nn.recurrent_cell import (
     gru_step,
     lstm_step,
 )
+from weft.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from weft.ops.creation import arange, asarray, empty, zeros
 from weft.ops.select import where
 from weft.ops.shape import concat, expand_dims, squeeze, stack, swapaxes
@@ -121,14 +122,23 @@ class _Recurrent(Module):
 
     # --- forward ------------------------------------------------------------------------------
 
-    def forward(self, input: Tensor, hx: Any = None, lengths: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, input: Any, hx: Any = None, lengths: Any = None) -> tuple[Any, Any]:
         """The outputs of all steps, and the last states of all layers.
 
         input     (steps, batch, input_size), with batch_first (batch, steps, input_size); without
                   a batch (steps, input_size)
         hx        first states, (layers * directions, batch, hidden_size) each; zeros by default
         lengths   how many steps of each sequence are real; all by default
+
+        A `PackedSequence` as input gives one as output.
         """
+        if isinstance(input, PackedSequence):
+            padded, own = pad_packed_sequence(input, self.batch_first)
+            out, states = self.forward(padded, hx, own)
+            again = pack_padded_sequence(
+                out, input.lengths(), self.batch_first, enforce_sorted=input.order is None
+            )
+            return input.with_data(again.data), states
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
                 f"the input has shape {input.shape}, not (…, {self.input_size}) with 2 or 3 axes",
@@ -195,10 +205,10 @@ class _Recurrent(Module):
     ) -> tuple[Tensor, States]:
         """One layer in one direction over all steps."""
         suffix = f"_l{layer}{'_reverse' if direction else ''}"
-        own = self.__dict__
-        weight, bias = own["weight_hh" + suffix], own.get("bias_hh" + suffix)
+        weight, bias = getattr(self, "weight_hh" + suffix), getattr(self, "bias_hh" + suffix, None)
         # What the inputs put into the gates is one product for all steps.
-        into = F.linear(x, own["weight_ih" + suffix], own.get("bias_ih" + suffix))
+        own = getattr(self, "weight_ih" + suffix), getattr(self, "bias_ih" + suffix, None)
+        into = F.linear(x, *own)
 
         def step(state: States, given: tuple[Tensor, ...]) -> tuple[States, Tensor]:
             new = self._step(given[0], F.linear(state[0], weight, bias), state)

@@ -12,6 +12,7 @@ from weft.core.operands import cast
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.nn.members import Members
+from weft.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from weft.ops.creation import asarray
 
 __all__ = ["StateDictError"]
@@ -68,7 +69,7 @@ def load_state_dict(module: Members, state: Any, strict: bool, assign: bool) -> 
         if isinstance(value, Tensor)
         else f"{name}: the state has {type(value).__name__}, not a tensor"
         for name, value in found.items()
-        if not isinstance(value, Tensor) or value.shape != own[name].shape
+        if not isinstance(value, Tensor) or not _fits(value, own[name])
     ]
     if strict:
         wrong += [f"missing: {', '.join(missing)}"] if missing else []
@@ -83,11 +84,20 @@ def load_state_dict(module: Members, state: Any, strict: bool, assign: bool) -> 
     with no_grad():
         for name, value in found.items():
             target = own[name]
+            if isinstance(target, (UninitializedParameter, UninitializedBuffer)):
+                target.materialize(value)
+                continue
             fitting = value if assign else cast(value, target.dtype).to_device(target.device)
             rebind(target, fitting, "load_state_dict")
     if assign:
         changed()  # dtypes may be others now
     return Loaded(missing, unexpected)
+
+
+def _fits(value: Tensor, target: Tensor) -> bool:
+    if isinstance(target, (UninitializedParameter, UninitializedBuffer)):
+        return True
+    return value.shape == target.shape
 
 
 def _value(value: Any) -> Any:

@@ -30,6 +30,7 @@ __all__ = [
     "reciprocal",
     "remainder",
     "round",
+    "rsqrt",
     "sign",
     "signbit",
     "sqrt",
@@ -110,6 +111,17 @@ remainder = binary(
         lambda xp, g, _out, x1, x2: -g * xp.floor_divide(x1, x2),
     ),
     cycles=8.0,
+)
+
+
+rsqrt = unary(
+    "rsqrt",
+    "1 / sqrt(x).",
+    "rsqrt",
+    kinds="real floating",
+    evaluate=lambda xp, x: 1 / xp.sqrt(x),
+    vjp=lambda xp, g, out, _x: -0.5 * g * out * out * out,
+    cycles=16.0,
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import ShapeError
-from weft.base.shapes import Shape
+from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
 from weft.core.operands import cast, constant
 from weft.core.tensor import Tensor
@@ -23,7 +23,6 @@ from weft.ops.batching import (
     elementwise,
     everywhere,
     example_types,
-    looped,
     moved,
     reshaped,
 )
@@ -105,7 +104,8 @@ def setitem_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs
     value = reshaped(value, (size if mapped[1] else 1, *shape))
     x = everywhere(x, mapped[0], size)
     given, whole = index.of_mapped(x)
-    out: Tensor = bind(op, x, index.written(value), *given, index=whole)
+    attrs = {**attrs, "index": whole}
+    out: Tensor = bind(op, x, index.written(value), *given, **attrs)
     return out
 
 
@@ -148,9 +148,15 @@ def repeat_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs)
 
 
 def search_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
-    if mapped[0]:
-        return looped(op, size, mapped, inputs, attrs)
-    return bind(op, *inputs, **attrs)
+    """A table for each element, and its values as one row."""
+    tables, values = inputs
+    if not mapped[0] and tables.ndim == 1:
+        return bind(op, tables, values, **attrs)
+    tables, values = all_mapped(size, mapped, inputs)
+    if tables.ndim > 2:
+        return bind(op, tables, values, **attrs)
+    flat = reshaped(values, (size, size_of(values.shape[1:])))
+    return reshaped(bind(op, tables, flat, **attrs), values.shape)
 
 
 # --- rows of a table ---------------------------------------------------------------------------

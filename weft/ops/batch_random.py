@@ -30,6 +30,15 @@ from weft.ops.batching import (
 __all__: list[str] = []
 
 
+#: Where the dtype does not say how many elements come from one block.
+PER_BLOCK = {
+    "random_integers": 2,
+    "random_log_gamma": 1,
+    "random_poisson": 1,
+    "random_binomial": 1,
+}
+
+
 def advance_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
     if mapped[0]:
         return looped(op, size, mapped, inputs, attrs)
@@ -53,8 +62,8 @@ def draw_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -
 
 def _per_block(op: Op, operands: Inputs, attrs: Attrs) -> int:
     """The number of elements from one block of the generator, as in `weft.ops.random`."""
-    if op.name == "random_integers":
-        return 2
+    if op.name in PER_BLOCK:
+        return PER_BLOCK[op.name]
     return philox.elements_per_block(operands[0].dtype if operands else attrs["dtype"])
 
 

@@ -13,7 +13,7 @@ from weft.base.device import Device, as_device
 from weft.base.dim_algebra import Dim, dim_max
 from weft.base.dtypes import PYTHON_KINDS, DType, as_dtype, default_for_kind, int_info
 from weft.base.errors import ShapeError
-from weft.base.shapes import Shape, new_shape
+from weft.base.shapes import Shape, new_shape, size_of
 from weft.core.bind import bind, new_tensor
 from weft.core.operands import (
     array_of,
@@ -364,7 +364,7 @@ def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> list[Tens
     shape = tuple(arrays[i].size for i in order)
     grids = []
     for axis, x in zip(order, arrays, strict=True):
-        along = tuple(x.size if i == axis else 1 for i in range(len(arrays)))
+        along = tuple(size_of(x.shape) if i == axis else 1 for i in range(len(arrays)))
         grids.append(broadcast_to(reshape(x, along), shape))
     return grids
 

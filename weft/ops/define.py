@@ -72,6 +72,7 @@ def unary(
     evaluate: Evaluation = "",
     vjp: DerivativeRule | None = None,
     traits: Trait = Trait.NONE,
+    namespace: str = "",
     **facts: Any,
 ) -> UnaryFunction:
     """A card and its public function of one tensor; `facts` are fields of the card."""
@@ -93,7 +94,7 @@ def unary(
             tensor = cast(tensor, promote_weak(tensor.dtype, "float"))
         return bind(op, tensor)
 
-    return _published(fast_unary(op, promoted), name, doc, methods)
+    return _published(fast_unary(op, promoted), name, doc, methods, namespace)
 
 
 def binary(
@@ -106,6 +107,7 @@ def binary(
     evaluate: Evaluation = "",
     vjp: tuple[DerivativeRule, DerivativeRule] | None = None,
     traits: Trait = Trait.NONE,
+    namespace: str = "",
     **facts: Any,
 ) -> BinaryFunction:
     """A card and its public function of two operands; with `operator="add"` also x + y."""
@@ -119,14 +121,14 @@ def binary(
 
     if operator:
         _attach_operator(op, operator, at_least, arithmetic=result == "same")
-    return _published(function, name, doc, methods)
+    return _published(function, name, doc, methods, namespace)
 
 
-def _published(function: F, name: str, doc: str, methods: tuple[str, ...]) -> F:
+def _published(function: F, name: str, doc: str, methods: tuple[str, ...], namespace: str) -> F:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     function.__module__ = __name__
-    return public(*methods)(function)
+    return public(*methods, namespace=namespace)(function)
 
 
 def _attach_operator(op: Op, operator: str, at_least: str, *, arithmetic: bool) -> None:
@@ -150,8 +152,9 @@ def _attach_operator(op: Op, operator: str, at_least: str, *, arithmetic: bool) 
 
     def in_place(self: Tensor, other: Any, /) -> Any:
         value = paired(self, other) if other.__class__ in NUMBERS else other
-        if op.in_place is not None and value.__class__ is Tensor and _fits(self, value, kinds):
-            update(op, self, value)
+        fast = op.in_place is not None and value.__class__ is self._result_class
+        if fast and _fits(self, value, kinds):  # type: ignore[arg-type]
+            update(op, self, value)  # type: ignore[arg-type]
             return self
         out = forward(self, other)
         return out if out is NotImplemented else assign(self, out, f"{name} in place")

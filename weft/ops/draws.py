@@ -11,7 +11,8 @@ from weft.base.dims import ceil_div
 from weft.base.dtypes import DType, int_info
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.shapes import Shape, broadcast_shapes, new_shape, size_of
-from weft.core.bind import bind, out_of_memory
+from weft.core.bind import bind
+from weft.core.call_errors import out_of_memory
 from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
@@ -29,24 +30,24 @@ BLOCK_FLOPS = 100  # integer operations of ten rounds
 # --- type rules --------------------------------------------------------------------------------
 
 
-def _drawn_type(state: TensorType, shape: Shape, dtype: DType) -> TensorType:
+def drawn_type(state: TensorType, shape: Shape, dtype: DType) -> TensorType:
     check_state(state)
     return state.like(shape=new_shape(shape, ""), dtype=dtype)
 
 
 def _bits_type(state: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(dtype, BITS, "random_bits")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _uniform_type(state: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(dtype, FLOATS, "random_uniform")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _normal_type(state: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(dtype, NORMALS, "random_normal")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _integers_type(
@@ -55,13 +56,13 @@ def _integers_type(
     info = int_info(dtype)
     if not info.min <= low < high <= info.max + 1:
         raise RangeError(f"[{low}, {high}) is no range of {dtype.name}")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def _bernoulli_type(state: TensorType, p: TensorType, *, shape: Shape, dtype: DType) -> TensorType:
     check_dtype(p.dtype, FLOATS, "random_bernoulli")
     check_fits(p.shape, shape, "random_bernoulli")
-    return _drawn_type(state, shape, dtype)
+    return drawn_type(state, shape, dtype)
 
 
 def check_dtype(dtype: DType, known: frozenset[DType], op: str) -> None:

@@ -46,17 +46,21 @@ from weft.ops.shape import roll
 
 __all__ = [
     "fft",
+    "fft2",
     "fftfreq",
     "fftn",
     "fftshift",
     "hfft",
     "ifft",
+    "ifft2",
     "ifftn",
     "ifftshift",
     "ihfft",
     "irfft",
+    "irfft2",
     "irfftn",
     "rfft",
+    "rfft2",
     "rfftfreq",
     "rfftn",
 ]
@@ -163,6 +167,61 @@ def irfftn(
     for axis, n in plan[:-1]:
         out = transform(IFFT, out, n, axis, norm, "irfftn")
     return real_inverse(out, points, last, norm, "irfftn")
+
+
+# --- images: the last two axes ----------------------------------------------------------------
+
+
+@public(namespace="fft")
+def fft2(
+    x: Tensor,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """`fftn` of two axes, the last ones by default."""
+    return fftn(x, s=s, axes=axes, norm=norm)
+
+
+@public(namespace="fft")
+def ifft2(
+    x: Tensor,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """`ifftn` of two axes, the last ones by default."""
+    return ifftn(x, s=s, axes=axes, norm=norm)
+
+
+@public(namespace="fft")
+def rfft2(
+    x: Tensor,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """`rfftn` of two axes, the last ones by default."""
+    return rfftn(x, s=s, axes=axes, norm=norm)
+
+
+@public(namespace="fft")
+def irfft2(
+    x: Tensor,
+    /,
+    *,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: Norm = "backward",
+) -> Tensor:
+    """`irfftn` of two axes, the last ones by default."""
+    return irfftn(x, s=s, axes=axes, norm=norm)
 
 
 # --- frequencies and shifts --------------------------------------------------------------------

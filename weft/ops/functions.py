@@ -86,8 +86,8 @@ def diff(
     x: Tensor,
     /,
     *,
-    axis: int = -1,
     n: int = 1,
+    axis: int = -1,
     prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:

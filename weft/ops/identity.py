@@ -124,7 +124,7 @@ def _clone(self: Tensor) -> Tensor:
 def detached(x: Tensor) -> Tensor:
     """The same value without history."""
     if recorder() is None:
-        return wrap(x._data)
+        return wrap(x._data, x)
     out: Tensor = bind(STOP_GRADIENT, x)
     return out
 

@@ -18,7 +18,7 @@ from weft.base import dtypes
 from weft.base.dim_algebra import Dim, known_less
 from weft.base.dims import dim
 from weft.base.errors import DTypeError, IndexError, ShapeError
-from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
+from weft.base.shapes import Shape, broadcast_shapes, normalize_axis, size_of
 from weft.core.bind import bind, rebind, short, update
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import attach, public
@@ -26,16 +26,16 @@ from weft.core.temporaries import ITEM_OF_TEMPORARY, lost_item
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
-from weft.ops.batch_index import repeat_rule, search_rule, take_rule
+from weft.ops.batch_index import repeat_rule, take_rule
 from weft.ops.batching import shifted
 from weft.ops.creation import arange, asarray
 from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
-from weft.ops.rules import apply, cast_to, check_kind
+from weft.ops.rules import apply, cast_to
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
 from weft.ops.slices import has_tensor_bounds, read_slices, written_slices
 
-__all__ = ["nonzero", "repeat", "searchsorted", "take", "take_along_axis"]
+__all__ = ["nonzero", "repeat", "take", "take_along_axis"]
 
 _PLAIN = frozenset((int, slice, type(None), type(...)))
 
@@ -63,7 +63,7 @@ def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
     x = self
     if has_tensor_bounds(key):
         x, key = read_slices(x, key, _axes_used)
-    x, index, tensors = _split(x, key)
+    x, index, tensors = split_index(x, key)
     out: Tensor = (
         bind(GATHER, x, *tensors, index=index) if tensors else bind(GETITEM, x, index=index)
     )
@@ -73,16 +73,16 @@ def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
 def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
     """x[key] = value: x now holds the new values; no other tensor changes."""
     lost = getrefcount(self) <= ITEM_OF_TEMPORARY
-    new = _fitting(value, self)
+    new = fitting(value, self)
     if has_tensor_bounds(key):
         rebind(self, written_slices(self, key, new, _axes_used), "setitem")
     elif _is_static(key):
         update(SETITEM, self, new, index=key)
-    elif (mask := _whole_mask(self, key, new)) is not None:
+    elif (mask := whole_mask(self, key, new)) is not None:
         # Without looking for positions: their number would depend on values.
         rebind(self, where(mask, new, self), "setitem")
     else:
-        x, index, tensors = _split(self, key)
+        x, index, tensors = split_index(self, key)
         if x is self:
             update(SETITEM, self, new, *tensors, index=index)
         else:  # a 0-d mask indexes a new axis in front
@@ -92,7 +92,7 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
         lost_item()
 
 
-def _whole_mask(x: Tensor, key: Any, value: Tensor) -> Tensor | None:
+def whole_mask(x: Tensor, key: Any, value: Tensor) -> Tensor | None:
     """A mask over the first axes of x, for `where`, if one value is written everywhere.
 
     Returns None for other indices, and for values that differ from place to place.
@@ -108,7 +108,7 @@ def _whole_mask(x: Tensor, key: Any, value: Tensor) -> Tensor | None:
     return reshape(mask, (*x.shape[: key.ndim], *(1,) * rest)) if rest else mask
 
 
-def _fitting(value: Any, target: Tensor) -> Tensor:
+def fitting(value: Any, target: Tensor) -> Tensor:
     """`value` in the dtype of the tensor it is written to, if that can hold its kind."""
     dtype = target.dtype
     kind = number_kind(value)
@@ -134,7 +134,7 @@ def _fitting(value: Any, target: Tensor) -> Tensor:
     return cast(tensor, dtype)
 
 
-def _split(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...], list[Tensor]]:
+def split_index(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...], list[Tensor]]:
     """An index as its static part and the integer tensors in it."""
     parts: list[Any] = []
     tensors: list[Tensor] = []
@@ -267,17 +267,13 @@ _take_along_axis = Op(
 
 @public("take")
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The elements of x at `indices` along an axis.
+    """The elements of x at `indices` along an axis; without one, those of x as a vector.
 
     >>> weft.take(weft.asarray([10, 20, 30]), weft.asarray([2, 0, -1]))
     tensor([30, 10, 30])
     """
     if axis is None:
-        if x.ndim != 1:
-            raise ShapeError(
-                f"an axis is needed for a tensor of {x.ndim} axes", op="take", operands=[x.type]
-            )
-        axis = 0
+        x, axis = reshape(x, (size_of(x.shape),)), 0
     at = as_tensor(indices, "take", like=x)
     out: Tensor = bind(_take, x, at, axis=normalize_axis(axis, x.ndim, "take"))
     return out
@@ -300,7 +296,12 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     other = broadcast_shapes(rest(x.shape), rest(indices.shape))
     source = broadcast_to(x, (*other[:at], x.shape[at], *other[at + 1 :]))
     places = broadcast_to(indices, (*other[:at], indices.shape[at], *other[at + 1 :]))
-    out: Tensor = bind(_take_along_axis, source, places, axis=at)
+    return take_along(source, places, at)
+
+
+def take_along(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """The same for operands that need no broadcasting."""
+    out: Tensor = bind(_take_along_axis, x, indices, axis=axis)
     return out
 
 
@@ -324,47 +325,11 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     return unstack(bind(_nonzero, x))
 
 
-def _searchsorted_type(x1: TensorType, x2: TensorType, *, side: str) -> TensorType:
-    check_kind(x1, "real")
-    if x1.ndim != 1:
-        raise ShapeError(f"the sorted values must have 1 axis, not {x1.ndim}")
-    return x2.like(dtype=dtypes.int64)
-
-
-_searchsorted = Op(
-    "searchsorted",
-    _searchsorted_type,
-    lambda xp, x1, x2, *, side: xp.astype(
-        xp.asarray(xp.searchsorted(x1, x2, side=side)), dtypes.int64.numpy
-    ),
-    kinds="real",
-    batch=search_rule,
-    traits=Trait.WIDEN,
-)
-
-
-@public("searchsorted")
-def searchsorted(
-    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
-) -> Tensor:
-    """The positions in the sorted x1 at which inserting the values of x2 keeps it sorted."""
-    if side not in ("left", "right"):
-        raise ShapeError(f"side must be 'left' or 'right', not {side!r}", op="searchsorted")
-    ordered = x1 if sorter is None else take(x1, sorter)
-    values = as_tensor(x2, "searchsorted", like=x1)
-    if values.dtype is not ordered.dtype:
-        raise DTypeError(
-            f"x1 is {ordered.dtype.name} and x2 {values.dtype.name}",
-            op="searchsorted",
-            hint="cast one of them",
-        )
-    out: Tensor = bind(_searchsorted, ordered, values, side=side)
-    return out
-
-
 def _repeat_type(x: TensorType, repeats: TensorType, *, axis: int) -> TensorType:
     if repeats.shape != (x.shape[axis],):
-        raise ShapeError(f"{repeats.size} counts of repetition for an axis of size {x.shape[axis]}")
+        raise ShapeError(
+            f"{size_of(repeats.shape)} counts of repetition for an axis of size {x.shape[axis]}"
+        )
     check_indices([repeats])
     return x.like(shape=(*x.shape[:axis], dim("_n"), *x.shape[axis + 1 :]))
 
@@ -387,12 +352,25 @@ _repeat = Op(
 
 
 @public("repeat")
-def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated: a count for all, or a tensor of counts, one for each element."""
+def repeat(x: Tensor, repeats: int | Tensor, /, *more: int, axis: int | None = None) -> Tensor:
+    """Each element repeated: a count for all, or a tensor of counts, one for each element.
+
+    >>> weft.asarray([1, 2]).repeat(2)
+    tensor([1, 1, 2, 2])
+    """
+    if more:  # NumPy's second number is an axis; PyTorch's is a count for the second axis
+        counts = ", ".join(map(repr, (repeats, *more)))
+        raise DTypeError(
+            "one count is taken, and the axis by name",
+            op="repeat",
+            operands=[x.type],
+            hint=f"x.tile({counts}) repeats the whole tensor, x.repeat({repeats!r}, "
+            f"axis={more[0]!r}) each element along an axis",
+        )
     if axis is None:
-        x, axis = reshape(x, (x.size,)), 0
+        x, axis = reshape(x, (size_of(x.shape),)), 0
     at = normalize_axis(axis, x.ndim, "repeat")
-    if isinstance(repeats, Tensor) and repeats.size != 1:
+    if isinstance(repeats, Tensor) and size_of(repeats.shape) != 1:
         out: Tensor = bind(_repeat, x, repeats, axis=at)
         return out
     count = repeats.item() if isinstance(repeats, Tensor) else repeats

@@ -6,6 +6,7 @@ from typing import Any
 
 from weft.base.dim_algebra import Dim, dim_max, dim_min
 from weft.base.errors import ShapeError
+from weft.base.shapes import size_of
 from weft.core.operands import as_tensor, cast, common
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
@@ -68,7 +69,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
             operands=[type_of(x1), type_of(x2)],
             hint="use tensordot(x1, x2, axes=0) for more axes",
         )
-    return multiply(reshape(x1, (x1.size, 1)), reshape(x2, (1, x2.size)))
+    return multiply(reshape(x1, (size_of(x1.shape), 1)), reshape(x2, (1, size_of(x2.shape))))
 
 
 @public(namespace="linalg")

@@ -106,9 +106,9 @@ def vector_norm(
     x: Tensor,
     /,
     *,
+    ord: float = 2,
     axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
-    ord: float = 2,
 ) -> Tensor:
     """The length of vectors that lie along `axis`: sum(|x| ** ord) ** (1 / ord).
 
@@ -137,8 +137,8 @@ def matrix_norm(
     x: Tensor,
     /,
     *,
-    keepdims: bool = False,
     ord: float | Literal["fro", "nuc"] | None = "fro",
+    keepdims: bool = False,
 ) -> Tensor:
     """The norm of each matrix in the last two axes.
 

@@ -46,7 +46,7 @@ def _setitem_type(
 # --- primitives --------------------------------------------------------------------------------
 
 
-def _filled_in(index: Index, arrays: Sequence[Any]) -> Any:
+def filled_in(index: Index, arrays: Sequence[Any]) -> Any:
     """The index with its tensors filled in."""
     if not arrays:
         return index
@@ -56,11 +56,20 @@ def _filled_in(index: Index, arrays: Sequence[Any]) -> Any:
 
 
 def _read(x: Any, *indices: Any, index: Index) -> Any:
-    return x[_filled_in(index, indices)]
+    return x[filled_in(index, indices)]
 
 
 def _write(x: Any, value: Any, *indices: Any, index: Index) -> None:
-    x[_filled_in(index, indices)] = value
+    x[filled_in(index, _in_order(indices))] = value
+
+
+def _in_order(indices: Sequence[Any]) -> Sequence[Any]:
+    """The same positions, so laid out that NumPy goes over them in row-major order: where one is
+    repeated, the last write counts."""
+    if not all(isinstance(i, np.ndarray) for i in indices):
+        return indices
+    together = np.broadcast_arrays(*indices) if len(indices) > 1 else indices
+    return [np.asarray(i, order="C") for i in together]
 
 
 def _written(xp: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
@@ -199,7 +208,7 @@ def _scattered(xp: Any, value: Any, *indices: Any, shape: Shape, index: Index) -
     """Zeros, with the value added at the index; repeated positions add up."""
     out = xp.zeros(shape, dtype=value.dtype)
     if indices:
-        xp.add.at(out, _filled_in(index, indices), value)
+        xp.add.at(out, filled_in(index, indices), value)
     else:
         out[index] = value
     return out
@@ -210,11 +219,11 @@ def _scattered_numpy(value: Any, *indices: Any, shape: Shape, index: Index) -> A
     if not indices:
         return _scattered(np, value, shape=shape, index=index)
     out = np.zeros(size_of(shape), value.dtype)
-    np.add.at(out, _places(shape, index, indices), value.reshape(-1))
+    np.add.at(out, flat_places(shape, index, indices), value.reshape(-1))
     return out.reshape(shape)
 
 
-def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
+def flat_places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
     """The flat positions of the elements of x[index], for x of `shape`."""
     parts = index if isinstance(index, tuple) else (index,)
     axis = len(parts) - 1
@@ -228,7 +237,7 @@ def _places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
         for at, size in zip(np.broadcast_arrays(*indices), shape, strict=True):
             flat = flat * size + _in_range(at, size)
         return np.reshape(flat, -1)
-    return np.arange(size_of(shape)).reshape(shape)[_filled_in(index, indices)].reshape(-1)
+    return np.arange(size_of(shape)).reshape(shape)[filled_in(index, indices)].reshape(-1)
 
 
 def _in_range(at: Any, size: int) -> Any:

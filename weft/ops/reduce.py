@@ -115,7 +115,7 @@ def products_of_others(xp: Any, x: Any) -> Any:
     return before * xp.flip(behind, axis=-1)
 
 
-def _can_divide(products: Any) -> builtins.bool:
+def can_divide(products: Any) -> builtins.bool:
     """Whether products can be divided by a factor: none is 0, tiny, infinite or NaN."""
     size = np.abs(products)
     return builtins.bool(((size >= _least(size.dtype)) & (size < np.inf)).all())
@@ -131,7 +131,7 @@ def _prod_vjp(
     xp: Any, g: Any, out: Any, x: Any, *, axis: tuple[int, ...], keepdims: builtins.bool
 ) -> Any:
     spread = _spread(xp, g, x.shape, axis)
-    if xp is np and _can_divide(out):
+    if xp is np and can_divide(out):
         return spread * conj_of(xp, _spread(xp, out, x.shape, axis) / x)
     kept = tuple(i for i in range(len(x.shape)) if i not in axis)
     order = kept + axis
@@ -197,7 +197,7 @@ def _dropping(axes: tuple[int, ...]) -> dict[str, Any]:
 
 @public("sum")
 def sum(
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
+    x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False, dtype: Any = None
 ) -> Tensor:
     """The sum over `axis` (all axes by default).
 
@@ -215,21 +215,34 @@ def sum(
 
 @public("prod")
 def prod(
-    x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: builtins.bool = False
+    x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False, dtype: Any = None
 ) -> Tensor:
     """The product over `axis` (all axes by default)."""
     return _as_asked(_reduce(_prod, _accumulated(x, dtype), axis, keepdims), dtype)
 
 
+def _two_tensors(op: str, x: Tensor, axis: Tensor) -> DTypeError:
+    return DTypeError(
+        "axis must be an int, not a tensor",
+        op=op,
+        operands=[x.type, axis.type],
+        hint=f"weft.{op}imum(x, y) compares two tensors element by element",
+    )
+
+
 @public("max")
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
     """The largest value over `axis`; NaN where there is one."""
+    if isinstance(axis, Tensor):
+        raise _two_tensors("max", x, axis)
     return _reduce(_max, x, axis, keepdims)
 
 
 @public("min")
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
     """The smallest value over `axis`; NaN where there is one."""
+    if isinstance(axis, Tensor):
+        raise _two_tensors("min", x, axis)
     return _reduce(_min, x, axis, keepdims)
 
 
@@ -283,7 +296,7 @@ _argmin = _position("argmin")
 
 def _locate(op: Op, x: Tensor, axis: int | None, keepdims: builtins.bool) -> Tensor:
     if axis is None:
-        out: Tensor = bind(op, reshape(x, (x.size,)), axis=0, keepdims=False)
+        out: Tensor = bind(op, reshape(x, (size_of(x.shape),)), axis=0, keepdims=False)
         return reshape(out, (1,) * x.ndim) if keepdims else out
     found: Tensor = bind(op, x, axis=normalize_axis(axis, x.ndim, op.name), keepdims=bool(keepdims))
     return found
@@ -304,7 +317,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = F
 # --- statistics --------------------------------------------------------------------------------
 
 
-def _computable(x: Tensor) -> tuple[Tensor, DType]:
+def computable(x: Tensor) -> tuple[Tensor, DType]:
     """x in the dtype in which statistics are computed, and the dtype of their result."""
     if x.dtype in NARROW_FLOATS:
         return cast(x, dtypes.float32), x.dtype
@@ -316,7 +329,7 @@ def _computable(x: Tensor) -> tuple[Tensor, DType]:
 @public("mean")
 def mean(x: Tensor, /, *, axis: Axis = None, keepdims: builtins.bool = False) -> Tensor:
     """The arithmetic mean over `axis`; NaN for no elements. Integers give the default float."""
-    wide, dtype = _computable(x)
+    wide, dtype = computable(x)
     axes = normalize_axes(axis, x.ndim, "mean")
     return cast(divide(sum(wide, axis=axes, keepdims=keepdims), _size(x.shape, axes)), dtype)
 
@@ -335,7 +348,7 @@ def var(
     The sum of squares is divided by n - correction (1 gives the unbiased estimate); where that is
     not above zero the result is NaN or inf.
     """
-    wide, dtype = _computable(x)
+    wide, dtype = computable(x)
     axes = normalize_axes(axis, x.ndim, "var")
     n = _size(x.shape, axes)
     centre = divide(sum(wide, axis=axes, keepdims=True), n)
@@ -364,7 +377,7 @@ def std(
 
     Of equal values it is 0, with gradient 0.
     """
-    wide, dtype = _computable(x)
+    wide, dtype = computable(x)
     spread = var(wide, axis=axis, correction=correction, keepdims=keepdims)
     return cast(root_or_zero(spread), real_dtype(dtype))
 
@@ -378,17 +391,17 @@ def _cumulative_sum_vjp(xp: Any, g: Any, _out: Any, _x: Any, *, axis: int) -> An
 
 def _cumulative_prod_vjp(xp: Any, g: Any, out: Any, x: Any, *, axis: int) -> Any:
     """Each x[i] is a factor of all out[k] with k ≥ i; there is no division by zero."""
-    if xp is np and _can_divide(out):
+    if xp is np and can_divide(out):
         return _cumulative_sum_vjp(xp, g * conj_of(xp, out), out, x, axis=axis) / conj_of(xp, x)
     last = len(x.shape) - 1
     order = (*(i for i in range(last + 1) if i != axis), axis)
     factors = conj_of(xp, xp.permute_dims(x, order))
     before = xp.cumulative_prod(factors, axis=-1, include_initial=True)[..., :-1]
-    behind = _running(xp, xp.permute_dims(g, order), factors)
+    behind = running_totals(xp, xp.permute_dims(g, order), factors)
     return xp.permute_dims(before * behind, inverse_order(order))
 
 
-def _running(xp: Any, g: Any, factors: Any) -> Any:
+def running_totals(xp: Any, g: Any, factors: Any) -> Any:
     """total[i] = g[i] + factors[i + 1] * total[i + 1], in about log2(n) steps.
 
     After a step, total[i] is the sum over a window of elements from i on, and product[i] the factor

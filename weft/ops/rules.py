@@ -37,7 +37,18 @@ RESULTS: dict[str, Callable[[DType], DType]] = {
     "same": lambda dtype: dtype,
     "bool": lambda dtype: dtypes.bool,
     "real": real_dtype,
+    "complex": lambda dtype: _complex_dtype(dtype),
 }
+
+
+def _complex_dtype(part: DType) -> DType:
+    """The dtype of complex numbers with parts of a dtype."""
+    if part is dtypes.float32 or part is dtypes.float64:
+        return dtypes.complex64 if part is dtypes.float32 else dtypes.complex128
+    raise DTypeError(
+        f"there are no complex numbers with parts of {part.name}",
+        hint="cast the parts to float32 or float64",
+    )
 
 
 def unary_rule(kinds: str, result: str) -> Callable[..., TensorType]:

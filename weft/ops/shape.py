@@ -22,7 +22,7 @@ from weft.base.shapes import (
 )
 from weft.core.bind import bind
 from weft.core.operands import common
-from weft.core.public import attach, attach_properties, public
+from weft.core.public import attach_properties, public
 from weft.core.tensor import Tensor
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -34,6 +34,7 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_to",
     "concat",
+    "expand",
     "expand_dims",
     "flatten",
     "flip",
@@ -53,10 +54,10 @@ __all__ = [
 
 
 def _reshape_type(x: TensorType, *, shape: Shape) -> TensorType:
-    if size_of(shape) != x.size:
+    if size_of(shape) != size_of(x.shape):
         raise ShapeError(
-            f"{x.size} elements of shape {x.shape} do not fill the shape {shape}"
-            + cannot_show(x.size, size_of(shape))
+            f"{size_of(x.shape)} elements of shape {x.shape} do not fill the shape {shape}"
+            + cannot_show(size_of(x.shape), size_of(shape))
         )
     return x.like(shape=shape)
 
@@ -123,14 +124,7 @@ _concat = Op(
 # --- public ------------------------------------------------------------------------------------
 
 
-def _sizes(shape: tuple[Any, ...], op: str) -> Shape:
-    """The shape from a call like x.reshape(2, 3) or x.reshape((2, 3))."""
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        return as_shape(shape[0], op)
-    return as_shape(shape, op)
-
-
-@public()
+@public("reshape", "view")
 def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
     """The same elements, in row-major order, in another shape; one size may be -1.
 
@@ -141,26 +135,21 @@ def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = Non
     wanted = as_shape(shape, "reshape")
     if -1 in wanted:
         known = -size_of(wanted) if wanted.count(-1) == 1 else 0
-        if known_less(known, 1) or x.size % known != 0:
+        if known_less(known, 1) or size_of(x.shape) % known != 0:
             raise ShapeError(
-                f"no size for -1 makes {wanted} hold {x.size} elements"
-                + cannot_show(known, x.size),
+                f"no size for -1 makes {wanted} hold {size_of(x.shape)} elements"
+                + cannot_show(known, size_of(x.shape)),
                 op="reshape",
                 operands=[x.type],
             )
-        wanted = tuple(x.size // known if size == -1 else size for size in wanted)
+        wanted = tuple(size_of(x.shape) // known if size == -1 else size for size in wanted)
     elif any(size < 0 for size in wanted if size.__class__ is int):
         raise ShapeError(f"the shape {wanted} has a negative size", op="reshape")
     out: Tensor = bind(_reshape, x, shape=wanted)
     return out
 
 
-def _reshape_method(self: Tensor, *shape: Any, copy: bool | None = None) -> Tensor:
-    """x.reshape(2, 3) or x.reshape((2, 3)): the same elements in another shape."""
-    return reshape(self, _sizes(shape, "reshape"), copy=copy)
-
-
-@public("permute_dims")
+@public("permute_dims", "permute")
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order: axis i of the result is axis axes[i] of x."""
     order = normalize_axes(tuple(axes), x.ndim, "permute_dims")
@@ -179,6 +168,19 @@ def broadcast_to(x: Tensor, /, shape: int | Sequence[int]) -> Tensor:
     """x repeated along axes of size 1, and along new axes in front, up to `shape`."""
     out: Tensor = bind(_broadcast_to, x, shape=new_shape(shape, "broadcast_to"))
     return out
+
+
+@public("expand")
+def expand(x: Tensor, /, shape: int | Sequence[int]) -> Tensor:
+    """`broadcast_to` a shape in which -1 keeps a size.
+
+    >>> weft.arange(2).reshape(2, 1).expand(-1, 3)
+    tensor([[0, 0, 0],
+            [1, 1, 1]])
+    """
+    wanted = as_shape(shape, "expand")
+    kept = (-1,) * (len(wanted) - x.ndim) + x.shape
+    return broadcast_to(x, [k if w == -1 else w for w, k in zip(wanted, kept, strict=False)])
 
 
 @public()
@@ -235,9 +237,11 @@ def expand_dims(x: Tensor, /, axis: int) -> Tensor:
     return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
 
 
-@public()
-def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
-    """x without the named axes, which must be of size 1."""
+@public("squeeze")
+def squeeze(x: Tensor, /, axis: int | Sequence[int] | None = None) -> Tensor:
+    """x without the named axes, which must be of size 1; by default, without all such axes."""
+    if axis is None:
+        axis = tuple(i for i, size in enumerate(x.shape) if size == 1)
     axes = normalize_axes(axis, x.ndim, "squeeze")
     for at in axes:
         if x.shape[at] != 1:
@@ -245,13 +249,6 @@ def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
                 f"axis {at} has size {x.shape[at]}, not 1", op="squeeze", operands=[x.type]
             )
     return reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
-
-
-def _squeeze_method(self: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
-    """x without the named axes of size 1, or without all of them."""
-    if axis is None:
-        axis = tuple(i for i, size in enumerate(self.shape) if size == 1)
-    return squeeze(self, axis)
 
 
 @public("flatten")
@@ -317,7 +314,7 @@ def roll(
     if axis is None:
         if not isinstance(shift, (int, Dim)):
             raise DTypeError("without an axis, shift must be one int", op="roll")
-        return reshape(roll(reshape(x, (x.size,)), shift, axis=0), x.shape)
+        return reshape(roll(reshape(x, (size_of(x.shape),)), shift, axis=0), x.shape)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [normalize_axis(a, x.ndim, "roll") for a in given]  # an axis may be named twice
     shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
@@ -350,29 +347,6 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
 # --- methods that are called differently -------------------------------------------------------
 
 
-def _permute_method(self: Tensor, *axes: Any) -> Tensor:
-    """x.permute(1, 0): PyTorch's name for permute_dims."""
-    return permute_dims(self, _sizes(axes, "permute"))
-
-
-def _transpose_method(self: Tensor, *axes: int) -> Tensor:
-    """x.transpose(a, b) exchanges two axes, as in PyTorch; x.transpose() reverses all of them."""
-    if not axes:
-        return permute_dims(self, tuple(reversed(range(self.ndim))))
-    if len(axes) != 2:
-        raise ShapeError(
-            "two axes are exchanged", op="transpose", hint="use permute_dims for more than two"
-        )
-    return swapaxes(self, *axes)
-
-
-def _t_method(self: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector or a number as it is."""
-    if self.ndim > 2:
-        raise ShapeError(f"t() is for at most 2 axes, not {self.ndim}", op="t", hint="use x.mT")
-    return _transpose_method(self)
-
-
 def _matrix_t(self: Tensor) -> Tensor:
     """The transpose of a matrix."""
     if self.ndim != 2:
@@ -385,22 +359,4 @@ def _matrix_t(self: Tensor) -> Tensor:
     return swapaxes(self, 0, 1)
 
 
-def _expand_method(self: Tensor, *shape: Any) -> Tensor:
-    """x broadcast to a shape in which -1 keeps a size: PyTorch's name for broadcast_to."""
-    wanted = _sizes(shape, "expand")
-    kept = (-1,) * (len(wanted) - self.ndim) + self.shape
-    return broadcast_to(self, [k if w == -1 else w for w, k in zip(wanted, kept, strict=False)])
-
-
-attach(
-    {
-        "reshape": _reshape_method,
-        "view": _reshape_method,
-        "squeeze": _squeeze_method,
-        "permute": _permute_method,
-        "transpose": _transpose_method,
-        "t": _t_method,
-        "expand": _expand_method,
-    }
-)
 attach_properties({"T": _matrix_t, "mT": matrix_transpose})

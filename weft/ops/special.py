@@ -46,7 +46,7 @@ _NEAR = (
      0.0006812409484757653, 2.0299340464296638e-05),
 )  # fmt: skip
 #: exp(x²) erfc(x) / t in t = 1 / (1 + x / 2), 0 <= x <= 28: 7e-18
-_TAIL = (
+SCALED_TAIL = (
     (0.28209479177376523, 0.09332636159814162, 1.3614014597849768, 0.7526198032848885,
      2.428964768776195, 1.671960706591951, 2.1772571659714712, 1.4563963880568889,
      1.002297011052262, 0.4627788019066826, 0.1321554356041898),
@@ -84,7 +84,7 @@ def _tail(xp: Any, x: Any) -> Any:
     t = 1 / (1 + 0.5 * x)
     short = xp.astype(xp.astype(x, dtypes.float32.numpy), dtypes.float64.numpy)
     squared = xp.exp(-short * short) * xp.exp((short - x) * (short + x))  # exp(-x²), exactly
-    return squared * t * _fraction(_TAIL, t)
+    return squared * t * _fraction(SCALED_TAIL, t)
 
 
 _BLOCK = 65536  # elements per block: a block stays in the cache
@@ -94,12 +94,12 @@ def _erf(xp: Any, x: Any) -> Any:
     if xp is np and x.size > _BLOCK and x.flags.c_contiguous:
         flat, out = x.reshape(-1), np.empty(x.size, x.dtype)
         for start in range(0, x.size, _BLOCK):
-            out[start : start + _BLOCK] = _erf_of(np, flat[start : start + _BLOCK])
+            out[start : start + _BLOCK] = erf_values(np, flat[start : start + _BLOCK])
         return out.reshape(x.shape)
-    return _erf_of(xp, x)
+    return erf_values(xp, x)
 
 
-def _erf_of(xp: Any, x: Any) -> Any:
+def erf_values(xp: Any, x: Any) -> Any:
     if as_dtype(x.dtype) is not dtypes.float64:
         inside = xp.clip(x, -_SINGLE_END, _SINGLE_END)
         return xp.clip(inside * _fraction(_SINGLE, inside * inside), -1, 1)
@@ -109,7 +109,7 @@ def _erf_of(xp: Any, x: Any) -> Any:
     return xp.copysign(xp.where(size < 1, near, 1 - _tail(xp, size)), x)
 
 
-def _erfc(xp: Any, x: Any) -> Any:
+def erfc_values(xp: Any, x: Any) -> Any:
     wide = xp.astype(x, dtypes.float64.numpy, copy=False)
     tail = _tail(xp, xp.abs(wide))
     return xp.astype(xp.where(wide < 0, 2 - tail, tail), as_dtype(x.dtype).numpy, copy=False)
@@ -133,7 +133,7 @@ erfc = unary(
     "1 - erf(x), exact also where erf(x) is almost 1.",
     "erfc",
     kinds="real floating",
-    evaluate=_erfc,
+    evaluate=erfc_values,
     vjp=lambda xp, g, _out, x: g * (-_SLOPE * xp.exp(-x * x)),
     cycles=40.0,
 )

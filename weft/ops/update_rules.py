@@ -33,8 +33,8 @@ NARROW = frozenset(dtype.numpy for dtype in NARROW_FLOATS)
 CHUNK = 65536
 
 
-#: Operands that are 0-d: the number of steps, and the learning rate.
-SCALARS = frozenset({"step", "lr"})
+#: Operands that are 0-d: the number of steps, the learning rate, and what else is one number.
+SCALARS = frozenset({"step", "lr", "mu_product", "eta", "mu"})
 
 
 def rule(
@@ -99,6 +99,15 @@ def _batch_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs)
     return tuple(Same(new) if s else new for new, s in zip(out, scalar, strict=False))
 
 
+def number(xp: Any, value: Any, dtype: Any) -> Any:
+    """A 0-d value in another dtype, for rules.
+
+    They compute with the number of steps in float64: in float32, 1 - 0.999 ** step is wrong in its
+    fifth digit.
+    """
+    return xp.astype(xp.asarray(value), dtype)
+
+
 def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:
     """The evaluation rule on NumPy arrays: narrow floats in float32, each result rounded once."""
     wide = np.float32 if arrays[0].dtype in NARROW else arrays[0].dtype
@@ -127,6 +136,27 @@ def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
         op.infer(*types, **attrs)
     except WeftError as error:
         raise error.about(op.name, types) from None
+
+
+def by_evaluation(operands: str, outputs: int, evaluate: Callable[..., Any]) -> Callable[..., None]:
+    """An in-place kernel that is the evaluation rule of the card, chunk by chunk."""
+    wide = [i for i, name in enumerate(operands.split()) if name not in SCALARS]
+
+    def in_place(*arrays: Array, **attrs: Any) -> None:
+        new: tuple[Any, ...] = ()
+        for pieces in chunks(*(arrays[i] for i in wide)):
+            given = list(arrays)
+            for i, piece in zip(wide, pieces, strict=True):
+                given[i] = piece
+            new = evaluate(np, *given, **attrs)
+            for i in wide:
+                if i < outputs:
+                    given[i][...] = new[i]
+        for i in range(outputs):
+            if i not in wide:
+                arrays[i][...] = new[i]
+
+    return in_place
 
 
 def chunks(*arrays: Array) -> Iterator[tuple[Array, ...]]:

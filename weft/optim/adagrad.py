@@ -9,6 +9,7 @@ import numpy as np
 from weft.core.tensor import Tensor
 from weft.ops.creation import full_like, zeros, zeros_like
 from weft.ops.update_rules import Array, apply, chunks, rule
+from weft.optim.flags import accept
 from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
 from weft.optim.rate import rate_of
 
@@ -99,7 +100,9 @@ class Adagrad(Optimizer):
         eps: float = 1e-10,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
+        accept(flags, self._name)
         options = {
             "lr": lr,
             "lr_decay": lr_decay,
@@ -225,7 +228,9 @@ class Adadelta(Optimizer):
         weight_decay: float = 0,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
+        accept(flags, self._name)
         options = {
             "lr": lr,
             "rho": rho,

@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
-from weft.ops.update_rules import Array, apply, chunks, rule
+from weft.ops.update_rules import Array, apply, chunks, number, rule
+from weft.optim.flags import accept
 from weft.optim.optimizer import Group, Optimizer, Params
 from weft.optim.rate import rate_of
 
@@ -42,9 +43,10 @@ def _rule(
     m = m + (1 - betas[0]) * (d - m)
     v = betas[1] * v + (1 - betas[1]) * (d * d)
     step = step + 1
-    t = xp.astype(step, p.dtype)
+    t = number(xp, step, xp.float64)
     root = xp.sqrt(1 - betas[1] ** t)
-    rate = lr * root / (1 - betas[0] ** t)
+    rate = number(xp, lr * root / (1 - betas[0] ** t), p.dtype)
+    root = number(xp, root, p.dtype)
     if peak is None:
         return p - rate * (m / (xp.sqrt(v) + eps * root)), m, v, step
     peak = xp.maximum(peak, v)
@@ -144,7 +146,9 @@ class Adam(Optimizer):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
+        accept(flags, self._name)
         options = {
             "lr": lr,
             "betas": tuple(betas),
@@ -212,5 +216,6 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, **flags)

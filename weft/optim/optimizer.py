@@ -15,6 +15,7 @@ from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import as_number
 from weft.core.tensor import Tensor
 from weft.ops.creation import asarray, zeros_like
+from weft.ops.update_rules import SCALARS
 
 Group = dict[str, Any]
 Params = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
@@ -47,6 +48,12 @@ class Optimizer(Counted):
                 "parameters are given as an iterable, not as one tensor",
                 op=self._name,
                 hint="write [x] in place of x",
+            )
+        if hasattr(params, "parameters"):
+            raise DTypeError(
+                f"parameters are given as an iterable, not as a module ({type(params).__name__})",
+                op=self._name,
+                hint="pass model.parameters()",
             )
         given = list(params)
         if not given:
@@ -261,7 +268,7 @@ def _restored(value: Any, p: Tensor, key: str, name: str) -> Any:
         return [_restored(part, p, key, name) for part in value]
     if isinstance(value, Tensor) or hasattr(value, "__array__"):
         tensor = value.clone() if isinstance(value, Tensor) else asarray(np.asarray(value))
-        if key != "step" and tensor.dtype.kind == "float":
+        if key not in SCALARS and tensor.dtype.kind == "float":
             tensor = tensor.astype(p.dtype, copy=False)
         if tensor.ndim and tensor.size == p.size and tensor.shape != p.shape:
             raise OptimizerError(

@@ -9,6 +9,7 @@ import numpy as np
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
 from weft.ops.update_rules import Array, apply, chunks, rule
+from weft.optim.flags import accept
 from weft.optim.optimizer import Group, Optimizer, Params
 from weft.optim.rate import rate_of
 
@@ -131,7 +132,9 @@ class RMSprop(Optimizer):
         centered: bool = False,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
+        accept(flags, self._name)
         options = {
             "lr": lr,
             "alpha": alpha,

@@ -8,6 +8,7 @@ from weft.core.tensor import Tensor
 from weft.ops.creation import zeros_like
 from weft.ops.update_rules import Array, apply, rule
 from weft.optim.blas import add_scaled, scale
+from weft.optim.flags import accept
 from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
 from weft.optim.rate import rate_of
 
@@ -123,7 +124,9 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        **flags: Any,
     ) -> None:
+        accept(flags, self._name)
         options = {
             "lr": lr,
             "momentum": momentum,

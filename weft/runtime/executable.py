@@ -87,6 +87,7 @@ class Executable:
         that returns the optimized graph: code from the cache does not need it.
         `routing` says which outputs a call delivers to its inputs."""
         self.captured = captured
+        self.recording = 0  # of a captured function: which of its recordings this is a part of
         self.routing = routing or OutputRouting()
         #: The time of each stage; that of the passes is set when they have run.
         self.seconds = {"passes": 0.0, "code": 0.0}

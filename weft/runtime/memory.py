@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.base.errors import WeftError
 from weft.base.frames import through
-from weft.core.bind import out_of_memory, out_of_memory_for
+from weft.core.call_errors import out_of_memory, out_of_memory_for
 from weft.ir.graph import Graph
 from weft.ir.interpret import located
 from weft.ir.types import TensorType

@@ -19,6 +19,7 @@ import threading
 from pathlib import Path
 
 from weft.base.errors import DTypeError, RangeError
+from weft.base.lazy import Lazy
 from weft.codegen.cache import Code, Request, cached
 from weft.codegen.jit import Library
 from weft.codegen.machine import host
@@ -28,6 +29,7 @@ from weft.runtime.pool.layout import FIELDS, MOST_THREADS, POOL_BYTES
 __all__ = ["get_num_threads", "set_num_threads"]
 
 VARIABLE = "WEFT_NUM_THREADS"
+threadpoolctl = Lazy("threadpoolctl")
 
 
 #: The pool's code.
@@ -91,13 +93,28 @@ def get_num_threads() -> int:
 def set_num_threads(n: int) -> None:
     """Run kernels on `n` threads, including the calling one. Results do not depend on it.
 
+    NumPy's BLAS, which computes eager products, is bound as well: it runs on at most `n` threads,
+    and on no more than it was started with (OPENBLAS_NUM_THREADS stays a limit).
+
     >>> weft.set_num_threads(1)
     >>> weft.get_num_threads()
     1
     """
     _pool.threads = _checked(n, "set_num_threads")
+    _bind_blas(_pool.threads)
     if _pool.library is not None:
         _pool.tell(_pool.library)  # the next call that takes the pool starts them
+
+
+#: The threads that each BLAS library was started with, by its file.
+_started_with: dict[str, int] = {}
+
+
+def _bind_blas(count: int) -> None:
+    for library in threadpoolctl.ThreadpoolController().lib_controllers:
+        if library.user_api == "blas":
+            most = _started_with.setdefault(library.filepath, library.num_threads)
+            library.set_num_threads(min(count, most))
 
 
 def _checked(n: object, op: str) -> int:

@@ -1,6 +1,6 @@
 """All rows of the nn tests, family by family."""
 
-from nn_samples import activations, functions, layers, losses, sequences
+from nn_samples import activations, functions, images, layers, losses, sequences
 
 ROWS = [
     *layers.ROWS,
@@ -8,4 +8,5 @@ ROWS = [
     *activations.ROWS,
     *losses.ROWS,
     *functions.ROWS,
+    *images.ROWS,
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nn_samples.table import Row, row, values
@@ -10,11 +12,17 @@ X = np.concatenate([values(27, low=-5, high=5), np.array([0.0, 0.5, -0.5, 1, -1,
 X = X.reshape(3, 12)
 DEEP = values(2, 4, 3, 2, seed=5, low=-3, high=3)
 
+
+def evaluated(module: Any) -> None:
+    module.eval()
+
+
 ROWS: list[Row] = [
     row("ReLU", to=X),
     row("ReLU6", to=X),
     row("LeakyReLU", to=X),
     row("LeakyReLU", 0.3, to=X, label="slope"),
+    row("RReLU", 0.1, 0.5, to=X, prepare=evaluated),
     row("PReLU", to=X),
     row("PReLU", 4, to=DEEP, label="channels"),
     row("ELU", to=X),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from nn_samples.table import Row, indices, row, values
 
 
@@ -19,6 +21,9 @@ def twice(module: Any) -> None:
 V = values(2, 4, 7, seed=1)  # batch, channels, length
 I = values(2, 4, 6, 5, seed=2)  # noqa: E741
 D = values(1, 4, 4, 3, 5, seed=3)
+BAG = indices(9, below=6, seed=6)
+BEGIN = np.array([0, 2, 2, 6])  # the second bag is empty
+ENDS = np.array([0, 2, 2, 6, 9])
 
 ROWS: list[Row] = [
     row("Identity", to=V),
@@ -34,6 +39,32 @@ ROWS: list[Row] = [
     row("Bilinear", 3, 4, 2, False, to=(values(2, 5, 3), values(2, 5, 4)), label="plain"),
     row("Embedding", 6, 3, to=indices(4, 5, below=6)),
     row("Embedding", 6, 3, to=indices(4, 5, below=6), make={"padding_idx": 2}, label="padding"),
+    row("Embedding", 6, 3, to=indices(4, 5, below=4), make={"max_norm": 0.6}, label="max_norm"),
+    row(
+        "Embedding",
+        6,
+        3,
+        None,
+        0.8,
+        1.0,
+        True,
+        to=indices(4, 5, below=6),
+        label="frequencies",
+    ),
+    # --- bags of embeddings
+    *(
+        row("EmbeddingBag", 6, 3, to=to, make={"mode": mode, **more}, label=f"{mode}_{label}")
+        for mode in ("sum", "mean", "max")
+        for label, to, more in (
+            ("even", indices(4, 5, below=6), {}),
+            ("offsets", (BAG, BEGIN), {}),
+            ("last", (BAG, ENDS), {"include_last_offset": True}),
+            ("padding", (BAG, BEGIN), {"padding_idx": 1}),
+            ("padding_even", indices(4, 5, below=6), {"padding_idx": -1}),
+        )
+    ),
+    row("EmbeddingBag", 6, 3, to=(BAG, BEGIN), make={"max_norm": 0.6}, label="max_norm"),
+    row("EmbeddingBag", 6, 3, to=(BAG, BEGIN, values(9)), make={"mode": "sum"}, label="weights"),
     # --- convolutions
     row("Conv1d", 4, 6, 3, to=V),
     row("Conv1d", 4, 6, 3, 2, 1, 2, 2, to=V, label="all"),

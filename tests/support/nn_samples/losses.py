@@ -23,6 +23,15 @@ YES = (values(4, 5, seed=7) > 0).astype(np.float64)
 SIGNS = np.sign(values(4, seed=8))
 IMAGE, MASK = values(2, 4, 3, 3, seed=9, low=-3, high=3), indices(2, 3, 3, below=4, seed=10)
 
+MANY = np.array([8, 0, 3, 5])
+
+#: classes of each sample; -1 ends the list
+LISTED = np.array([[3, 0, -1, 1, 2], [-1, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, -1, -1, 4, 0]])
+
+
+def squares(x: Any, y: Any) -> Any:
+    return ((x - y) * (x - y)).sum(axis=-1)
+
 
 def each(
     module: str, *args: Any, to: Any, label: str = "", rtol: float = 1e-9, **make: Any
@@ -89,4 +98,39 @@ ROWS: list[Row] = [
     *each("HingeEmbeddingLoss", to=(A, np.sign(B))),
     *each("TripletMarginLoss", to=(A, B, A[::-1].copy())),
     row("TripletMarginLoss", to=(A, B, A[::-1] * 0.7), make={"swap": True, "p": 1.0}, label="swap"),
+    # --- several classes at once; targets have no gradient in PyTorch
+    *(
+        row(name, to=A, make={"reduction": k}, call={"target": target}, label=k)
+        for name, target in (
+            ("SoftMarginLoss", np.sign(B)),
+            ("MultiLabelSoftMarginLoss", YES),
+            ("MultiLabelMarginLoss", LISTED),
+            ("MultiMarginLoss", CLASSES[:4]),
+        )
+        for k in ("mean", "sum", "none")
+    ),
+    row("MultiLabelSoftMarginLoss", WEIGHTS, to=LOGITS, call={"target": P}, label="weights"),
+    row("MultiMarginLoss", 2, 0.5, WEIGHTS, to=LOGITS, call={"target": CLASSES}, label="options"),
+    row("MultiLabelMarginLoss", to=A[0], call={"target": LISTED[0]}, label="single"),
+    *(
+        row(
+            "TripletMarginWithDistanceLoss",
+            to=(A, B, A[::-1].copy()),
+            make={"distance_function": squares, "margin": 0.5, "swap": swap},
+            label=f"swap{swap}",
+        )
+        for swap in (False, True)
+    ),
+    row("TripletMarginWithDistanceLoss", to=(A, B, A[::-1].copy())),
+    row("AdaptiveLogSoftmaxWithLoss", 5, 9, [2, 5], 2.0, to=(A, MANY)),
+    row(
+        "AdaptiveLogSoftmaxWithLoss",
+        5,
+        9,
+        [4],
+        1.5,
+        True,
+        to=(A[0], MANY[:1].reshape(())),
+        label="single",
+    ),
 ]

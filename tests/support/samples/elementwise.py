@@ -153,6 +153,7 @@ ROWS = [
     unary("sign", kinds="numeric"),
     unary("square", kinds="numeric"),
     unary("sqrt", domain=(0, 9)),
+    unary("rsqrt", lambda x: 1 / np.sqrt(x), "real floating", domain=(0.5, 9)),
     unary("reciprocal", domain=(0.5, 4)),
     unary("exp"),
     unary("expm1"),

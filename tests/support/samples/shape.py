@@ -43,6 +43,19 @@ def broadcast(dtype: DType) -> Iterable[Sample]:
         yield call(values(first, dtype), np.broadcast_shapes(first, second))
 
 
+def expand(dtype: DType) -> Iterable[Sample]:
+    yield call(values((3, 1), dtype), (-1, 4))
+    yield call(values((3,), dtype), (2, -1))
+    yield call(values((2, 1, 3), dtype), (5, -1, 4, -1))
+    yield call(values((), dtype), (2,))
+    yield call(values((0, 1), dtype), (0, 3))
+
+
+def expanded(x: Any, shape: Any) -> Any:
+    kept = (1,) * (len(shape) - x.ndim) + x.shape
+    return np.broadcast_to(x, [k if w == -1 else w for w, k in zip(shape, kept, strict=True)])
+
+
 def several(dtype: DType) -> Iterable[Sample]:
     for first, second in PAIRS:
         yield call(values(first, dtype), values(second, dtype))
@@ -151,6 +164,7 @@ def grids(dtype: DType) -> Iterable[Sample]:
 ROWS = [
     Row("reshape", np.reshape, reshape, "all"),
     Row("permute_dims", np.permute_dims, permute, "all"),
+    Row("expand", expanded, expand, "all"),
     Row("broadcast_to", np.broadcast_to, broadcast, "all"),
     Row("broadcast_arrays", np.broadcast_arrays, several, "all"),
     Row("concat", np.concat, concat, "all"),

@@ -17,7 +17,7 @@ from weft.autodiff.transforms.levels import innermost_level
 from weft.core import bind as binding
 from weft.core.bind import recorder
 from weft.core.grad_mode import mode, no_grad
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor, result_class_of, wrap
 
 __all__: list[str] = []
 
@@ -75,7 +75,7 @@ def _recorded(g: Tensor) -> Tensor:
     data = given_data(g)
     if data is g._data:
         return g
-    made = wrap(data)
+    made = wrap(data, g)
     made._node = g._node
     return made
 
@@ -101,6 +101,7 @@ class _Kept:
     def __init__(self, call: CustomCall, results: Tensors, saved: MaybeTensors) -> None:
         self.needs_input_grad = (True,) * len(call.inputs)
         self._given = saved
+        self._class = result_class_of(call.inputs)
         self._constant = [out for i, out in enumerate(results) if call.passes_nothing(i, out)]
 
 

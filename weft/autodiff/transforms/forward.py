@@ -65,7 +65,7 @@ class Forward(Level):
     _paused = False
 
     def dual(self, tensor: Tensor, tangent: Any = None) -> Tensor:
-        return wrap(DualArray(tensor, tangent, self))
+        return wrap(DualArray(tensor, tangent, self), tensor)
 
     lifted = dual
 

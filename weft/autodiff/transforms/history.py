@@ -99,21 +99,21 @@ def primal(tensor: Tensor, linked: bool) -> Tensor:
     with enable_grad():
         made = bind(IDENTITY, tensor) if linked else detached(tensor)
     behind = made._node
-    made = wrap(made._data)
+    made = wrap(made._data, tensor)
     made._node = Primal(made.shape, behind)
     return made
 
 
 def twin(tensor: Tensor) -> Tensor:
     """Another tensor of the same value and history."""
-    made = wrap(tensor._data)
+    made = wrap(tensor._data, tensor)
     made._node = tensor._node
     return made
 
 
 def seed(like: Tensor) -> Tensor:
     """A tensor with a node of its own and no history behind it."""
-    made = wrap(like._data)
+    made = wrap(like._data, like)
     made._node = Primal(made.shape, None)
     return made
 
@@ -147,4 +147,4 @@ class Outside:
         """The tensor for those outside: without a history that leads to nothing of theirs."""
         if tensor._node is None or self.reached_by(tensor._node):
             return tensor
-        return wrap(tensor._data)
+        return wrap(tensor._data, tensor)

@@ -30,6 +30,7 @@ from weft.autodiff.transforms.trees import (
 from weft.base.dtypes import default_float
 from weft.base.errors import DTypeError, GradientError, RangeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
+from weft.base.shapes import size_of
 from weft.core.grad_mode import enable_grad, mode, no_grad
 from weft.core.operands import as_tensor, cast, number_kind
 from weft.core.tensor import Tensor, wrap
@@ -315,7 +316,7 @@ def _one_number(value: Any, function: Function, op: str) -> Tensor:
         )
     out = as_tensor(value, op)
     kind = out.dtype.kind
-    if out.size != 1 or kind != "float":
+    if size_of(out.shape) != 1 or kind != "float":
         what, hint = "one number", "reduce it, y.sum(), or use weft.jacobian or weft.vjp"
         if kind == "complex":
             what, hint = "a real number", "make it real: weft.abs, weft.real"

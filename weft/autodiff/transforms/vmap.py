@@ -83,7 +83,7 @@ class Mapping(Level):
 
     def element(self, tensor: Tensor, mapped: bool) -> Tensor:
         """A tensor of this level."""
-        return wrap(MappedArray(tensor, mapped, self))
+        return wrap(MappedArray(tensor, mapped, self), tensor)
 
     def lifted(self, tensor: Tensor) -> Tensor:
         return self.element(tensor, False)

@@ -9,6 +9,7 @@ shared with everything else that uses them.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
 import types
 from collections.abc import Callable
@@ -82,8 +83,7 @@ def _convert(function: FunctionType) -> CodeType:
 def transformed(function: FunctionType) -> Definition:
     """The rewritten definition of a function."""
     original = function.__code__
-    found = source.find(function)
-    _check_fresh(found, original)
+    found = _found(function)
     node = _mangled(found, copy=not found.alone)
     if isinstance(node, ast.AsyncFunctionDef):
         raise Unconvertible("an asynchronous function", node)
@@ -94,6 +94,20 @@ def transformed(function: FunctionType) -> Definition:
     else:
         node.body = work.function(node.body)
     return node
+
+
+def _found(function: FunctionType) -> source.Found:
+    """The definition of a function, as the code that runs was made from it."""
+    try:
+        found = source.find(function)
+        _check_fresh(found, function.__code__)
+    except NoSource:
+        for typed in source.find_typed(function.__code__):
+            with contextlib.suppress(NoSource):
+                _check_fresh(typed, function.__code__)
+                return typed
+        raise
+    return found
 
 
 def _mangled(found: source.Found, *, copy: bool = True) -> Definition:

@@ -10,9 +10,12 @@ import __future__
 import ast
 import linecache
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
+
+from weft.capture.convert import typed
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -59,7 +62,24 @@ def find(function: FunctionType) -> Found:
     alone = _alone(code, function.__globals__)
     if alone is not None:
         return alone
-    file = _parsed(code.co_filename, function.__globals__)
+    found = _find_in(_parsed(code.co_filename, function.__globals__), code)
+    if found is None:
+        raise NoSource(f"{code.co_filename} no longer holds it at line {code.co_firstlineno}")
+    return found
+
+
+def find_typed(code: CodeType) -> Iterator[Found]:
+    """Definitions that may be that of a function which stands in no file."""
+    for text in typed.texts(code.co_filename):
+        try:
+            found = _find_in(_file(tuple(text.splitlines(keepends=True)), "<typed>"), code)
+        except NoSource:
+            continue
+        if found is not None:
+            yield found
+
+
+def _find_in(file: _File, code: CodeType) -> Found | None:
     known = file.definitions
     if code.co_name == "<lambda>":
         known = file.lambdas
@@ -71,7 +91,7 @@ def find(function: FunctionType) -> Found:
     if len(candidates) > 1:
         candidates = [entry for entry in candidates if _covers(entry[0], code)]
     if not candidates:
-        raise NoSource(f"{code.co_filename} no longer holds it at line {code.co_firstlineno}")
+        return None
     node, class_name = candidates[0]
     return Found(node, class_name, code.co_filename)
 
@@ -130,16 +150,20 @@ def _parsed(name: str, module: dict[str, Any]) -> _File:
         return known
     if not lines:
         raise NoSource(f"there is no source file {name}")
+    if len(_files) >= MOST_FILES:
+        _files.clear()
+    found = _files[name] = _file(lines, name)
+    return found
+
+
+def _file(lines: tuple[str, ...], name: str) -> _File:
     try:
         tree = ast.parse("".join(lines), name)
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         raise NoSource(f"{name} does not parse") from None
     definitions: dict[int, list[tuple[Definition, str]]] = {}
     _collect(tree, "", definitions)
-    if len(_files) >= MOST_FILES:
-        _files.clear()
-    found = _files[name] = _File(lines, tree, definitions, {})
-    return found
+    return _File(lines, tree, definitions, {})
 
 
 Definitions = dict[int, list[tuple[Definition, str]]]

@@ -19,6 +19,7 @@ from weft.capture.watch import library, operators, stores
 from weft.capture.watch.follow import module_of
 from weft.capture.watch.values import CONTAINERS
 from weft.core.number import Number, plain
+from weft.core.public import PUBLIC
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -201,10 +202,14 @@ def call_foreign(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dic
     """Other people's code is called on tensors of the graph."""
     if hooks.flow.fallback == "python":
         return py_call_like(function, args, kwargs)
-    name = f"{module_of(function).partition('.')[0]}.{getattr(function, '__name__', '?')}"
+    own = getattr(function, "__name__", None) or type(function).__name__
+    module = module_of(function).partition(".")[0]
+    name = f"{module}.{own}" if module else own
+    known = PUBLIC.get(own)
+    ours = f"use weft.{own}" if known is not None else "use the function of Weft"
     raise CaptureError(
-        f"{name} is called on tensors of the graph, which have no numbers yet",
+        "this function takes numbers, which the tensors of a graph do not have yet",
         op=name,
-        hint=f"use the function of Weft; or weft.py_call({name}, weft.spec(...), x), or "
+        hint=f"{ours}; or weft.py_call({name}, weft.spec(...), x), or "
         'weft.compile(..., fallback="python"), which call back into Python',
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.errors import CaptureError
+from weft.base.shapes import size_of
 from weft.capture.from_source import repeat
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import dynamic_list_of
@@ -26,6 +27,7 @@ from weft.core.number import HELD_AS, Number, as_held, fitting, joint_kind, kind
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
 from weft.ops.elementwise import round, trunc
+from weft.ops.numpy_protocol import counterpart, tensors_in
 from weft.record.control import branches as control
 from weft.record.control import loops
 from weft.record.control.branches import truth
@@ -41,7 +43,7 @@ def range_(hooks: Hooks, *args: Any) -> Any:
     for value in args:
         if not isinstance(value, Tensor):
             continue
-        if value.dtype.kind not in ("int", "uint") or value.size != 1:
+        if value.dtype.kind not in ("int", "uint") or size_of(value.shape) != 1:
             return NotImplemented  # for its error
     given = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
     return Rows([Steps(*given)], 0)
@@ -254,3 +256,18 @@ def while_loop(hooks: Hooks, cond_fn: Any, body_fn: Any, init: Any) -> Any:
     state = [("the carry", carry, None)]
     repeat.while_(hooks, test, standing_for(body, body_fn), state, ("the carry",), ("the carry",))
     return carry.cell_contents
+
+
+def numpy_function(function: Any) -> Handler:
+    """A function of NumPy's that Weft has too: on tensors, Weft's is called."""
+
+    def call(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+        if next(tensors_in([args, list(kwargs.values())]), None) is None:
+            return NotImplemented
+        ours = counterpart(function, args, kwargs)
+        if ours is None:
+            return NotImplemented
+        called, places, named = ours
+        return hooks.call(called, *places, **named)
+
+    return call

@@ -94,15 +94,9 @@ class _Names:
             return self.parameters[key] if key < len(self.parameters) else origin.text
         if origin.kind == KWARG:
             return str(key)
-        text = origin.text.removeprefix("global ")
-        if origin.kind in (PIN, CELL) or parent is None:
-            return text
-        before = parent.text.removeprefix("global ")
-        if not text.startswith(before):
-            return text
-        step = text[len(before) :]
-        if isinstance(key, Origin):
-            step = step.replace(key.text, self.of(key))
+        if origin.kind in (PIN, CELL) or parent is None or origin.step is None:
+            return origin.text.removeprefix("global ")
+        step = f"[{self.of(key)}]" if isinstance(key, Origin) else origin.step
         return self.of(parent) + step
 
 

@@ -9,18 +9,24 @@ at its beginning and writes at its end, so an update of another thread in betwee
 
 from __future__ import annotations
 
-import ast
 import functools
 import os
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
-from weft.autodiff.split import Split
 from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
 from weft.base import store
@@ -29,61 +35,39 @@ from weft.base.errors import CaptureError
 from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
-from weft.capture.convert.convert import NoSource, Unconvertible, transformed
+from weft.base.tracebacks import shorten
+from weft.capture.convert.convert import NoSource, Unconvertible, convert
 from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
-from weft.capture.notes import CaptureNotes
 from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
+from weft.capture.trace.inspectable import Inspectable, Recording
+from weft.capture.trace.inspectable import Policy as Policy
 from weft.capture.trace.path_results import Execute as Execute
 from weft.capture.trace.path_results import Numbers, finish
 from weft.capture.trace.path_results import Prepare as Prepare
-from weft.capture.trace.recompute_choice import budget_trouble, split_of
+from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
-from weft.capture.trace.tree import describe, insert
+from weft.capture.trace.tree import insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
-from weft.capture.watch.follow import Wrapper
+from weft.capture.watch.follow import FOLLOW
+from weft.capture.watch.follow import policy as follow_policy
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph, Value, extract
-from weft.ir.signature import OutputRouting, Signature
+from weft.ir.graph import Graph, Value
+from weft.ir.signature import OutputRouting
 from weft.ops.effects import begin_call, done, end_call
 
-__all__ = ["CaptureWarning"]
+__all__ = ["CaptureWarning", "Compiled"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class CaptureWarning(UserWarning):
     """A function that is recorded again and again, or that cannot be recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """One time that the function was recorded: why, how long it took, and what came of it."""
-
-    number: int
-    reason: str
-    seconds: float
-    outcome: str
-    notes: CaptureNotes = field(default_factory=CaptureNotes, repr=False, compare=False)
-    prepared: float = 0.0  # of the seconds, what it took to make programs
-
-    def __str__(self) -> str:
-        return f"{self.number}: {self.reason} ({self.outcome}, {self.seconds * 1e3:.3g} ms)"
-
-
-class CacheInfo(NamedTuple):
-    """What `cache_info` tells: calls replayed, recordings made, paths kept, the limit of those."""
-
-    hits: int
-    recordings: int
-    paths: int
-    limit: int
-
-
-#: What a replay gives that must not go on: it writes, and other threads may do so, too.
-_WRITES = object()
 
 
 class _Miss:
@@ -96,29 +80,14 @@ class _Miss:
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a function is captured.
-
-    records    what happens where a tensor decides which way to go: its control flow becomes part of
-               the graph (`weft.compile`), and what cannot be captured is an error; or Python asks
-               the tensor, and its answer becomes part of the path (`weft.trace`)
-    fallback   "error" or "python": what is done with foreign code that gets tensors of the graph
-    limit      the maximum number of recordings; after that, unmatched calls run eagerly
-    budget     the part of the memory that a backward may keep
-    """
-
-    records: bool = True
-    fallback: str = "error"
-    limit: int = 64
-    budget: float | None = None
-
+#: What a replay gives that must not go on: it writes, and other threads may do so, too.
+_WRITES = object()
 
 COMPILE = Policy()
 TRACE = Policy(records=False)
 
 
-_live: weakref.WeakSet[Captured] = weakref.WeakSet()
+_live: weakref.WeakSet[Captured[..., Any]] = weakref.WeakSet()
 
 
 def _forked() -> None:
@@ -131,11 +100,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-class Captured(Wrapper):
-    """A function that is recorded when it is called, and replayed. Made by `weft.compile`."""
+class Captured(Inspectable, Generic[P, R]):
+    """A function that is recorded when it is called, and replayed. Made by `weft.compile`.
+
+    Users know it as `weft.Compiled`; for type checkers it has the signature of the function.
+    """
+
+    function: Callable[P, R]
 
     def __init__(
-        self, function: Callable[..., Any], prepare: Prepare, policy: Policy = COMPILE
+        self, function: Callable[P, R], prepare: Prepare, policy: Policy = COMPILE
     ) -> None:
         # The attributes of a module are its own: see __getattr__.
         plain = isinstance(function, (FunctionType, MethodType))
@@ -151,7 +125,8 @@ class Captured(Wrapper):
         self._told_of_budget = False
         self._roots: list[Segment] = []
         self._inner: list[Segment] = []  # the same for calls that vmap makes
-        self._mapped: dict[str, Captured] = {}  # for all elements of a vmap, by what is mapped
+        #: For all elements of a vmap, by what is mapped.
+        self._mapped: dict[str, Captured[..., Any]] = {}
         self._lock = threading.RLock()
         _live.add(self)
         self._prepared = 0.0  # seconds that went into programs
@@ -169,21 +144,25 @@ class Captured(Wrapper):
 
     # --- calls --------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        segment = self._latest  # most calls go the way of the one before
-        if segment is not None and recorder() is None:
-            if segment.writes:
-                with self._lock:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            segment = self._latest  # most calls go the way of the one before
+            if segment is not None and recorder() is None:
+                if segment.writes:
+                    with self._lock:
+                        given = segment.enter(args, kwargs)
+                        if given.__class__ is list:
+                            self._hits += 1
+                            return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
+                else:
                     given = segment.enter(args, kwargs)
                     if given.__class__ is list:
                         self._hits += 1
-                        return segment.fast_path(given, args, kwargs)
-            else:
-                given = segment.enter(args, kwargs)
-                if given.__class__ is list:
-                    self._hits += 1
-                    return segment.fast_path(given, args, kwargs)
-        return self._call(args, kwargs)
+                        return segment.fast_path(given, args, kwargs)  # type: ignore[no-any-return]
+            return self._call(args, kwargs)  # type: ignore[no-any-return]
+        except BaseException as error:
+            shorten(error, leaving=True)
+            raise  # which adds no frame
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if recorder() is not None:  # part of a larger recording, or of what a transform runs
@@ -232,12 +211,24 @@ class Captured(Wrapper):
 
     def alike(
         self, function: Callable[..., Any] | None = None, prepare: Prepare | None = None
-    ) -> Captured:
+    ) -> Captured[..., Any]:
         """Another function, or the same one anew, captured in the same way."""
         return Captured(function or self.function, prepare or self._make, self.policy)
 
+    @overload
+    def __get__(self, obj: None, kind: type | None = None) -> Captured[P, R]: ...
+
+    @overload
+    def __get__(self, obj: object, kind: type | None = None) -> Callable[..., R]: ...
+
     def __get__(self, obj: Any, kind: type | None = None) -> Any:
         return self if obj is None else functools.partial(self, obj)
+
+    def __reduce__(self) -> Any:
+        """By the function: a copy records anew. One that its module holds goes by its name."""
+        if _named(self.function) is self:
+            return self.__qualname__
+        return Captured, (self.function, self._make, self.policy)
 
     def __repr__(self) -> str:
         kind, name = "traced", self._name()
@@ -272,7 +263,8 @@ class Captured(Wrapper):
             taken.append(segment)
             question = segment.question
             if question is None:
-                return finish(taken, numbers, args, kwargs, self._name(), self._prepare)
+                prepare = functools.partial(self._prepare, segment.recording)
+                return finish(taken, numbers, args, kwargs, self._name(), prepare)
             answer = question.answer(numbers[question.value])
             found = segment.children.get(answer_key(answer))
             if found is None:
@@ -302,11 +294,12 @@ class Captured(Wrapper):
         graph, inputs, wanted = segment.graph(self._name())
         if not wanted and not acts(graph):
             return None, inputs, wanted
-        return self._prepare(graph), inputs, wanted
+        return self._prepare(segment.recording, graph), inputs, wanted
 
-    def _prepare(self, graph: Graph, *routing: OutputRouting) -> Execute:
+    def _prepare(self, recording: int, graph: Graph, *routing: OutputRouting) -> Execute:
         start = time.perf_counter()
         made = self._make(graph, *routing)
+        made.recording = recording
         self._prepared += time.perf_counter() - start
         self.programs.append(made)
         return made
@@ -324,10 +317,31 @@ class Captured(Wrapper):
             warn_user(
                 f"{self._name()} was recorded {self.policy.limit} times; from now on, calls that "
                 f"no recording fits run as plain Python. The last was recorded because: {last}. "
-                "`traced.recordings` lists all; weft.trace(fn, limit=...) sets the limit",
+                f"`{self._name()}.recordings` lists all; limit=... of "
+                f"weft.{'compile' if self.policy.records else 'trace'} sets the limit",
                 CaptureWarning,
             )
         return False
+
+    def _has_source(self) -> bool:
+        """Whether the function can be read; a warning says where it cannot."""
+        function = self._plain_function()
+        if function is None or follow_policy(function.__code__.co_filename) != FOLLOW:
+            return True
+        try:
+            convert(function)
+        except NoSource as reason:
+            file = function.__code__.co_filename
+            why = f" ({file})" if file.startswith("<") else f": {reason}"
+            warn_user(
+                f"{self._name()} has no source{why}, so it is not compiled and runs as plain "
+                "Python: the same results, op by op. Define it in a file to compile it",
+                CaptureWarning,
+            )
+            return False
+        except Unconvertible:
+            pass  # recording it says so, with the line
+        return True
 
     def _record(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool = False
@@ -335,6 +349,9 @@ class Captured(Wrapper):
         """Record one run, and finish this call from the recording, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
         with gc_paused(), bundled(self._bundle()):
+            if self.policy.records and not self.recordings and not self._has_source():
+                self._uncacheable = 2
+                return miss
             recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
         if watch.deferred is not None and watch.deferred.clash:
@@ -369,7 +386,8 @@ class Captured(Wrapper):
                 given = origin.evaluate(args, kwargs)
                 numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
             self._run(segment, numbers)
-        return finish(path, numbers, args, kwargs, self._name(), self._prepare)
+        prepare = functools.partial(self._prepare, len(self.recordings) - 1)
+        return finish(path, numbers, args, kwargs, self._name(), prepare)
 
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
@@ -380,7 +398,7 @@ class Captured(Wrapper):
         watch.defers_calls = self._defers_calls
         recorded.differentiated = not inside  # there the tape sees each op
         recorded.name = self._name()
-        recorded.parameters = parameter_names(self.function, len(args))
+        watch.parameters = parameter_names(self.function, len(args))
         ending: Ending | None = None
         trouble: list[str] = []
         done.next = 0
@@ -402,10 +420,12 @@ class Captured(Wrapper):
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
             self._writes |= ending.writes  # before other threads can find the path
-            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget)
+            number = len(self.recordings)
+            path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget, number)
             if len(path) == 1 and has_fast_path(path[0]) and not inside:
                 path[0].writes = ending.writes
-                path[0].fast_path = fast_path(path[0], self._name(), self._prepare)
+                prepare = functools.partial(self._prepare, number)
+                path[0].fast_path = fast_path(path[0], self._name(), prepare)
             self._warn_of_budget(path)
         return recorded, ending, trouble
 
@@ -441,95 +461,16 @@ class Captured(Wrapper):
         name = None if function is None else name_of(function)
         return None if name is None else store.name_of(b"recording 1", name.encode())
 
-    def _plain_function(self) -> FunctionType | None:
-        """What is recorded first: the function, or the method that a call of a module comes to."""
-        function: Any = self.function
-        if isinstance(function, MethodType):
-            function = function.__func__
-        if not isinstance(function, FunctionType):
-            kind = type(function)
-            function = getattr(kind, "forward", None) or kind.__call__
-        return function if isinstance(function, FunctionType) else None
 
-    def _name(self) -> str:
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        return "lambda" if name == "<lambda>" else str(name)
+def _named(function: Any) -> Any:
+    """What stands in a module under the name of a function: a decorator may have replaced it."""
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in str(getattr(function, "__qualname__", "")).split("."):
+        found = getattr(found, name, None)
+    return found
 
-    # --- to look into -------------------------------------------------------------------------
 
-    def converted_source(self) -> str:
-        """The code that is run to record the function."""
-        function = self._plain_function()
-        if function is None:
-            raise CaptureError(f"{self._name()} cannot be converted: it is not written in Python")
-        try:
-            return ast.unparse(ast.fix_missing_locations(transformed(function)))
-        except (NoSource, Unconvertible) as reason:
-            raise CaptureError(f"{self._name()} cannot be converted: {reason}") from None
-
-    def cache_info(self) -> CacheInfo:
-        """How often calls were replayed and recorded, and how much of the cache is used."""
-        paths = sum(segment.ending is not None for segment in self.segments())
-        return CacheInfo(self._hits, len(self.recordings), paths, self.policy.limit)
-
-    def tree(self) -> str:
-        """The tree of recorded paths, as text."""
-        return describe(self._roots)
-
-    def paths(self) -> list[Graph]:
-        """The graph of each recorded path, from the beginning to the result."""
-        graphs: list[Graph] = []
-        for path in self._ends():
-            inputs = [value for part in path for value, _ in part.inputs]
-            nodes = [node for part in path for node in part.nodes]
-            ending = path[-1].ending
-            assert ending is not None
-            graphs.append(extract(self._name(), inputs, nodes, ending.made))
-        return graphs
-
-    def _ends(self) -> Iterator[list[Segment]]:
-        """The segments of each recorded path, one after the other."""
-        stack = [(root, [root]) for root in reversed(self._roots)]
-        while stack:
-            segment, path = stack.pop()
-            if segment.ending is not None:
-                yield path
-            for kids in reversed(segment.children.values()):
-                stack += [(kid, [*path, kid]) for kid in reversed(kids)]
-
-    def signatures(self) -> list[Signature]:
-        """What each recorded path takes, reads, writes and gives, in the order of `paths`."""
-        return [path[-1].ending.signature for path in self._ends() if path[-1].ending]
-
-    def graph(self, stage: str = "captured", program: int = -1) -> Graph:
-        """One of the graphs that calls run (`programs`; the latest), at a stage.
-
-        stage   "captured", as it was recorded; "optimized", after the passes; "scheduled", in the
-                ops that kernels are made of
-        """
-        if not self.programs:
-            raise CaptureError(
-                f"{self._name()} has not been called: there is no graph yet",
-                op="graph",
-                hint="call it once with arguments of the kind that it is for",
-            )
-        return self.programs[program].graph(stage)
-
-    def splits(self) -> list[Split]:
-        """For each path with a backward: what is saved for it, and what is run once more."""
-        endings = [segment.ending for segment in self.segments() if segment.ending is not None]
-        found = [split_of(ending) for ending in endings]
-        return [split for split in found if split is not None]
-
-    def segments(self) -> Iterator[Segment]:
-        """The stretches of all recorded paths."""
-        stack = list(self._roots)
-        while stack:
-            segment = stack.pop()
-            yield segment
-            for kids in segment.children.values():
-                stack += kids
-
-    def guards(self) -> list[str]:
-        """All guards of all recordings, as text."""
-        return [guard.description for part in self.segments() for guard in part.guards]
+if TYPE_CHECKING:
+    Compiled: TypeAlias = Captured[P, R]
+else:
+    Compiled = Captured

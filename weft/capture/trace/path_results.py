@@ -28,6 +28,8 @@ Numbers = dict[Value, Tensor]
 class Execute(Protocol):
     """A graph made ready; `weft.runtime.executable.Executable`."""
 
+    recording: int  # the number of the recording that it is a part of
+
     @property
     def call(self) -> Callable[[list[Tensor]], Sequence[Tensor]]:
         """Computes the outputs, for which no gradients are recorded. To be looked up for each run:

@@ -94,7 +94,6 @@ class TraceRecorder(HistoryRecorder):
         self.usable = True  # can this call be finished from the recording?
         self.differentiated = True  # is a backward wanted of what it gives?
         self.name = "trace"  # of the function, and what its positional arguments are called
-        self.parameters: Sequence[str] = ()
         self._inputs: list[tuple[Value, Origin]] = []
         self._origins: dict[Value, Origin] = {}
         self._start = 0  # of the current segment, in the nodes of the graph
@@ -129,7 +128,7 @@ class TraceRecorder(HistoryRecorder):
         return self._input(type_of(tensor), origin, wrap(tensor._data))
 
     def _input(self, kind: TensorType, origin: Origin, numbers: Tensor) -> Value:
-        value = Value(kind, input_name(origin))
+        value = Value(kind, input_name(origin.text))
         self._inputs.append((value, origin))
         self._origins[value] = origin
         self._numbers[value] = numbers
@@ -305,9 +304,12 @@ class TraceRecorder(HistoryRecorder):
         self._cut(None, None)
         inputs = self._origins.items()
         read = {binding.place(origin): value.tensor_type for value, origin in inputs}
+        named = binding.places(read, self.watch.parameters, self.watch.names())
+        for value, origin in inputs:
+            value.name = input_name(named[binding.place(origin)].name)
         signature = Signature(
             self.name,
-            binding.places(read, self.parameters, self.watch.names()),
+            named,
             tuple([binding.place(origin) for _, origin in inputs]),
             tuple([value.tensor_type for value in made]),
             tuple(tracked),

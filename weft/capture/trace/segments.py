@@ -185,6 +185,7 @@ class Segment:
     ready: Any = None  # the executable form
     enter: Enter = field(default=_closed, repr=False)
     fetched: list[Origin] = field(default_factory=list)
+    recording: int = 0  # the number of the recording that made it
     fast_path: Any = None  # all that a call does from here on, where the path is but this segment
     writes: bool = False  # whether the fast path writes to something outside
 

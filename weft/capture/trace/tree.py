@@ -8,6 +8,7 @@ from dataclasses import replace
 from weft.capture.trace.recompute_choice import split_path
 from weft.capture.trace.recorder import RawSegment
 from weft.capture.trace.segments import Backward, Ending, Question, Segment, answer_key
+from weft.capture.watch.origin import same_place
 from weft.ir.attributes import attrs_key
 from weft.ir.equal import same_graph
 from weft.ir.graph import Node, Value
@@ -21,10 +22,12 @@ def insert(
     raw: Sequence[RawSegment],
     ending: Ending,
     budget: float | None = None,
+    recording: int = 0,
 ) -> list[Segment]:
     """Add a recorded path to the tree; `taken` are the segments that this call already went along.
 
-    The segments of the whole path are returned. `budget` is that of memory, see `split`.
+    The segments of the whole path are returned. `budget` is that of memory, see `split`;
+    `recording` is the number of the one that this is.
     """
     shared = list(taken)
     renamed: dict[Value, Value] = {}
@@ -34,6 +37,7 @@ def insert(
     path[-1].ending = _renamed_ending(ending, renamed)
     split_path(path, len(shared), budget)
     for segment in path[len(shared) :]:
+        segment.recording = recording
         segment.open()
     _export(path, len(shared))  # before other threads can find the path
     for i in range(len(shared), len(path)):
@@ -54,7 +58,7 @@ def _same(old: Segment, new: RawSegment, renamed: dict[Value, Value]) -> bool:
     if old.question is None or new.question is None or old.question.kind != new.question.kind:
         return False
     for (mine, origin), (theirs, other) in zip(old.inputs, new.inputs, strict=True):
-        if mine.type != theirs.type or origin.text != other.text:
+        if mine.type != theirs.type or not same_place(origin, other):
             return False
         renamed[theirs] = mine
     for a, b in zip(old.nodes, new.nodes, strict=True):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weft.capture.trace.captured import Captured
 
 
-def call_for_all(traced: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_for_all(traced: Captured[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call with mapped arguments by one of the function for all elements.
 
     MISSING where that is not possible: other transforms or a recording are under way, an argument
@@ -77,7 +77,7 @@ def _by_position(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return None if bound.kwargs else bound.args
 
 
-def _for_all(traced: Captured, in_axes: Any) -> Captured:
+def _for_all(traced: Captured[..., Any], in_axes: Any) -> Captured[..., Any]:
     """The function for all elements of a `vmap`, captured alike."""
     key = repr(in_axes)
     with traced._lock:

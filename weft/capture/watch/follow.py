@@ -17,7 +17,10 @@ from weft.core.grad_mode import _decorated
 FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
 
 #: Parts of Weft that are followed like the user's own code: their attribute reads are guards.
-FOLLOWED_WEFT = (os.path.join(PACKAGE, "nn", ""), os.path.join(PACKAGE, "optim", ""))
+FOLLOWED_WEFT = (
+    *(os.path.join(PACKAGE, name, "") for name in ("nn", "optim", "distributions")),
+    *(os.path.join(PACKAGE, "torch", name) for name in ("nn", "func", "utils", "distributions")),
+)
 #: What `@weft.no_grad()` puts around a function of the user's, which is followed through it.
 WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))
 #: Modules whose functions call the user's functions and record them as nested graphs.
@@ -25,7 +28,10 @@ CONTROL = ("weft.record.control.branches", "weft.record.control.loops")
 #: Modules whose functions take a function and run it on tensors of their own.
 TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
 #: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.
-PURE_WEFT = ("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd")
+PURE_WEFT = (
+    *("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd", "torch"),
+    "distributions",
+)
 
 sysconfig = Lazy("sysconfig")
 

@@ -195,7 +195,8 @@ def _listed(keys: Any) -> str:
 
 
 def _places(guard: Guard) -> str:
-    return ", ".join(origin.text for origin in guard.others)
+    listed = [origin.text for origin in guard.others if origin.text != guard.text]
+    return ", ".join(listed) or "the one that was read before"
 
 
 KINDS: dict[str, Kind] = {

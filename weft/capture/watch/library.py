@@ -190,7 +190,7 @@ def _is_of_library(cls: type) -> bool:
 _IMPURE_WEFT = frozenset(
     {
         *("Generator.seed", "set_default_dtype", "register_dtype", "RemovableHandle.remove"),
-        *("register_device", "register_kernel", "unregister_device"),
+        *("register_device", "register_kernel", "unregister_device", "save", "load"),
     }
 )
 #: These write to the tensor that they are called on, and nobody sees it.

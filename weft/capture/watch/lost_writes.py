@@ -31,7 +31,8 @@ def load_item(hooks: Hooks, write: str, obj: Any, key: Any) -> Any:
 def load_attribute(hooks: Hooks, write: str, obj: Any, name: str) -> Any:
     """obj.name, which is about to be written to."""
     found = hooks.attr(obj, name)
-    if isinstance(obj, Tensor) and isinstance(found, Tensor) and name in _new_properties():
+    new = isinstance(obj, Tensor) and isinstance(found, Tensor) and name in _new_properties()
+    if new and not found._writes_through:
         warn_lost_write(write)
     return found
 
@@ -41,7 +42,7 @@ def call(hooks: Hooks, write: str, function: Any, /, *args: Any, **kwargs: Any) 
     found = hooks.call(function, *args, **kwargs)
     if isinstance(found, Tensor) and _is_of_weft(function):
         given = (getattr(function, "__self__", None), *args, *kwargs.values())
-        if all(found is not x for x in given):
+        if all(found is not x for x in given) and not found._writes_through:
             warn_lost_write(write)
     return found
 

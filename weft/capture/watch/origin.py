@@ -55,13 +55,17 @@ class Pool:
 class Origin:
     """One place. Origins of one run are interned: equal places are one object."""
 
-    __slots__ = ("children", "from_args", "key", "kind", "parent", "text")
+    __slots__ = ("children", "from_args", "key", "kind", "parent", "step", "text")
 
     def __init__(self, kind: str, key: Any, parent: Origin | None, text: str, from_args: bool):
         self.kind = kind
         self.key = key
         self.parent = parent
-        self.text = text  # as a user reads it
+        self.text = text  # as a user reads it; a better name may be found later
+        #: What the text adds to that of the parent; None where it says something else.
+        self.step: str | None = None
+        if parent is not None and text.startswith(parent.text):
+            self.step = text[len(parent.text) :]
         self.from_args = from_args
         self.children: dict[Any, Origin] = {}
 
@@ -131,16 +135,32 @@ class Origin:
         return EXPRESSIONS[self.kind](base, key, self.key, pool)
 
 
-def argument(index: int) -> Origin:
-    return Origin(ARG, index, None, f"args[{index}]", True)
+def argument(index: int, text: str = "") -> Origin:
+    return Origin(ARG, index, None, text or f"args[{index}]", True)
 
 
-def keyword(name: str) -> Origin:
-    return Origin(KWARG, name, None, f"kwargs[{quoted(name)}]", True)
+def keyword(name: str, text: str = "") -> Origin:
+    return Origin(KWARG, name, None, text or f"kwargs[{quoted(name)}]", True)
 
 
 def pinned(value: Any, text: str) -> Origin:
     return Origin(PIN, value, None, text, False)
+
+
+def same_place(a: Origin | None, b: Origin | None) -> bool:
+    """Whether origins of two runs are the same root and steps, whatever they are called."""
+    while a is not None and b is not None:
+        if a.kind != b.kind or type(a.key) is not type(b.key):
+            return False
+        if a.kind == PIN:
+            return a.key is b.key or a.text == b.text
+        if isinstance(a.key, Origin):
+            if not same_place(a.key, b.key):
+                return False
+        elif repr(a.key) != repr(b.key):
+            return False
+        a, b = a.parent, b.parent
+    return a is b
 
 
 def quoted(key: Any) -> str:
@@ -212,9 +232,14 @@ EXPRESSIONS: dict[str, Callable[[str, str, Any, Pool], str]] = {
 }
 
 
-def input_name(origin: Origin) -> str:
-    """args[0].scale -> args_0_scale"""
-    text = origin.text.removeprefix("global ")
+def input_name(text: str) -> str:
+    """What the input of a graph is called for a place: state["w"][0] is state.w.0
+
+    >>> from weft.capture.watch.origin import input_name
+    >>> input_name('opt.state[model.tok.weight]["step"]'), input_name("self.head.bias")
+    ('opt.state.model.tok.weight.step', 'head.bias')
+    """
+    text = text.removeprefix("global ").removeprefix("self.")
     kept = "".join(c if c.isalnum() or c == "_" else " " for c in text)
-    name = "_".join(kept.split())
+    name = ".".join(kept.split())
     return name if name and not name[0].isdigit() else f"x{name}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -104,6 +104,7 @@ class Watch:
         self._unhooked: list[Origin] = []  # of leaves whose hooks counted, and that had none
         self.written: set[tuple[int, str]] = set()  # attributes that are in no dict: slots
         self._finished = True
+        self.parameters: Sequence[str] = ()  # what positional arguments are called, if known
         self.defers_calls = True  # whether calls are left to each replay that can be
         self.deferred: DeferredCalls | None = None
 
@@ -118,10 +119,11 @@ class Watch:
         self.note(dtypes.get_default_dtype(), default)
         self._remember(default_generator, self.pin(default_generator, "default generator"), True)
         self.guard("call", None, call_of(args, kwargs))
+        names = [*self.parameters, *[""] * len(args)]
         for i, value in enumerate(args):
-            self.note(value, self._root(origins.argument(i)))
+            self.note(value, self._root(origins.argument(i, names[i])))
         for name, value in kwargs.items():
-            self.note(value, self._root(origins.keyword(name)))
+            self.note(value, self._root(origins.keyword(name, name if self.parameters else "")))
         target = getattr(fn, "__self__", fn) if isinstance(fn, types.MethodType) else fn
         name = fn.__name__ if isinstance(fn, (types.FunctionType, type)) else "self"
         self._structure(self._remember(target, self.pin(target, name), True), None)
@@ -282,8 +284,9 @@ class Watch:
         if known is not None and not (known.pinned or origin is known.origin):
             # It holds as long as no module changes only where both places are in modules.
             both = holder if known.in_group else None
-            if holder is not None and is_module((holder.owner or holder).obj):
-                known.named = known.named or origin
+            in_module = holder is not None and is_module((holder.owner or holder).obj)
+            if in_module and known.named is None:
+                known.named, known.origin.text = origin, origin.text
             self.guard("same", origin, None, (known.origin,), holder=both)
             return value
         if value is os.environ:

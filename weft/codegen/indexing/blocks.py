@@ -1,8 +1,9 @@
-"""Contiguous blocks of elements: fill, add, round, clear, copy."""
+"""Contiguous blocks of elements: fill, combine, round, clear, copy."""
 
 from __future__ import annotations
 
 from weft.base.dtypes import NARROW_FLOATS, DType, float32, real_dtype
+from weft.codegen.elementwise import emit
 from weft.codegen.index import Ptr, Size, minimum
 from weft.codegen.indexing.access import clear_bytes, copy_bytes, raw_type
 from weft.codegen.kernel import PARAMS, Kernel, argument
@@ -10,7 +11,15 @@ from weft.codegen.scalar.forms import load, memory_type, rounded, store
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Function, Module
 
-__all__ = ["accumulator", "add_block", "clear_kernel", "copy_kernel", "fill_block", "round_kernel"]
+__all__ = [
+    "accumulator",
+    "clear_kernel",
+    "combine_block",
+    "copy_kernel",
+    "fill_block",
+    "round_kernel",
+    "widen_kernel",
+]
 
 _SHARED = "nounwind noinline"  # small code is worth a call for each block
 _PIECE = 16384  # bytes of one item of a copy
@@ -47,17 +56,19 @@ def fill_block(f: Function, target: Ptr, value: str, count: Size, itemsize: int)
     f.do(f"call void @{name}(ptr {target}, {kind} {value}, i64 {count})")
 
 
-def add_block(f: Function, dtype: DType, target: Ptr, source: Ptr, count: Size) -> None:
-    """target[i] += source[i]; the source has a real dtype, the target its accumulator's."""
-    name = f"weft.add.{dtype.name}"
+def combine_block(
+    f: Function, op: str, dtype: DType, target: Ptr, source: Ptr, count: Size
+) -> None:
+    """target[i] = op(target[i], source[i]); the source has a real dtype, the target its
+    accumulator's."""
+    name = f"weft.{op}.{dtype.name}"
     wide = accumulator(dtype)
 
     def step(g: Function, to: Ptr, source: Ptr, lanes: int) -> None:
         more = load(g, dtype, source, lanes)
         old = load(g, wide, to, lanes)
-        kind = memory_type(wide)
-        total = Vec(g, kind, lanes, old) + Vec(g, kind, lanes, more)
-        store(g, wide, to, total.name, lanes)
+        total = emit(g, op, [(wide, old), (wide, more)], wide, lanes, {})
+        store(g, wide, to, str(total), lanes)
 
     def make(module: Module) -> None:
         g = module.function(name, "void", [("ptr", "to"), ("ptr", "from"), ("i64", "n")], _SHARED)
@@ -115,15 +126,34 @@ def round_kernel(
     module: Module, name: str, source: int, target: int, dtype: DType, count: int, scratch: int
 ) -> Kernel:
     """A kernel that rounds `count` float32 numbers to a narrow float."""
+    return _convert_kernel(module, name, (source, float32), (target, dtype), count, scratch)
+
+
+def widen_kernel(
+    module: Module, name: str, source: int, target: int, dtype: DType, count: int, scratch: int
+) -> Kernel:
+    """A kernel that makes float32 numbers of `count` narrow floats."""
+    return _convert_kernel(module, name, (source, dtype), (target, float32), count, scratch)
+
+
+def _convert_kernel(
+    module: Module,
+    name: str,
+    source: tuple[int, DType],
+    target: tuple[int, DType],
+    count: int,
+    scratch: int,
+) -> Kernel:
     f = module.function(name, "i32", PARAMS)
-    given, out = argument(f, source, "float"), argument(f, target, memory_type(dtype))
+    (given, out) = (argument(f, place, memory_type(dtype)) for place, dtype in (source, target))
     lanes = module.machine.lanes(4)
     piece = 64 * lanes
 
     def step(i: Size, width: int) -> None:
-        value = load(f, float32, given + i, width)
-        narrow = rounded(Vec(f, "float", width, value), dtype)
-        store(f, dtype, out + i, narrow.name, width)
+        value = Vec(f, "float", width, load(f, source[1], given + i, width))
+        if target[1] is not float32:
+            value = rounded(value, target[1])
+        store(f, target[1], out + i, value.name, width)
 
     start, length = _piece_range(f, count, piece)
     even = start + length // lanes * lanes

@@ -1,4 +1,4 @@
-"""The overflow check of `fits_int64`."""
+"""Checks of values: `fits_int64` of overflow, `choice_weights` of weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.codegen.text import Module
 from weft.ir.graph import Node
 from weft.ops.cast import TOO_LARGE
 
-__all__ = ["fits_int64"]
+__all__ = ["choice_weights", "fits_int64"]
 
 
 def fits_int64(module: Module, name: str, node: Node) -> list[Kernel]:
@@ -26,3 +26,28 @@ def fits_int64(module: Module, name: str, node: Node) -> list[Kernel]:
         (out + i).store((value + i).load(8), 8)
     f.do("ret i32 0")
     return [Kernel(name, size_of(node.outputs[0].tensor_type.shape), 2)]
+
+
+def choice_weights(module: Module, name: str, node: Node) -> list[Kernel] | None:
+    """Copy rows of weights; the kernel fails if one is no weight, or if too few are above 0."""
+    weights = node.inputs[0].tensor_type
+    if weights.dtype is not dtypes.float64 or not weights.shape[-1]:
+        return None
+    length = weights.shape[-1]
+    f = module.function(name, "i32", PARAMS)
+    given, out = argument(f, 0, "double"), argument(f, 1, "double")
+    infinity = literal(dtypes.float64, float("inf"), 1)
+    positive = f.var("i64")
+    with each_item(f) as row:
+        positive.store(0)
+        with f.loop(0, length) as k:
+            at = row * length + k
+            weight = (given + at).load(8)
+            fail_if(f, f(f"fcmp ult double {weight}, 0.0"))
+            fail_if(f, f(f"fcmp uge double {weight}, {infinity}"))
+            some = f(f"zext i1 {f(f'fcmp ogt double {weight}, 0.0')} to i64")
+            positive.store(positive.load_index() + f.index(some))
+            (out + at).store(weight, 8)
+        fail_if(f, f(f"icmp slt i64 {positive.load_index()}, {node.attrs['count']}"))
+    f.do("ret i32 0")
+    return [Kernel(name, size_of(weights.shape[:-1]), 2.0 * length)]

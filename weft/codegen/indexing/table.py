@@ -11,13 +11,18 @@ __all__ = ["EMITTERS"]
 
 #: By the name of the card: (module, name, node) -> kernels, or None where there are none.
 EMITTERS: dict[str, Callable[..., Any]] = {
+    "add_at": write.combining("add"),
     "arange": creation.arange,
+    "choice_weights": limits.choice_weights,
     "concat": joining.concat,
     "embedding": read.embedding,
     "eye": creation.eye,
     "fits_int64": limits.fits_int64,
     "full": creation.full,
     "gather": read.gather,
+    "maximum_at": write.combining("maximum"),
+    "minimum_at": write.combining("minimum"),
+    "multiply_at": write.combining("multiply"),
     "nll": classes.nll,
     "row_sums": write.row_sums,
     "scatter_add": write.scatter_add,

@@ -1,4 +1,4 @@
-"""Writing by index: setitem, scatter_add, row_sums.
+"""Writing by index: setitem, scatter_add, row_sums, add_at and the like.
 
 An index may select a position twice, so the order of writes matters. Work is therefore cut along
 what cannot overlap: positions on axes of slices, or ranges of columns of the blocks that are
@@ -9,6 +9,7 @@ depend on the number of threads. All indices are checked before anything is writ
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
@@ -18,11 +19,12 @@ from weft.codegen.index import Ptr, Size, minimum, offset, unravel
 from weft.codegen.indexing.access import copy_block, copy_bytes, load_index, raw_type, wrapped
 from weft.codegen.indexing.blocks import (
     accumulator,
-    add_block,
     clear_kernel,
+    combine_block,
     copy_kernel,
     fill_block,
     round_kernel,
+    widen_kernel,
 )
 from weft.codegen.indexing.plan import Part, dense_steps, indexed, merged
 from weft.codegen.indexing.read import check_tensors
@@ -33,7 +35,7 @@ from weft.ir.graph import Node
 from weft.ops.cards import ROW_SUMS
 from weft.ops.index_shape import TENSOR
 
-__all__ = ["row_sums", "scatter_add", "setitem"]
+__all__ = ["combining", "row_sums", "scatter_add", "setitem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Writing:
     part     where in the target
     steps    in the values, for each axis of the part
     dtype    of the values
-    adds     whether they are added to the target, in their accumulator's dtype
+    combine  how they are combined with the target, in their accumulator's dtype: "add"…; "" if
+             they replace its elements
     target   the position of the target in `%args`, and so on
     skipped  an index whose values are left out
     """
@@ -51,7 +54,7 @@ class Writing:
     part: Part
     steps: tuple[int, ...]
     dtype: DType
-    adds: bool
+    combine: str
     target: int
     values: int
     first_tensor: int
@@ -70,7 +73,7 @@ def setitem(module: Module, name: str, node: Node) -> list[Kernel] | None:
     kernels = check_tensors(module, name, part, list(kinds), first=2)
     kernels.append(copy_kernel(module, f"{name}.copy", 0, out, x.nbytes))
     steps = dense_steps(value.shape, part.shape)
-    writing = Writing(part, steps, x.dtype, False, out, 1, 2, kinds)
+    writing = Writing(part, steps, x.dtype, "", out, 1, 2, kinds)
     kernels += _written(module, name, writing, out + 2)
     return kernels
 
@@ -113,7 +116,7 @@ def _sums(
     size = scratch or out.nbytes
     kernels.append(clear_kernel(module, f"{name}.clear", target, size, scratch))
     writing = Writing(
-        part, steps, value.dtype, bool(tensors), target, 0, 1, kinds, skipped, scratch
+        part, steps, value.dtype, "add" if tensors else "", target, 0, 1, kinds, skipped, scratch
     )
     kernels += _written(module, name, writing, place + 2)
     if narrow:
@@ -121,6 +124,37 @@ def _sums(
             round_kernel(module, f"{name}.round", target, place, value.dtype, out.size, scratch)
         )
     return kernels
+
+
+def combining(op: str) -> Callable[..., list[Kernel] | None]:
+    """The emitter of add_at and the like: x, with values combined at the positions of a part."""
+
+    def emit(module: Module, name: str, node: Node) -> list[Kernel] | None:
+        x, value, *tensors = (v.tensor_type for v in node.inputs)
+        dtype = x.dtype
+        by_parts = dtype.kind == "complex" and op == "add"
+        if not (supported(dtype) or by_parts) or not supported(accumulator(dtype)):
+            return None
+        part = indexed(x.shape, node.attrs["index"], [t.shape for t in tensors])
+        kinds = tuple(t.dtype for t in tensors)
+        out = len(node.inputs)
+        narrow = dtype in NARROW_FLOATS
+        scratch = 4 * x.size if narrow else 0
+        kernels = check_tensors(module, name, part, list(kinds), first=2)
+        if narrow:
+            begin = widen_kernel(module, f"{name}.widen", 0, out + 1, dtype, x.size, scratch)
+        else:
+            begin = copy_kernel(module, f"{name}.copy", 0, out, x.nbytes)
+        steps = dense_steps(value.shape, part.shape)
+        writing = Writing(part, steps, dtype, op, out + narrow, 1, 2, kinds, scratch=scratch)
+        kernels += [begin, *_written(module, name, writing, out + 2)]
+        if narrow:
+            kernels.append(
+                round_kernel(module, f"{name}.round", out + 1, out, dtype, x.size, scratch)
+            )
+        return kernels
+
+    return emit
 
 
 # --- the walk ------------------------------------------------------------------------------------
@@ -137,7 +171,8 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
         part.shape, part.steps, w.steps, *(t.steps for t in part.tensors)
     )
     block, fills = 1, False
-    if sizes and steps[-1] == 1 and own[-1] in (0, 1) and not any(o[-1] for o in others):
+    dense = (1,) if w.combine else (0, 1)
+    if sizes and steps[-1] == 1 and own[-1] in dense and not any(o[-1] for o in others):
         block, fills = sizes[-1], own[-1] == 0
         sizes, steps, own = sizes[:-1], steps[:-1], own[:-1]
         others = [o[:-1] for o in others]
@@ -146,7 +181,7 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     turns = [axis for axis in axes if axis not in free]
     size = w.dtype.itemsize
     wide = accumulator(w.dtype).itemsize * (2 if w.dtype.kind == "complex" else 1)
-    room = wide if w.adds else size  # bytes of an element of the target
+    room = wide if w.combine else size  # bytes of an element of the target
 
     f = module.function(name, "i32", PARAMS)
     target, values = argument(f, w.target, raw_type(room)), argument(f, w.values, raw_type(size))
@@ -198,10 +233,10 @@ def _write_block(
     run: Ptr | None,
 ) -> None:
     size = w.dtype.itemsize
-    if w.adds:
+    if w.combine:
         if w.dtype.kind == "complex":
             count = count * 2
-        add_block(f, accumulator_source(w.dtype), target, value, count)
+        combine_block(f, w.combine, accumulator_source(w.dtype), target, value, count)
     elif fills:
         fill_block(f, target, value.load(1), count, size)
     elif isinstance(count, int):

@@ -175,6 +175,7 @@ FLOATS: dict[str, Rule] = {
     "remainder": lambda x, y: divided(x, y)[1],
     "square": lambda x: x * x,
     "sqrt": _intrinsic("sqrt"),
+    "rsqrt": lambda x: 1.0 / x.intrinsic("sqrt"),
     "reciprocal": lambda x: 1.0 / x,
     "pow": _power,
     "binary_cross_entropy": _binary_cross_entropy,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.codegen.index import Size
+from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import compute_kind, load, memory_type, supported
 from weft.codegen.scalar.vec import FLOATS, Vec
@@ -27,18 +27,20 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
         return a.compare("ult", b) & a.compare("ord", a)
 
     f = module.function(name, "i32", PARAMS)
-    table, given = (argument(f, i, memory_type(dtype)) for i in range(2))
+    tables, given = (argument(f, i, memory_type(dtype)) for i in range(2))
     out = argument(f, 2, "i64")
     base, left = f.var("i64"), f.var("i64")
-    size = ordered.shape[0]
+    size = ordered.shape[-1]
+    per_table = values.size if ordered.ndim == 1 else values.shape[-1]
 
-    def before(place: Size, value: Vec) -> str:
+    def before(table: Ptr, place: Size, value: Vec) -> str:
         """Whether the table's number at a position comes before the value's insertion point."""
         there = Vec(f, kind, 1, load(f, dtype, table + place, 1))
         return (less(there, value) if node.attrs["side"] == "left" else ~less(value, there)).name
 
     with each_item(f) as i:
         value = Vec(f, kind, 1, load(f, dtype, given + i, 1))
+        table = tables if ordered.ndim == 1 else tables + i // max(per_table, 1) * size
         base.store(0)
         left.store(size)
         # The number of steps does not depend on the values: there are no unpredictable branches.
@@ -46,12 +48,12 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
             length, first = left.load_index(), base.load_index()
             half = length // 2
             behind = first + half
-            yes = before(behind - 1, value)
+            yes = before(table, behind - 1, value)
             base.store(f(f"select i1 {yes}, i64 {behind}, i64 {first}"))
             left.store(length - half)
         found = base.load_index()
         if size:
-            found += f.index(f(f"zext i1 {before(found, value)} to i64"))
+            found += f.index(f(f"zext i1 {before(table, found, value)} to i64"))
         (out + i).store(found, 8)
     f.do("ret i32 0")
     return [Kernel(name, values.size, 2.0 + 1.5 * size.bit_length())]

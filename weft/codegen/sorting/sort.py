@@ -8,49 +8,105 @@ their positions, so that -0.0 and the bits of NaNs are preserved.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from weft.base.dtypes import DType
 from weft.codegen.cancel import cancellable_loop, pollable_run, return_if_cancelled, takes_long
 from weft.codegen.index import Index, Ptr, maximum
 from weft.codegen.indexing.access import raw_type
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
+from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of
-from weft.codegen.text import Module
+from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
-__all__ = ["argsort", "sort"]
+__all__ = ["Order", "argsort", "make_pair", "ordered", "pair_of", "position_of", "sort"]
 
 _SHORT = 48  # maximum length of rows for insertion sort
 _GROUPS = 32  # maximum items: each has scratch memory for one row
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which order, and which part of it is written.
+
+    descending  from the largest down; NaN stays last
+    nan_first   reverses the ascending order with its NaNs
+    positions   whether positions are written instead of values
+    first       the first rank that is written
+    count       how many are
+    """
+
+    descending: bool
+    nan_first: bool
+    positions: bool
+    first: int
+    count: int
+
+    def key(self, f: Function, dtype: DType, place: Ptr) -> Vec:
+        """The key of a value, as an unsigned integer in this order."""
+        key = load_key(f, dtype, place, self.descending)
+        if self.nan_first:
+            key = ~key
+        return key ^ -(1 << (8 * dtype.itemsize - 1))
+
+
 def sort(module: Module, name: str, node: Node) -> list[Kernel] | None:
-    return _sorted(module, name, node, positions=False)
+    return _whole(module, name, node, positions=False)
 
 
 def argsort(module: Module, name: str, node: Node) -> list[Kernel] | None:
-    return _sorted(module, name, node, positions=True)
+    return _whole(module, name, node, positions=True)
 
 
-def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[Kernel] | None:
+def _whole(module: Module, name: str, node: Node, *, positions: bool) -> list[Kernel] | None:
     x = node.inputs[0].tensor_type
-    dtype, size = x.dtype, x.dtype.itemsize
     axis = axis_of(x.shape, node.attrs["axis"]) if x.shape else Axis(1, 1, 1)
+    order = Order(node.attrs["descending"], False, positions, 0, axis.length)
+    return ordered(module, name, x.dtype, axis, order)
+
+
+def pair_of(dtype: DType) -> tuple[str, int]:
+    """The integer that holds a key and a position, and its bytes."""
+    return ("i128", 16) if dtype.itemsize == 8 else ("i64", 8)
+
+
+def make_pair(f: Function, dtype: DType, key: Vec, position: Index) -> str:
+    pair, size = pair_of(dtype)
+    high = f(f"shl {pair} {key.convert('zext', pair)}, {8 * size // 2}")
+    low = position.name if pair == "i64" else f(f"zext i64 {position} to {pair}")
+    return f(f"or {pair} {high}, {low}")
+
+
+def position_of(f: Function, dtype: DType, place: Ptr) -> Index:
+    """The position in a pair."""
+    pair, size = pair_of(dtype)
+    low = place.of(raw_type(size // 2)).load()
+    return f.index(low if pair == "i128" else f(f"zext i32 {low} to i64"))
+
+
+def ordered(
+    module: Module, name: str, dtype: DType, axis: Axis, order: Order
+) -> list[Kernel] | None:
+    """The kernel that sorts rows and writes a part of the result."""
+    size = dtype.itemsize
     if not has_keys(dtype) or axis.length >= 2**31:
         return None
     rows = axis.outer * axis.inner if axis.length else 0
-    pair = "i128" if size == 8 else "i64"
-    pair_size = 16 if size == 8 else 8
+    pair, pair_size = pair_of(dtype)
     items = min(rows, _GROUPS)
     room = -(-axis.length * pair_size // 64) * 64
     f = module.function(name, "i32", PARAMS)
     source, scratch = argument(f, 0, raw_type(size)), argument(f, 2, pair)
-    out = argument(f, 1, "i64" if positions else raw_type(size))
+    out = argument(f, 1, "i64" if order.positions else raw_type(size))
     per_element = 6.0 if axis.length <= _SHORT else 3.0 + 2.5 * size
     each = axis.length * per_element
     cost = each * rows / max(items, 1)
     asking = pollable_run(f, 3, cost)
     run = asking if takes_long(each) else None  # if a row takes long, it polls by itself
     between = asking if run is None else None
+    written = Axis(axis.outer, order.count, axis.inner)
     with each_item(f) as item:
         pairs = scratch.bytes(item * (2 * room))
         spare = pairs.bytes(room)
@@ -58,14 +114,9 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
         with cancellable_loop(f, between, first, last, each=each) as row:
             start = axis.row_start(row)
             with cancellable_loop(f, run, 0, axis.length) as k:
-                place = source + (start + k * axis.inner)
-                key = load_key(f, dtype, place, node.attrs["descending"])
-                key ^= -(1 << (8 * size - 1))  # unsigned, in the same order
-                half = 8 * pair_size // 2
-                high = f(f"shl {pair} {key.convert('zext', pair)}, {half}")
-                low = k.name if pair == "i64" else f(f"zext i64 {k} to {pair}")
-                (pairs + k).store(f(f"or {pair} {high}, {low}"), 8)
-            ordered = pairs
+                key = order.key(f, dtype, source + (start + k * axis.inner))
+                (pairs + k).store(make_pair(f, dtype, key, k), 8)
+            in_order = pairs
             if axis.length <= _SHORT:
                 module.once(f"weft.insertion.{pair}", lambda m: _add_insertion(m, pair))
                 f.do(f"call void @weft.insertion.{pair}(ptr {pairs}, i64 {axis.length})")
@@ -73,15 +124,15 @@ def _sorted(module: Module, name: str, node: Node, *, positions: bool) -> list[K
                 radix = f"weft.radix.{pair}{'.long' if run else ''}"
                 module.once(radix, lambda m: _add_radix(m, radix, pair))
                 given = f"ptr {pairs}, ptr {spare}, i64 {axis.length}, i64 {size}"
-                ordered = f.ptr(f(f"call ptr @{radix}({given}, ptr {run or 'null'})"), pair)
+                in_order = f.ptr(f(f"call ptr @{radix}({given}, ptr {run or 'null'})"), pair)
                 if run is not None:
-                    with f.when(f(f"icmp eq ptr {ordered}, null")):
+                    with f.when(f(f"icmp eq ptr {in_order}, null")):
                         return_if_cancelled(f, run)
-            with cancellable_loop(f, run, 0, axis.length) as k:
-                low = (ordered + k).of(raw_type(pair_size // 2)).load()
-                at = f.index(low if pair == "i128" else f(f"zext i32 {low} to i64"))
-                to = out + (start + k * axis.inner)
-                if positions:
+            target = written.row_start(row)
+            with cancellable_loop(f, run, 0, order.count) as k:
+                at = position_of(f, dtype, in_order + (k + order.first))
+                to = out + (target + k * axis.inner)
+                if order.positions:
                     to.store(at, 8)
                 else:
                     to.store((source + (start + at * axis.inner)).load(size), size)

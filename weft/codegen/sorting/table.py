@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.codegen.sorting import extremes, search, sort
+from weft.codegen.sorting import extremes, ranks, running, search, sort
 
 __all__ = ["EMITTERS"]
 
@@ -14,6 +14,8 @@ EMITTERS: dict[str, Callable[..., Any]] = {
     "argmax": extremes.argmax,
     "argmin": extremes.argmin,
     "argsort": sort.argsort,
+    "ranked": ranks.ranked,
+    "running_argmax": running.running_argmax,
     "searchsorted": search.searchsorted,
     "sort": sort.sort,
 }

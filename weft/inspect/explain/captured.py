@@ -34,7 +34,7 @@ from weft.ir.signature import SAME, Signature
 __all__ = ["captured", "guards", "recomputed", "recordings", "state"]
 
 
-def captured(traced: Captured) -> Capture:
+def captured(traced: Captured[..., Any]) -> Capture:
     """Conditions, loops and calls of all recorded paths, one entry per line."""
     branches: dict[SourceLocation | None, Branch] = {}
     loops: dict[SourceLocation | None, Loop] = {}
@@ -103,7 +103,7 @@ def _nodes(graph: Graph) -> Iterator[Node]:
                 yield node
 
 
-def guards(traced: Captured) -> list[Guard]:
+def guards(traced: Captured[..., Any]) -> list[Guard]:
     """The guards of all recordings, and the lines that rely on them."""
     return [
         Guard(guard.description, guard.kind, guard.grouped, _location(guard.location))
@@ -118,7 +118,7 @@ def _location(text: str) -> SourceLine | None:
     return with_text(SourceLocation(file, int(line), "")) if file and line.isdecimal() else None
 
 
-def state(traced: Captured) -> State:
+def state(traced: Captured[..., Any]) -> State:
     """The tensors that are read and written, and the effects that each call repeats."""
     read: dict[str, Read] = {}
     written: dict[str, Write] = {}
@@ -142,7 +142,7 @@ def _writes(signature: Signature) -> Iterator[Write]:
         yield Write(signature.places[write.place].name, kind, what)
 
 
-def recomputed(traced: Captured) -> list[Recomputation]:
+def recomputed(traced: Captured[..., Any]) -> list[Recomputation]:
     """For each path with a backward: what is saved for it, and what is recomputed."""
     rows = []
     for split in traced.splits():
@@ -168,7 +168,7 @@ def recomputed(traced: Captured) -> list[Recomputation]:
     return rows
 
 
-def recordings(traced: Captured) -> list[RecordingTime]:
+def recordings(traced: Captured[..., Any]) -> list[RecordingTime]:
     return [
         RecordingTime(r.number, r.reason, r.outcome, r.seconds, max(0.0, r.seconds - r.prepared))
         for r in traced.recordings

@@ -10,7 +10,7 @@ from weft.base.source import SourceLocation
 from weft.capture.trace.captured import Captured
 from weft.compile import compile as compiled_of
 from weft.inspect.explain import captured
-from weft.inspect.explain.facts import Program, SourceLine, with_text
+from weft.inspect.explain.facts import Program, with_text
 from weft.inspect.explain.measure import Inputs, kernel_seconds, seconds_of
 from weft.inspect.explain.programs import program_facts
 from weft.inspect.explain.report import Report
@@ -39,7 +39,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     return explain_traced(traced, *args, **kwargs)
 
 
-def explain_traced(traced: Captured, *args: Any, **kwargs: Any) -> Report:
+def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Report:
     """The report about a compiled or traced function: `compiled.explain(...)`."""
     inputs = Inputs()
     if args or kwargs or not traced.recordings:
@@ -59,7 +59,7 @@ def explain_traced(traced: Captured, *args: Any, **kwargs: Any) -> Report:
     ]
     return Report(
         name=traced._name(),
-        place=_place(traced.function),
+        place=with_text(place_of(traced.function)),
         capture_by="source" if traced.policy.records else "trace",
         recordings=captured.recordings(traced),
         calls=traced.cache_info(),
@@ -84,17 +84,18 @@ def _program(executable: Executable, inputs: Inputs, peak: Peak) -> Program:
     return program_facts(executable, peak, measured, times, ran=given is not None)
 
 
-def _place(function: Any) -> SourceLine | None:
+def place_of(function: Any) -> SourceLocation | None:
+    """The first line of a function, or of what a call of a module comes to."""
     code = getattr(function, "__code__", None)
     if code is None:  # the `forward` of a module, or the `__call__` of another object
         method = getattr(type(function), "forward", None) or type(function).__call__
         code = getattr(method, "__code__", None)
     if code is None:
         return None
-    return with_text(SourceLocation(code.co_filename, code.co_firstlineno, code.co_name))
+    return SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def _stages(traced: Captured, programs: list[Program]) -> dict[str, float]:
+def _stages(traced: Captured[..., Any], programs: list[Program]) -> dict[str, float]:
     """Seconds by stage, for all recordings and programs so far."""
     stages = {
         "record": sum(max(0.0, r.seconds - r.prepared) for r in traced.recordings),

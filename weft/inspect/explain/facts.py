@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from weft.base.source import SourceLocation
-from weft.capture.trace.captured import CacheInfo
+from weft.capture.trace.inspectable import CacheInfo
 from weft.runtime.peak import Peak
 
 
@@ -313,9 +313,11 @@ class Program:
     from_disk                        whether its machine code was in the cache
     reason                           why it runs op by op, if it does
     ran                              whether the explained call ran it
+    recording                        the number of the recording that it is a part of
     """
 
     name: str
+    recording: int
     backend: str
     captured: int
     optimized: int

@@ -12,7 +12,11 @@ __all__ = ["program_sections"]
 
 def program_sections(program: Program, number: int | None) -> list[Section]:
     """`number`: the number of the program, if there are several."""
-    of = "" if number is None else f" of program {number}, {program.name}"
+    of = (
+        ""
+        if number is None
+        else f" of recording {program.recording}, program {number} ({program.name})"
+    )
     return [
         _passes(program, of),
         _kernels(program, of),

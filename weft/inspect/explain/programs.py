@@ -50,6 +50,7 @@ def program_facts(
         seconds["other"] = max(0.0, seconds["code"] - sum(code.seconds.values()))
     return Program(
         name=executable.name,
+        recording=executable.recording,
         backend="interpret" if code is None else "native",
         captured=executable.captured.node_count(),
         optimized=optimized.node_count(),

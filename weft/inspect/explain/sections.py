@@ -25,6 +25,9 @@ from weft.inspect.explain.style import shown_bytes, shown_flops, shown_seconds
 
 __all__ = ["sections_of"]
 
+#: Of more recordings than this, the summary shows the latest.
+MOST_SUMMARIES = 3
+
 
 def sections_of(facts: Facts, *, all_programs: bool = True) -> list[Section]:
     """`all_programs`: show also the programs that the call did not run."""
@@ -47,7 +50,7 @@ def _other(program: Program, number: int) -> Section:
         f"{program.captured} → {program.optimized} ops, {len(program.kernels)} kernels; "
         "not run by this call"
     )
-    return Section(f"Program {number}, {program.name}", brief)
+    return Section(f"Recording {program.recording}, program {number} ({program.name})", brief)
 
 
 def code_at(where: SourceLocation | None) -> Code:
@@ -76,9 +79,10 @@ def _summary(facts: Facts) -> Section:
     lines: list[Block] = [
         Line([Place(where), Dim(f"· {by}, run by {runs if programs else 'Python'}")]),
     ]
-    if programs:
-        lines.append(Line([_ops(programs)]))
-        lines.append(Line([_costs(programs)]))
+    for number, parts in _by_recording(programs).items():
+        of = f"recording {number}: " if len(facts.recordings) > 1 else ""
+        lines.append(Line([of + _ops(parts)]))
+        lines.append(Line([of + _costs(parts)]))
     lines += [Line([text]) for text in _speed(programs)]
     lost = [row.outcome for row in facts.recordings if row.outcome.startswith("not kept")]
     lines += [Line([f"calls run as plain Python: {text}"]) for text in lost[:1]]
@@ -93,6 +97,15 @@ def _summary(facts: Facts) -> Section:
         )
     )
     return Section(facts.name, "", lines)
+
+
+def _by_recording(programs: list[Program]) -> dict[int, list[Program]]:
+    """The programs of each recording; of those that the explained call ran, if it ran some."""
+    shown = [program for program in programs if program.ran] or programs
+    found: dict[int, list[Program]] = {}
+    for program in shown:
+        found.setdefault(program.recording, []).append(program)
+    return dict(sorted(found.items())[-MOST_SUMMARIES:])
 
 
 def _ops(programs: list[Program]) -> str:

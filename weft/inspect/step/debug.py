@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Sequence
 
 from weft.base.source import PACKAGE
-from weft.inspect.step.prompt import INTRO, add_break
-from weft.inspect.step.stepper import step
+from weft.inspect.step.prompt import INTRO, add_break, open_prompt
+from weft.inspect.step.stepper import Stepper, step
 from weft.inspect.step.worker import Quit
 
 __all__ = ["debug"]
@@ -26,9 +26,11 @@ def debug(script: str, arguments: Sequence[str], stage: str, breaks: Sequence[st
             for text in breaks:
                 add_break(stepper, text)
             if not breaks:
-                print(INTRO, flush=True)
                 stepper.set_mode("op")
+                stepper.on_stop = _first_stop
             runpy.run_path(script, run_name="__main__")
+            if stepper.on_stop is _first_stop:
+                print(f"{script} ended; it called no compiled function", flush=True)
     except Quit:
         return 0
     except SystemExit as ending:
@@ -42,6 +44,12 @@ def debug(script: str, arguments: Sequence[str], stage: str, breaks: Sequence[st
         sys.argv = before
         sys.path.pop(0)
     return 0
+
+
+def _first_stop(stepper: Stepper) -> None:
+    print(INTRO, flush=True)
+    stepper.on_stop = open_prompt
+    open_prompt(stepper)
 
 
 def _without_own(shown: traceback.TracebackException) -> None:

@@ -22,7 +22,7 @@ __all__ = ["intercepted", "names_of"]
 
 _plain_call = Captured.__call__
 _lock = threading.Lock()
-_wanted: list[Callable[[Captured], bool]] = []
+_wanted: list[Callable[[Captured[..., Any]], bool]] = []
 _names: WeakKeyDictionary[Executable, Names] = WeakKeyDictionary()
 
 
@@ -32,7 +32,7 @@ def names_of(executable: Executable) -> Names | None:
 
 
 @contextlib.contextmanager
-def intercepted(wanted: Callable[[Captured], bool]) -> Iterator[None]:
+def intercepted(wanted: Callable[[Captured[..., Any]], bool]) -> Iterator[None]:
     """Record calls of `wanted` functions with variable names."""
     with _lock:
         _wanted.append(wanted)
@@ -46,7 +46,7 @@ def intercepted(wanted: Callable[[Captured], bool]) -> Iterator[None]:
                 Captured.__call__ = _plain_call  # type: ignore[method-assign]
 
 
-def _call(self: Captured, *args: Any, **kwargs: Any) -> Any:
+def _call(self: Captured[..., Any], *args: Any, **kwargs: Any) -> Any:
     if recorder() is not None or not any(asks(self) for asks in _wanted):
         return _plain_call(self, *args, **kwargs)
     names = Names(caller())
@@ -54,7 +54,7 @@ def _call(self: Captured, *args: Any, **kwargs: Any) -> Any:
         return _plain_call(_beside(self, names), *args, **kwargs)
 
 
-def _beside(function: Captured, names: Names) -> Captured:
+def _beside(function: Captured[..., Any], names: Names) -> Captured[..., Any]:
     """A traced function that records the same function again."""
 
     def prepare(graph: Any, *delivery: Any) -> Executable:

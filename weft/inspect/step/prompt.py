@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmd
+import linecache
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ class Prompt(cmd.Cmd):
     # --- moving -------------------------------------------------------------------------------
 
     def do_next(self, _line: str) -> bool:
-        """n(ext): go to the next op, into branches and bodies"""
+        """n(ext), s(tep): go to the next op, into branches and bodies"""
         self.stepper.next()
         return True
 
@@ -61,12 +62,12 @@ class Prompt(cmd.Cmd):
         return True
 
     def do_line(self, _line: str) -> bool:
-        """l(ine): go to the next line of the program"""
+        """line: go to the next line of the program"""
         self.stepper.line()
         return True
 
     def do_out(self, _line: str) -> bool:
-        """out: go to the end of this branch or body"""
+        """out, r(eturn): go to the end of this branch or body"""
         self.stepper.out()
         return True
 
@@ -90,12 +91,24 @@ class Prompt(cmd.Cmd):
             self._say(f"{number}  {found}  (met {found.hits} times)")
 
     def do_clear(self, line: str) -> None:
-        """clear [NUMBER]: remove a breakpoint, or all"""
+        """clear [NUMBER]: remove a breakpoint; alone: remove all, after asking"""
         breaks = self.stepper.breaks
         if line.strip().isdigit() and int(line) < len(breaks):
-            del breaks[int(line)]
-        elif not line.strip():
+            self._say(f"removed {breaks.pop(int(line))}")
+        elif line.strip():
+            self._say(f"no breakpoint {line.strip()!r}; `break` lists them")
+        elif not breaks:
+            self._say("there are no breakpoints")
+        elif self._agrees(f"remove all {len(breaks)} breakpoints? (y/n) "):
             breaks.clear()
+
+    def _agrees(self, question: str) -> bool:
+        if self.use_rawinput:
+            answer = input(question)
+        else:
+            answer = self.stdin.readline().strip()
+            self._say(question + answer)
+        return answer.strip().lower() in ("y", "yes")
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -122,8 +135,19 @@ class Prompt(cmd.Cmd):
             self._say(repr(value))
 
     def do_where(self, _line: str) -> None:
-        """w(here): the call stack, the loops and the op"""
+        """w(here), bt: the call stack, the loops and the op"""
         self._say(self.stepper.where())
+
+    def do_list(self, _line: str) -> None:
+        """l(ist): the lines of the program around this one"""
+        location = self.stepper.location
+        lines = [] if location is None else linecache.getlines(location.file)
+        if location is None or not lines:
+            self._say("there is no source for this op")
+            return
+        for number in range(max(1, location.line - 5), min(len(lines), location.line + 5) + 1):
+            arrow = "->" if number == location.line else "  "
+            self._say(f"{number:4} {arrow} {lines[number - 1].rstrip()}")
 
     def do_graph(self, line: str) -> None:
         """g(raph) [N]: N nodes before and after, with an arrow at the current one"""
@@ -157,12 +181,21 @@ class Prompt(cmd.Cmd):
 SHORT = {
     "n": "next",
     "o": "over",
-    "l": "line",
+    "s": "next",
+    "step": "next",
+    "l": "list",
+    "ll": "list",
+    "r": "out",
+    "return": "out",
     "c": "continue",
+    "cont": "continue",
     "q": "quit",
+    "exit": "quit",
     "b": "break",
     "p": "print",
+    "pp": "print",
     "w": "where",
+    "bt": "where",
     "g": "graph",
     "grad": "gradient",
 }

@@ -368,7 +368,7 @@ def _side(backward: bool | None) -> str:
     return " in backward" if backward else ""
 
 
-def _traced(function: Any) -> Captured | None:
+def _traced(function: Any) -> Captured[..., Any] | None:
     """The compiled function itself, or that of a bound method."""
     if function is None or isinstance(function, Captured):
         return function

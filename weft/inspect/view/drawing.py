@@ -26,6 +26,7 @@ class Item:
     path      the modules that contain it, outermost first
     hidden    not drawn: a constant number, which the note of its users shows (the page can draw
               it), or the head of control flow without edges
+    argument  whether it is an input that the caller of the function gives
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Item:
     partners: list[int] = field(default_factory=list)
     kernel: str = ""
     hidden: bool = False
+    argument: bool = False
     more: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -63,10 +63,10 @@ class _Forest:
         self._rule = _RULES[name]
         self._places: dict[Any, Fold] = {}
         self._prefixes = _prefixes(drawing)
-        self._roles = _kernel_roles(drawing)
+        homes = _homes(drawing)
+        self._roles = _kernel_roles(drawing, homes)
         for number, scope in enumerate(drawing.scopes[1:], 1):
             self._add_scope(number, scope)
-        homes = _homes(drawing)
         results = [i for i, x in enumerate(drawing.items) if x.kind == "result" and not x.scope]
         folded = set(results[1:]) if len(results) > MOST_RESULTS else set()
         for i, item in enumerate(drawing.items):
@@ -136,13 +136,35 @@ def _by_kernel(item: Item, _prefix: tuple[str, ...], roles: dict[str, str]) -> l
 _RULES = {"modules": _by_module, "kernels": _by_kernel}
 
 
-def _kernel_roles(drawing: Drawing) -> dict[str, str]:
-    """The most common role of the ops of each kernel."""
+def _kernel_roles(drawing: Drawing, homes: list[int]) -> dict[str, str]:
+    """The most common role of the ops of each kernel; none, where roles are no order of kernels.
+
+    A kernel of the update may compute what the forward uses, too: then forward and update would be
+    boxes with arrows both ways, and kernels are better drawn beside each other.
+    """
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for item in drawing.items:
         if item.kernel and item.kind == "op":
             counts[item.kernel][item.role] += 1
-    return {kernel: roles.most_common(1)[0][0] for kernel, roles in counts.items()}
+    found = {kernel: roles.most_common(1)[0][0] for kernel, roles in counts.items()}
+    roles_of = [found.get(item.kernel, item.role) for item in drawing.items]
+    after: dict[str, set[str]] = defaultdict(set)
+    for start, end, _ in drawing.edges:
+        if drawing.items[start].scope == drawing.items[end].scope == 0:
+            after[roles_of[homes[start]]].add(roles_of[homes[end]])
+    return {} if any(_leads(after, role, role) for role in after) else found
+
+
+def _leads(after: dict[str, set[str]], start: str, goal: str) -> bool:
+    """Whether other roles lead from one to another, or back to it."""
+    waiting, seen = [role for role in after[start] if role != start], {start}
+    while waiting:
+        role = waiting.pop()
+        if goal in after.get(role, ()):
+            return True
+        seen.add(role)
+        waiting += [next_role for next_role in after.get(role, ()) if next_role not in seen]
+    return False
 
 
 def _prefixes(drawing: Drawing) -> list[tuple[str, ...]]:
@@ -184,7 +206,7 @@ def _in_scope(drawing: Drawing, item: int, scope: int) -> int:
 
 
 def _is_argument(item: Item) -> bool:
-    return item.kind == "input" and item.title.startswith(("args_", "kwargs_"))
+    return item.kind == "input" and item.argument
 
 
 # --- the shape of the forest -------------------------------------------------------------------

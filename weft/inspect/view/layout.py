@@ -7,6 +7,7 @@ that nothing overlaps.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -95,8 +96,9 @@ class _Placed(NamedTuple):
 def _placed(
     kinds: tuple[str, ...], sizes: tuple[Size, ...], edges: tuple[tuple[int, int], ...]
 ) -> _Placed:
-    forward = [_downwards(kinds, start, end) for start, end in edges]
-    rank = _ranks(kinds, sizes, forward)
+    place = _places(kinds, edges)
+    forward = [(a, b) if place[a] < place[b] else (b, a) for a, b in edges]
+    rank = _ranks(kinds, sizes, forward, place)
     widths = [size[0] + GAP_X if size[0] else BEND for size in sizes]
     layers: list[list[int]] = [[] for _ in range(max(rank) + 1)]
     for box, level in enumerate(rank):
@@ -130,14 +132,41 @@ def _placed(
     return _Placed([at - left for at in x], rank, bends, bands, (right - left, bands[-1][1]))
 
 
-def _downwards(kinds: Sequence[str], start: int, end: int) -> tuple[int, int]:
-    """Reverse an edge that closes a cycle: boxes are in topological order."""
-    against = start > end and kinds[start] != "in" and kinds[end] != "out"
-    return (end, start) if against else (start, end)
+def _places(kinds: Sequence[str], edges: Sequence[tuple[int, int]]) -> list[int]:
+    """The place of each box in a topological order, between the ports.
+
+    Boxes are given in the order of their first ops, which a box of several ops may contradict. Only
+    an edge that closes a cycle leads upwards.
+    """
+    after: dict[int, list[int]] = defaultdict(list)
+    waits = [0] * len(kinds)
+    for start, end in edges:
+        if start != end:
+            after[start].append(end)
+            waits[end] += 1
+    side = {"in": 0, "out": 2}
+    # Where all that is left is in cycles, the first box goes first.
+    left = {i: (side.get(kind, 1), i) for i, kind in enumerate(kinds)}
+    ready = [left[i] for i in left if not waits[i]]
+    heapq.heapify(ready)
+    place = [0] * len(kinds)
+    while left:
+        _, box = heapq.heappop(ready) if ready else min(left.values())
+        if left.pop(box, None) is None:
+            continue
+        place[box] = len(kinds) - len(left)
+        for end in after[box]:
+            waits[end] -= 1
+            if not waits[end] and end in left:
+                heapq.heappush(ready, left[end])
+    return place
 
 
 def _ranks(
-    kinds: Sequence[str], sizes: Sequence[Size], edges: Sequence[tuple[int, int]]
+    kinds: Sequence[str],
+    sizes: Sequence[Size],
+    edges: Sequence[tuple[int, int]],
+    place: Sequence[int],
 ) -> list[int]:
     """The layer of each box: one below the lowest box with an edge to it.
 
@@ -149,7 +178,7 @@ def _ranks(
     for start, end in edges:
         after[start].append(end)
     unseen = {i for i, kind in enumerate(kinds) if kind == "item" and not sizes[i][0]}
-    for start in sorted(range(len(kinds)), key=lambda i: (kinds[i] != "in", i)):
+    for start in sorted(range(len(kinds)), key=place.__getitem__):
         for end in after[start] if start not in unseen else ():
             rank[end] = max(rank[end], rank[start] + 1)
     ends = {end for start, end in edges if start not in unseen}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.autodiff.node import weft_namespace
+from weft.base.source import SourceLocation
 from weft.inspect.view.boxes import layouts_json
 from weft.inspect.view.drawing import Drawing, as_json
 from weft.inspect.view.folding import folded_by
@@ -42,14 +43,21 @@ class Page:
                     label, role, parent), the fold `of` each item, the folds that are open
                     initially, and positions of boxes and edges (`layouts` and `paths`)
         locations   (number of the file, line, function, module)
+        start       the location at which the code is shown first: the function
         files       name, path, and parts: (first line, lines)
         docs        descriptions of ops, by name
         panels      title and html
     """
 
     def __init__(
-        self, graphs: Sequence[Drawing], panels: Sequence[Panel] = (), *, title: str = ""
+        self,
+        graphs: Sequence[Drawing],
+        panels: Sequence[Panel] = (),
+        *,
+        title: str = "",
+        start: SourceLocation | None = None,
     ) -> None:
+        self.start = start
         self.graphs = list(graphs)
         self.panels = list(panels)
         self.title = title or (self.graphs[0].name if self.graphs else "weft")
@@ -61,6 +69,7 @@ class Page:
         for drawing in self.graphs:
             for item in drawing.items:
                 sources.add(item.location)
+        sources.add(self.start)
         graphs = [_graph_json(drawing, sources) for drawing in self.graphs]
         locations, listed = sources.as_json()
         ops = {i.title for d in self.graphs for i in d.items if i.kind in ("op", "control")}
@@ -70,6 +79,7 @@ class Page:
             "title": self.title,
             "graphs": graphs,
             "locations": locations,
+            "start": None if self.start is None else sources.numbers[self.start],
             "files": listed,
             "docs": {name: text for name in sorted(ops) if (text := _doc(name))},
             "panels": [{"title": panel.title, "html": panel.html} for panel in self.panels],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft.base.dims import dims_in
 from weft.inspect.view.drawing import Drawing, Item
@@ -20,12 +20,16 @@ __all__ = ["draw_graph"]
 Source = tuple[int, int]
 
 
-def draw_graph(graph: Graph, *, stage: str = "", recording: str = "") -> Drawing:
-    """The drawing of a graph."""
+def draw_graph(
+    graph: Graph, *, stage: str = "", recording: str = "", arguments: Collection[str] = ()
+) -> Drawing:
+    """The drawing of a graph. `arguments`: the names of inputs that the caller gives."""
     drawing = Drawing(graph.name, "static graph", stage, recording)
     drawing.notes = [str(step) for step in graph.history]
     drawing.scope(graph.name, -1)
     _Walk(drawing).graph(graph, 0, None, "")
+    for item, value in zip(drawing.items, graph.inputs, strict=False):
+        item.argument = value.name in arguments
     joined = {end for edge in drawing.edges for end in edge[:2]}
     for number, item in enumerate(drawing.items):
         if item.kind == "control" and number not in joined:

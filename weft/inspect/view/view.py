@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from weft.base.errors import DTypeError, GraphError
 from weft.capture.trace.captured import Captured
+from weft.capture.watch.origin import input_name
 from weft.core.tensor import Tensor
-from weft.inspect.explain.explain import explain_traced
+from weft.inspect.explain.explain import explain_traced, place_of
 from weft.inspect.view.drawing import Drawing
 from weft.inspect.view.dynamic import draw_tensor
 from weft.inspect.view.kernels import kernels_of
@@ -45,17 +46,21 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
     The page is one file that needs no network. `page.data` is its content as a dict, `page.svg()`
     only the picture.
     """
-    named = title or (obj._name() if isinstance(obj, Captured) else "")
-    page = obj if isinstance(obj, Page) else Page(drawings_of(obj), _panels(obj), title=named)
+    page = obj if isinstance(obj, Page) else _page(obj, title)
     if path is not None:
         page.save(path)
     return page
 
 
-def _panels(obj: Any) -> list[Panel]:
-    """Further tabs for a function: its report."""
+def _page(obj: Any, title: str) -> Page:
     if not isinstance(obj, Captured):
-        return []
+        return Page(drawings_of(obj), title=title)
+    place = place_of(obj.function)
+    return Page(drawings_of(obj), _panels(obj), title=title or obj._name(), start=place)
+
+
+def _panels(obj: Captured[..., Any]) -> list[Panel]:
+    """Further tabs for a function: its report."""
     return [Panel("Explained", explain_traced(obj).html_fragment())]
 
 
@@ -77,7 +82,7 @@ def drawings_of(obj: Any) -> list[Drawing]:
     raise DTypeError(f"cannot draw a {type(obj).__name__}", op="view", hint=hint)
 
 
-def _of_function(function: Captured) -> list[Drawing]:
+def _of_function(function: Captured[..., Any]) -> list[Drawing]:
     programs: list[Any] = list(function.programs)
     if not programs:
         raise GraphError(
@@ -88,8 +93,15 @@ def _of_function(function: Captured) -> list[Drawing]:
     found: list[Drawing] = []
     # The latest first; backward programs after the forward ones.
     order = sorted(range(len(programs)), key=lambda i: (programs[i].name.endswith("_backward"), -i))
+    arguments = {
+        input_name(place.name)
+        for signature in function.signatures()
+        for place in signature.places
+        if place.is_argument
+    }
     for place, number in enumerate(order):
-        found += _of_executable(programs[number], f"{number}: {programs[number].name}")
+        name = f"{number}: {programs[number].name}"
+        found += _of_executable(programs[number], name, arguments)
         left = len(order) - place - 1
         if left and sum(len(drawing.items) for drawing in found) > MOST_ITEMS:
             found[0].notes.append(f"{left} more recordings are not on this page")
@@ -97,11 +109,13 @@ def _of_function(function: Captured) -> list[Drawing]:
     return found
 
 
-def _of_executable(executable: Executable, recording: str) -> list[Drawing]:
+def _of_executable(
+    executable: Executable, recording: str, arguments: Collection[str] = ()
+) -> list[Drawing]:
     found = []
     for stage in STAGES:
         graph = executable.graph(stage)
-        drawing = draw_graph(graph, stage=stage, recording=recording)
+        drawing = draw_graph(graph, stage=stage, recording=recording, arguments=arguments)
         if stage == "scheduled":
             _name_kernels(drawing, graph)
         found.append(drawing)

@@ -162,7 +162,7 @@ class detect_nan:
     ...     weft.log(weft.asarray([1.0, 0.0]))
     Traceback (most recent call last):
         ...
-    weft.base.errors.NonFiniteError: log: it creates an inf: 1 of 2 elements of f32[2]
+    weft.errors.NonFiniteError: log: it creates an inf: 1 of 2 elements of f32[2]
       operands: f32[2] in [0, 1] (1 zeros)
       ...
 

@@ -7,9 +7,11 @@ it, at the user's line, with the values of the run as the user's variables.
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -23,12 +25,12 @@ from weft.record.control.nested import graph_recorder
 __all__ = ["breakpoint"]
 
 
-def breakpoint() -> None:
+def breakpoint(*args: Any, **kwargs: Any) -> None:
     """Python's `breakpoint()`; in a graph, each time a run reaches it.
 
     It calls `sys.breakpointhook`, so PYTHONBREAKPOINT works. In a compiled function, the debugger
-    sees the variables of the function with the values of this run. Python's own `breakpoint()` does
-    the same there.
+    sees the variables of the function with the values of this run. Python's own `breakpoint()` and
+    `pdb.set_trace()` do the same there. Arguments go to the hook.
 
     >>> @weft.compile
     ... def f(x):
@@ -44,30 +46,48 @@ def breakpoint() -> None:
     """
     frame = user_frame()
     if graph_recorder() is None or frame is None:
-        _open_here(frame)
+        _hook(frame, args, kwargs)()
         return
     tensors: list[Tensor] = []
     variables = templated(_variables(frame), tensors)
     where = SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-    scope = frame.f_globals
-    opened = Shown(_open, lambda values: (where, scope, variables(values)), {})
+    scope, given = frame.f_globals, (args, kwargs)
+    opened = Shown(_open, lambda values: (where, scope, variables(values), given), {})
     effect(SHOW, tensors, {"show": opened})
 
 
-def _open_here(frame: FrameType | None) -> None:
+#: Modules that the debugger steps over, to go on in the user's code.
+_SKIPPED = ["weft", "weft.*", "contextlib", "numpy", "numpy.*"]
+
+
+def _hook(
+    frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[], Any]:
+    """Opens the debugger: Python's own on the user's frame, or on the one that calls this."""
     plain = os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace")
-    if sys.breakpointhook is sys.__breakpointhook__ and plain and frame is not None:
-        debugger = importlib.import_module("pdb")  # rarely needed, and slow to import
-        debugger.Pdb().set_trace(frame)  # the user's frame, not this one
-    else:
-        sys.breakpointhook()
+    if sys.breakpointhook is not sys.__breakpointhook__ or not plain:
+        return functools.partial(sys.breakpointhook, *args, **kwargs)
+
+    def opened() -> None:
+        pdb = importlib.import_module("pdb")  # rarely needed, and slow to import
+        debugger = pdb.Pdb(skip=_SKIPPED)
+        if kwargs.get("header") is not None:
+            debugger.message(kwargs["header"])
+        debugger.set_trace(frame or sys._getframe(1))
+
+    return opened
 
 
-def _open(where: SourceLocation, scope: dict[str, Any], variables: dict[str, Any]) -> None:
+def _open(
+    where: SourceLocation,
+    scope: dict[str, Any],
+    variables: dict[str, Any],
+    given: tuple[tuple[Any, ...], dict[str, Any]],
+) -> None:
     """Open the debugger on a frame at the user's line with these variables."""
     code = compile("\n" * (where.line - 1) + "__weft_stop__()\npass", where.file, "exec")
     code = code.replace(co_name=where.function, co_qualname=where.function)
-    exec(code, scope, {**variables, "__weft_stop__": sys.breakpointhook})
+    exec(code, scope, {**variables, "__weft_stop__": _hook(None, *given)})
 
 
 def _variables(frame: FrameType | None) -> dict[str, Any]:

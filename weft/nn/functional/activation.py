@@ -11,12 +11,13 @@ from weft.base.dtypes import as_dtype
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import normalize_axis
 from weft.core.bind import bind
-from weft.core.operands import assign
+from weft.core.operands import assign, cast
 from weft.core.tensor import Tensor
 from weft.ops import neural, special
 from weft.ops.cast import astype
 from weft.ops.elementwise import abs, expm1, log, negative, tanh
-from weft.ops.random import rand_like
+from weft.ops.random import rand_like, uniform
+from weft.ops.reduce import max
 from weft.ops.select import where
 from weft.ops.shape import reshape
 from weft.ops.special import sigmoid
@@ -38,6 +39,7 @@ __all__ = [
     "prelu",
     "relu",
     "relu6",
+    "rrelu",
     "selu",
     "sigmoid",
     "silu",
@@ -92,6 +94,23 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     """The input, scaled down where it is not above 0."""
     out = where(input > 0, input, input * negative_slope)
     return _result(input, out, inplace, "leaky_relu")
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """leaky_relu with slopes drawn from [lower, upper) in training, else with their mean."""
+    if not lower <= upper:
+        raise RangeError(f"lower {lower} is above upper {upper}", op="rrelu")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = uniform(lower, upper, input.shape, device=input.device)
+    out = where(input > 0, input, input * cast(slope, input.dtype))
+    return _result(input, out, inplace, "rrelu")
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -242,5 +261,5 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     soft = special.softmax((logits + noise) / tau, axis=dim)
     if not hard:
         return soft
-    chosen = soft.detach().max(axis=dim, keepdims=True)
+    chosen = max(soft.detach(), axis=dim, keepdims=True)
     return astype(soft.detach() == chosen, soft.dtype) - soft.detach() + soft

@@ -1,20 +1,19 @@
-"""Products with weights: linear, bilinear, and the rows of an embedding."""
+"""Products with weights: linear and bilinear."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft.base.errors import RangeError, ShapeError
+from weft.base.errors import ShapeError
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, common
 from weft.core.tensor import Tensor, type_of
-from weft.ops import embedding as cards
 from weft.ops import neural
 from weft.ops.matmul import matmul
 from weft.ops.reduce import sum
 from weft.ops.shape import permute_dims, reshape
 
-__all__ = ["bilinear", "embedding", "linear"]
+__all__ = ["bilinear", "linear"]
 
 
 def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -53,15 +52,3 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     half = reshape(matmul(input1, matrix), (*input1.shape[:-1], outputs, second))
     out = sum(half * input2[..., None, :], axis=-1)
     return out if bias is None else out + bias
-
-
-def embedding(input: Any, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """The rows of the weight that the input names; the row `padding_idx` gets no gradient."""
-    if padding_idx is not None:
-        rows = weight.shape[0]
-        if not -rows <= padding_idx < rows:
-            raise RangeError(f"padding_idx {padding_idx} is no row of {rows}", op="embedding")
-        padding_idx %= rows
-    indices = as_tensor(input, "embedding", like=weight)
-    out: Tensor = bind(cards.embedding, weight, indices, padding_idx=padding_idx)
-    return out

@@ -136,7 +136,7 @@ class OneCycleLR(LRScheduler):
         else:
             self._phases = [up, (end, "max_lr", "min_lr", "base_momentum", "max_momentum")]
         self.cycle_momentum = cycle_momentum
-        self._momentum = _momentum_option(optimizer) if cycle_momentum else ""
+        self._momentum = momentum_option(optimizer, "OneCycleLR") if cycle_momentum else ""
         if last_epoch == -1:
             rates = per_group(max_lr, optimizer, "max_lr")
             low = per_group(base_momentum, optimizer, "base_momentum")
@@ -164,16 +164,16 @@ class OneCycleLR(LRScheduler):
         way = WAYS[self._way]
         for group in self.optimizer.param_groups:
             if self.cycle_momentum:
-                self._set_momentum(group, way(group[momentum_from], group[momentum_to], part))
+                value = way(group[momentum_from], group[momentum_to], part)
+                set_momentum(group, self._momentum, value)
         return [
             way(group[rate_from], group[rate_to], part) for group in self.optimizer.param_groups
         ]
 
-    def _set_momentum(self, group: Group, value: float) -> None:
-        if self._momentum == "betas":
-            group["betas"] = (value, *group["betas"][1:])
-        else:
-            group["momentum"] = value
+
+def set_momentum(group: Group, option: str, value: float) -> None:
+    """A new momentum, or first beta, of a group."""
+    group[option] = (value, *group["betas"][1:]) if option == "betas" else value
 
 
 def _total(total_steps: int | None, epochs: int | None, steps_per_epoch: int | None) -> int:
@@ -188,12 +188,13 @@ def _total(total_steps: int | None, epochs: int | None, steps_per_epoch: int | N
     return total_steps
 
 
-def _momentum_option(optimizer: Optimizer) -> str:
+def momentum_option(optimizer: Optimizer, schedule: str) -> str:
+    """What option of an optimizer is its momentum."""
     for option in ("betas", "momentum"):
         if option in optimizer.defaults:
             return option
     raise OptimizerError(
         f"{type(optimizer).__name__} has no momentum to cycle",
-        op="OneCycleLR",
+        op=schedule,
         hint="say cycle_momentum=False",
     )

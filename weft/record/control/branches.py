@@ -22,6 +22,7 @@ from weft.autodiff.transforms.vmap import Mapping
 from weft.base import dtypes
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.base.shapes import size_of
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
 from weft.ops.control import IF, SCAN, SWITCH, WHILE
@@ -58,7 +59,7 @@ def truth(value: Any, op: str) -> Any:
     """A predicate as a `bool[]` tensor, by Python's rule; a Python value as a bool."""
     if not isinstance(value, Tensor):
         return bool(value)
-    if value.size != 1:
+    if size_of(value.shape) != 1:
         raise ShapeError(
             f"the predicate must be one truth value, not {value.type}",
             op=op,
@@ -117,7 +118,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         return mapped_switch(index, branches, operands)
     if here is None or not isinstance(index, Tensor):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
-    if index.dtype.kind not in ("int", "uint") or index.size != 1:
+    if index.dtype.kind not in ("int", "uint") or size_of(index.shape) != 1:
         raise DTypeError(f"the index must be one integer, not {index.type}", op="switch")
     chosen = index if index.shape == () else reshape(index, ())
     return _branches(here, "switch", SWITCH, chosen, list(branches), operands)

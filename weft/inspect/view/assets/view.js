@@ -687,7 +687,7 @@ function linesOf() {
 }
 function code() {
   const item = state.chosen ? graph.items[leadOf(state.chosen)] : null;
-  const at = item?.at ?? firstPlace();
+  const at = item?.at ?? data.start ?? firstPlace();
   if (at === undefined) return $("code").replaceChildren();
   const own = item?.at === undefined ? null : data.locations[item.at];
   const origin = item?.forward === undefined || item?.forward === null ? null : data.locations[item.forward];
@@ -731,6 +731,10 @@ function code() {
   const rows = [show(own, "here"), show(origin, "origin")];
   const row = origin ? rows[1] : rows[0];
   if (row) panel.scrollTop = row.offsetTop - panel.offsetTop - panel.clientHeight / 2;
+  else if (!item && data.locations[at][0] === state.file) {
+    const first = panel.querySelector(`[data-line="${data.locations[at][1]}"]`);
+    if (first) panel.scrollTop = first.offsetTop - panel.offsetTop - 2 * first.offsetHeight;
+  }
 }
 function firstPlace() {
   const item = graph.items.find((other) => other.at !== undefined && other.role === "forward") || graph.items.find((other) => other.at !== undefined);

@@ -1,0 +1,226 @@
+"""Tensors of `weft.torch`: their class in results, compiled code, transforms and modules."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.torch as torch
+import weft.torch.nn as nn
+
+
+def is_ours(*tensors: Any) -> bool:
+    return all(isinstance(x, torch.Tensor) for x in tensors)
+
+
+def test_results_are_of_the_class_of_operands() -> None:
+    x, plain = torch.tensor([1.0, 2.0]), weft.tensor([3.0, 4.0])
+    parameter = weft.nn.Parameter(plain)
+    assert is_ours(x + 1, 1 - x, x[0], x.sum(), torch.sin(x), x.clone(), x.detach(), -x)
+    assert is_ours(x + plain, plain + x, plain @ x, parameter * x, x * parameter)
+    assert is_ours(weft.concat([plain, x]), weft.where(plain > 3, plain, x))
+    assert is_ours(*weft.linalg.svd(torch.eye(2)))
+    for out in (plain + 1, plain @ plain, weft.sin(plain), parameter * 2):
+        assert type(out) is weft.Tensor
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+def test_compiled_code_means_the_same(backend: str) -> None:
+    def f(x: Any, y: Any) -> Any:
+        value, index = x.max(1)
+        return value * y.std(), index, x.repeat(1, 2), x.size(0)
+
+    compiled = torch.compile(f, backend=backend)
+    for rows in (2, 2, 3, 4):
+        x = torch.arange(rows * 3.0).view(rows, 3)
+        y = torch.tensor([1.0, 2.0, 4.0])
+        found, wanted = compiled(x, y), f(x, y)
+        assert is_ours(*found[:3])
+        assert found[3] == rows
+        for one, other in zip(found[:3], wanted[:3], strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+
+
+def test_a_recording_of_a_plain_tensor_is_not_used_for_ours() -> None:
+    @weft.compile(backend="native")
+    def f(x: Any) -> Any:
+        return x.std()
+
+    values = [1.0, 2.0, 4.0]
+    for _ in range(2):
+        assert f(weft.tensor(values)).item() == pytest.approx(np.std(values))
+        assert f(torch.tensor(values)).item() == pytest.approx(np.std(values, ddof=1))
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+def test_a_training_step_compiles(backend: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    twin = copy.deepcopy(model)
+    x, y = torch.randn(16, 3), torch.randint(0, 2, (16,))
+
+    def trained(model: Any, make: Any) -> list[float]:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+
+        def step(x: Any, y: Any) -> Any:
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        made = make(step)
+        return [made(x, y).item() for _ in range(5)]
+
+    eager = trained(model, lambda step: step)
+    compiled = trained(twin, lambda step: torch.compile(step, backend=backend))
+    np.testing.assert_allclose(compiled, eager, rtol=1e-4)
+    assert eager[-1] < eager[0]
+
+
+def test_transforms_hand_out_our_tensors() -> None:
+    seen = []
+
+    def f(x: Any) -> Any:
+        seen.append(is_ours(x))
+        return x.max(0).values ** 2
+
+    x = torch.tensor([[1.0, 3.0], [5.0, 2.0]])
+    mapped = torch.vmap(f)(x)
+    gradient = torch.func.grad(f)(x[0])
+    jacobian = torch.func.jacrev(f)(x[0])
+    value, tangent = torch.func.jvp(f, (x[0],), (torch.ones(2),))
+    assert is_ours(mapped, gradient, jacobian, value, tangent)
+    assert all(seen)
+    assert mapped.tolist() == [9.0, 25.0]
+    assert gradient.tolist() == jacobian.tolist() == [0.0, 6.0]
+    assert tangent.item() == 6.0
+
+
+def test_gradients_are_our_tensors() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    (x * x).sum().backward()
+    assert is_ours(x.grad)
+    assert x.grad.max(0).indices.item() == 2
+    (again,) = torch.autograd.grad((x**3).sum(), x)
+    assert is_ours(again)
+    x.grad = None
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("backend", [None, "interpret", "native"])
+def test_a_function_of_ones_own_gets_our_tensors(backend: str | None) -> None:
+    seen = []
+
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            seen.extend([is_ours(x), is_ours(g)])
+            return g * 3 * x**2
+
+    def f(x: Any) -> Any:
+        return Cube.apply(x).sum()
+
+    run = f if backend is None else torch.compile(f, backend=backend)
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    run(x).backward()
+    assert seen
+    assert all(seen)
+    assert x.grad.tolist() == [3.0, 12.0]
+
+
+def test_modules_have_our_parameters_and_buffers() -> None:
+    norm = nn.BatchNorm1d(3)
+    attention = nn.MultiheadAttention(4, 2)
+    members = [*norm.parameters(), *norm.buffers(), *attention.parameters()]
+    assert is_ours(*members)
+    assert isinstance(attention.out_proj, nn.Linear)  # made by Weft's own code
+    assert not isinstance(norm, nn.Linear)
+    assert isinstance(attention, nn.Module)
+    assert isinstance(norm, weft.nn.Module)
+    assert is_ours(*norm.state_dict().values())
+
+
+def test_a_module_of_ones_own() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(2))
+            self.register_buffer("shift", torch.zeros(2))
+            self.layers = nn.ModuleList([nn.Linear(2, 2) for _ in range(2)])
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x * self.scale + self.shift
+
+    net = Net()
+    assert [name for name, _ in net.named_parameters()][:2] == ["scale", "layers.0.weight"]
+    assert is_ours(net(torch.ones(3, 2)), *net.parameters())
+    twin = copy.deepcopy(net)
+    assert type(twin) is Net
+    assert is_ours(*twin.parameters())
+
+
+def test_pickle_and_copy_keep_the_class() -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    for other in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert is_ours(other)
+        assert other.requires_grad
+        assert other.tolist() == [1.0, 2.0]
+    linear = pickle.loads(pickle.dumps(nn.Linear(2, 3)))
+    assert isinstance(linear, nn.Linear)
+
+
+def test_batches_are_our_tensors() -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(6.0).view(3, 2), torch.arange(3))
+    for x, y in torch.utils.data.DataLoader(data, batch_size=2):
+        assert is_ours(x, y)
+    plain = torch.utils.data.TensorDataset(weft.arange(4))
+    assert all(is_ours(x) for (x,) in torch.utils.data.DataLoader(plain, batch_size=2))
+    assert type(plain.tensors[0]) is weft.Tensor
+    for (x,) in torch.utils.data.DataLoader(plain, batch_size=None):
+        assert x.ndim == 0
+    assert type(plain.tensors[0]) is weft.Tensor
+
+
+def test_what_does_not_exist_here_says_so() -> None:
+    assert torch.cuda.device_count() == 0
+    with pytest.raises(NotImplementedError, match=r"torch\.compile"):
+        torch.jit.script(lambda x: x)
+    with pytest.raises(weft.errors.DeviceError, match="no GPU"):
+        torch.ones(2).cuda()
+    with pytest.raises(weft.errors.DeviceError, match="no GPU"):
+        nn.Linear(2, 2).cuda()
+
+
+@pytest.mark.parametrize("backend", [None, "interpret", "native"])
+def test_distributions_hand_out_our_tensors(backend: str | None) -> None:
+    from_numbers = torch.distributions.Normal(0.0, 1.0)
+    assert is_ours(from_numbers.sample((3,)), from_numbers.mean, from_numbers.entropy())
+
+    def f(logits: Any, action: Any) -> Any:
+        policy = torch.distributions.Categorical(logits=logits)
+        other = torch.distributions.Categorical(logits=logits * 2)
+        kl = torch.distributions.kl_divergence(policy, other)
+        return policy.log_prob(action), policy.entropy(), policy.sample(), kl
+
+    run = f if backend is None else torch.compile(f, backend=backend)
+    logits = torch.tensor([[1.0, 2.0, 0.5]], requires_grad=True)
+    log_prob, entropy, action, kl = run(logits, torch.tensor([1]))
+    assert is_ours(log_prob, entropy, action, kl)
+    assert log_prob.item() == pytest.approx(nn.functional.log_softmax(logits, -1)[0, 1].item())
+    assert action.dtype == torch.int64
+    (-log_prob + entropy).sum().backward()
+    assert is_ours(logits.grad)

@@ -1,0 +1,166 @@
+"""What a captured function tells of itself: its recordings, their graphs, guards and signatures."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from weft.autodiff.split import Split
+from weft.base.errors import CaptureError
+from weft.capture.convert.convert import NoSource, Unconvertible, transformed
+from weft.capture.notes import CaptureNotes
+from weft.capture.trace.path_results import Execute
+from weft.capture.trace.recompute_choice import split_of
+from weft.capture.trace.segments import Segment
+from weft.capture.trace.tree import describe
+from weft.capture.watch.follow import Wrapper
+from weft.ir.graph import Graph, extract
+from weft.ir.signature import Signature
+
+__all__ = ["CacheInfo", "Inspectable", "Policy", "Recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One time that the function was recorded: why, how long it took, and what came of it."""
+
+    number: int
+    reason: str
+    seconds: float
+    outcome: str
+    notes: CaptureNotes = field(default_factory=CaptureNotes, repr=False, compare=False)
+    prepared: float = 0.0  # of the seconds, what it took to make programs
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.reason} ({self.outcome}, {self.seconds * 1e3:.3g} ms)"
+
+
+class CacheInfo(NamedTuple):
+    """What `cache_info` tells: calls replayed, recordings made, paths kept, the limit of those."""
+
+    hits: int
+    recordings: int
+    paths: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a function is captured.
+
+    records    what happens where a tensor decides which way to go: its control flow becomes part of
+               the graph (`weft.compile`), and what cannot be captured is an error; or Python asks
+               the tensor, and its answer becomes part of the path (`weft.trace`)
+    fallback   "error" or "python": what is done with foreign code that gets tensors of the graph
+    limit      the maximum number of recordings; after that, unmatched calls run eagerly
+    budget     the part of the memory that a backward may keep
+    """
+
+    records: bool = True
+    fallback: str = "error"
+    limit: int = 64
+    budget: float | None = None
+
+
+class Inspectable(Wrapper):
+    """The part of a captured function that only looks at what was recorded."""
+
+    recordings: list[Recording]
+    programs: list[Execute]  # what the recordings were made into, as it was needed
+    policy: Policy
+    _roots: list[Segment]
+    _hits: int
+
+    def _plain_function(self) -> FunctionType | None:
+        """What is recorded first: the function, or the method that a call of a module comes to."""
+        function: Any = self.function
+        if isinstance(function, MethodType):
+            function = function.__func__
+        if not isinstance(function, FunctionType):
+            kind = type(function)
+            function = getattr(kind, "forward", None) or kind.__call__
+        return function if isinstance(function, FunctionType) else None
+
+    def _name(self) -> str:
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return "lambda" if name == "<lambda>" else str(name)
+
+    def converted_source(self) -> str:
+        """The code that is run to record the function."""
+        function = self._plain_function()
+        if function is None:
+            raise CaptureError(f"{self._name()} cannot be converted: it is not written in Python")
+        try:
+            return ast.unparse(ast.fix_missing_locations(transformed(function)))
+        except (NoSource, Unconvertible) as reason:
+            raise CaptureError(f"{self._name()} cannot be converted: {reason}") from None
+
+    def cache_info(self) -> CacheInfo:
+        """How often calls were replayed and recorded, and how much of the cache is used."""
+        paths = sum(segment.ending is not None for segment in self.segments())
+        return CacheInfo(self._hits, len(self.recordings), paths, self.policy.limit)
+
+    def tree(self) -> str:
+        """The tree of recorded paths, as text."""
+        return describe(self._roots)
+
+    def paths(self) -> list[Graph]:
+        """The graph of each recorded path, from the beginning to the result."""
+        graphs: list[Graph] = []
+        for path in self._ends():
+            inputs = [value for part in path for value, _ in part.inputs]
+            nodes = [node for part in path for node in part.nodes]
+            ending = path[-1].ending
+            assert ending is not None
+            graphs.append(extract(self._name(), inputs, nodes, ending.made))
+        return graphs
+
+    def _ends(self) -> Iterator[list[Segment]]:
+        """The segments of each recorded path, one after the other."""
+        stack = [(root, [root]) for root in reversed(self._roots)]
+        while stack:
+            segment, path = stack.pop()
+            if segment.ending is not None:
+                yield path
+            for kids in reversed(segment.children.values()):
+                stack += [(kid, [*path, kid]) for kid in reversed(kids)]
+
+    def signatures(self) -> list[Signature]:
+        """What each recorded path takes, reads, writes and gives, in the order of `paths`."""
+        return [path[-1].ending.signature for path in self._ends() if path[-1].ending]
+
+    def graph(self, stage: str = "captured", program: int = -1) -> Graph:
+        """One of the graphs that calls run (`programs`; the latest), at a stage.
+
+        stage   "captured", as it was recorded; "optimized", after the passes; "scheduled", in the
+                ops that kernels are made of
+        """
+        if not self.programs:
+            raise CaptureError(
+                f"{self._name()} has not been called: there is no graph yet",
+                op="graph",
+                hint="call it once with arguments of the kind that it is for",
+            )
+        return self.programs[program].graph(stage)
+
+    def splits(self) -> list[Split]:
+        """For each path with a backward: what is saved for it, and what is run once more."""
+        endings = [segment.ending for segment in self.segments() if segment.ending is not None]
+        found = [split_of(ending) for ending in endings]
+        return [split for split in found if split is not None]
+
+    def segments(self) -> Iterator[Segment]:
+        """The stretches of all recorded paths."""
+        stack = list(self._roots)
+        while stack:
+            segment = stack.pop()
+            yield segment
+            for kids in segment.children.values():
+                stack += kids
+
+    def guards(self) -> list[str]:
+        """All guards of all recordings, as text."""
+        return [guard.description for part in self.segments() for guard in part.guards]

@@ -1,0 +1,113 @@
+"""What PyTorch programs ask of the machine, and switches that mean nothing here."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from weft.base.errors import DeviceError
+from weft.compile import compile as core_compile
+
+__all__ = [
+    *("backends", "compile", "cuda", "jit", "mps", "set_float32_matmul_precision"),
+    *("use_deterministic_algorithms", "version"),
+]
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    """Does nothing: there is nothing of the kind here."""
+
+
+def _no(*_args: Any, **_kwargs: Any) -> bool:
+    return False
+
+
+def _none(*_args: Any, **_kwargs: Any) -> int:
+    return 0
+
+
+def _no_gpu(*_args: Any, **_kwargs: Any) -> Any:
+    raise DeviceError("there is no GPU here", op="cuda", hint="ask torch.cuda.is_available()")
+
+
+def _module(name: str, **members: Any) -> types.ModuleType:
+    made = types.ModuleType(f"weft.torch.{name}", f"`torch.{name}`.")
+    vars(made).update(members)
+    return made
+
+
+cuda = _module(
+    "cuda",
+    is_available=_no,
+    is_bf16_supported=_no,
+    device_count=_none,
+    memory_allocated=_none,
+    max_memory_allocated=_none,
+    manual_seed=_nothing,
+    manual_seed_all=_nothing,
+    empty_cache=_nothing,
+    synchronize=_nothing,
+    current_device=_no_gpu,
+    get_device_name=_no_gpu,
+    set_device=_no_gpu,
+)
+mps = _module("mps", is_available=_no, manual_seed=_nothing, empty_cache=_nothing)
+backends = _module(
+    "backends",
+    cudnn=_module("backends.cudnn", is_available=_no, enabled=False),
+    mps=_module("backends.mps", is_available=_no, is_built=_no),
+    cuda=_module("backends.cuda", is_built=_no, matmul=_module("backends.cuda.matmul")),
+)
+version = _module("version", cuda=None, hip=None)
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"torch.jit.{name} makes TorchScript, which Weft has not\n"
+            "  to fix: use torch.compile(f): it captures loops and branches from the same source"
+        )
+
+    return refuse
+
+
+def _ignored(function: Any) -> Any:
+    return function
+
+
+jit = _module(
+    "jit",
+    **{name: _refused(name) for name in ("script", "trace", "load", "save", "freeze")},
+    ignore=_ignored,
+    unused=_ignored,
+    is_scripting=_no,
+    is_tracing=_no,
+)
+
+#: What PyTorch calls its compilers, and says about how to compile: Weft has one.
+_BACKENDS = frozenset({"inductor", "eager", "aot_eager", "cudagraphs"})
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: Any = None,
+    disable: bool = False,
+) -> Any:
+    """`weft.compile`, which has no modes and always takes the whole graph."""
+    if model is None:
+        return lambda given: compile(given, backend=backend, disable=disable)
+    if disable:
+        return model
+    return core_compile(model) if backend in (None, *_BACKENDS) else core_compile(
+        model, backend=backend
+    )  # fmt: skip
+
+
+set_float32_matmul_precision = _nothing
+use_deterministic_algorithms = _nothing

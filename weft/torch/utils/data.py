@@ -1,0 +1,25 @@
+"""`torch.utils.data`: Weft's loader, whose batches are tensors of `weft.torch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import weft.data as core_data
+from weft.data import *  # noqa: F403
+from weft.torch.tensor import labelled
+
+_names = [name for name, value in vars(core_data).items() if hasattr(value, "__name__")]
+__all__ = ["default_collate", *[name for name in _names if name[0].isupper() or "split" in name]]
+
+
+def default_collate(samples: Any) -> Any:  # type: ignore[no-redef]
+    """One batch of many samples."""
+    return labelled(core_data.collate(samples))
+
+
+class DataLoader(core_data.DataLoader):  # type: ignore[no-redef]
+    """`weft.data.DataLoader`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(labelled, super().__iter__())
