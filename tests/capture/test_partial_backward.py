@@ -162,3 +162,22 @@ def test_memory_is_freed_when_no_result_can_go_backward_any_more() -> None:
         second.backward()
     (again, _, _) = compiled(w, v)
     again.backward()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_under_transforms(number: int) -> None:
+    """The gradient of one result, for each element of a `vmap`, and the second derivative."""
+    compiled = weft.compile(infinite, backend="native")
+    w, v = weft.tensor([[0.0, 0.5], [1.0, 2.0]]), weft.tensor([[0.5, 0.0], [3.0, 1.0]])
+
+    def of(function: Function) -> Function:
+        return lambda a, b: function(a, b)[number]
+
+    def slope(function: Function) -> Function:
+        return lambda a, b: (weft.grad(of(function))(a, b) * b).sum()
+
+    for make in (weft.grad, lambda f: weft.grad(f, argnums=1)):
+        for wrapped in (of, slope):
+            want = weft.vmap(make(wrapped(infinite)))(w, v).numpy()
+            got = weft.vmap(make(wrapped(compiled)))(w, v).numpy()
+            np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -198,6 +198,21 @@ def vjp(fn: Function, *primals: Any, has_aux: bool = False) -> Any:
     return (out, vjp_fn, run.out_tree(aux)) if has_aux else (out, vjp_fn)
 
 
+def pullback(fn: Function, *primals: Any) -> tuple[list[Tensor], Any, Any]:
+    """As `vjp` with `has_aux`, of a function that gives a list of tensors. What is returned takes a
+    list of cotangents, too; None for a result that has none."""
+    names = [f"primals[{i}]" for i in range(len(primals))]
+    run = Run(primals, "vjp", names, allow_int=True)
+    value, aux = run.call(fn, run.trees, {})
+    outputs = [twin(out) for out in value]
+
+    def pull(cotangents: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        given = [(out, g) for out, g in zip(outputs, cotangents, strict=True) if g is not None]
+        return tuple(run.pull([out for out, _ in given], [g for _, g in given], keep=True))
+
+    return list(map(run.out, outputs)), pull, run.out_tree(aux)
+
+
 def _cotangents(tree: Any, outputs: Sequence[Tensor], spec: TreeSpec) -> list[Tensor]:
     leaves, given = tree_flatten(tree)
     check_same(given, spec, ("the cotangent", "the result"), "vjp_fn")

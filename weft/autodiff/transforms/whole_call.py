@@ -8,13 +8,14 @@ have nothing to do with each other, so the gradient for each of them is that of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from weft.autodiff.call import link
 from weft.autodiff.node import Barrier
 from weft.autodiff.transforms.history import twin
 from weft.autodiff.transforms.levels import left
-from weft.autodiff.transforms.reverse import vjp
+from weft.autodiff.transforms.reverse import pullback
 from weft.autodiff.transforms.tangents import is_float
 from weft.autodiff.transforms.vmap import Mapping
 from weft.core.grad_mode import mode, set_grad_enabled
@@ -82,7 +83,7 @@ class _Call:
         self.spread = spread
         self.moving = moving
         self.draws = Draws() if moving else None
-        self.pull: Callable[[list[Tensor]], Sequence[Tensor]] | None = None
+        self.pull: Callable[[list[Tensor | None]], Sequence[Tensor]] | None = None
 
     def results(self, run: Whole) -> list[Tensor]:
         """What `run` gives for all elements, on the level."""
@@ -119,7 +120,7 @@ class _Call:
             others = [None if is_float(y) else y for y in results]
             return [y for y in results if is_float(y)], others
 
-        return vjp(of_moving, *[below[i] for i in self.moving], has_aux=True)
+        return pullback(of_moving, *[below[i] for i in self.moving])
 
     def _link(self, results: Sequence[Tensor]) -> None:
         level = self.level
@@ -131,27 +132,38 @@ class _Call:
         captured._node = _Captured((), [node for node in behind if node is not None])
         sources = [*[self.inputs[i] for i in self.moving], captured]
         if self.moving or captured._node.edges:
-            link("Compiled", sources, outs, self._backward, self._backward)
+            all_at_once = [frozenset(range(len(outs)))] * len(outs)
+            ways = self._backward, self._backward
+            link("Compiled", sources, outs, *ways, conflicts=all_at_once)
 
-    def _backward(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+    def _backward(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
         found: list[Tensor] = []
+        there = [g for g in cotangents if g is not None]
         if self.moving:
-            given = [*self.inputs, *map(twin, cotangents)]
+            given = [*self.inputs, *map(twin, there)]
             moving = [i for i, x in enumerate(given) if has_history(self.level, x)]
-            spread = [*self.spread, *[True] * len(cotangents)]
-            call = _Call(self.level, self._pulled, given, spread, moving)
-            found = call.results(call.run if self.pull is None else self._kept)
-        return [*found, zeros((), dtype=cotangents[0].dtype)]
+            spread = [*self.spread, *[True] * len(there)]
+            absent = [i for i, g in enumerate(cotangents) if g is None]
+            call = _Call(self.level, partial(self._pulled, absent), given, spread, moving)
+            found = call.results(call.run if self.pull is None else partial(self._kept, absent))
+        return [*found, zeros((), dtype=there[0].dtype)]
 
-    def _kept(self, given: Sequence[Tensor]) -> list[Tensor]:
+    def _kept(self, absent: Sequence[int], given: Sequence[Tensor]) -> list[Tensor]:
         """What `_pulled` gives, of what the call kept."""
         assert self.pull is not None
-        return list(self.pull(list(given[len(self.inputs) :])))
+        return list(self.pull(_with_absent(given[len(self.inputs) :], absent)))
 
-    def _pulled(self, given: Sequence[Tensor]) -> list[Tensor]:
+    def _pulled(self, absent: Sequence[int], given: Sequence[Tensor]) -> list[Tensor]:
         """From inputs and the cotangents of results to those of inputs, computed once more."""
         count = len(self.inputs)
         assert self.draws is not None
         with self.draws.again():
             pull = self._differentiated(given[:count], self.whole)[1]
-        return list(pull(list(given[count:])))
+        return list(pull(_with_absent(given[count:], absent)))
+
+
+def _with_absent(there: Sequence[Tensor], absent: Sequence[int]) -> list[Tensor | None]:
+    """All cotangents, with None for those that are absent."""
+    left = iter(there)
+    count = len(there) + len(absent)
+    return [None if i in absent else next(left) for i in range(count)]
