@@ -149,6 +149,8 @@ def run(name: str, call: dict[str, Any], compiled: str = "") -> None:
 
 
 def _compare_gradients(call: dict[str, Any], leaves: list[Any], results: list[Any]) -> None:
+    if all(entry is None or not array_of(entry).any() for entry in call["grads"]):
+        return  # zeros, where Weft may say that there is no gradient
     used = [x for x, wants in zip(results, call["differentiable"], strict=True) if wants]
     assert all(x.requires_grad for x in used), "a result has no gradient"
     total = sum(weft.real((x * cotangent(x)).sum()) for x in used)

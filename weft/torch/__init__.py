@@ -30,6 +30,7 @@ from weft.torch import func as func
 from weft.torch import linalg as linalg
 from weft.torch import nn as nn
 from weft.torch import optim as optim
+from weft.torch import signal as signal
 from weft.torch import special as special
 from weft.torch import utils as utils
 from weft.torch.arguments import *

@@ -1,0 +1,3 @@
+"""`torch.signal`."""
+
+from weft.torch.signal import windows as windows
