@@ -111,7 +111,8 @@ def calls() -> dict[str, list[Call]]:
             y = x * 1
             y[index] = x[index] * 2
             backward(y, [x])
-    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta"):
+    names = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax")
+    for name in (*names, "Lion", "Rprop", "ASGD"):
         for options in OPTIONS.get(name, [{}]):
             p = weft.nn.Parameter(numbers((2, 3)))
             optimizer = getattr(weft.optim, name)([p], lr=0.1, **options)
@@ -135,6 +136,7 @@ def calls() -> dict[str, list[Call]]:
         seen.found[name] = {0: ((x,), attrs)}
     seen.found["with_gradient_of"] = {0: ((x, numbers((2, 3), seed=1)), {})}
     seen.found["choice_weights"] = {0: ((weft.abs(x) + 1,), {"count": 2})}
+    seen.found["log_gamma_slope"] = {0: ((weft.abs(x) + 1, numbers((2, 3), seed=1)), {})}
     seen.found["to_device"] = {0: ((x,), {"device": x.device})}
     return {name: list(found.values()) for name, found in seen.found.items()}
 

@@ -7,7 +7,6 @@ float32 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,22 +40,29 @@ def _typing(kinds: str) -> Callable[..., TensorType]:
     return infer
 
 
-def _combined(name: str, xp: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
-    out = xp.asarray(x, copy=True)
-    getattr(xp, name).at(out, filled_in(index, indices), value)
-    return out
-
-
-def _combined_numpy(ufunc: Any, x: Array, value: Array, *indices: Array, index: Index) -> Array:
-    """The same; `ufunc.at` is fast for flat arrays only."""
-    out = np.array(x, order="C")
-    if not indices:
-        out[index] = ufunc(out[index], value)
+def _combining(name: str) -> Callable[..., Any]:
+    def combined(xp: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
+        out = xp.asarray(x, copy=True)
+        getattr(xp, name).at(out, filled_in(index, indices), value)
         return out
-    part = indexed_shape(x.shape, index, [i.shape for i in indices])
-    places = flat_places(x.shape, index, indices)
-    ufunc.at(out.reshape(-1), places, np.broadcast_to(value, part).reshape(-1))
-    return out
+
+    return combined
+
+
+def _combining_numpy(ufunc: Any) -> Callable[..., Any]:
+    """The same; `ufunc.at` is fast for flat arrays only."""
+
+    def combined(x: Array, value: Array, *indices: Array, index: Index) -> Array:
+        out = np.array(x, order="C")
+        if not indices:
+            out[index] = ufunc(out[index], value)
+            return out
+        part = indexed_shape(x.shape, index, [i.shape for i in indices])
+        places = flat_places(x.shape, index, indices)
+        ufunc.at(out.reshape(-1), places, np.broadcast_to(value, part).reshape(-1))
+        return out
+
+    return combined
 
 
 # --- derivatives -------------------------------------------------------------------------------
@@ -172,8 +178,8 @@ def _card(ufunc: Any, kinds: str, vjp: Any, traits: Trait = Trait.NONE) -> Op:
     return Op(
         f"{ufunc.__name__}_at",
         _typing(kinds),
-        partial(_combined, ufunc.__name__),
-        numpy=partial(_combined_numpy, ufunc),
+        _combining(ufunc.__name__),
+        numpy=_combining_numpy(ufunc),
         kinds=kinds,
         vjp=(*vjp, None),
         batch=setitem_rule,
