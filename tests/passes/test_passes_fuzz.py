@@ -316,7 +316,7 @@ def test_most_kinds_of_changes_happen() -> None:
     names = ["dead_code", "canonical", "cse", "fold", "algebra", "strength", "casts", "views"]
     names += ["slices", "sink", "drop_stop_gradient"]
     busy = dict.fromkeys(names, 0)
-    for seed in range(200):
+    for seed in range(400):
         graph = Random([seed], symbolic=seed % 2 == 0).grow(20)
         for step in PASSES:
             if step.name in busy:

@@ -28,7 +28,6 @@ from weft.ops.elementwise import (
     sign,
     trunc,
 )
-from weft.ops.index import take_along_axis
 from weft.ops.joining import vstack
 from weft.ops.linalg_matrix import cross, diagonal, outer
 from weft.ops.linalg_more import norm
@@ -71,7 +70,6 @@ cumsum, cumprod = cumulative_sum, cumulative_prod
 as_tensor = asarray
 ger = outer
 inverse = inv
-take_along_dim = take_along_axis
 row_stack = vstack
 trapz = trapezoid
 
@@ -119,7 +117,6 @@ __all__ = [
     "row_stack",
     "sgn",
     "swapdims",
-    "take_along_dim",
     "trapz",
     "true_divide",
     "unbind",

@@ -11,6 +11,7 @@ from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ops.define import binary
 from weft.ops.elementwise import atan2, cos, imag, multiply, real, sin
+from weft.ops.rules import cast_to
 from weft.ops.shape import stack
 
 __all__ = ["angle", "complex", "polar", "view_as_complex", "view_as_real"]
@@ -33,8 +34,8 @@ complex = binary(
     evaluate=lambda _xp, x1, x2: x1 + x2 * 1j,
     numpy=_joined,
     vjp=(
-        lambda xp, g, _out, _x1, _x2: xp.real(g),
-        lambda xp, g, _out, _x1, _x2: xp.imag(g),
+        lambda xp, g, _out, x1_type, _x2: cast_to(xp, xp.real(g), x1_type.dtype),
+        lambda xp, g, _out, _x1, x2_type: cast_to(xp, xp.imag(g), x2_type.dtype),
     ),
 )
 

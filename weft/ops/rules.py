@@ -33,22 +33,17 @@ def check_same(*operands: TensorType) -> None:
             raise DeviceError(f"operands are on {first.device} and {other.device}")
 
 
+def _complex_dtype(part: DType) -> DType:
+    """The dtype of complex numbers with parts of a dtype; narrow floats become float32."""
+    return dtypes.complex128 if part is dtypes.float64 else dtypes.complex64
+
+
 RESULTS: dict[str, Callable[[DType], DType]] = {
     "same": lambda dtype: dtype,
     "bool": lambda dtype: dtypes.bool,
     "real": real_dtype,
-    "complex": lambda dtype: _complex_dtype(dtype),
+    "complex": _complex_dtype,
 }
-
-
-def _complex_dtype(part: DType) -> DType:
-    """The dtype of complex numbers with parts of a dtype."""
-    if part is dtypes.float32 or part is dtypes.float64:
-        return dtypes.complex64 if part is dtypes.float32 else dtypes.complex128
-    raise DTypeError(
-        f"there are no complex numbers with parts of {part.name}",
-        hint="cast the parts to float32 or float64",
-    )
 
 
 def unary_rule(kinds: str, result: str) -> Callable[..., TensorType]:
