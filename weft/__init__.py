@@ -7,7 +7,6 @@ from math import nan as nan
 from math import pi as pi
 
 from weft import autograd as autograd
-from weft import data as data
 from weft import errors as errors
 from weft import fft as fft
 from weft import inspect as inspect
@@ -110,6 +109,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import data as data
     from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
@@ -127,6 +127,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
         {
             "Session": "weft.session",
             "compare": "weft.inspect.compare.compare",
+            "data": "weft.data",
             "detect_nan": "weft.inspect.watch.nan",
             "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",

@@ -9,7 +9,6 @@ from math import nan as nan
 from math import pi as pi
 
 from weft import autograd as autograd
-from weft import data as data
 from weft import errors as errors
 from weft import fft as fft
 from weft import inspect as inspect
@@ -63,6 +62,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import data as data
     from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain

@@ -62,8 +62,8 @@ class Calling:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.name = function.__name__
-        parameters = signature(function).parameters
-        self.parameters = parameters
+        self.signature = signature(function)
+        parameters = self.parameters = self.signature.parameters
         self.spread = _spread(parameters)
         keywords = {name for name, p in parameters.items() if p.kind in _KEYWORDS}
         self.makes_tensors = {"dtype", "device"} <= keywords
@@ -94,7 +94,7 @@ class Calling:
                 shown.append(_named(other, parameter))
         if self.makes_tensors and "requires_grad" not in self.parameters:
             shown.append(_flag("requires_grad", False))
-        return signature(self.function).replace(parameters=shown)
+        return self.signature.replace(parameters=shown)
 
     def several(self) -> Signature | None:
         """The signature of calls like zeros(2, 3); None where a call has no such form."""
@@ -285,6 +285,18 @@ def callable_as(function: Callable[..., Any], calling: Calling) -> Callable[...,
     made.__signature__ = calling.shown()  # type: ignore[attr-defined]
     made.calling = calling  # type: ignore[attr-defined]
     return made
+
+
+def may_vary(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter that calls may give in another way: a quick look."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "calling"):
+        return True
+    names = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+    return not names.isdisjoint(_VARYING) or {"dtype", "device"} <= names
+
+
+_VARYING = {*SPELLINGS, *PLACED, *SPREAD}
 
 
 def calling_of(function: Callable[..., Any]) -> Calling:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from weft.core.calling import Calling, callable_as, calling_of
+from weft.core.calling import Calling, callable_as, calling_of, may_vary
 from weft.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,8 +24,12 @@ class PublicFunction:
     function: Callable[..., Any]
     namespace: str  # "" for weft itself, or "linalg", "fft"
     methods: tuple[str, ...]
-    calling: Calling
     alias: str = ""  # the name of the function, where this is only another name for it
+
+    @property
+    def calling(self) -> Calling:
+        """The ways in which it may be called."""
+        return calling_of(self.function)
 
 
 PUBLIC: dict[str, PublicFunction] = {}
@@ -45,6 +49,11 @@ def attach_properties(
         setattr(Tensor, name, property(getter, (setters or {}).get(name)))
 
 
+def _as_called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that users call: `weft/core/calling.py`."""
+    return callable_as(function, calling_of(function)) if may_vary(function) else function
+
+
 def public(*methods: str, namespace: str = "") -> Callable[[F], F]:
     """Enter a function into the public table, and attach it to Tensor under `methods`.
 
@@ -53,9 +62,8 @@ def public(*methods: str, namespace: str = "") -> Callable[[F], F]:
 
     def register(function: F) -> F:
         name = f"{namespace}.{function.__name__}" if namespace else function.__name__
-        calling = calling_of(function)
-        called: Any = callable_as(function, calling)
-        PUBLIC[name] = PublicFunction(name, called, namespace, methods, calling)
+        called: Any = _as_called(function)
+        PUBLIC[name] = PublicFunction(name, called, namespace, methods)
         attach(dict.fromkeys(methods, called))
         return called  # type: ignore[no-any-return]
 
@@ -66,7 +74,7 @@ def method(*names: str) -> Callable[[F], F]:
     """Attach a function to Tensor only, with the same forms of calls; by default by its name."""
 
     def register(function: F) -> F:
-        called: Any = callable_as(function, calling_of(function))
+        called: Any = _as_called(function)
         attach(dict.fromkeys(names or (function.__name__,), called))
         return called  # type: ignore[no-any-return]
 
@@ -76,5 +84,5 @@ def method(*names: str) -> Callable[[F], F]:
 def alias(name: str, function: Callable[..., Any], *methods: str) -> None:
     """Enter another name for a public function, and attach it to Tensor under `methods`."""
     own = next(entry for entry in PUBLIC.values() if entry.function is function)
-    PUBLIC[name] = PublicFunction(name, function, "", methods, own.calling, alias=own.name)
+    PUBLIC[name] = PublicFunction(name, function, "", methods, alias=own.name)
     attach(dict.fromkeys(methods, function))

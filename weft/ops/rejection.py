@@ -8,6 +8,7 @@ tried at once, and those that were rejected again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -199,8 +200,13 @@ def binomial(
 
 # --- how a gamma number changes with alpha -----------------------------------------------------
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 _FEW_TERMS = 20.0
+
+
+@functools.cache
+def _quadrature() -> Any:
+    """Nodes and weights of Gauss and Legendre, made when they are first needed."""
+    return np.polynomial.legendre.leggauss(96)
 
 
 def log_gamma_slope(_xp: Any, alpha: Array, log_x: Array, digamma: Any) -> Array:
@@ -239,7 +245,7 @@ def _slope_integral(a: Array, x: Array, digamma: Any) -> Array:
     reach = np.where(above, reach, np.minimum(reach, x))
     middle = digamma(np, a)
     total = np.zeros(a.shape)
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+    for node, weight in zip(*_quadrature(), strict=True):
         s = 0.5 * (node + 1) * reach * np.where(above, 1.0, -1.0)
         height = np.exp((a - 1) * np.log1p(s / x) - s)
         total = total + weight * height * (np.log(x + s) - middle)
