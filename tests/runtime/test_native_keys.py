@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from weft.ir.op import OPS
 from weft.passes import pipeline
 from weft.runtime import keys
 from weft.runtime.keys import code_key
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("WEFT_ALONE"), reason="run by test_native_keys_alone.py"
+)
 
 
 @pytest.fixture(autouse=True)
