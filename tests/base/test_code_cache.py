@@ -20,10 +20,10 @@ import weft.nn.functional
 import weft.optim
 from weft.base import store
 from weft.base.errors import ShapeError
-from weft.capture.convert import convert as conversion
-from weft.capture.convert import kept as keeping
-from weft.capture.convert.convert import NoSource, convert
 from weft.capture.watch import guard_code
+from weft.convert import convert as conversion
+from weft.convert import kept as keeping
+from weft.convert.convert import NoSource, convert
 
 MODULE = '''
 """A user's file."""
@@ -231,7 +231,7 @@ def test_it_can_be_turned_off(
 PROGRAM = """
 import sys, traceback
 import user, weft
-from weft.capture.convert import convert
+from weft.convert import convert
 from weft.passes import pipeline
 
 rewritten, optimized = [], []

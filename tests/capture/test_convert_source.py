@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from converted import SCALE, Child, Point, Vector, decorated
 
-from weft.capture.convert.convert import NoSource, _same_code, convert
 from weft.capture.hooks import run_watched
 from weft.capture.watch.watch import Watch
+from weft.convert.convert import NoSource, _same_code, convert
 
 two = [lambda x: x + 1, lambda x: x + 2]
 three = lambda y: y * 3, lambda y: y * 4

@@ -19,7 +19,7 @@ MOST_LINES = 600
 
 #: A layer imports only from itself and from the layers before it.
 LAYERS = [
-    *("base", "ir", "core", "ops", "autodiff", "record", "capture", "passes"),
+    *("base", "convert", "ir", "core", "ops", "autodiff", "record", "capture", "passes"),
     *("schedule", "codegen", "runtime", "compile", "session", "nn", "optim", "data"),
     *("distributions", "interop", "distributed", "inspect", "wiring", "torch", "cli", "__main__"),
 ]

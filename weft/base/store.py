@@ -9,7 +9,7 @@ Entries are code that Weft runs. So the folder is used only if nobody else can w
 `weft.base.private_files`); otherwise nothing is kept, with a warning.
 
 Entries are machine code (`weft.codegen.cache`) and the converted code of functions
-(`weft.capture.convert.kept`). Their names are digests of everything they depend on, so an outdated
+(`weft.convert.kept`). Their names are digests of everything they depend on, so an outdated
 entry is never found.
 
 WEFT_CACHE_DIR   the folder (default: see `weft.base.config.cache_dir`)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
-from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.held import HINT as SPLIT_HINT
@@ -24,6 +23,7 @@ from weft.capture.from_source.merge import kind_of_container, shown
 from weft.capture.from_source.place_leaf import PlaceLeaf
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
+from weft.convert.lower import is_flag
 from weft.core.counted import CountedState
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value

@@ -18,13 +18,13 @@ from types import (
 from typing import Any
 
 from weft.base.source import PACKAGE
-from weft.capture.convert.lower import is_internal
 from weft.capture.from_source.dynamic_list import DynamicList
 from weft.capture.from_source.held import Maybe, Split
 from weft.capture.from_source.journal import slots_of
 from weft.capture.watch.stores import instance_dict
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
+from weft.convert.lower import is_internal
 from weft.core.tensor import Tensor
 
 #: Rooms of Weft whose variables and objects belong to what users write: layers, optimizers.

@@ -14,7 +14,6 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
-from weft.capture.convert.lower import is_flag
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.conditions import predicate, side
@@ -24,6 +23,7 @@ from weft.capture.from_source.loop_state import AlwaysFails, Filled
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.source_loop import SourceLoop, unchanged
 from weft.capture.notes import place_now
+from weft.convert.lower import is_flag
 from weft.core.bind import decide
 from weft.core.grad_mode import is_grad_enabled
 from weft.core.number import MOST_ITERATIONS, Number

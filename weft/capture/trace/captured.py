@@ -36,8 +36,6 @@ from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
 from weft.base.tracebacks import shorten
-from weft.capture.convert.convert import NoSource, Unconvertible, convert
-from weft.capture.convert.kept import is_kept, name_of
 from weft.capture.hooks import run_watched
 from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
@@ -54,6 +52,8 @@ from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_i
 from weft.capture.watch.follow import FOLLOW
 from weft.capture.watch.follow import policy as follow_policy
 from weft.capture.watch.origin import MISSING
+from weft.convert.convert import NoSource, Unconvertible, convert
+from weft.convert.kept import is_kept, name_of
 from weft.core.bind import recorder, recording
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value

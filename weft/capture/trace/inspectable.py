@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from weft.autodiff.split import Split
 from weft.base.errors import CaptureError
-from weft.capture.convert.convert import NoSource, Unconvertible, transformed
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.path_results import Execute
 from weft.capture.trace.recompute_choice import split_of
 from weft.capture.trace.segments import Segment
 from weft.capture.trace.tree import describe
 from weft.capture.watch.follow import Wrapper
+from weft.convert.convert import NoSource, Unconvertible, transformed
 from weft.ir.graph import Graph, extract
 from weft.ir.signature import Signature
 

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.function import Function
 from weft.base.source import is_own
-from weft.capture.convert.convert import (
+from weft.capture.watch import library
+from weft.capture.watch.attributes import class_attribute, is_python_function
+from weft.capture.watch.deferred_calls import defer
+from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
+from weft.capture.watch.origin import static_lookup
+from weft.capture.watch.values import is_plain
+from weft.convert.convert import (
     HOOKS,
     NoSource,
     Unconvertible,
@@ -20,12 +26,6 @@ from weft.capture.convert.convert import (
     is_converted,
     rebuild,
 )
-from weft.capture.watch import library
-from weft.capture.watch.attributes import class_attribute, is_python_function
-from weft.capture.watch.deferred_calls import defer
-from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
-from weft.capture.watch.origin import static_lookup
-from weft.capture.watch.values import is_plain
 from weft.core.bind import quietly
 
 if TYPE_CHECKING:

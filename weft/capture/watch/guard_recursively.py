@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.capture.convert.expressions import HOOKS
 from weft.capture.watch import operators, stores
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.follow import FOLLOW, IMMUTABLE_C, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.stores import instance_dict
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
+from weft.convert.expressions import HOOKS
 from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
 

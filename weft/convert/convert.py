@@ -18,11 +18,11 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from weft.base.recursion import call_deeply
-from weft.capture.convert import scopes, source
-from weft.capture.convert.expressions import HOOKS, Unconvertible
-from weft.capture.convert.kept import is_untouched, kept
-from weft.capture.convert.source import Definition, NoSource
-from weft.capture.convert.structured import Structured
+from weft.convert import scopes, source
+from weft.convert.expressions import HOOKS, Unconvertible
+from weft.convert.kept import is_untouched, kept
+from weft.convert.source import Definition, NoSource
+from weft.convert.structured import Structured
 
 __all__ = ["HOOKS", "NoSource", "Unconvertible", "convert", "is_converted", "rebuild"]
 

@@ -11,8 +11,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from weft.capture.convert import scopes
-from weft.capture.convert.scopes import FREE, GLOBAL, Scope
+from weft.convert import scopes
+from weft.convert.scopes import FREE, GLOBAL, Scope
 
 HOOKS = "__weft__"  # two underscores at both ends: such names are never mangled
 

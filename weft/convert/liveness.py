@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.capture.convert.jumps import BREAK, escaping
-from weft.capture.convert.walk import children, walk
+from weft.convert.jumps import BREAK, escaping
+from weft.convert.walk import children, walk
 
 Names = frozenset[str]
 NONE: Names = frozenset()

@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from weft.capture.convert import scopes
-from weft.capture.convert.expressions import (
+from weft.convert import scopes
+from weft.convert.expressions import (
     BINARY,
     HOOKS,
     Expressions,
@@ -21,8 +21,8 @@ from weft.capture.convert.expressions import (
     names_only,
     store,
 )
-from weft.capture.convert.scopes import FREE, GLOBAL, LOCAL, Scope
-from weft.capture.convert.walk import walk
+from weft.convert.scopes import FREE, GLOBAL, LOCAL, Scope
+from weft.convert.walk import walk
 
 Statement = ast.stmt | list[ast.stmt]
 

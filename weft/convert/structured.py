@@ -18,14 +18,14 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.capture.convert.definedness import analyse
-from weft.capture.convert.expressions import COMPARE, lambda_, load, store
-from weft.capture.convert.jumps import assigned, binds_inside, looks_at_frame, yields
-from weft.capture.convert.liveness import Facts, Names
-from weft.capture.convert.lower import RESULT, Lowering, is_internal, not_any
-from weft.capture.convert.scopes import GLOBAL, LOCAL, Scope
-from weft.capture.convert.statements import Statement, Statements
-from weft.capture.convert.walk import walk
+from weft.convert.definedness import analyse
+from weft.convert.expressions import COMPARE, lambda_, load, store
+from weft.convert.jumps import assigned, binds_inside, looks_at_frame, yields
+from weft.convert.liveness import Facts, Names
+from weft.convert.lower import RESULT, Lowering, is_internal, not_any
+from weft.convert.scopes import GLOBAL, LOCAL, Scope
+from weft.convert.statements import Statement, Statements
+from weft.convert.walk import walk
 
 
 class Structured(Statements):

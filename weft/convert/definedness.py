@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.capture.convert.jumps import assigned, deleted, escaping
-from weft.capture.convert.liveness import DEFERRED, NONE, Facts, Names, bound_names, liveness
-from weft.capture.convert.walk import children, walk
+from weft.convert.jumps import assigned, deleted, escaping
+from weft.convert.liveness import DEFERRED, NONE, Facts, Names, bound_names, liveness
+from weft.convert.walk import children, walk
 
 
 def analyse(body: Sequence[ast.stmt], parameters: Iterable[str], tracked: Iterable[str]) -> Facts:

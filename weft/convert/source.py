@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from weft.capture.convert import typed
+from weft.convert import typed
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from weft.capture.convert.walk import children, walk
+from weft.convert.walk import children, walk
 
 LOCAL, FREE, GLOBAL = "local", "free", "global"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from weft.capture.convert.scopes import bindings
-from weft.capture.convert.walk import children, walk
+from weft.convert.scopes import bindings
+from weft.convert.walk import children, walk
 
 BREAK, CONTINUE, RETURN = "break", "continue", "return"
 _OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)

@@ -19,8 +19,8 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.capture.convert.expressions import Unconvertible, load, store
-from weft.capture.convert.jumps import (
+from weft.convert.expressions import Unconvertible, load, store
+from weft.convert.jumps import (
     BREAK,
     CONTINUE,
     RETURN,
@@ -29,7 +29,7 @@ from weft.capture.convert.jumps import (
     escaping,
     falls_through,
 )
-from weft.capture.convert.liveness import NONE, Facts, Names, reads
+from weft.convert.liveness import NONE, Facts, Names, reads
 
 RESULT = "__weft_result__"
 RETURNED = "__weft_returned__"

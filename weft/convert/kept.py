@@ -21,7 +21,7 @@ from weft.base.code_cache import PYTHON, cached_code
 from weft.base.source import PACKAGE
 
 #: Folders of the package that have a say in what a function is rewritten to.
-SOURCES = (os.path.join("capture", "convert"),)
+SOURCES = ("convert",)
 #: A form of `marshal` that writes equal code the same way, whoever else holds its parts.
 REPEATABLE = 2
 

@@ -1,1 +1,0 @@
-"""From a function's source to code that tells what it does."""
