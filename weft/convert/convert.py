@@ -1,9 +1,8 @@
-"""From a user's function to one that tells what it reads, writes and calls.
+"""Rewrites a user's function so that its reads, writes, calls and branches are calls of hooks.
 
-The source of a function is rewritten once per code object and compiled with the user's own file
-name and lines, and then kept on disk (`kept.py`). For each run the new code is put together with
-the hooks of that run and with the original's globals, defaults and closure cells: variables stay
-shared with everything else that uses them.
+The source is rewritten once per code object, compiled with the user's file name and lines, and kept
+on disk (`kept.py`). For each run, a function is built from the new code, the hooks of that run, and
+the original's globals, defaults and closure cells, so that variables stay shared.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    original: CodeType  # kept alive: the table goes by its id
+    original: CodeType  # kept alive: the table is keyed by its id
     code: CodeType
 
 
@@ -66,7 +65,7 @@ def _convert(function: FunctionType) -> CodeType:
         return _compiled(transformed(function), function.__code__)
 
     def rewritten_deeply() -> CodeType:
-        """An expression of a thousand terms is a tree that is a thousand nodes deep."""
+        """With a larger stack if need be: an expression of 1,000 terms is a tree of depth 1,000."""
         try:
             return rewritten()
         except RecursionError:
@@ -97,7 +96,7 @@ def transformed(function: FunctionType) -> Definition:
 
 
 def _found(function: FunctionType) -> source.Found:
-    """The definition of a function, as the code that runs was made from it."""
+    """The definition of a function, checked against its code object."""
     try:
         found = source.find(function)
         _check_fresh(found, function.__code__)
@@ -111,7 +110,7 @@ def _found(function: FunctionType) -> source.Found:
 
 
 def _mangled(found: source.Found, *, copy: bool = True) -> Definition:
-    """The definition with private names as the class in which it stands spells them."""
+    """The definition, with private names mangled for the class that it stands in."""
     node: Definition = _copied(found.node) if copy else found.node
     if found.private:
         node = _Mangle(found.class_name).visit(node)
@@ -119,7 +118,7 @@ def _mangled(found: source.Found, *, copy: bool = True) -> Definition:
 
 
 def _copied(tree: Any) -> Any:
-    """A syntax tree of its own; `copy.deepcopy` takes five times as long."""
+    """A copy of a syntax tree; `copy.deepcopy` takes five times as long."""
     if isinstance(tree, ast.AST):
         made = tree.__class__.__new__(tree.__class__)  # fields are given below
         made.__dict__.update({name: _copied(part) for name, part in tree.__dict__.items()})
@@ -128,7 +127,7 @@ def _copied(tree: Any) -> Any:
 
 
 def _compiled(node: Definition, original: CodeType) -> CodeType:
-    """The code of a definition that stands in a function with the original's free variables."""
+    """Compile a definition inside of a function that has the original's free variables."""
     args = node.args
     nothing = ast.copy_location(ast.Constant(None), node)  # the original's own are used
     args.defaults = [nothing for _ in args.defaults]
@@ -137,7 +136,7 @@ def _compiled(node: Definition, original: CodeType) -> CodeType:
     if isinstance(node, ast.Lambda):
         inner = ast.copy_location(ast.Expr(node), node)
     else:
-        node.name = INNER  # not its own: a function that calls itself means the global name
+        node.name = INNER  # not its own name: a recursive call means the global one
         node.decorator_list = []
         node.returns = None
         for parameter in ast.walk(args):
@@ -160,7 +159,7 @@ def _compiled(node: Definition, original: CodeType) -> CodeType:
 
 
 def _inner_code(outer: CodeType) -> CodeType:
-    # Type parameters (3.12) put a function of their own around the one we want.
+    # Type parameters (3.12) wrap the function in another one.
     for constant in outer.co_consts:
         if isinstance(constant, CodeType):
             if constant.co_name in (INNER, "<lambda>"):
@@ -171,7 +170,7 @@ def _inner_code(outer: CodeType) -> CodeType:
 
 
 def _renamed(code: CodeType, old: str, new: str) -> CodeType:
-    """Code with another qualified name, and so for the functions and classes in it."""
+    """Code with another qualified name, also for the functions and classes in it."""
 
     def constant(value: Any) -> Any:
         if isinstance(value, CodeType):
@@ -182,7 +181,7 @@ def _renamed(code: CodeType, old: str, new: str) -> CodeType:
 
     name = new + code.co_qualname.removeprefix(old)
     constants = tuple(map(constant, code.co_consts))
-    # Functions that were put in for branches and loops go by the name of the one they stand in.
+    # Functions that were generated for branches and loops show the name of the user's function.
     shown = code.co_name
     if shown.startswith("__weft_") and shown != INNER:
         shown = name.split(".<locals>.__weft_")[0].rpartition(".")[2]
@@ -190,7 +189,7 @@ def _renamed(code: CodeType, old: str, new: str) -> CodeType:
 
 
 def _check_fresh(found: source.Found, original: CodeType) -> None:
-    """The file may have been edited since it was imported: then its text is not what runs."""
+    """Raise NoSource if the file was edited after the import: its text is not what runs."""
     if any(name.startswith("@py") for name in original.co_varnames + original.co_names):
         return  # rewritten by pytest: the same text, another code
     if is_untouched(original.co_filename):
@@ -217,9 +216,9 @@ def _same_code(a: CodeType, b: CodeType) -> bool:
     return True
 
 
-#: Instructions that need not agree, and those of which only the kind must: how attributes are
-#: called and how far jumps go differs with what the compiler knows of the module around. All others
-#: are compared, those of Pythons to come, too: text that has changed is never taken for what runs.
+#: Instructions that may differ between a function compiled alone and in its module (calls of
+#: attributes), or whose argument may (jump distances). All others are compared, also instructions
+#: of future Pythons, so that changed text is never taken for the code that runs.
 _LEFT_OUT = (
     *("CACHE", "NOP", "RESUME", "EXTENDED_ARG", "COPY_FREE_VARS", "MAKE_CELL"),
     *("LOAD_ATTR", "LOAD_METHOD", "PUSH_NULL", "PRECALL", "CALL", "KW_NAMES"),
@@ -234,7 +233,7 @@ _ANY_OF = {
 
 def _steps(code: CodeType) -> list[tuple[int, int]]:
     text = code.co_code
-    # The names of many keywords are loaded as a constant in one of the two ways to write a call.
+    # One of the two instruction sequences for a call loads the keyword names as a constant.
     names = {i for i, value in enumerate(code.co_consts) if _is_names(value)}
     steps, more = [], 0
     for op, arg in zip(text[::2], text[1::2], strict=True):
@@ -291,18 +290,18 @@ class _Mangle(ast.NodeTransformer):
         return super().generic_visit(node)
 
 
-# --- putting it together -------------------------------------------------------------------------
+# --- functions with hooks ------------------------------------------------------------------------
 
 
 def is_converted(function: FunctionType) -> bool:
-    """Whether a function was defined by rewritten code: it has the hooks of that run."""
+    """Whether a function was defined by rewritten code, and so has the hooks of a run."""
     return HOOKS in function.__code__.co_freevars
 
 
 def rebuild(
     function: FunctionType, code: CodeType, hooks: Callable[..., Any] | Any
 ) -> FunctionType:
-    """`function` with rewritten code: the same globals, defaults and cells, and the hooks."""
+    """`function` with rewritten code and these hooks; globals, defaults and cells are shared."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HOOKS] = CellType(hooks)
     closure = tuple(cells[name] for name in code.co_freevars)

@@ -1,4 +1,4 @@
-"""Definedness: which reads surely find a value, and which names have one on some paths only."""
+"""Definedness: which reads always find a value, and which names have one only on some paths."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.convert.walk import children, walk
 
 
 def analyse(body: Sequence[ast.stmt], parameters: Iterable[str], tracked: Iterable[str]) -> Facts:
-    """The facts of a function with this body. `tracked` are the variables of its own."""
+    """The facts about a function with this body. `tracked` are its own variables."""
     names = frozenset(tracked)
     facts = liveness(body, names)
     _Definedness(facts, names).block(body, frozenset(parameters))
     return facts
 
 
-#: What a block gives that never comes to its end: every name, so to speak.
+#: The names defined after a block whose end is never reached: neutral in an intersection.
 _NEVER: Any = None
 Defined = frozenset[str] | None
 
@@ -36,7 +36,7 @@ def walruses(node: ast.AST) -> Names:
 
 
 def _if_true(test: ast.expr) -> Names:
-    """Names that a condition has bound for certain where it holds: in `a and b`, all of them."""
+    """Names that a condition has certainly bound if it is true: in `a and b`, those of both."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return frozenset().union(*map(_if_true, test.values))
     if isinstance(test, (ast.BoolOp, ast.IfExp)):
@@ -45,7 +45,7 @@ def _if_true(test: ast.expr) -> Names:
 
 
 class _Definedness:
-    """Goes through a body in order. A set holds the names that have a value for certain."""
+    """Goes through a body in order, with the set of names that certainly have a value."""
 
     def __init__(self, facts: Facts, tracked: Names) -> None:
         self.facts = facts
@@ -54,7 +54,7 @@ class _Definedness:
 
     def block(self, body: Sequence[ast.stmt], now: Defined) -> Defined:
         for statement in body:
-            if now is None:  # what follows is never run
+            if now is None:  # the rest is unreachable
                 now = self.tracked
                 self.statement(statement, now)
                 now = None
@@ -72,7 +72,7 @@ class _Definedness:
         return now
 
     def expression(self, node: ast.AST | None, now: Names) -> Names:
-        """Mark the reads in an expression; what it binds for certain is added."""
+        """Mark the reads in an expression; adds the names that it certainly binds."""
         if node is None:
             return now
         if isinstance(node, ast.Name):
@@ -93,7 +93,7 @@ class _Definedness:
                 self.facts.maybe |= walruses(part) - now
             return after
         if isinstance(node, DEFERRED):
-            return now  # run at another time: nothing in it is sure
+            return now  # it runs later: no read in it is certain
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp)):
             for part in walk(node):
                 if isinstance(part, ast.Name) and part.id in now:
@@ -167,7 +167,7 @@ class _Definedness:
         return after
 
     def note(self, node: ast.stmt, before: Names, after: Defined, used: Names) -> None:
-        """Names that have a value on some ways only, where they are still of use."""
+        """Note names that have a value only on some paths and may still be read."""
         given = assigned([node]) & self.tracked & used
         certain = NONE if after is None or escaping([node]) else after
         self.facts.maybe |= given - before - certain

@@ -1,8 +1,8 @@
-"""Expressions that ask: each read, call, operator and test of a function goes through a hook.
+"""Rewrites expressions: each read, call, operator and test of a function calls a hook.
 
-`a.b` becomes `__weft__.attr(a, "b")`, `f(x)` becomes `__weft__.call(f, x)`, and so on; what is
-evaluated, in which order, stays as it was. Nodes keep the user's lines and columns. Statements are
-in `statements.py`, and control flow in `structured.py`.
+`a.b` becomes `__weft__.attr(a, "b")`, `f(x)` becomes `__weft__.call(f, x)`, and so on. The order of
+evaluation does not change. Nodes keep the user's lines and columns. Statements are in
+`statements.py`, and control flow in `structured.py`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ COMPARE: dict[type[ast.cmpop], str] = {
     ast.In: "in",
     ast.NotIn: "not in",
 }
-#: Builtins that look at the frame that calls them: they must be called from the user's own.
+#: Builtins that look at the calling frame: the user's own code must call them.
 OF_THE_FRAME = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
 
 
 class Unconvertible(Exception):
-    """A construct that cannot be rewritten: the function runs as it is, and is never reused."""
+    """A construct that cannot be rewritten: the function runs unchanged and is not recorded."""
 
     def __init__(self, what: str, node: ast.AST) -> None:
         super().__init__(f"{what} (line {getattr(node, 'lineno', '?')})")
@@ -80,14 +80,14 @@ class Expressions(ast.NodeTransformer):
     # --- making nodes -------------------------------------------------------------------------
 
     def hook(self, at: ast.AST, method: str, *args: ast.expr | str | None) -> ast.Call:
-        """A call of a hook, standing where `at` stands. Strings are constants."""
+        """A call of a hook, at the position of `at`. Strings become constants."""
         nodes: list[ast.expr] = []
         for given in args:
             node = given if isinstance(given, ast.expr) else ast.Constant(given)
             nodes.append(node if node is given else ast.copy_location(node, at))
         holder = load(HOOKS, at)
         function = ast.copy_location(ast.Attribute(holder, method, ast.Load()), at)
-        # The call of an attribute that spans lines counts as made on the last of them.
+        # A method call that spans lines is reported on the last of them, as Python does.
         function.end_lineno = getattr(at, "lineno", None)
         function.end_col_offset = getattr(at, "col_offset", None)
         return ast.copy_location(ast.Call(function, nodes, []), at)
@@ -97,7 +97,7 @@ class Expressions(ast.NodeTransformer):
         return new
 
     def test(self, node: ast.expr) -> ast.expr:
-        """A condition: what `if` and `while` ask for its truth."""
+        """The condition of an `if` or `while`."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.expr(node)
         return self.hook(node, "test", self.expr(node))
@@ -125,7 +125,7 @@ class Expressions(ast.NodeTransformer):
         return self.hook(node, "item", self.expr(node.value), self.index(node.slice))
 
     def index(self, node: ast.expr) -> ast.expr:
-        """What stands in square brackets, as an expression of its own."""
+        """The contents of square brackets as one expression."""
         if isinstance(node, ast.Slice):
             parts = [
                 None if p is None else self.expr(p) for p in (node.lower, node.upper, node.step)
@@ -143,7 +143,7 @@ class Expressions(ast.NodeTransformer):
     def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
         value = self.expr(node.value)
         name = node.target.id
-        # In a comprehension it binds a variable of the function around.
+        # In a comprehension it binds a variable of the enclosing function.
         meaning = self.scope.function().meaning(name)
         if meaning == GLOBAL:
             return self.hook(node, "setglobal", name, value)
@@ -161,14 +161,14 @@ class Expressions(ast.NodeTransformer):
         return self.call_of(node, self.expr(node.func))
 
     def call_of(self, node: ast.Call, function: ast.expr) -> ast.Call:
-        """A call of a function that has been rewritten already."""
+        """A call, where the expression of the function has been rewritten."""
         args = [self.argument(argument) for argument in node.args]
         call = self.hook(node, "call", function, *args)
         call.keywords = [self.keyword(entry) for entry in node.keywords]
         return call
 
     def to_write(self, node: ast.expr, write: ast.expr | str) -> ast.expr:
-        """What is about to be written to. A hook sees whether it is a tensor that nobody holds."""
+        """The target of a write. A hook sees whether it is a temporary tensor, which loses it."""
         if not isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
             return self.expr(node)
         text = write if isinstance(write, str) else ast.unparse(write)
@@ -183,7 +183,7 @@ class Expressions(ast.NodeTransformer):
         return new
 
     def argument(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.JoinedStr):  # kept in parts: print shows them anew at each call
+        if isinstance(node, ast.JoinedStr):  # kept in parts: print formats them at each call
             return self.hook(node, "text", *self.text_parts(node))
         return self.expr(node)
 
@@ -226,8 +226,8 @@ class Expressions(ast.NodeTransformer):
         return self.hook(node, "unary", UNARY[type(node.op)], operand)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
-        # a and b -> (b if keep(a) else kept()): `keep` asks for the truth and remembers the value,
-        # and nothing runs before `kept` gives it back. Lambdas would change the scope of `:=`.
+        # a and b -> (b if keep(a) else kept()): `keep` stores the value and returns its truth;
+        # nothing runs until `kept` returns it. Lambdas would change the scope of `:=`.
         values = [self.expr(value) for value in node.values]
         result = values[-1]
         for value in reversed(values[:-1]):
@@ -249,7 +249,7 @@ class Expressions(ast.NodeTransformer):
         name = COMPARE[type(op)]
         if not more:
             return self.hook(at, "compare", name, left, right)
-        # a < b < c: b is evaluated once, and c only where a < b
+        # a < b < c: b is evaluated once, and c only if a < b
         asked = self.hook(at, "compare_first", name, left, right)
         following = self.comparison(at, self.hook(at, "kept_right"), more)
         return ast.copy_location(ast.IfExp(asked, following, self.hook(at, "kept")), at)
@@ -288,7 +288,7 @@ class Expressions(ast.NodeTransformer):
         return node
 
     def key(self, node: ast.expr) -> ast.expr:
-        """What becomes a key of a dict or an element of a set, and is hashed there."""
+        """A key of a dict or an element of a set; a hook sees that it is hashed."""
         new = self.expr(node)
         if isinstance(node, (ast.Constant, ast.Starred, ast.JoinedStr)):
             return new
@@ -318,7 +318,7 @@ class Expressions(ast.NodeTransformer):
                 raise Unconvertible("an asynchronous comprehension", node)
             if not names_only(generator.target):
                 raise Unconvertible("a comprehension that writes to attributes or items", node)
-            # The first iterable belongs to the scope around, the others to the comprehension.
+            # The first iterable belongs to the enclosing scope, the others to the comprehension.
             self.scope = outer if number == 0 else inner
             iterable = self.hook(generator.iter, "iter", self.expr(generator.iter))
             generator.iter = self.unpacked(generator.target, iterable, each=True)
@@ -356,14 +356,14 @@ class Expressions(ast.NodeTransformer):
     # --- unpacking ----------------------------------------------------------------------------
 
     def unpacked(self, target: ast.expr, value: ast.expr, *, each: bool = False) -> ast.expr:
-        """The value that a target takes apart: looked at before, as deep as the target goes."""
+        """The value that a target unpacks; a hook reads it first, as deep as the target goes."""
         if not isinstance(target, (ast.Tuple, ast.List)):
             return value
         return self.hook(target, "unpack_each" if each else "unpack", value, _pattern(target))
 
 
 def _pattern(target: ast.expr) -> ast.expr:
-    """None for a single target, else a tuple with an entry for each part; "*" for a starred one."""
+    """The shape of a target: None if it is single, else a tuple of shapes; "*" if it is starred."""
     made: ast.expr
     if isinstance(target, (ast.Tuple, ast.List)):
         made = ast.Tuple([_pattern(part) for part in target.elts], ast.Load())

@@ -27,7 +27,7 @@ def deleted(body: Iterable[ast.AST]) -> frozenset[str]:
 
 
 def escaping(body: Iterable[ast.AST]) -> frozenset[str]:
-    """The kinds of jumps that lead out of these statements."""
+    """The kinds of jumps that leave these statements."""
     found: set[str] = set()
     for node in body:
         if isinstance(node, ast.Break):
@@ -47,7 +47,7 @@ def escaping(body: Iterable[ast.AST]) -> frozenset[str]:
 
 
 def always_jumps(body: Sequence[ast.stmt]) -> bool:
-    """Whether the end of these statements is never reached, because of break, continue, return."""
+    """Whether a break, continue or return always keeps the end from being reached."""
     if not body:
         return False
     last = body[-1]
@@ -59,7 +59,7 @@ def always_jumps(body: Sequence[ast.stmt]) -> bool:
 
 
 def falls_through(body: Sequence[ast.stmt]) -> bool:
-    """Whether a function body may end without `return` or `raise`, as far as one sees."""
+    """Whether a function body may end without `return` or `raise`."""
     if not body:
         return True
     last = body[-1]
@@ -80,7 +80,7 @@ def yields(body: Iterable[ast.AST]) -> bool:
 
 
 def looks_at_frame(body: Iterable[ast.AST]) -> bool:
-    """Whether it calls locals() or the like, which see the frame they are called in."""
+    """Whether it calls locals() or another function that looks at the calling frame."""
     names = ("locals", "eval", "exec", "vars", "dir")
     return any(
         isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in names
@@ -99,5 +99,5 @@ def _has(body: Iterable[ast.AST], kinds: tuple[type[ast.AST], ...]) -> bool:
 
 
 def binds_inside(node: ast.AST) -> bool:
-    """Whether an expression has a `:=` (of its own function) in it."""
+    """Whether an expression has a `:=` in it, not counting those of lambdas."""
     return _has([node], (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await))

@@ -1,9 +1,8 @@
 """A cache of rewritten code on disk: an unchanged function is not parsed and rewritten again.
 
-What rewriting makes of a function depends on its code (the names, lines and columns in it too), on
-the text it is read from, and on which Python and which Weft do it: all of that
-is the name of its entry. So an entry that is found is what rewriting would give, and one that is
-damaged is made anew (see `weft/base/store.py`).
+The result of rewriting depends on the function's code (with its names, lines and columns), on its
+source text, and on the versions of Python and Weft. A hash of all of these is the name of the
+entry, so an entry that is found is right. A damaged one is written again (`weft/base/store.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from weft.base import store
 from weft.base.code_cache import PYTHON, cached_code
 from weft.base.source import PACKAGE
 
-#: Folders of the package that have a say in what a function is rewritten to.
+#: Folders of the package that determine how a function is rewritten.
 SOURCES = ("convert",)
-#: A form of `marshal` that writes equal code the same way, whoever else holds its parts.
+#: A version of `marshal` whose output does not depend on reference counts.
 REPEATABLE = 2
 
 MOST_FILES = 256
@@ -31,23 +30,23 @@ _LOADED = time.time()
 
 
 def is_untouched(file: str) -> bool:
-    """Whether a file of Weft itself has not been written since this process loaded it."""
+    """Whether this is a file of Weft that has not changed since this process loaded it."""
     return bool(_own_file(file))
 
 
 def is_kept(function: FunctionType) -> bool:
-    """Whether some process has rewritten the function as it is now."""
+    """Whether the function, as it is now, is in the cache."""
     name = name_of(function)
     return name is not None and store.has(name)
 
 
 def name_of(function: FunctionType) -> str | None:
-    """What the entry of a function is called; None where it has none."""
+    """The name of a function's cache entry; None if it cannot have one."""
     return _name(function) if store.folder() is not None else None
 
 
 def kept(function: FunctionType, make: Callable[[], CodeType]) -> CodeType:
-    """The code that `make` rewrites a function to: from disk, where it is there already."""
+    """The rewritten code of a function: from disk if it is there, else from `make`."""
     name = name_of(function)
     if name is None:
         return make()
@@ -55,7 +54,7 @@ def kept(function: FunctionType, make: Callable[[], CodeType]) -> CodeType:
 
 
 def _name(function: FunctionType) -> str | None:
-    """What an entry is called; None where a function has nothing that tells it from others."""
+    """As `name_of`, computed. None if nothing identifies the source of the function."""
     code = function.__code__
     text = _own_file(code.co_filename) or _text(code.co_filename, function.__globals__)
     if not text:
@@ -68,7 +67,7 @@ def _name(function: FunctionType) -> str | None:
 
 
 def _own_file(file: str) -> bytes:
-    """Which text a file of Weft's own has, without reading it: nothing, where it is not sure."""
+    """Identifies the text of a file of Weft without reading it; empty if that is not certain."""
     if not file.startswith(PACKAGE):
         return b""
     try:
@@ -84,7 +83,7 @@ _texts: dict[str, tuple[list[str], bytes]] = {}
 
 
 def _text(file: str, module: dict[str, Any]) -> bytes:
-    """The text of a user's file, in short; nothing, where what is typed or generated is in none."""
+    """A hash of the text of a user's file; empty for code that was typed or generated."""
     lines = linecache.getlines(file, module)
     known = _texts.get(file)
     if known is None or known[0] is not lines:

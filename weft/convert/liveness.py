@@ -1,10 +1,10 @@
-"""Which local names matter where: liveness and definedness of a function's own variables.
+"""Liveness of a function's own variables.
 
-Both are worked out on the user's own statements, jumps and all, before they are lowered:
+Liveness and definedness are computed on the user's statements, before jumps are lowered:
 
 - after each `if` and loop, the names whose values may still be read (`Facts.live`);
-- at each read, whether every way to it has given the name a value (`Facts.sure`), which
-  `definedness` fills in.
+- at each read, whether the name has a value on every path (`Facts.sure`), computed by
+  `definedness`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from weft.convert.walk import children, walk
 
 Names = frozenset[str]
 NONE: Names = frozenset()
-#: Code that runs at another time than where it stands.
+#: Code that runs later than the statement it is in.
 DEFERRED = (*(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp, ast.ClassDef),)
 
 
 @dataclass
 class Facts:
-    """What is known of one function.
+    """The results of both analyses for one function.
 
-    live    for each `if`, `match`, `with`, `try` and loop: names that may be read after it; of a
-            loop, where its iterations end, and not yet its `else`
+    live    for each `if`, `match`, `with`, `try` and loop: names that may be read after it; for a
+            loop, before its `else`
     head    for each loop: names that may be read at the start of an iteration
     past    for each loop: names that may be read after it and its `else`
-    sure    reads of names that have a value for certain
-    maybe   names that, after some `if` or loop, have a value on some ways only
+    sure    reads of names that certainly have a value
+    maybe   names that have a value only on some paths after some `if` or loop
     """
 
     live: dict[ast.stmt, Names] = field(default_factory=dict)
@@ -43,14 +43,14 @@ class Facts:
 
 
 def liveness(body: Sequence[ast.stmt], tracked: Names) -> Facts:
-    """Which names are live where, in a function with this body."""
+    """Compute liveness in a function with this body."""
     facts = Facts()
     _Liveness(facts, tracked, _deferred_reads(body)).block(body, NONE, _Ways())
     return facts
 
 
 def _deferred_reads(body: Sequence[ast.stmt]) -> Names:
-    """Names that functions, lambdas and generators in it read: at any time."""
+    """Names that inner functions, lambdas and generators read, at any time."""
     found: set[str] = set()
     for statement in body:
         for node in walk(statement):
@@ -89,7 +89,7 @@ def bound_names(target: ast.AST) -> Names:
 
 @dataclass(frozen=True)
 class _Ways:
-    """What is live where a jump leads."""
+    """The names that are live at the target of each kind of jump."""
 
     broken: Names = NONE
     continued: Names = NONE
@@ -161,7 +161,7 @@ class _Liveness:
             if more == head:
                 break
             head = more
-        # What only `else` overwrites is dead at the end of a loop that no `break` leaves.
+        # A name that only `else` overwrites is dead at the end of a loop without `break`.
         self.note(node, after | ending if BREAK in escaping(node.body) else ending)
         self.facts.head[node] = (head & self.tracked) | self.always
         self.facts.past[node] = self.facts.live[node] | (after & self.tracked)
@@ -187,7 +187,7 @@ class _Liveness:
     def on_Try(self, node: Any, after: Names, ways: _Ways) -> Names:
         self.note(node, after)
         last = self.block(node.finalbody, after, ways)
-        if node.finalbody:  # jumps go through it
+        if node.finalbody:  # jumps pass through it
             passing = self.block(node.finalbody, NONE, ways)
             ways = _Ways(
                 ways.broken | passing,

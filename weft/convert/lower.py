@@ -1,7 +1,7 @@
-"""Jumps become flags: after this every `if` and loop has one way in and one way out.
+"""Lowers jumps to flags: then every `if` and loop has one entry and one exit.
 
-`break`, `continue` and `return` set a flag, and what they jump over is put under `if not flag`.
-Where one side of an `if` always jumps, what follows simply moves to its other side, without a flag:
+`break`, `continue` and `return` set a flag, and the statements they skip go under `if not flag`.
+If one side of an `if` always jumps, the rest moves into its other side, without a flag:
 
     if a:                       if a:
         return b       ->           result = b
@@ -10,7 +10,7 @@ Where one side of an `if` always jumps, what follows simply moves to its other s
                                     result = d
                                 return result
 
-Code without jumps stays as it is.
+Code without jumps does not change.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ RETURNED = "__weft_returned__"
 FLAG_OF = {BREAK: "__weft_broken_{}__", CONTINUE: "__weft_continued_{}__"}
 
 Body = list[ast.stmt]
-Flags = dict[str, str]  # kind of jump -> the flag that says it was taken
+Flags = dict[str, str]  # kind of jump -> the flag that is set when it is taken
 
 
 def is_flag(name: str) -> bool:
-    """Whether a name says that a jump was taken."""
+    """Whether a name is a flag of a jump."""
     return name.startswith(("__weft_broken_", "__weft_returned_"))
 
 
@@ -49,16 +49,17 @@ def is_internal(name: str) -> bool:
 
 
 class Lowering:
-    """Lowers one function. `names` are the variables that it adds; `stops` what ends a `for`."""
+    """Lowers one function. `names` are the variables that it adds; `stops` the flags that end a
+    `for`."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.names: set[str] = set()
         self.stops: dict[ast.For, list[str]] = {}
         self._loops = 0
-        self._around = NONE  # what is live where break and continue lead
+        self._around = NONE  # names that are live at the targets of break and continue
         self._returns = False
-        self._asked: set[str] = set()  # flags that something depends on
+        self._asked: set[str] = set()  # flags that are read
         self._sets: dict[ast.stmt, str] = {}  # statements that set flags
 
     def function(self, body: Body) -> Body:
@@ -79,7 +80,7 @@ class Lowering:
     # --- blocks -------------------------------------------------------------------------------
 
     def block(self, body: Sequence[ast.stmt], after: Names, flags: Flags) -> Body:
-        """Statements after which `after` is live. Where a jump was taken, its flag is set."""
+        """Lower a block after which `after` is live. A jump that is taken sets its flag."""
         out: Body = []
         for i, node in enumerate(body):
             rest = list(body[i + 1 :])
@@ -99,7 +100,7 @@ class Lowering:
             if isinstance(node, ast.If) and self._moves(node, rest, after, flags):
                 out.append(node)
                 return out
-            # Where a jump was taken, what else they bind may be left without a value.
+            # If a jump is taken, other names that they bind may have no value.
             self.facts.maybe |= assigned([node, *rest])
             out += self.statement(node, None, flags, after)
             out.append(self._unless([flags[kind] for kind in kinds], rest, after, flags))
@@ -107,7 +108,7 @@ class Lowering:
         return out
 
     def _moves(self, node: ast.If, rest: Body, after: Names, flags: Flags) -> bool:
-        """Put what follows an `if` into the side that does not jump, if there is just one."""
+        """Move the rest of a block into the side of an `if` that does not jump, if it is one."""
         then, other = always_jumps(node.body), always_jumps(node.orelse)
         if not then and not other:
             return False
@@ -121,7 +122,7 @@ class Lowering:
         return True
 
     def _where_jumps_lead(self, node: ast.stmt, after: Names) -> Names:
-        """What is live after an `if` that jumps may leave: also what is live where they lead."""
+        """Names that are live after an `if` that jumps may leave, and at the targets of these."""
         leads = escaping([node])
         live = self.facts.live[node] = after | self._around if leads else after
         return live
@@ -139,9 +140,9 @@ class Lowering:
     def statement(
         self, node: ast.stmt, after: Names | None, flags: Flags, skipped: Names = NONE
     ) -> Body:
-        """A statement with what is nested in it. `after` is live after it; None: as noted.
+        """Lower a statement and its nested blocks. `after` is live after it; None: as in `facts`.
 
-        What follows may be skipped, by a jump in it: then `skipped` is live.
+        If a jump in it skips the rest of the block, `skipped` is live.
         """
         for known in (self.facts.live, self.facts.past):
             if node in known:
@@ -183,8 +184,8 @@ class Lowering:
             inner[RETURN] = RETURNED
         kinds = escaping(node.body)
         if kinds:
-            # Where a jump leaves an iteration, what is dead there has no value, and the condition
-            # of the loop and the rest of the body see that: they are part of the same graph.
+            # Names that are dead at the target of a jump have no value when it leaves an iteration.
+            # The loop condition and the rest of the body are in the same graph and see that.
             self.facts.maybe |= assigned(node.body)
         outside, self._around = self._around, self.facts.head[node] | self.facts.live[node]
         node.body = self.block(node.body, self.facts.head[node], inner)
@@ -233,7 +234,7 @@ class Lowering:
 
 
 class _Without(ast.NodeTransformer):
-    """Takes statements away."""
+    """Removes statements."""
 
     def __init__(self, idle: set[ast.stmt]) -> None:
         self.idle = idle

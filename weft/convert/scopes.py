@@ -1,4 +1,4 @@
-"""Which variable a name means: a local, one of an outer function, or a global."""
+"""Resolves names: a local, a variable of an outer function, or a global."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 class Scope:
     """The names that one function, class body or comprehension binds.
 
-    outer_cells     variables of functions around the converted one: only for the outermost scope
+    outer_cells     variables of functions that enclose the converted one; outermost scope only
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Scope:
         self.parameters: frozenset[str] = frozenset()
 
     def meaning(self, name: str) -> str:
-        """LOCAL: of this code or of a converted function around it. FREE: a cell from outside."""
+        """LOCAL: of this code or of an enclosing converted function. FREE: a cell from outside."""
         if name in self.globals:
             return GLOBAL
         if name in self.bound and name not in self.nonlocals:
@@ -50,7 +50,7 @@ class Scope:
         return FREE if name in outermost.outer_cells else GLOBAL
 
     def function(self) -> Scope:
-        """The innermost function around, for `super()`."""
+        """The innermost enclosing function, for `super()`."""
         scope = self
         while scope.kind == "comprehension" and scope.parent is not None:
             scope = scope.parent
@@ -75,7 +75,7 @@ def of_function(node: Function, parent: Scope | None, outer_cells: Iterable[str]
 
 
 def bindings(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names that statements bind in the function they stand in."""
+    """Names that statements bind in their function."""
     names = _Bindings()
     names.visit_all(nodes)
     return names.bound
@@ -103,7 +103,7 @@ def _new_scope(
 
 
 class _Bindings(ast.NodeVisitor):
-    """Collects what a body binds; what stands in functions and classes inside is theirs."""
+    """Collects the names that a body binds, without those of inner functions and classes."""
 
     def __init__(self) -> None:
         self.bound: set[str] = set()
@@ -137,7 +137,7 @@ class _Bindings(ast.NodeVisitor):
         self.visit_all([*node.decorator_list, *node.bases, *node.keywords])
 
     def visit_ListComp(self, node: Comprehension) -> None:
-        # Its targets are its own, but `:=` in it binds here.
+        # Its targets are local to it, but `:=` in it binds a name here.
         for part in walk(node):
             if isinstance(part, ast.NamedExpr):
                 self.visit(part.target)

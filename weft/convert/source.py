@@ -1,7 +1,7 @@
-"""The syntax tree of a function: found in its file, once per code object.
+"""Finds the syntax tree of a function in its file.
 
-Files are parsed whole and kept, so that methods know the class they stand in. A function is found
-by its name and first line; lambdas on one line are told apart by the columns of their code.
+Files are parsed whole and kept, so that methods know their class. A function is found by its name
+and first line; lambdas on one line are told apart by the columns of their code.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ for _name in __future__.all_feature_names:
 
 
 class NoSource(Exception):
-    """Why the source of a function cannot be had."""
+    """The source of a function is not available; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """A function's definition, and the class in whose body it stands ("" for none).
 
-    alone     whether the tree is of nobody else, and may be changed
-    private   whether there may be names in it that their class spells otherwise
+    alone     whether nothing else holds the tree, so that it may be changed
+    private   whether it may have private names, which the class mangles
     """
 
     node: Definition
@@ -49,7 +49,7 @@ class _File:
     lines: tuple[str, ...]
     tree: ast.AST
     definitions: dict[int, list[tuple[Definition, str]]]  # by first line
-    lambdas: dict[int, list[tuple[Definition, str]]]  # filled when one is looked for
+    lambdas: dict[int, list[tuple[Definition, str]]]  # filled at the first search for a lambda
 
 
 _files: dict[str, _File] = {}
@@ -57,7 +57,7 @@ MOST_FILES = 256
 
 
 def find(function: FunctionType) -> Found:
-    """The definition of a function. `NoSource` where there is none that fits its code."""
+    """The definition of a function. Raises `NoSource` if none fits its code."""
     code = function.__code__
     alone = _alone(code, function.__globals__)
     if alone is not None:
@@ -69,7 +69,7 @@ def find(function: FunctionType) -> Found:
 
 
 def find_typed(code: CodeType) -> Iterator[Found]:
-    """Definitions that may be that of a function which stands in no file."""
+    """Candidates for the definition of a function that is in no file."""
     for text in typed.texts(code.co_filename):
         try:
             found = _find_in(_file(tuple(text.splitlines(keepends=True)), "<typed>"), code)
@@ -97,9 +97,9 @@ def _find_in(file: _File, code: CodeType) -> Found | None:
 
 
 def _alone(code: CodeType, module: dict[str, Any]) -> Found | None:
-    """A `def` parsed without the rest of its file, which is most of the work for large files.
+    """A `def` parsed without the rest of its file, to save the time of parsing a large file.
 
-    None where that is not sure to give the same: then the file is parsed whole.
+    None if that might give another result: then the file is parsed whole.
     """
     lines = linecache.getlines(code.co_filename, module)
     first = code.co_firstlineno - 1
@@ -114,7 +114,7 @@ def _alone(code: CodeType, module: dict[str, Any]) -> Found | None:
         if seen_def and text and text[0] not in "#)]}" and len(lines[last]) - len(text) <= indent:
             break
         seen_def = seen_def or text.startswith(("def ", "async def "))
-    # Under an `if`, an indented block is a program; its lines and columns stay as they are.
+    # An indented block is parsed under an `if`, which keeps its lines and columns.
     text = "".join(lines[first:last])
     head = "if 1:\n" if indent else "\n"
     try:
@@ -135,7 +135,7 @@ _PRIVATE = re.compile(r"(?<!\w)__\w+(?<!__)(?!\w)")
 
 
 def _class_of(code: CodeType) -> str:
-    """The innermost class that a function stands in, by its qualified name."""
+    """The innermost class around a function, from its qualified name."""
     parts = code.co_qualname.split(".")
     for part, inner in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
         if "<locals>" not in (part, inner):
@@ -170,7 +170,7 @@ Definitions = dict[int, list[tuple[Definition, str]]]
 
 
 def _collect(node: Any, class_name: str, into: Definitions) -> None:
-    """Find all `def`s: they are statements, so expressions need not be looked at."""
+    """Find all `def`s. They are statements, so expressions are skipped."""
     for part in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, part, ()):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -189,7 +189,7 @@ def _collect_lambdas(node: ast.AST, class_name: str, into: Definitions) -> None:
 
 
 def _fits(node: Definition, code: CodeType) -> bool:
-    """Whether a definition may be that of a code object: its name and its parameters."""
+    """Whether the name and parameters of a definition are those of a code object."""
     if isinstance(node, ast.Lambda):
         if code.co_name != "<lambda>":
             return False
@@ -208,7 +208,7 @@ def _fits(node: Definition, code: CodeType) -> bool:
 
 
 def _covers(node: Definition, code: CodeType) -> bool:
-    """Whether all places that the code comes from lie in the definition, and its body's start."""
+    """Whether the positions of the code lie in the definition and include the body's start."""
     body = node.body if isinstance(node, ast.Lambda) else node
     start = (body.lineno, body.col_offset)
     end = (body.end_lineno or body.lineno, body.end_col_offset or 0)
@@ -226,13 +226,15 @@ def _covers(node: Definition, code: CodeType) -> bool:
         return _gives_constant(node, code)
     inside = [p for p in places if start <= p[0] and p[1] <= end]
     if isinstance(node, ast.Lambda):
-        # RESUME has the place of the whole first line in some versions: the rest decides
+        # RESUME has the position of the whole first line in some versions: skip it
         return bool(inside) and max(p[1] for p in inside) == end and len(inside) >= len(places) - 1
     return bool(inside)
 
 
 def _gives_constant(node: ast.Lambda, code: CodeType) -> bool:
-    """Whether a lambda is the one whose code only returns a constant: Python 3.12 notes no place
-    for it. Lambdas that return the same constant are as good as each other."""
+    """Whether a lambda only returns the constant that the code returns.
+
+    Python 3.12 notes no position for it. Lambdas that return the same constant are equivalent.
+    """
     made = compile(ast.Expression(node), code.co_filename, "eval").co_consts[0]
     return (made.co_code, repr(made.co_consts)) == (code.co_code, repr(code.co_consts))

@@ -1,7 +1,7 @@
-"""Statements that ask: assignments, loops, conditions and contexts go through hooks.
+"""Rewrites statements: assignments, loops, conditions and contexts call hooks.
 
-Control flow stays Python's own here: that of generators, and of class bodies. Where it can become
-part of a graph, `Structured` rewrites it.
+Control flow stays Python's own here, as in generators and class bodies. `Structured` rewrites
+control flow that can become part of a graph.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Statements(Expressions):
         return out
 
     def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The body of a whole function, whose scope is the current one."""
+        """The body of a function; its scope is the current one."""
         raise NotImplementedError
 
     def temporary(self) -> str:
@@ -68,7 +68,7 @@ class Statements(Expressions):
         return out
 
     def is_natural(self, target: ast.expr) -> bool:
-        """Whether Python's own assignment is all that a target needs: its names are locals."""
+        """Whether an assignment needs no hook: all targets are local names."""
         return names_only(target) and all(
             self.scope.meaning(part.id) == LOCAL
             for part in walk(target)
@@ -76,7 +76,7 @@ class Statements(Expressions):
         )
 
     def assign(self, target: ast.expr, value: ast.expr, at: ast.AST) -> list[ast.stmt]:
-        """Statements that give a target a value, which has been rewritten already."""
+        """Statements that assign a rewritten value to a target."""
         if self.is_natural(target):
             new = ast.Assign([target], self.unpacked(target, value))
             return [ast.copy_location(new, at)]
@@ -91,7 +91,7 @@ class Statements(Expressions):
             holder, key = self.to_write(target.value, target), self.index(target.slice)
             return [self.statement(at, self.hook(target, "setitem", value, holder, key))]
         assert isinstance(target, (ast.Tuple, ast.List))
-        # (a.x, b[0]) = v: taken apart into temporaries, which are then assigned from the left
+        # (a.x, b[0]) = v: unpacked into temporaries, which are then assigned from the left
         value = self.unpacked(target, value)
         names: list[str] = []
         parts: list[ast.expr] = []
@@ -110,13 +110,13 @@ class Statements(Expressions):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Statement:
         if self.scope.kind == "class" and isinstance(node.target, ast.Name):
-            if node.value is not None:  # the annotation itself stays: it makes dataclasses
+            if node.value is not None:  # the annotation stays: dataclasses need it
                 node.value = self.expr(node.value)
             return node
         if node.value is not None:
             return self.assign(node.target, self.expr(node.value), node)
         if isinstance(node.target, ast.Name):
-            return node  # says that the name is local, and evaluates nothing
+            return node  # declares the name local and evaluates nothing
         return ast.copy_location(ast.Pass(), node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Statement:
@@ -139,7 +139,7 @@ class Statements(Expressions):
         call = node.value
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             name, held = call.func.attr, call.func.value
-            if name.endswith("_") and not name.endswith("__"):  # a method that writes
+            if name.endswith("_") and not name.endswith("__"):  # an in-place method
                 writes = ast.unparse(call)
                 function = self.hook(call.func, "attr", self.to_write(held, writes), name)
                 node.value = self.call_of(call, function)
@@ -148,7 +148,7 @@ class Statements(Expressions):
         return node
 
     def read(self, target: ast.Name) -> ast.Name:
-        """The read of a name that an assignment such as `+=` does first."""
+        """The read that an augmented assignment such as `+=` begins with."""
         return load(target.id, target)
 
     def visit_Delete(self, node: ast.Delete) -> Statement:
@@ -170,7 +170,7 @@ class Statements(Expressions):
         return out
 
     def bound_here(self, name: str | None, at: ast.AST) -> None:
-        """Names that other statements bind must be locals: there is no hook for them."""
+        """Refuse names that are not local in other statements, for which there is no hook."""
         if name and self.scope.meaning(name) != LOCAL:
             raise Unconvertible(f"a variable of an outer scope, {name!r}, bound in this way", at)
 
@@ -201,7 +201,7 @@ class Statements(Expressions):
 
     def visit_With(self, node: ast.With) -> Statement:
         body = node.body
-        if len(node.items) > 1:  # one statement for each: what one binds, the next may read
+        if len(node.items) > 1:  # one statement each: the next item may read what one binds
             inner = ast.copy_location(ast.With(node.items[1:], body, node.type_comment), node)
             node.items, body = node.items[:1], [inner]
         (item,) = node.items
@@ -230,7 +230,7 @@ class Statements(Expressions):
         return self.visit_Try(node)
 
     def visit_Match(self, node: ast.Match) -> Statement:
-        """Patterns look into the subject by themselves: all of it is read before."""
+        """Patterns read the subject without hooks, so a hook reads all of it before."""
         seen: list[ast.expr] = [self.hook(node.subject, "subject", self.expr(node.subject))]
         for case in node.cases:
             for part in ast.walk(case.pattern):
@@ -238,15 +238,15 @@ class Statements(Expressions):
                 self.bound_here(name, node)
                 named = getattr(part, "cls", None) or getattr(part, "value", None)
                 if isinstance(named, (ast.Name, ast.Attribute)):
-                    seen.append(self.late(named))
+                    seen.append(self.deferred_read(named))
             if case.guard is not None:
                 case.guard = self.test(case.guard)
             case.body = self.body(case.body)
         node.subject = self.hook(node.subject, "first", *seen)
         return node
 
-    def late(self, node: ast.expr) -> ast.expr:
-        """A lambda that reads a name of a pattern, which must stay as it is in the pattern."""
+    def deferred_read(self, node: ast.expr) -> ast.expr:
+        """A lambda that reads a name of a pattern; the pattern itself must not change."""
         copy = ast.parse(ast.unparse(node), mode="eval").body
         reader = lambda_(self.expr(copy), node)
         for part in ast.walk(reader):
@@ -286,7 +286,7 @@ class Statements(Expressions):
         made = ast.Attribute(load(HOOKS, node), "made_class", ast.Load())
         node.decorator_list.append(
             ast.copy_location(made, node)
-        )  # the innermost: it sees the class before the others do
+        )  # the innermost decorator: it gets the class first
         node.bases = [self.expr(base) for base in node.bases]
         for entry in node.keywords:
             entry.value = self.expr(entry.value)

@@ -1,4 +1,4 @@
-"""Control flow as calls: branches and bodies become functions that share the variables around.
+"""Control flow as calls: branches and bodies become functions that share the local variables.
 
     if x.sum() > 0:                     def then():
         y = x                               nonlocal y
@@ -8,8 +8,9 @@
                                             y = -x
                                         __weft__.if_(x.sum() > 0, then, otherwise, lambda: (y,), …)
 
-The last lambda is never called: its cells are the variables. What a condition is decides, when the
-code runs, whether the call does what Python does or records both sides (see `flow.py`).
+The last lambda is never called: its cells give the hook access to the variables. When the code
+runs, the hook looks at the condition: it runs one branch as Python does, or it records both
+branches (`capture/from_source/branches.py`).
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class Structured(Statements):
         self.facts = Facts()
         self.stops: dict[ast.For, list[str]] = {}
         self.maybe: frozenset[str] = frozenset()
-        self.natural = False  # control flow stays Python's: a generator, or one that asks locals()
-        self.analysed: Scope | None = None  # of the function that the facts are about
+        self.natural = False  # keep Python's control flow: a generator, or one that calls locals()
+        self.analysed: Scope | None = None  # scope of the function that `facts` describes
         self.declared: set[str] = set()  # variables that generated functions share
-        self.before: list[ast.stmt] | None = None  # definitions that the statement needs
+        self.before: list[ast.stmt] | None = None  # definitions to put before the statement
         self._functions = 0
 
     # --- functions ----------------------------------------------------------------------------
@@ -82,7 +83,7 @@ class Structured(Statements):
         return super().is_natural(target)
 
     def is_shared(self, name: str) -> bool:
-        """Whether a name is a variable of a converted function around, declared nonlocal here."""
+        """Whether a name is a variable of an enclosing converted function, nonlocal here."""
         return name in self.scope.nonlocals and self.scope.meaning(name) == LOCAL
 
     def assign(self, target: ast.expr, value: ast.expr, at: ast.AST) -> list[ast.stmt]:
@@ -108,10 +109,10 @@ class Structured(Statements):
         return node if is_internal(node.id) else super().visit_Name(node)
 
     def is_own(self, name: str) -> bool:
-        """Whether a name is a variable of the function that the facts are about.
+        """Whether a name is a variable of the function that `facts` describes.
 
-        Generated functions read it as one of a function around: what Python says where it has no
-        value is another error there.
+        Generated functions read it as a variable of an enclosing function. If it has no value,
+        Python raises another error there than in the function itself.
         """
         scope = self.scope
         if scope is not self.analysed or scope.meaning(name) != LOCAL:
@@ -135,11 +136,11 @@ class Structured(Statements):
             return super().visit_If(node)
         test = self.condition(node.test)
         state = self.state([*node.body, *node.orelse])
-        then, name = self.made("then", node.body, state, node)
+        then, name = self.define("then", node.body, state, node)
         functions = [then]
         other: ast.expr | None = None
         if node.orelse:
-            orelse, other_name = self.made("else", node.orelse, state, node)
+            orelse, other_name = self.define("else", node.orelse, state, node)
             functions.append(orelse)
             other = load(other_name, node)
         live = self.live(state, self.facts.live[node])
@@ -152,7 +153,7 @@ class Structured(Statements):
             return super().visit_While(node)
         state = self.state([node.test, *node.body])
         test = self.lazy(node.test, condition=True)
-        body, name = self.made("body", node.body, state, node)
+        body, name = self.define("body", node.body, state, node)
         head, after = self.facts.head[node], self.facts.live[node]
         call = self.hook(node, "while_", test, load(name, node), *self.cells(state, node))
         call.args += [_strings(self.live(state, n, loop=node), node) for n in (head, after)]
@@ -166,7 +167,7 @@ class Structured(Statements):
         item = "__weft_item__"
         value = self.unpacked(node.target, load(item, node.target))
         first = self.assign(node.target, value, node.target)
-        body, name = self.made("body", node.body, state, node, first=first, parameter=item)
+        body, name = self.define("body", node.body, state, node, first=first, parameter=item)
         stops = self.stops.get(node)
         going = None if stops is None else lambda_(self.expr(not_any(stops, node)), node)
         head, after = self.facts.head[node], self.facts.live[node]
@@ -186,10 +187,10 @@ class Structured(Statements):
             node.body = [ast.copy_location(ast.With([context], node.body), node.body[0])]
         return node
 
-    # --- expressions that are evaluated or not ------------------------------------------------
+    # --- conditional expressions --------------------------------------------------------------
 
     def condition(self, node: ast.expr) -> ast.expr:
-        """What is asked for its truth only."""
+        """An expression of which only the truth is used."""
         if isinstance(node, ast.BoolOp) and all(map(self.can_wait, node.values[1:])):
             name = "all_of" if isinstance(node.op, ast.And) else "any_of"
             first = self.condition(node.values[0])
@@ -221,11 +222,12 @@ class Structured(Statements):
         return self.hook(node, "chain", _strings(symbols, node), *first, *rest)
 
     def can_wait(self, node: ast.expr) -> bool:
-        """Whether an expression can be put into a function of its own."""
+        """Whether an expression can be moved into a function of its own."""
         return self.before is not None or not binds_inside(node)
 
     def lazy(self, node: ast.expr, *, condition: bool = False) -> ast.expr:
-        """A function that evaluates an expression; one with `:=` in it is defined before."""
+        """A function that evaluates an expression. With `:=` in it, it is a `def` before the
+        statement, else a lambda."""
         bound = assigned([node])
         evaluate = self.condition if condition else self.argument
         if not bound:
@@ -235,7 +237,7 @@ class Structured(Statements):
             return made
         assert self.before is not None
         given = ast.copy_location(ast.Return(evaluate(node)), node)
-        definition, name = self.wrapped("part", [given], self.state([node]), node)
+        definition, name = self.define_rewritten("part", [given], self.state([node]), node)
         self.before.append(definition)
         return load(name, node)
 
@@ -254,7 +256,7 @@ class Structured(Statements):
     # --- generated functions ------------------------------------------------------------------
 
     def state(self, nodes: Iterable[ast.AST]) -> list[str]:
-        """The variables that some statements bind; globals go through hooks of their own."""
+        """Variables that these nodes bind, without globals, which have hooks of their own."""
         names = {name for name in assigned(nodes) if self.scope.meaning(name) != GLOBAL}
         self.declared |= names
         return sorted(names)
@@ -262,7 +264,7 @@ class Structured(Statements):
     def live(
         self, state: Sequence[str], live: Names, loop: ast.stmt | None = None
     ) -> tuple[str, ...]:
-        """Those of the state that are used afterwards. Flags of inner loops are not, in a loop."""
+        """Variables of the state that may be read later; without flags of inner loops."""
         own = (*self._own_flags(loop), RESULT, "__weft_returned__") if loop is not None else None
         return tuple(
             name
@@ -271,7 +273,7 @@ class Structured(Statements):
         )
 
     def stays(self, name: str, live: Names) -> bool:
-        """Whether a variable may be read later: those of other functions always may."""
+        """Whether a variable may be read later; one of another function always may."""
         return name in live or name in self.scope.nonlocals or name not in self.scope.bound
 
     def _own_flags(self, loop: ast.stmt) -> list[str]:
@@ -280,7 +282,7 @@ class Structured(Statements):
         assert isinstance(loop, ast.While)
         return [part.id for part in ast.walk(loop.test) if isinstance(part, ast.Name)]
 
-    def made(
+    def define(
         self,
         kind: str,
         body: list[ast.stmt],
@@ -289,10 +291,10 @@ class Structured(Statements):
         first: Sequence[ast.stmt] = (),
         parameter: str = "",
     ) -> tuple[ast.stmt, str]:
-        """A function of some statements, and its name."""
-        return self.wrapped(kind, [*first, *self.body(body)], state, at, parameter)
+        """The definition of a function with this body, and its name. The body is rewritten."""
+        return self.define_rewritten(kind, [*first, *self.body(body)], state, at, parameter)
 
-    def wrapped(
+    def define_rewritten(
         self,
         kind: str,
         body: list[ast.stmt],
@@ -300,6 +302,7 @@ class Structured(Statements):
         at: ast.AST,
         parameter: str = "",
     ) -> tuple[ast.stmt, str]:
+        """As `define`, for a body that has been rewritten."""
         self._functions += 1
         name = f"__weft_{kind}_{self._functions}__"
         if state:
@@ -308,12 +311,12 @@ class Structured(Statements):
         arguments = ast.arguments([], parameters, None, [], [], None, [])
         definition = ast.FunctionDef(name, arguments, body, [], None, None)
         definition.type_params = []  # type: ignore[attr-defined]
-        # Errors that have no better line name the first one of what is inside.
+        # Errors without a line of their own name the first line of the body.
         first = body[1] if state and len(body) > 1 else body[0]
         return ast.copy_location(definition, first), name
 
     def cells(self, state: Sequence[str], at: ast.AST) -> list[ast.expr | None]:
-        """A function whose cells are the variables, in case there are any."""
+        """A lambda whose cells are the variables; None if there are none."""
         if not state:
             return [None]
         places: list[ast.expr] = [load(name, at) for name in state]
@@ -326,7 +329,7 @@ def _strings(names: Iterable[str], at: ast.AST) -> ast.expr:
 
 
 def _declared(name: str, at: ast.AST) -> ast.stmt:
-    """`name: None`, which makes it a variable of this function and does nothing else."""
+    """`name: None`, which makes it a variable of this function without giving it a value."""
     target = ast.copy_location(ast.Name(name, ast.Store()), at)
     note = ast.copy_location(ast.Constant(None), at)
     return ast.copy_location(ast.AnnAssign(target, note, None, 1), at)

@@ -1,8 +1,7 @@
-"""The text of code that stands in no file: typed at Python's prompt, or given to `python -c`.
+"""The text of code that is in no file: typed at Python's prompt, or given to `python -c`.
 
-From 3.13 on, Python itself keeps such text. Before, it is looked for where it went in: in the
-history of the prompt, and among the arguments of the process. Whoever asks compares what it finds
-with the code that runs.
+From 3.13 on, Python keeps such text. Before, it is searched in the history of the prompt and in the
+arguments of the process. The caller compares the candidates with the code that runs.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from collections.abc import Iterator
 
 __all__ = ["texts"]
 
-#: How many lines of the history are read, the newest first.
+#: Maximum lines of the history that are read, the newest first.
 MOST_LINES = 2000
-#: What begins a line that goes on with a statement, although it is not indented.
+#: Beginnings of lines that continue a statement although they are not indented.
 _GOES_ON = (" ", "\t", ")", "]", "}", "else", "elif", "except", "finally")
 
 
 def texts(file: str) -> Iterator[str]:
-    """The texts that code of this file name may come from, the likeliest first."""
+    """Texts that code of this file name may come from, the most likely first."""
     if file == "<string>":
         yield from _argument()
     elif file == "<stdin>":
@@ -27,7 +26,7 @@ def texts(file: str) -> Iterator[str]:
 
 
 def _argument() -> Iterator[str]:
-    """What `python -c` was given. Options before it have no value of their own, or begin so."""
+    """The argument of `python -c`; options before it take no separate value."""
     for option, text in zip(sys.orig_argv[1:], sys.orig_argv[2:], strict=False):
         if option.startswith("-") and not option.startswith("--") and option.endswith("c"):
             yield text
@@ -35,7 +34,7 @@ def _argument() -> Iterator[str]:
 
 
 def _history() -> list[str]:
-    """The lines that were typed at the prompt, the oldest first."""
+    """Lines typed at the prompt, the oldest first."""
     readline = sys.modules.get("readline")
     if readline is None:
         return []

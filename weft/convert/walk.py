@@ -1,6 +1,6 @@
 """Walks syntax trees: like `ast.walk`, twice as fast, without contexts and operators.
 
-Each function that is converted is looked at many times: it is most of the work.
+A conversion walks each function many times, and that is most of its work.
 """
 
 from __future__ import annotations

@@ -30,15 +30,15 @@ __all__ = ["placeholder"]
 
 
 class DeclaredRecorder(OnceRecorder):
-    """Records what is written down between `with graph:` and its end."""
+    """Records the op calls inside of `with graph:`; the block may be entered several times."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self.feeds: dict[str, Value] = {}  # the placeholders, by name
-        self._held: list[Written] = []  # what tensors from outside held when `with` was left
+        self._held: list[Written] = []  # outside tensors as they were at the end of the block
 
     def states(self) -> list[tuple[Tensor, Value, Value]]:
-        """Random states that are drawn from: what stands for them before and after all draws."""
+        """Random states that the graph draws from: (tensor, value before, value after)."""
         return [
             (held.tensor, self._lifted[id(held.tensor)][1], held.data.value)
             for held in self._held
@@ -46,7 +46,7 @@ class DeclaredRecorder(OnceRecorder):
         ]
 
     def suspend(self) -> None:
-        """Give tensors from outside back what they held before; `resume` undoes that."""
+        """Restore tensors from outside to their values before the block; `resume` undoes it."""
         self._held = [Written(entry.tensor) for entry in self.written.values()]
         self.restore()
 
@@ -61,7 +61,7 @@ def recorder_of(graph: Graph) -> DeclaredRecorder:
         graph.interface = DeclaredRecorder(graph)
     if not isinstance(graph.interface, DeclaredRecorder):
         raise GraphError(
-            f"graph @{graph.name} was recorded from a function and is not open for more",
+            f"graph @{graph.name} was recorded from a function; nothing can be added to it",
             hint="declare a new one: with weft.Graph() as g",
         )
     return graph.interface
@@ -82,12 +82,12 @@ def leave(self: Graph, *_exc: object) -> None:
     recorder_of(self).suspend()
 
 
-#: What to close when `with graph:` is left, by id of the graph; the same graph may be re-entered.
+#: Contexts to close at the end of `with graph:`, by id of the graph. Blocks of one graph may nest.
 _open: dict[int, list[contextlib.ExitStack]] = {}
 
 
 def placeholder(shape: Any, dtype: Any = None, *, name: str = "", device: Any = None) -> Tensor:
-    """An input of the graph that is being declared, to be fed when a session runs it.
+    """An input of the graph that is being declared; a session feeds it at each run.
 
     A size is an int, a name such as "N" (equal names are equal sizes), or None for any size.
     """
@@ -96,7 +96,7 @@ def placeholder(shape: Any, dtype: Any = None, *, name: str = "", device: Any = 
         raise CaptureError(
             "a placeholder belongs to a graph, and none is being declared here",
             op="placeholder",
-            hint="write it inside of `with weft.Graph() as g:`",
+            hint="call it inside of `with weft.Graph() as g:`",
         )
     called = name or f"placeholder_{len(here.feeds)}"
     if called in here.feeds:

@@ -31,7 +31,7 @@ __all__ = ["make_graph", "spec"]
 
 
 def spec(shape: Any, dtype: Any = None, *, device: Any = None) -> TensorType:
-    """The type of a tensor that is still to come; sizes may be names.
+    """The type of a tensor without a value, for `make_graph`; sizes may be names.
 
     >>> print(weft.spec(("B", 4)), weft.spec(("2*N", 3), weft.int64))
     f32[B,4] i64[2*N,3]
@@ -42,7 +42,7 @@ def spec(shape: Any, dtype: Any = None, *, device: Any = None) -> TensorType:
 
 
 class Output:
-    """Stands in a result for an output of the graph."""
+    """A leaf of a result that is an output of the graph."""
 
     __slots__ = ("index",)
 
@@ -51,7 +51,7 @@ class Output:
 
 
 class Input:
-    """Stands in the arguments for an input of the graph."""
+    """A leaf of the arguments that is an input of the graph."""
 
     __slots__ = ("index",)
 
@@ -61,17 +61,17 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """How a recorded graph stands for its function.
+    """How to call a recorded graph like the function that it was recorded from.
 
-    arguments   the structure of (args, kwargs), and for each of their leaves the number of its
-                input; None for a leaf that is no tensor
-    captured    tensors from outside that are read: the inputs after those of the arguments
-    result      the structure of what it returns, and its leaves: the number of an output, or a
-                Python value
-    written     tensors from outside that get a new value, in the outputs after the result's; and
-                whether they take its history over, too
-    graded      tensors from outside that get a new gradient, in the outputs after those; None for
-                one whose gradient is taken away
+    arguments   the structure of (args, kwargs)
+    leaves      their leaves: an `Input`, or the Python value that must be given again
+    captured    tensors from outside that the function reads: the inputs after the arguments
+    result      the structure of the return value
+    results     its leaves: an `Output`, or a Python value
+    written     tensors from outside that get a new value, and whether they get its history, too;
+                the values are the outputs after the result
+    graded      tensors from outside that get a new gradient, and its `Output` (after `written`);
+                None if the gradient is removed
     """
 
     arguments: TreeSpec
@@ -99,11 +99,11 @@ class OnceRecorder(GraphRecorder):
 
 
 def make_graph(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
-    """The graph of one run of `function`, which sees symbolic tensors of the arguments' types.
+    """The graph of one run of `function` on symbolic tensors of the arguments' types.
 
-    Arguments are tensors, or `weft.spec(shape, dtype)`, in any tree; other values are given to the
-    function as they are. Tensors from outside that it reads are inputs after the arguments; those
-    it writes are outputs after the result, and keep what they hold now.
+    Arguments are tensors, or `weft.spec(shape, dtype)`, in any tree; other values are passed
+    unchanged. Tensors from outside that the function reads become inputs after the arguments.
+    Those that it writes become outputs after the result; they themselves are not changed.
 
     >>> print(weft.make_graph(lambda x, y: x * y + x.sum(), weft.spec(2), weft.spec(2)))
     graph @lambda(%x: f32[2], %y: f32[2]) {
@@ -192,7 +192,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def argument_names(function: Callable[..., Any], arguments: TreeSpec) -> list[str]:
-    """A name for each leaf of (args, kwargs): that of the parameter, with its path in it."""
+    """A name for each leaf of (args, kwargs): the parameter's name and the path inside of it."""
     code = getattr(function, "__code__", None)
     count = 0 if code is None else code.co_argcount
     parameters = [] if code is None else list(code.co_varnames[:count])
@@ -224,7 +224,7 @@ def _plain(path: str) -> str:
 
 
 def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
-    """Call a graph as the function it was made of; or with one tensor per input."""
+    """Call a graph like the function it was recorded from, or with one tensor per input."""
     interface = graph.interface
     if interface is None:
         tensors = [_tensor(graph, arg) for arg in args]
@@ -258,7 +258,7 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
 
 
 def _outputs(graph: Graph, inputs: list[Tensor]) -> list[Any]:
-    """Run the graph; where another is recorded, its control flow becomes nodes of that one."""
+    """Run the graph; while another graph is recorded, its control flow becomes nodes of that."""
     if innermost_level() is not None:
         return call_graph(graph, inputs)
     control = None if graph_recorder() is None else call_node

@@ -1,8 +1,7 @@
 """The graph recorder: each op call becomes a node.
 
-Tensors that the recorded code made are symbolic. A tensor with numbers that meets an op comes from
-outside (or stands for a constant): `lift` says which value of the graph it is, and each kind of
-capture answers that in its own way.
+Tensors that the recorded code computes are symbolic. A tensor with numbers comes from outside, or
+is a constant: `lift` says which value of the graph it is. Each kind of capture has its own `lift`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from weft.ops.stacks import stack_form
 
 
 class Written:
-    """What a tensor from outside held before the recorded code gave it something else."""
+    """What a tensor from outside held before the recorded code wrote to it."""
 
     __slots__ = ("data", "grad", "had_grad", "node", "tensor")
 
@@ -52,34 +51,34 @@ class Written:
             del self.tensor._grad
 
 
-#: Ops that are not compared by their operands: what they give, or do, is more than that.
-_NOT_ALIKE = Trait.EFFECT | Trait.STACK
+#: Equal operands do not mean equal results for these ops: they have effects, or change a stack.
+_NEVER_EQUAL = Trait.EFFECT | Trait.STACK
 
 
 class GraphRecorder(Recorder):
     """Adds a node to `graph` for each op call."""
 
-    #: What a symbolic tensor of this recorder is said to be of, where it is used by another.
+    #: How errors of other recorders name this one, when they meet a symbolic tensor of it.
     title = "another recording"
-    #: Whether it matters to anybody if a gradient is zeros or not there at all.
+    #: Whether a missing gradient (None) must be told apart from one that is zeros.
     doubtful = False
-    #: Whether gradients that are taken off a stack may be zeros for elements that nobody used.
+    #: Whether gradients popped off a stack may be zeros because the element was never used.
     has_gaps = False
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.written: dict[int, Written] = {}  # by id of the tensor, which the entry keeps alive
-        self.grads_set: set[int] = set()  # of those in `written`: whose gradient was set
+        self.grads_set: set[int] = set()  # ids in `written` of tensors whose gradient was set
         self._lifted: dict[int, tuple[Tensor, Value]] = {}  # tensors from outside, by id
         self._stopped: dict[Value, Value] = {}
         self._unknown = itertools.count()
         self.memo = {}
-        #: Gradients of what a loop has for each iteration: zeros for iterations without one.
+        #: Gradients with one part per iteration, where iterations without a gradient have zeros.
         self.with_gaps: set[Value] = set()
         self._sized: dict[Any, Node] = {}  # calls whose result's size depends on values
-        #: While something is computed again: what each value is behind the fence.
-        self._again: dict[Value, Value] | None = None
-        self._repeats: list[dict[Value, Value] | None] = []
+        #: While a checkpoint is recomputed: each value of before -> its copy behind a fence.
+        self._fences: dict[Value, Value] | None = None
+        self._outer_fences: list[dict[Value, Value] | None] = []
 
     # --- op calls -----------------------------------------------------------------------------
 
@@ -87,7 +86,7 @@ class GraphRecorder(Recorder):
         values = [self.value_of(x) for x in inputs]
         if values and values[0].type.__class__ is StackType:
             op = stack_form(op)  # the sum of two gradients, where they are stacks
-        stops = False  # what is read of a stack: its elements keep their histories
+        stops = False  # whether results are cut instead of the stack: its elements keep histories
         if not mode.enabled and op is not STOP_GRADIENT:
             for i, x in enumerate(inputs):
                 if values[i].type.__class__ is StackType:
@@ -107,7 +106,7 @@ class GraphRecorder(Recorder):
         return binding.tape(op, tuple(map(self._stand_in, inputs, values)), attrs, out)
 
     def _stand_in(self, tensor: Tensor, value: Value) -> Tensor:
-        """What the tape keeps of an input: the value of the graph, not numbers of this run."""
+        """An input as the tape keeps it: the value of the graph, without numbers of this run."""
         if tensor._data.__class__ is SymbolicArray:
             return tensor
         made = symbolic(value, self)
@@ -119,8 +118,8 @@ class GraphRecorder(Recorder):
         return tensor._node
 
     def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
-        """Add a node, and give its results as symbolic tensors."""
-        if self._again is not None and not op.data_shape:
+        """Add a node; its results are symbolic tensors."""
+        if self._fences is not None and not op.data_shape:
             values = [self._fenced(value) for value in values]
         types = [value.type for value in values]
         self._check_places(op, types)
@@ -130,7 +129,7 @@ class GraphRecorder(Recorder):
             raise error.about(op.name, types) from None
         results = inferred if isinstance(inferred, tuple) else (inferred,)
         if op.data_shape:
-            # An equal call gives the same sizes, and they are to have the same names.
+            # An equal call gives the same sizes, so they must have the same names.
             call = (op.name, tuple(map(_value_number, values)), attrs_key(attrs))
             known = self._sized.get(call)
             if known is not None:
@@ -140,8 +139,8 @@ class GraphRecorder(Recorder):
         self.graph.nodes.append(node)
         if op.data_shape:
             self._sized[call] = node
-        if self._again is not None:
-            self._again.update((value, value) for value in node.outputs)
+        if self._fences is not None:
+            self._fences.update((value, value) for value in node.outputs)
         return self.settle(node)
 
     def settle(self, node: Node) -> tuple[Tensor, ...]:
@@ -162,15 +161,15 @@ class GraphRecorder(Recorder):
         return known[1]
 
     def lifted(self) -> list[tuple[Tensor, Value]]:
-        """The tensors from outside that were met, each with its value."""
+        """The tensors from outside that op calls used, each with its value."""
         return list(self._lifted.values())
 
     def lift(self, tensor: Tensor) -> Value:
-        """The value for a tensor with numbers that is met for the first time."""
+        """The value of a tensor with numbers, which was not used before."""
         raise NotImplementedError
 
     def foreign(self, array: SymbolicArray) -> Value:
-        """The value for a symbolic tensor of another recorder."""
+        """The value of a symbolic tensor of another recorder."""
         raise CaptureError(
             f"a symbolic tensor ({array.type}) of {array.recorder.title} is used here",
             hint="give it to the function as an argument, or return it",
@@ -178,23 +177,23 @@ class GraphRecorder(Recorder):
 
     def again(self, begins: bool) -> None:
         if begins:
-            self._repeats.append(self._again)
-            self._again = {}
+            self._outer_fences.append(self._fences)
+            self._fences = {}
         else:
-            self._again = self._repeats.pop()
+            self._fences = self._outer_fences.pop()
 
     def _fenced(self, value: Value) -> Value:
-        """A value from before, as what is computed again sees it."""
-        assert self._again is not None
-        found = self._again.get(value)
+        """A value from before the recomputation, behind a fence that no pass merges through."""
+        assert self._fences is not None
+        found = self._fences.get(value)
         if found is None:
             node = Node(FENCE, [value], {}, [value.type], (), user_location())
             self.graph.nodes.append(node)
-            found = self._again[value] = node.out
+            found = self._fences[value] = node.out
         return found
 
     def _stop(self, value: Value) -> Value:
-        """The value as a constant for gradients: what code under no_grad() computes with."""
+        """The value cut off from gradients, as an operand of code under no_grad()."""
         made = value.node
         if made is not None and made.op is STOP_GRADIENT:
             return value
@@ -212,7 +211,7 @@ class GraphRecorder(Recorder):
         return symbolic(self._stop(value), self)
 
     def _named(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Sizes that depend on values get names of their own; type rules call them `_n`."""
+        """Give each size that depends on values a name of its own; type rules call them `_n`."""
         unknown = {d for t in types for d in dims_in(t.shape) if str(d).startswith("_")}
         fresh = {str(d): dim(f"n{next(self._unknown)}") for d in sorted(unknown, key=str)}
         return tuple([t.like(shape=_renamed(t.shape, fresh)) for t in types])
@@ -228,7 +227,7 @@ class GraphRecorder(Recorder):
                 hint=how_to_bring_together(device for device, _ in places),
             )
 
-    # --- what is not an op call ---------------------------------------------------------------
+    # --- questions and writes -----------------------------------------------------------------
 
     def ask(self, tensor: Tensor, question: str) -> Any:
         if tensor._data.__class__ is not SymbolicArray or question == "repr":
@@ -236,8 +235,8 @@ class GraphRecorder(Recorder):
         raise CaptureError(
             f"Python asks a symbolic tensor ({tensor.type}) for its value ({question})",
             op=question,
-            hint="weft.trace records such answers as guards; weft.compile makes them part of "
-            "the graph; here, keep to tensors (weft.where instead of if)",
+            hint="weft.trace turns the answer into a guard, weft.compile makes it part of the "
+            "graph; here, use tensor operations (weft.where instead of if)",
         )
 
     def decide(self, condition: Tensor) -> bool:
@@ -249,32 +248,37 @@ class GraphRecorder(Recorder):
             self.written[id(target)] = Written(target)
 
     def adopt_value(self, value: Tensor) -> Any:
-        """A tensor from outside stands for a value of the graph, also where it becomes another's:
-        the numbers of this run are no other run's."""
+        """The value of the graph for a tensor from outside that is assigned to another tensor.
+
+        The numbers of this run must not become those of other runs.
+        """
         data = value._data
         if data.__class__ is SymbolicArray or family_of(data).refusal:
             return data
         return symbolic(self.value_of(value), self)._data
 
     def keeps_gradient(self, target: Tensor) -> bool:
-        """A tensor from outside keeps its history by itself: the graph only gives it a value."""
+        """Whether a write under no_grad() needs an op that keeps the target's history.
+
+        A tensor from outside keeps its history without one: the graph gives it only a value.
+        """
         return (target._node is not None or self.marks_all) and id(target) not in self.written
 
     def wrote_grad(self, tensor: Tensor) -> None:
         self.grads_set.add(id(tensor))
 
     def python_effects(self) -> int:
-        """How many writes to Python objects were noted: a nested graph cannot hold them."""
+        """The number of writes to Python objects so far; a nested graph cannot hold any."""
         return 0
 
     def restore(self) -> None:
-        """Give all tensors from outside what they held before."""
+        """Restore all tensors from outside to what they held before."""
         for entry in self.written.values():
             entry.restore()
 
 
 def locate_histories(results: Iterable[Tensor]) -> None:
-    """Tell what made these results its line in the graph: the ops of its backward will name it."""
+    """Give the histories of these results their source line: ops of the backward report it."""
     for result in results:
         history, data = result._node, result._data
         if history is not None and data.__class__ is SymbolicArray and data.value.node is not None:
@@ -282,14 +286,14 @@ def locate_histories(results: Iterable[Tensor]) -> None:
             locate(whole, data.value.node.location)
 
 
-#: How far back values are compared: `(y.abs() - 1) > 0` is the same whenever it is asked of one y.
+#: How many nodes back values are compared: `(y.abs() - 1) > 0` is equal wherever y is the same.
 _DEPTH = 6
 
 
 def _value_number(value: Value, depth: int = _DEPTH) -> Any:
-    """What is equal for values that are certainly equal: how they are computed, or the value."""
+    """A key that is the same only for values that are equal: the expression, or the value."""
     node = value.node
-    if node is None or depth == 0 or node.graphs or node.op.traits & _NOT_ALIKE:
+    if node is None or depth == 0 or node.graphs or node.op.traits & _NEVER_EQUAL:
         return value
     inputs = tuple([_value_number(x, depth - 1) for x in node.inputs])
     return node.op.name, value.index, inputs, attrs_key(node.attrs)

@@ -1,9 +1,9 @@
-"""One function of many guards, which also fetches what a recording reads from outside.
+"""Compiles guards to one Python function, which also fetches what a recording reads from outside.
 
-Places on the way to several values are looked up once, and costly comparisons come last. What
-modules and optimizers hold is looked at only after one of them has changed, which one number tells
-(`weft.core.structure`): while it stays, their guards hold, and the tensors in them are those that
-were found before. So a call costs the same whatever number of parameters there is.
+Objects that lead to several values are looked up once, and costly comparisons come last. Modules
+and optimizers share one version number (`weft.core.structure`) that changes with any of them. While
+it stays the same, their guards hold, and the tensors in them are the ones found before. So the cost
+of a call does not depend on the number of parameters.
 """
 
 from __future__ import annotations
@@ -20,51 +20,50 @@ from weft.capture.watch.origin import Origin, Pool
 from weft.core.counted import NUMBERS
 from weft.core.structure import structure
 
-#: The arguments of a call -> the number of a guard that does not hold, or -1.
+#: (args, kwargs) -> the number of a failed guard, or -1.
 Check = Callable[[tuple[Any, ...], dict[str, Any]], int]
-#: The arguments of a call -> the number of a guard that does not hold, or what was fetched.
+#: (args, kwargs) -> the number of a failed guard, or a list of fetched values.
 Enter = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-#: A place to fetch from, and what is done to the value found there; None: nothing.
+#: An origin to fetch, and a function to apply to its value, or None.
 Wanted = tuple[Origin, Callable[[Any], Any] | None]
 
 _INDENT = " " * 8
 
 
 def compile_guards(guards: Sequence[Guard]) -> Check:
-    """`check(args, kwargs)`: -1 where all guards hold, else the number of one that does not.
+    """`check(args, kwargs)`: -1 if all guards hold, else the number of one that fails.
 
-    An error on the way to a value (an attribute that is gone, an index out of range) is a guard
-    that does not hold.
+    If a value cannot be fetched (a missing attribute, an index out of range), its guard fails.
     """
     return _compiled(guards, None)[0]
 
 
 def compile_entry(guards: Sequence[Guard], wanted: Sequence[Wanted]) -> tuple[Enter, list[int]]:
-    """`enter(args, kwargs)`: a list of what is at the wanted places, or the number of a guard.
+    """`enter(args, kwargs)`: the wanted values as a list, or the number of a failed guard.
 
-    The list has an order of its own, which is given, too: what is at wanted[order[i]] is its
-    element i. Where no guard is on the way to a place, it must be there.
+    Also returns the order of that list: its element i is the value of wanted[order[i]]. An origin
+    that no guard covers must exist.
     """
     return _compiled(guards, wanted)
 
 
 class _Code:
-    """Lines of a check function; each knows which guard it serves."""
+    """Lines of a check function, each with the number of the guard that it belongs to."""
 
     def __init__(self, pool: Pool, fixed: dict[int, Origin] | None = None) -> None:
         self.pool = pool
         self.lines: list[str] = []
         self.guards: list[int] = []
         self.locals: dict[int, str] = {}
-        self.fixed = fixed or {}  # places in the group, by id, and
-        self.kept: list[Origin] = []  # those of them that are used
+        self.fixed = fixed or {}  # origins of guards in the group, by id
+        self.kept: list[Origin] = []  # those of `fixed` that these lines use
 
     def add(self, line: str, guard: int) -> None:
         self.lines.append(_INDENT + line)
         self.guards.append(guard)
 
     def place(self, origin: Origin, guard: int) -> str:
-        """The local variable that holds what an origin gives, computed when first needed."""
+        """The local variable that holds the value of an origin; fetched at its first use."""
         found = self.locals.get(id(origin))
         if found is not None:
             return found
@@ -91,7 +90,7 @@ class _Code:
         self.add(f"if {guard.expression(self.pool, value, others)}: return {number}", number)
 
     def give(self, origins: Sequence[Origin], guard: int) -> None:
-        """Return what is at some places."""
+        """Return the values of these origins as a tuple."""
         places = [self.place(origin, guard) for origin in origins]
         self.add(f"return ({''.join(f'{place}, ' for place in places)})", guard)
 
@@ -101,7 +100,7 @@ def _compiled(guards: Sequence[Guard], wanted: Sequence[Wanted] | None) -> tuple
     numbered = list(enumerate(guards))
     grouped = [(i, g) for i, g in numbered if g.grouped]
     rest = [(i, g) for i, g in numbered if not g.grouped and g.kind != "call"]
-    rest.sort(key=lambda entry: entry[1].kind in COSTLY)  # stable: places before what is in them
+    rest.sort(key=lambda entry: entry[1].kind in COSTLY)  # stable: containers before their contents
     fixed = {id(g.origin): g.origin for _, g in grouped if g.origin is not None and _is_fixed(g)}
     last = numbered[-1][0] if numbered else 0
     held = [] if wanted is None else [i for i, (o, _) in enumerate(wanted) if id(o) in fixed]
@@ -132,7 +131,7 @@ def _compiled(guards: Sequence[Guard], wanted: Sequence[Wanted] | None) -> tuple
 
 
 def _is_fixed(guard: Guard) -> bool:
-    """Whether the place of a guard in the group holds one object as long as the guard holds."""
+    """Whether a guard of the group means that its origin still holds the same object."""
     return guard.kind in ("tensor", "identity") or (
         guard.kind == "class" and guard.expected not in NUMBERS
     )
@@ -145,10 +144,10 @@ def _add_group(
     kept: list[Origin],
     inputs: list[Origin],
 ) -> None:
-    """Check what modules hold, unless no module has changed since it last held.
+    """Check the guards about modules and optimizers only if one changed since they last held.
 
-    The tensors among it that have no history are known then, and looked at in one go: an in-place
-    write may give them one.
+    Tensors that must have no history are checked at every call, all at once: an in-place write may
+    give them one without a change of the version.
     """
     pool, first = code.pool, grouped[0][0]
     group = _Code(pool)
@@ -163,10 +162,10 @@ def _add_group(
         listed.give(origins, first)
         functions.add(f"find_{part}", listed)
     roots = {id(g.root): g.root for _, g in grouped if g.root is not None}
-    # One tuple each, exchanged as a whole: other threads may check at the same time.
+    # One tuple each, replaced as a whole: other threads may check at the same time.
     held: list[Any] = [(-1, (), (), (), *[None] * len(roots))]
     failed: list[Any] = [(-1, 0, *[None] * len(roots))]
-    # A tensor may get and lose a history without being told of; all else fails until a change.
+    # Facts about tensors can change without a change of the version; all other failures last.
     lasting = frozenset(i for i, g in grouped if g.kind not in ("tensor", "bare"))
     yes, no, final = pool.name(held), pool.name(failed), pool.name(lasting)
     places = [code.place(root, first) for root in roots.values()]
@@ -195,7 +194,7 @@ def _add_group(
 
 
 class _Functions:
-    """Functions of guard code, compiled together: they share the constants of one pool."""
+    """Functions of guard code. They are compiled together and share the constants of one pool."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -212,16 +211,16 @@ class _Functions:
         self.guards += [0, 0, *(code.guards or [0]), 0, 0, 0]
 
     def built(self, pool: Pool) -> Enter:
-        """The last of them, `check`."""
+        """Compile them; returns `check`."""
         text, numbers = "\n".join(self.lines) + "\n", self.guards
         pool.namespace["failed_at"] = lambda line: numbers[line - 1]
         exec(_compiled_text(text), pool.namespace)
         check: Enter = pool.namespace["check"]
-        check.__doc__ = text[text.index("def check(") :]  # for people who look
+        check.__doc__ = text[text.index("def check(") :]  # so that the code can be read
         return check
 
 
-#: Texts from this length on are found on disk sooner than they are compiled.
+#: From this length on, loading the code from disk is faster than compiling it.
 LONG = 4000
 
 

@@ -1,7 +1,7 @@
 """Guards: what must hold for a recording to be used again.
 
-A guard says what a run saw in one place (`Origin`). `weft.capture.watch.guard_code` makes one
-Python function of many.
+A guard says what a run read at one origin (`Origin`). `weft.capture.watch.guard_code` compiles many
+guards to one Python function.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from weft.capture.watch.values import (
 class Guard:
     """One fact that a run relied on.
 
-    kind        which comparison: a row of `KINDS`
-    origin      where the value is found; None for facts about the call as a whole
-    expected    what the run saw there
-    others      further places, for facts about several: that they are one object, or are not
-    grouped     it is about what a module or an optimizer holds: true as long as none changes
+    kind        the comparison: a row of `KINDS`
+    origin      how to get the value; None for facts about the call as a whole
+    expected    what the run read there
+    others      further origins, for facts about several: whether they are the same object
+    grouped     about contents of a module or an optimizer: holds until one of them changes
     location    the user's line that read the value
     """
 
@@ -62,7 +62,7 @@ class Guard:
         return KINDS[self.kind].test(self, value, others, pool)
 
     def found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """After a failure: what the place holds now. "args[1] was 2, now 3"."""
+        """After a failure: the old and the new value, such as "args[1] was 2, now 3"."""
         if self.kind == "call":
             return (
                 f"the call was {_call_text(self.expected)}, now {_call_text(call_of(args, kwargs))}"
@@ -106,7 +106,7 @@ Test = Callable[[Guard, str, Sequence[str], Pool], str]
 
 
 def _differs(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
-    """The text that is true when a plain value is not exactly the expected one."""
+    """Python text that is true when a plain value is not exactly the expected one."""
     expected = guard.expected
     kind = type(expected)
     if kind in SINGLETONS or is_by_identity(expected):
@@ -174,10 +174,10 @@ def _call(guard: Guard, _v: str, _others: Sequence[str], pool: Pool) -> str:
 class Kind:
     """One kind of guard.
 
-    test     Python text that is true where the guard does not hold
+    test     Python text that is true when the guard does not hold
     says     what must hold, as a user reads it
-    was      after a failure: what the run saw
-    now      after a failure: what is found now
+    was      after a failure: the expected value, as text
+    now      after a failure: the value found now, as text
     """
 
     test: Test
@@ -277,5 +277,5 @@ KINDS: dict[str, Kind] = {
     ),
     "call": Kind(_call, lambda g: f"the call is {_call_text(g.expected)}"),
 }
-#: Those that go through all elements are checked after the others.
+#: Kinds that compare all elements of an array; they are checked last.
 COSTLY = frozenset({"content"})

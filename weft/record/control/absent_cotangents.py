@@ -1,9 +1,10 @@
-"""The graph of a backward without some of its cotangents: those of results that stay.
+"""Specializes the graph of a backward to absent cotangents.
 
-Eagerly nothing is computed for a result that no gradient comes from. So the cotangent of such a
-result is not zeros: zeros times an infinite derivative would be NaN, and a leaf that only this
-result depends on would get a gradient. What depends on absent cotangents alone is left out instead,
-in loops and branches, too. All of a backward is linear in the cotangents, so nothing else changes.
+Eagerly, a result without a cotangent costs nothing: the backward skips it. In a recorded backward
+its cotangent must not become zeros: zeros times an infinite derivative would be NaN, and a leaf
+that only this result depends on would get a gradient. So nodes that depend only on absent
+cotangents are removed, in loops and branches, too. A backward is linear in its cotangents, so
+nothing else changes.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ Numbers = frozenset[int]
 
 
 class _NoZeros(Exception):
-    """A value is needed that is absent, and has no zeros: a stack."""
+    """An absent value is needed, and it is a stack, for which there are no zeros."""
 
 
 def without_cotangents(
     graph: Graph, cotangents: Sequence[int], absent: Collection[int]
 ) -> tuple[Graph, list[int]] | None:
-    """The graph without some of its cotangents, which are inputs by number, and which of its
-    outputs are left. None where that cannot be written."""
+    """The graph without its absent cotangents, and the numbers of the outputs that remain.
+
+    `cotangents` and `absent` are numbers of inputs. None if there is no such graph.
+    """
     try:
         part = _part(graph, frozenset(absent), frozenset(cotangents))
     except _NoZeros:
@@ -40,10 +43,10 @@ def without_cotangents(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A graph with the same inputs and outputs, where absent outputs are zeros.
+    """A graph with the same inputs and outputs, whose absent outputs are zeros.
 
-    moved    the outputs that depend on cotangents
-    absent   of these, the ones that depend on absent cotangents alone
+    moved    outputs that depend on cotangents
+    absent   those of `moved` that depend only on absent cotangents
     zero     other outputs that are zeros
     """
 
@@ -54,7 +57,7 @@ class _Part:
 
 
 def _part(graph: Graph, absent: Numbers, moved: Numbers) -> _Part:
-    """`absent` and `moved`: which inputs are absent, or depend on cotangents."""
+    """`absent` and `moved` are the inputs that are absent, and that depend on cotangents."""
     gone = {graph.inputs[i] for i in absent}
     depends = {graph.inputs[i] for i in moved} | gone
     builder = Builder(graph)
@@ -71,7 +74,7 @@ def _part(graph: Graph, absent: Numbers, moved: Numbers) -> _Part:
 
 
 def _write(builder: Builder, node: Node, gone: set[Value], depends: set[Value]) -> None:
-    """Copy a node, or what is left of it; its results are added to `gone` and `depends`."""
+    """Copy a node without absent operands; its results are added to `gone` and `depends`."""
     if not depends.intersection(node.inputs):
         builder.copy(node)
         return
@@ -127,11 +130,11 @@ def _is_zero(value: Value) -> bool:
 
 # --- loops and branches --------------------------------------------------------------------------
 
-_Written = tuple[list[Graph], Numbers, Numbers]  # the graphs; which results are moved, or absent
+_Rewritten = tuple[list[Graph], Numbers, Numbers]  # graphs, moved results, absent results
 
 
-def _branches(node: Node, absent: Numbers, moved: Numbers) -> _Written:
-    """A result is absent if it is so, or zeros, in each branch."""
+def _branches(node: Node, absent: Numbers, moved: Numbers) -> _Rewritten:
+    """A result is absent if each branch leaves it absent or gives zeros."""
     inside = [frozenset(i - 1 for i in some if i) for some in (absent, moved)]
     parts = [_part(graph, *inside) for graph in node.graphs]
     depends = frozenset().union(*[part.moved for part in parts])
@@ -139,13 +142,13 @@ def _branches(node: Node, absent: Numbers, moved: Numbers) -> _Written:
     return [part.graph for part in parts], depends, gone
 
 
-def _loop(node: Node, absent: Numbers, moved: Numbers) -> _Written:
-    """A carry is absent if it begins as absent, or as zeros, and each iteration leaves it so."""
+def _loop(node: Node, absent: Numbers, moved: Numbers) -> _Rewritten:
+    """A carry is absent if it starts absent or as zeros and each iteration keeps it so."""
     attrs, body = node.attrs, node.graphs[-1]
     first = attrs["consts"]
     count = attrs["carries"] if node.op is SCAN else len(node.inputs) - first
     carries = range(first, first + count)
-    while True:  # what an iteration adds to the moved ones
+    while True:  # until an iteration moves no more carries
         found = _part(body, frozenset(), moved).moved
         more = moved | {i for i in carries if i - first in found}
         if more == moved:
@@ -153,13 +156,13 @@ def _loop(node: Node, absent: Numbers, moved: Numbers) -> _Written:
         moved = more
     begins = {i for i in carries if i in absent or _is_zero(node.inputs[i])}
     inside = frozenset(i for i in absent if i not in carries) | (begins & moved)
-    while True:  # which carries stay absent
+    while True:  # until an iteration keeps all remaining carries absent
         part = _part(body, inside, moved)
         fewer = frozenset(i for i in inside if i not in carries or i - first in part.absent)
         if fewer == inside:
             break
         inside = fewer
-    # A counted `while` gives its count between the carries and what it pushed.
+    # The results of a counted `while` are its carries, its count and its stacks.
     shift = len(node.outputs) - len(body.outputs)
 
     def results(some: Numbers) -> Numbers:

@@ -1,4 +1,4 @@
-"""Do branches agree, and do loops keep their types? Otherwise, errors that say what and where."""
+"""Checks that branches give equal types and loops keep theirs; errors name the value and line."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def is_number(value: Any) -> bool:
 
 
 def as_leaf(value: Any, op: str) -> Any:
-    """An array among the leaves is a tensor."""
+    """A leaf of a tree; an array becomes a tensor."""
     return as_tensor(value, op) if isinstance(value, np.ndarray) else value
 
 
 def shown(value: Any) -> str:
-    """A leaf in an error."""
+    """A leaf as errors print it."""
     if isinstance(value, Tensor):
         return str(type_of(value))
     if isinstance(value, TensorType):
@@ -37,7 +37,7 @@ def shown(value: Any) -> str:
 
 
 def line_of(value: Any, function: Callable[..., Any]) -> str:
-    """Where a value was made; at the least, where the function begins that gave it."""
+    """The line that computed a value; if unknown, the line where `function` begins."""
     where: SourceLocation | None = None
     if isinstance(value, Tensor) and value._data.__class__ is SymbolicArray:
         made = value._data.value.node
@@ -51,7 +51,7 @@ def line_of(value: Any, function: Callable[..., Any]) -> str:
 
 
 def same_static(a: Any, b: Any) -> bool:
-    """Whether two leaves that are no tensors are one value."""
+    """Whether two leaves that are not tensors have the same type and value."""
     try:
         return type(a) is type(b) and (a is b or bool(a == b))
     except Exception:
@@ -61,7 +61,7 @@ def same_static(a: Any, b: Any) -> bool:
 def differ(
     op: str, name: str, one: tuple[Any, str, str], two: tuple[Any, str, str], hint: str
 ) -> WeftError:
-    """The error of two values that must have one type: each is (value, where, line)."""
+    """The error for two values that should have one type; each is (value, where, line)."""
     a, b = one[0], two[0]
     types = [type_of(v) if isinstance(v, Tensor) else v for v in (a, b)]
     shapes = all(isinstance(t, TensorType) for t in types) and types[0].dtype is types[1].dtype
@@ -86,7 +86,7 @@ def check_structure(
         )
 
 
-BRANCH_HINT = "let both branches give one dtype and one shape: x.astype(...), x.expand(...)"
+BRANCH_HINT = "make both branches give the same dtype and shape: x.astype(...), x.expand(...)"
 
 
 def branch_types(
@@ -95,10 +95,10 @@ def branch_types(
     names: Sequence[str],
     functions: Sequence[Callable[..., Any]],
 ) -> list[TensorType | None]:
-    """The type of each result; None where all branches give one Python value.
+    """The type of each result; None if all branches give the same Python value.
 
-    `columns` holds for each result what each branch gives. Python numbers beside tensors take the
-    tensor's dtype, or are tensors of the dtype that they have together.
+    `columns` has, for each result, its value in each branch. Python numbers take the dtype of a
+    tensor in another branch. If all branches give numbers, their dtypes are promoted together.
     """
     words = branch_words(op, len(functions))
     found: list[TensorType | None] = []
@@ -144,14 +144,14 @@ def _fits(value: Any, kind: TensorType) -> bool:
 
 
 def typed(value: Any, kind: Type) -> Tensor:
-    """A leaf as a tensor: a number becomes a constant of the type that was found for it."""
+    """A leaf as a tensor; a Python number becomes a constant of type `kind`."""
     if isinstance(value, Tensor):
         return value
     assert isinstance(kind, TensorType)
     return constant(value, kind.dtype, kind.device)
 
 
-LOOP_HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body gives"
+LOOP_HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body returns"
 
 
 def carry_type(
@@ -162,10 +162,9 @@ def carry_type(
     function: Callable[..., Any],
     start: str,
 ) -> TensorType | None:
-    """The type of a carried value after the body gave `out` for it; None: a Python value.
+    """The type of a carried value for which the body gave `out`; None for a Python value.
 
-    `given` is what the loop starts with, and the type that the value had in the body: None for a
-    Python value, as it is.
+    `given` is (value before the loop, its type in the body or None for a Python value).
     """
     initial, kind = given
     assert kind is None or isinstance(kind, TensorType)

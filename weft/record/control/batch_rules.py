@@ -1,7 +1,7 @@
-"""`vmap` of a node of control flow whose way is the same for all elements.
+"""`vmap` of a node of control flow that takes the same path for all elements.
 
-Its nested graphs do for all elements what they did for one. Where elements go different ways,
-`Differs` is raised: see `weft.autodiff.transforms.control`.
+The nested graphs are batched. If elements take different paths, `Differs` is raised: see
+`weft.autodiff.transforms.control`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weft.record.control.nested import NestedRecorder, close
 
 
 class Differs(Exception):
-    """Elements go different ways."""
+    """Elements take different paths."""
 
 
 class _Body:
-    """One nested graph for all elements, from inputs of which some are mapped."""
+    """One nested graph, batched; some of its inputs are mapped."""
 
     def __init__(self, graph: Graph, size: int, mapped: Sequence[bool]) -> None:
         self.graph = graph
@@ -42,7 +42,7 @@ class _Body:
             value.name = old.name
         self.elements = [self.level.element(x, on) for x, on in zip(given, mapped, strict=True)]
         self.found: list[Tensor] = []
-        self.mapped: list[bool] = []  # which outputs are
+        self.mapped: list[bool] = []  # for each output
 
     def record(self, run: Run) -> None:
         with recording(self.nested), recording(self.level):
@@ -50,7 +50,7 @@ class _Body:
         self.mapped = [self.level.mapped(x) for x in self.found]
 
     def finish(self, wanted: Sequence[bool]) -> NestedRecorder:
-        """Let the graph give its outputs, for all elements where that is wanted."""
+        """Set the outputs of the graph, with the mapped axis where `wanted`."""
         with recording(self.nested):
             outputs = [
                 widened(self.level.below(x), has or not on, self.size)
@@ -90,7 +90,7 @@ class _Call:
         self.call = call
 
     def body(self, graph: Graph, mapped: list[bool]) -> _Body:
-        """One nested graph; `mapped` is changed where a stack among its inputs has to differ."""
+        """One nested graph. Sets `mapped` for input stacks that must differ between elements."""
         while True:
             made = _Body(graph, self.size, mapped)
             try:
@@ -105,7 +105,7 @@ class _Call:
     def settled(
         self, graph: Graph, consts: int, carries: int, mapped: list[bool]
     ) -> tuple[_Body, list[bool]]:
-        """A body whose carries are mapped where it gives them mapped; and which inputs are."""
+        """The body, with carries mapped that it returns mapped; and a flag for each input."""
         flags = list(mapped)
         while True:
             body = self.body(graph, flags)
@@ -133,7 +133,7 @@ class _Call:
     def start(
         self, operands: list[Tensor], had: Sequence[bool], mapped: Sequence[bool]
     ) -> list[Tensor]:
-        """Operands with the mapped axis, where they are to have it."""
+        """Operands, with the mapped axis where `mapped` says so and `had` not yet."""
         return [
             widened(x, has or not on, self.size)
             for x, has, on in zip(operands, had, mapped, strict=True)

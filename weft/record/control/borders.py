@@ -1,4 +1,4 @@
-"""Nodes where the histories that a recorded body sees begin."""
+"""History nodes at which the histories inside of a recorded body begin."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from weft.base.source import SourceLocation, user_location
 
 
 class Border(Barrier):
-    """Where the history of a value begins inside of a nested graph: its input.
+    """The history of an input of a nested graph; what lies behind it is hidden.
 
-    asked   the targets of backward passes that came by: does the history hidden behind it lead to
-            one of them?
-    place   the line of the last pass that came by
-    behind  the histories that it hides: that before the loop and that of the iteration before
+    asked   targets of the backward passes that reached it; the hidden history may lead to them
+    place   the source line of the last such pass
+    behind  the hidden histories: the one before the loop, the one of the previous iteration
     """
 
     __slots__ = ("asked", "behind", "place")
 
     message = "a backward inside of a loop body reaches a value from outside of this iteration"
-    hint = "cut the history there, x = x.detach(), or call backward after the loop"
+    hint = "cut its history, x = x.detach(), or call backward after the loop"
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -47,7 +46,7 @@ class BorderError(GradientError, CaptureError):
 
 
 class CarriedNode(OpNode):
-    """A node of the iteration before, on arrays that the loop carries."""
+    """A history node of the previous iteration, on arrays that the loop carries."""
 
     __slots__ = ()
 
@@ -56,7 +55,7 @@ class CarriedNode(OpNode):
     ) -> Sequence[Any]:
         if create:
             raise CaptureError(
-                f"create_graph=True through {self.name()}, which the iteration before computed",
+                f"create_graph=True through {self.name()}, which the previous iteration computed",
                 op="backward",
                 hint="compute the loss in the iteration that differentiates it",
             )

@@ -1,7 +1,7 @@
-"""Backward through `if` and `switch`: the same choice again, of the backward of each branch.
+"""Backward through `if` and `switch`: a node with the same condition and each branch's backward.
 
-The forward node also gives what the taken branch leaves for its backward; what belongs to the
-other branches is zeros. Results of one type serve all branches, as only one of them is taken.
+The forward node gets further results: the residuals of the branch that is taken. Branches share
+results of the same type, as only one of them runs; a branch that does not fill one gives zeros.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from weft.record.recorder import GraphRecorder
 
 
 class _Branch:
-    """One branch, its backward, and where that finds what it needs among the node's results."""
+    """One branch, its backward, and which results of the node hold its residuals."""
 
     def __init__(self, halves: Halves) -> None:
         self.halves = halves
         self.forward = halves.forward
         self.residuals = Residuals(halves, set(self.forward.inputs), set())
-        self.places: dict[Value, int] = {}  # of what is saved -> number of the node's result
+        self.places: dict[Value, int] = {}  # saved value -> number of the node's result
         inputs = self.forward.inputs
         self.boxed = {value for value in self.residuals.saved if needs_box(value, inputs)}
         self.given = {
@@ -44,7 +44,8 @@ class _Branch:
         }
 
     def place(self, kinds: list[Type], first: int) -> dict[int, Value]:
-        """Find a result for all that is saved; `kinds` are the types of those after the `first`."""
+        """Assign a result to each saved value. `kinds` are the types of results from `first` on;
+        it grows where none is free. Gives the value for each of these results."""
         filled: dict[int, Value] = {}
         outputs = self.forward.outputs
         for value, given in self.given.items():
@@ -115,10 +116,10 @@ def branches_backward(
 
 
 def only_where(condition: Tensor, part: Tensor) -> Tensor:
-    """A gradient where a condition holds, zeros elsewhere, as a choice between two branches.
+    """The gradient if a condition holds, else zeros, as an `if` node.
 
-    If it is differentiated again, what made the gradient has a part in that only where the
-    condition holds: with `where`, 0 times the infinite slope of a root would get in.
+    When this is differentiated again, the backward of `part` runs only if the condition holds.
+    `where` would run it always, and 0 times the infinite slope of a root is NaN.
     """
     here = graph_recorder()
     if here is None:
@@ -147,7 +148,7 @@ def _backward(
     open_: list[int],
     inputs: tuple[Value, ...],
 ) -> Graph:
-    """The backward of one branch as a graph; it also says which of the open gradients it has."""
+    """The backward of one branch as a graph, with a flag output for each of the `open_` ones."""
     halves = branch.halves
     outputs = branch.forward.outputs
     graph = Graph(f"{branch.forward.name}_backward")

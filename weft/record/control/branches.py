@@ -1,7 +1,7 @@
-"""Control flow as functions: `cond`, `switch`; their loops are in `weft.record.control.loops`.
+"""Control flow as functions: `cond` and `switch`. Loops are in `weft.record.control.loops`.
 
-Eagerly, they run as Python. Where a graph is recorded and the predicate is a tensor, they become
-nodes with nested graphs.
+Eagerly, they run as Python. While a graph is recorded, they become nodes with nested graphs if the
+predicate is a tensor.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def cond(
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """`branches[index](*operands)`; an index below 0 is taken as 0, one beyond as the last.
+    """`branches[index](*operands)`. An index out of range is clamped to the first or last branch.
 
     >>> weft.switch(1, [lambda x: x, lambda x: 2 * x], weft.asarray(3.0))
     tensor(6.)
@@ -132,7 +132,7 @@ def _below(
     operands: Any,
     name: str,
 ) -> Any:
-    """A choice in a function that `vmap` runs, as nodes on the level below."""
+    """A choice inside of `vmap`, as nodes on the level below."""
     if not level.mapped(chosen):
         return chosen_once(level, choose, chosen, branches, operands)
     masks = cond_masks(chosen) if name == "cond" else switch_masks(chosen, len(branches))
@@ -140,7 +140,7 @@ def _below(
 
 
 class _Branch(RecordedBranch):
-    """One recorded branch and the tree that it gives."""
+    """One recorded branch and the tree that it returns."""
 
     def __init__(
         self, here: GraphRecorder, function: Callable[..., Any], operands: Any, op: str

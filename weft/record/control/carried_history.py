@@ -1,10 +1,10 @@
-"""A loss that one iteration computes and the next one differentiates: its history is carried.
+"""Carries the history of a loss that one iteration computes and the next one differentiates.
 
-What a loop carries begins as an input of the body: its history, which lies in the iteration before,
-is hidden. Where a backward pass in the body needs it, the loop also carries what the nodes of that
-history keep for the backward, and the body begins with the same nodes on these inputs. So the
-history must be the same before the loop and after the body: the same ops in the same order, which
-lead to the same leaves, or to something else that the loop carries.
+A carried value is an input of the body. Its history lies in the previous iteration and is hidden.
+If a backward pass in the body needs it, the loop also carries what the nodes of that history keep
+for the backward, and the body rebuilds the nodes on these inputs. So the history must have the same
+form before the loop and after the body: the same ops in the same order, which lead to the same
+leaves or to other carried values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Differs(Exception):
 
 
 class _Slot:
-    """Stands for an array that the loop carries: the one of this number."""
+    """Stands for the array of this number among those that the loop carries for a history."""
 
     __slots__ = ("number",)
 
@@ -35,17 +35,20 @@ class _Slot:
 
 
 class History:
-    """The history of one carried value, before the loop and after the body, side by side.
+    """The history of one carried value: before the loop and after the body, compared node by node.
 
-    starts, ends   arrays that the nodes keep, which the loop is to carry
-    shape          what must be the same in each recording of the body
+    starts, ends   arrays that the nodes keep and the loop must carry
+    shape          the form of the history; must be the same in each recording of the body
     """
 
     def __init__(
         self, first: Any, last: Any, carried: Mapping[Any, Any], outer: Mapping[Value, Value]
     ) -> None:
-        """From two histories: `carried` are the other carries by their pairs of histories,
-        `outer` is what captured values of the body are outside."""
+        """Compare the histories before the loop (`first`) and after the body (`last`).
+
+        carried   the other carried values, by their pairs of histories
+        outer     captured values of the body -> values outside
+        """
         self._carried = carried
         self._outer = outer
         self.starts: list[Any] = []
@@ -76,7 +79,7 @@ class History:
     def _note(self, one: Node, two: Node) -> None:
         """Compare two nodes."""
         if isinstance(two, (Border, CarriedNode)):
-            raise Differs("it goes back through iterations before that one")
+            raise Differs("it reaches back over several iterations")
         if type(two) not in (OpNode, PartNode):
             raise Differs(f"it goes through {two.name()}")
         if type(one) is not type(two) or one.name() != two.name() or one.shape != two.shape:
@@ -107,7 +110,7 @@ class History:
         return "inner", one
 
     def _pair(self, one: Any, two: Any, name: str) -> Any:
-        """What a node keeps: the same in all iterations, or slots."""
+        """What a node keeps, with slots for arrays that change from iteration to iteration."""
         if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
             return tuple([self._pair(a, b, name) for a, b in zip(one, two, strict=True)])
         if isinstance(one, ArrayType) and isinstance(two, ArrayType):
@@ -132,7 +135,7 @@ class History:
         return value is one.value or _is_constant(one.value, value)
 
     def build(self, arrays: Sequence[Any]) -> Node:
-        """The history on these arrays, and on those that other carries have by now."""
+        """The history rebuilt on these arrays and on the current histories of other carries."""
         made: dict[Any, Any] = {}
         for node in self._order:
             edges = tuple(
@@ -165,7 +168,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_constant(one: Value, two: Value) -> bool:
-    """Whether two values are the same number: constants of the graph."""
+    """Whether two values are equal constants of the graph."""
     a, b = one.node, two.node
     if a is None or b is None or a.op is not b.op or a.inputs or b.inputs or a.graphs or b.graphs:
         return False

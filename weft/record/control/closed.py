@@ -1,4 +1,4 @@
-"""Making closed nested graphs from others, for the rules of transforms."""
+"""What rules of transforms share to build nested graphs from other nested graphs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from weft.record.recorder import GraphRecorder
 
 
 class Run(Protocol):
-    """How rules of transforms run, on the innermost level, what they make."""
+    """Runs graphs and nodes on the innermost level, for the rules of transforms."""
 
     def __call__(self, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of a graph."""
 
     def differing(self, node: Node, given: Sequence[Tensor]) -> list[Tensor]:
-        """The results of a node whose way differs from element to element of a `vmap`."""
+        """The results of a node that takes different paths for the elements of a `vmap`."""
 
 
 Item = TypeVar("Item")
-#: The inputs or outputs of a nested graph that stand together: constants, carries, slices.
+#: Contiguous inputs or outputs of a nested graph: its constants, its carries, its slices.
 Groups = Sequence[range]
 
 
 def groups_of(*sizes: int) -> Groups:
-    """Groups of these sizes, one after the other."""
+    """Consecutive groups of these sizes."""
     found: list[range] = []
     for size in sizes:
         start = found[-1].stop if found else 0
@@ -44,7 +44,7 @@ def groups_of(*sizes: int) -> Groups:
 
 
 def laid_out(first: Sequence[Item], second: Sequence[Item | None], groups: Groups) -> list[Item]:
-    """In each group, all of the first, then those of the second that are there."""
+    """Group by group: all items of `first`, then those of `second` that are not None."""
     found: list[Item] = []
     for group in groups:
         found += [first[i] for i in group]
@@ -55,7 +55,7 @@ def laid_out(first: Sequence[Item], second: Sequence[Item | None], groups: Group
 def taken_apart(
     items: Sequence[Item], flags: Sequence[bool], groups: Groups
 ) -> tuple[list[Item], list[Item | None]]:
-    """What was laid out: the first, and the second where its flag says that it is there."""
+    """The inverse of `laid_out`; `flags` says which items of the second are there."""
     left = iter(items)
     first: list[Item] = []
     second: list[Item | None] = []
@@ -66,20 +66,20 @@ def taken_apart(
 
 
 def bottom_recorder() -> GraphRecorder | None:
-    """What records a graph here, below all levels that are open."""
+    """The recorder of a graph below all levels of this thread."""
     found = [r for r in binding._thread.recorders if isinstance(r, GraphRecorder)]
     return found[-1] if found else None
 
 
 def inner_recorder(name: str) -> NestedRecorder:
-    """A recorder for a nested graph of a node that will be called on the level of now."""
+    """A recorder for a nested graph of a node that is called on the current level."""
     around = bottom_recorder()
     assert around is not None
     return NestedRecorder(around, name)
 
 
 def value_type(tensor: Tensor) -> Type:
-    """The type that a tensor has as an operand of a node: of a stack, that of the stack."""
+    """The type of a tensor as an operand of a node; for a stack, the type of the stack."""
     data = tensor._data
     if isinstance(data, MappedArray) and data.mapped:
         return _one_of(value_type(data.tensor))
@@ -92,7 +92,7 @@ def value_type(tensor: Tensor) -> Type:
 
 
 def _one_of(kind: Type) -> Type:
-    """The type of one element of what is mapped."""
+    """The type of one element of a mapped value."""
     if isinstance(kind, StackType):
         element = _one_of(kind.element)
         assert isinstance(element, (TensorType, StackType))
@@ -108,6 +108,6 @@ def described(
     attrs: dict[str, Any],
     location: SourceLocation | None,
 ) -> Node:
-    """A node that is in no graph: what is to be called on such operands."""
+    """A node for operands like these. It is in no graph: it describes a call."""
     values = [Value(value_type(x)) for x in operands]
     return Node(op, values, attrs, infer_types(op, values, attrs, graphs), graphs, location)

@@ -1,4 +1,4 @@
-"""`jvp` of a node of control flow: a node that carries tangents beside values."""
+"""`jvp` of a node of control flow: a node that carries tangents in addition to values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Tangents = Sequence[Tensor | None]
 
 
 class Dual:
-    """A node with tangents of some of its operands: those that are not None.
+    """A node in which some operands (tangent not None) have tangents.
 
     active   for each result, whether it has a tangent
     """
@@ -59,7 +59,7 @@ class Dual:
             for t, on, value in zip(tangents, self.flags, self.node.inputs, strict=True)
         ]
         operands = laid_out(values, started, self.groups)
-        chosen = self.groups[0].start  # what decides stands before all groups
+        chosen = self.groups[0].start  # a condition or index comes before all groups
         operands = [*values[:chosen], *self.captured, *operands]
         made = described(self.node.op, operands, self.graphs, self.attrs, self.node.location)
         results = call(made, operands, self.run)
@@ -84,7 +84,7 @@ class Dual:
         carries = len(node.inputs) - consts
         carried = carried_active(body, flags, consts, carries)
         flags = [*flags[:consts], *carried]
-        self.active[:carries] = carried  # also of one that no iteration gives a tangent
+        self.active[:carries] = carried  # also a carry to which no iteration gives a tangent
         self.groups = groups_of(consts, carries)
         counted = node.attrs["counted"]
         ys = len(body.outputs) - carries
@@ -135,7 +135,8 @@ class Dual:
         ends: Groups,
         wanted: Sequence[bool],
     ) -> NestedRecorder:
-        """A nested graph that also gives the wanted tangents, from those of the inputs."""
+        """A nested graph that also takes tangents of inputs (`flags`) and gives those of outputs
+        (`wanted`)."""
         nested = inner_recorder(graph.name)
         level = Forward()
         values = [Value(value.type, value.name) for value in graph.inputs]

@@ -1,8 +1,8 @@
-"""A nested graph together with its backward, and how the two are put apart.
+"""Differentiates a nested graph into a forward and a backward half.
 
-The nodes of the graph are recorded anew on inputs that want gradients, and autograd is run on the
-results: what it leaves behind is the backward half. What that half uses of the forward half has to
-be kept from one to the other, unless it is there anyway or cheap to have again.
+The nodes of the graph are recorded again on inputs that want gradients, and autograd runs on the
+results: the nodes it records are the backward half. Values of the forward half that the backward
+half uses are residuals: they are saved, unless they are available anyway or cheap to recompute.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ BOOL = TensorType(dtypes.bool, ())
 class Halves:
     """The two halves of a graph.
 
-    forward      the graph anew: its inputs and outputs are those of the old one
-    nodes        the backward half: it uses values of the forward half and the cotangents
-    cotangents   for each output a value, or None where it has none
-    flags        by number of an output: whether its cotangent is there, or zeros stand for it
-    gradients    for each input a value, or None where none arrives
-    doubts       for each input a condition under which its gradient is there, or None: it is
-    gaps         for each input whether its gradient is zeros for iterations that have none
+    forward      a copy of the graph, with inputs and outputs of the same types
+    nodes        the backward half; it uses values of the forward half and the cotangents
+    cotangents   for each output a value, or None if it has no cotangent
+    flags        by number of an output: a bool value, False if its cotangent is only zeros
+    gradients    for each input a value, or None if it gets no gradient
+    doubts       for each input the condition under which it has a gradient; None: always
+    gaps         for each input whether its gradient is zeros for iterations without a gradient
     """
 
     forward: Graph
@@ -60,7 +60,7 @@ class Halves:
     gaps: list[bool]
 
     def needed(self) -> list[Value]:
-        """What the backward half uses of the forward half, in order."""
+        """Values of the forward half that the backward half uses, in order of use."""
         made = {value for node in self.nodes for value in node.outputs}
         made.update(value for value in self.cotangents if value is not None)
         made.update(self.flags.values())
@@ -72,7 +72,7 @@ class Halves:
         return found + self._sized(set().union(*told))
 
     def _sized(self, known: set[str]) -> list[Value]:
-        """Values that tell sizes of the forward half which the other names, but nothing has."""
+        """Values that define the sizes which the backward half names and no `known` one tells."""
         wanted = local_sizes(self.forward) & sizes_named(self.nodes) - known
         found: list[Value] = []
         for node in self.forward.nodes if wanted else ():
@@ -92,14 +92,14 @@ def differentiate(
     unsure: Container[int] = (),
     gaps: Container[int] = (),
 ) -> Halves:
-    """Both halves, for gradients of these inputs out of those of these outputs.
+    """Both halves, for the gradients of `inputs` from the cotangents of `outputs`.
 
-    `unsure` are the numbers of outputs whose cotangent is there only if a flag says so. `gaps`
-    are those whose cotangent is zeros where it is not there: in some iterations, or for elements of
-    a list that nobody used.
+    unsure   outputs whose cotangent exists only if a flag is set
+    gaps     outputs whose cotangent is zeros where it is missing: in some iterations, or for
+             elements of a list that were never used
     """
     nested = NestedRecorder(owner, graph.name)
-    nested.marks_all = False  # the engine computes without a tape, which says nothing here
+    nested.marks_all = False  # the engine runs without a tape; that does not mean no_grad() here
     given: list[Tensor] = []
     for value, wanted in zip(graph.inputs, inputs, strict=True):
         tensor = nested.input(value.type)
@@ -158,7 +158,7 @@ def _of_roots(
     cotangents: Sequence[Value | None],
     flags: dict[int, Value],
 ) -> Doubts:
-    """When the cotangents of results are there; a value that is several results has their sum."""
+    """Conditions of the cotangents. A value that is returned several times gets their sum."""
     found: Doubts = {}
     certain = set()
     for i, (result, cotangent) in enumerate(zip(results, cotangents, strict=True)):
@@ -177,7 +177,7 @@ def _of_roots(
 
 
 def _check_closed(nested: NestedRecorder, split: int) -> None:
-    """What steps and hooks with a backward in Python may not do: everything else is closed."""
+    """Refuse hooks and custom backwards that call Python or use tensors from outside."""
     where = "inside of a branch or loop body"
     if any(value.type is TOKEN for node in nested.graph.nodes[split:] for value in node.outputs):
         raise CaptureGradientError(
@@ -192,7 +192,7 @@ def _check_closed(nested: NestedRecorder, split: int) -> None:
 
 
 def live_nodes(nodes: Sequence[Node], wanted: Iterable[Value | None]) -> list[Node]:
-    """Those of the nodes that lead to wanted values, in order."""
+    """The nodes that wanted values depend on, in order."""
     needed = {value for value in wanted if value is not None}
     kept = []
     for node in reversed(nodes):
@@ -202,18 +202,18 @@ def live_nodes(nodes: Sequence[Node], wanted: Iterable[Value | None]) -> list[No
     return kept[::-1]
 
 
-# --- what is kept ------------------------------------------------------------------------------
+# --- residuals ---------------------------------------------------------------------------------
 
-_DEEPEST = 20  # of a chain of cheap ops
+_DEEPEST = 20  # longest chain of cheap ops to recompute
 
 
 class Residuals:
-    """How the backward half gets what it needs of the forward half.
+    """How the backward half gets the values that it needs of the forward half.
 
-    free      what it has anyway: inputs of the forward half that it is given, too
-    hoisted   what is the same in all iterations of a loop, computed once outside of it
-    again     cheap nodes, computed again
-    saved     all else: kept from the one to the other
+    free      available without saving: inputs of the forward half that it is given, too
+    hoisted   loop-invariant: computed once outside of the loop
+    again     cheap nodes that are recomputed
+    saved     all others: saved by the forward half
     """
 
     def __init__(self, halves: Halves, free: set[Value], invariant: set[Value]) -> None:
@@ -247,7 +247,7 @@ class Residuals:
             self.saved[value] = None
 
     def _is_cheap(self, node: Node) -> bool:
-        """Whether a node costs less to do again than its result to keep."""
+        """Whether recomputing a node costs less than saving its result."""
         if node.op.creation:
             return True
         if not node.op.cheap and not node.op.view:
@@ -274,10 +274,10 @@ def _no_larger(one: Type, two: Type) -> bool:
 
 
 def invariant_values(graph: Graph, consts: set[Value]) -> set[Value]:
-    """What depends on constants of a loop only: it is the same in all iterations.
+    """Values that depend only on constants of a loop.
 
-    Not what may fail: there may be no iteration. And not what has a size that only an iteration
-    knows.
+    Without nodes that may fail, since there may be no iteration, and without values whose size is
+    known only inside of an iteration.
     """
     found = set(consts)
     hidden = local_sizes(graph)
@@ -291,7 +291,7 @@ def invariant_values(graph: Graph, consts: set[Value]) -> set[Value]:
 def hoist(
     here: GraphRecorder, graph: Graph, known: dict[Value, Tensor], wanted: Iterable[Value]
 ) -> list[Tensor]:
-    """Values of a loop body that are the same in all iterations, computed outside of it."""
+    """Compute loop-invariant values of a body outside of the loop."""
     values = list(wanted)
     made = dict(known)
     for node in live_nodes(graph.nodes, values):
@@ -300,11 +300,11 @@ def hoist(
     return [made[value] for value in values]
 
 
-# --- putting graphs together -------------------------------------------------------------------
+# --- helpers to build graphs -------------------------------------------------------------------
 
 
 def zero_value(graph: Graph, kind: Type, *, forever: bool = True) -> Value:
-    """A zero of a type; of a stack, one that pops zeros forever, or an empty one."""
+    """A zero of a type. For a stack: one that pops zeros forever, or an empty one."""
     if isinstance(kind, StackType):
         op = STACK_ZEROS if forever else STACK_NEW
         return graph.add(op, **stack_attrs(kind)).out
@@ -318,7 +318,7 @@ def flag_value(graph: Graph, flag: bool) -> Value:
 
 
 def boxed(graph: Graph, value: Value) -> Value:
-    """A value alone on a stack: for one whose shape nobody outside knows."""
+    """A stack that holds only this value, whose shape is not known outside."""
     assert isinstance(value.type, (TensorType, StackType))
     empty = zero_value(graph, StackType(value.type), forever=False)
     return graph.add(STACK_PUSH, empty, value).out

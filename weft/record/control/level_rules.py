@@ -1,11 +1,11 @@
-"""Nodes of control flow on the level of a transform: the rules of `jvp`, `linearize` and `vmap`.
+"""The rules of `jvp`, `linearize` and `vmap` for nodes of control flow.
 
-Nested graphs are closed, so a transform of a node is another node whose graphs are transformed. It
-is called on the level below, where the next transform makes another one of it; at the bottom a
-graph is recorded, and the last one becomes a node of that graph.
+Nested graphs are closed, so the transform of a node is a node with transformed graphs. That node is
+called on the level below, where the next transform is applied to it. At the bottom a graph is
+recorded, and the last node is added to it.
 
-What nested graphs compute is run on a level of their own, by `run`. Where a choice or the condition
-of a loop differs from element to element of a `vmap`, see `weft.autodiff.transforms.control`.
+`run` runs nested graphs on a level of their own. For conditions that differ between the elements of
+a `vmap`, see `weft.autodiff.transforms.control`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft.record.recorder import GraphRecorder
 
 
 def call_control(node: Node, operands: Sequence[Tensor], run: Run) -> list[Tensor]:
-    """The results of a node of control flow, called on the innermost level with other operands."""
+    """The results of a node of control flow on the innermost level, for these operands."""
     here = recorder()
     if isinstance(here, GraphRecorder):
         graphs = [graph.clone() for graph in node.graphs]
@@ -51,7 +51,7 @@ def call_control(node: Node, operands: Sequence[Tensor], run: Run) -> list[Tenso
 
 
 def _with_history(level: Mapping, node: Node, operands: Sequence[Tensor], run: Run) -> list[Tensor]:
-    """A node in a `vmap` in which a gradient passes it: one step on the level."""
+    """A node in a `vmap` whose results need a history: one call on the level."""
     spread = [spreads(level, x) for x in operands]
 
     def whole(below: Sequence[Tensor]) -> list[Tensor]:
@@ -88,7 +88,7 @@ def _on_level(lowering: Lowering, node: Node, operands: Sequence[Tensor], run: R
 def _linear(
     level: Linear, node: Node, values: list[Tensor], places: list[Any], run: Run
 ) -> list[Tensor]:
-    """The results, and a note of the linear map: a loop beside which tangents run."""
+    """The results. The linear map is noted: a node that carries tangents."""
     results = call_control(node, values, run)
     active = active_results(node, [place is not None for place in places])
     if True not in active:

@@ -1,7 +1,6 @@
-"""A recorded graph with control flow, run inside of a transform whose own ops are recorded.
+"""Runs a recorded graph with control flow inside of a transform that is itself recorded.
 
-Each of its nodes with nested graphs is what the function of control flow makes of it there:
-choices and loops over all elements in `vmap`, nodes that carry tangents in `jvp`.
+Nodes with nested graphs are transformed: batched in `vmap`, with tangents in `jvp`.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from weft.record.control.loops import while_loop
 from weft.record.control.node import specialized
 
 CHOICES = (IF, SWITCH, WHILE)
-#: Ops of which a batching rule cannot do all calls at once.
+#: Traits of ops that cannot be batched under a mask.
 _EACH = Trait.STACK | Trait.EFFECT | Trait.DATA_SHAPE
 
 
 def decides(graph: Graph) -> bool:
-    """Whether a graph has control flow, or values decide whether it fails."""
+    """Whether values decide what a graph runs, or whether it fails."""
     return any(node.graphs or node.op in (CHECK, FAIL) for node in graph.nodes)
 
 
 def maskable(graph: Graph, chosen: bool = False) -> bool:
-    """Whether all elements of a `vmap` can run a graph at once, where values decide.
+    """Whether a graph whose path depends on values can be batched with masks.
 
-    chosen   whether that is a branch, or the body of a `while`. There an element that takes no part
-             draws no random numbers.
+    chosen   whether the graph is a branch or the body of a `while`. There it must not draw random
+             numbers, since masked elements would draw, too.
     """
     return all(_maskable(node, chosen) for node in graph.nodes)
 
@@ -69,7 +68,7 @@ class LevelRun(GraphRun):
 
 
 class _Run:
-    """Runs what rules of transforms run: graphs, and nodes whose way differs."""
+    """How rules of transforms run graphs, and nodes that take different paths."""
 
     def __call__(self, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
         return LevelRun(graph).outputs(inputs)

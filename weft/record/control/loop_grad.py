@@ -1,8 +1,8 @@
-"""Backward through `while` and `scan`: a loop over the iterations from the last to the first.
+"""Backward through `while` and `scan`: a loop over the iterations in reverse order.
 
-It carries the cotangents of what the forward loop carries, and adds up those of its constants. The
-forward loop leaves for each iteration what the backward needs of it: a scan among its ys, a while
-on stacks, together with the number of iterations.
+It carries the cotangents of the forward loop's carries and the summed gradients of its constants.
+The forward loop saves the residuals of each iteration: a scan as further ys, a while on stacks,
+together with the number of iterations.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from weft.record.recorder import GraphRecorder
 
 
 class _Backward:
-    """What both kinds of loop have in common: the halves of the body, and what flows.
+    """What both kinds of loop share: the halves of the body, and which cotangents are carried.
 
-    carried     the carries that have a cotangent
-    consts      the constants whose gradient is asked for and arrives
+    carried     carries that have a cotangent
+    consts      constants that get a gradient, which is asked for
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class _Backward:
         asked: list[bool],
         arrives: dict[int, Tensor],
     ) -> None:
-        """`g` are the cotangents of what the body gives: carries, then ys.
+        """`g` are the cotangents of the body's outputs: carries, then ys.
 
-        `arrives` says when some of them are there; zeros stand for them else.
+        `arrives` has the conditions under which some of them exist; otherwise they are zeros.
         """
         self.arrives = arrives
         self.call, self.here, self.first, self.last = call, here, consts, consts + carries
@@ -72,7 +72,7 @@ class _Backward:
         gradients = self.halves.gradients
         self.consts = [i for i in range(consts) if asked[i] and gradients[i] is not None]
         self.fixed = set(self.forward.inputs[:consts])
-        #: Inputs of the body that have a gradient in some iterations only.
+        #: Inputs of the body that have a gradient only in some iterations.
         self.open = [self.first + j for j in self.carried if j in self.unsure]
         self.open += [i for i in self.consts if i in self.partial]
 
@@ -81,11 +81,11 @@ class _Backward:
     ) -> Halves:
         """Both halves of the body, with a flag for each carry whose cotangent may be missing.
 
-        It is missing in iterations after the last one that is used: if nobody uses the carry after
-        the loop, or if a later iteration overwrites it. Zeros stand for it then.
+        It is missing if the carry of an iteration is never used: not after the loop, or because a
+        later iteration overwrites it. The cotangent is zeros then.
         """
         halves = differentiate(self.call.owner, body, inputs, outputs)
-        #: Inputs that have no gradient in some iterations, even where all cotangents are there.
+        #: Inputs without a gradient in some iterations, even if all cotangents exist.
         self.partial = {i for i, doubt in enumerate(halves.doubts) if doubt is not None}
         values = {i: self.here.value_of(part) for i, part in enumerate(g) if part is not None}
         gaps = {i for i, value in values.items() if has_gaps(value, self.here.with_gaps)}
@@ -96,7 +96,7 @@ class _Backward:
         while again or found - self.unsure:
             self.unsure |= found
             halves = differentiate(self.call.owner, body, inputs, outputs, self.unsure, gaps)
-            found = self._missing(halves)  # what these give to others may be missing, too
+            found = self._missing(halves)  # carries that get their cotangent from these
             again = False
         if self.arrives:
             self.partial |= {i for i, doubt in enumerate(halves.doubts) if doubt is not None}
@@ -104,7 +104,7 @@ class _Backward:
         return halves
 
     def _missing(self, halves: Halves) -> set[int]:
-        """The carries that some iteration gives no gradient to."""
+        """Carries to which some iterations give no gradient."""
         gradients, doubts = halves.gradients, halves.doubts
         numbers = [(j, self.first + j) for j in self.carried]
         return {j for j, i in numbers if gradients[i] is None or doubts[i] is not None}
@@ -117,7 +117,7 @@ class _Backward:
         return Residuals(self.halves, self.fixed | free, invariant)
 
     def start(self, g: Sequence[Tensor | None]) -> list[Tensor]:
-        """What the carried cotangents and the sums start with."""
+        """Initial values of the carried cotangents, the sums and the flags."""
         found = []
         for j in self.carried:
             part = g[j]
@@ -126,7 +126,7 @@ class _Backward:
         return [*found, *[self._zero(i) for i in self.consts], *flags]
 
     def _starts_open(self, i: int, g: Sequence[Tensor | None]) -> Tensor:
-        """Whether the gradient of an input is there before the first iteration."""
+        """Whether an input has a gradient before the first iteration of the backward loop."""
         if i >= self.first and i - self.first in self.arrives:
             return self.arrives[i - self.first]
         return full((), i >= self.first and g[i - self.first] is not None)
@@ -137,12 +137,12 @@ class _Backward:
         return zero_of(kind)
 
     def kinds(self) -> list[Type]:
-        """The types of what `start` gives."""
+        """The types of the values of `start`."""
         numbers = self._numbers() + self.consts
         return [self.forward.inputs[i].type for i in numbers] + [BOOL] * len(self.open)
 
     def enter(self, known: dict[Value, Value], values: Sequence[Value]) -> None:
-        """Let the cotangents of the carries be these inputs of the backward body."""
+        """Map the cotangents and flags of the carries to these inputs of the backward body."""
         for j, value in zip(self.carried, values, strict=False):
             cotangent = self.halves.cotangents[j]
             if cotangent is not None:
@@ -153,7 +153,7 @@ class _Backward:
                 known[self.halves.flags[i - self.first]] = value
 
     def ends(self, graph: Graph, known: dict[Value, Value], values: Sequence[Value]) -> list[Value]:
-        """What the backward body gives for them: the next cotangents, and larger sums."""
+        """Outputs of the backward body for `values`: next cotangents, sums and flags."""
         gradients = self.halves.gradients
         found = []
         for j in self.carried:
@@ -174,7 +174,7 @@ class _Backward:
         return found
 
     def constants(self, residuals: Residuals) -> tuple[list[Value], list[Tensor]]:
-        """What the backward body is given in all iterations: as values of the forward half."""
+        """Constants of the backward loop: values of the forward half, and tensors for them."""
         free = [value for value in residuals.free if value in self.fixed]
         tensors = [self.call.operand(value.index) for value in free]
         if residuals.hoisted:
@@ -191,9 +191,9 @@ class _Backward:
         g: Sequence[Tensor | None],
         entered: Tensor | None,
     ) -> None:
-        """Put the final cotangents and sums where the gradients of the operands stand.
+        """Store the final cotangents and sums in `found`, the gradients of the operands.
 
-        `entered` says whether there was an iteration; None: there was.
+        `entered` says whether there was an iteration; None means that there was.
         """
         numbers = self._numbers() + self.consts
         doubts: list[Tensor | None] = [None] * len(found)
@@ -214,7 +214,7 @@ class _Backward:
             self.call.doubts = doubts
 
     def mark(self, i: int, made: Tensor) -> None:
-        """Note if what is made for an input has a part for each iteration, and zeros in some."""
+        """Note a gradient that has one part per iteration, of which some may be only zeros."""
         value, doubts = self.here.value_of(made), self.halves.doubts
         if isinstance(value.type, StackType):
             gaps = i < self.first or bool(self.unsure) or any(x is not None for x in doubts)
@@ -283,7 +283,7 @@ def while_backward(
 def _extend_while(
     call: ControlNode, condition: Graph, forward: Graph, more: Sequence[Value]
 ) -> None:
-    """Let a while also give the number of its iterations, and more on stacks."""
+    """Make a while also return its number of iterations, and `more` values on stacks."""
     forward.outputs = (*forward.outputs, *more)
     kinds: list[Type] = []
     if not call.node.attrs["counted"]:
@@ -326,7 +326,7 @@ def scan_backward(
     if not loop.carried and not loop.consts and not wanted:
         return found
     forward = loop.forward
-    # A slice of an array is there again; what a stack gave was popped, and is gone.
+    # The slice of an array can be read again; an element of a stack was popped.
     slices = {v for v in forward.inputs[last:] if isinstance(node.inputs[v.index].type, TensorType)}
     residuals = loop.residuals(slices)
     boxes = {value for value in residuals.saved if needs_box(value, node.inputs)}
@@ -384,7 +384,7 @@ def scan_backward(
 
 
 def _extend_scan(call: ControlNode, forward: Graph, more: Sequence[Value]) -> None:
-    """Let a scan give further ys."""
+    """Make a scan return further ys."""
     forward.outputs = (*forward.outputs, *more)
     length = call.node.attrs["length"]
     kinds: list[Type] = []

@@ -1,4 +1,4 @@
-"""Which values a loop carries with their histories, and when: see `carried_history`."""
+"""Decides which values a loop carries with their histories; see `carried_history`."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
 
 
 class Again(BaseException):
-    """The body is to be recorded once more, with more that it carries."""
+    """The body must be recorded again, since the loop carries more now."""
 
 
 class HistoryDiffers(CaptureError):
-    """Python asks in the body for a history that the first iteration has, and others have not."""
+    """The body asks whether a value has a history, and iterations differ in that."""
 
 
 class _Wanted:
-    """A carried value whose history is carried, too."""
+    """A value that is carried together with its history."""
 
     def __init__(self, leaf: Leaf) -> None:
         self.leaf = leaf
-        self.place = leaf.border.place  # where it is differentiated
+        self.place = leaf.border.place  # the line where it is differentiated
         self.history: History | None = None
-        self.leaves: list[Leaf] = []  # of what the history keeps
+        self.leaves: list[Leaf] = []  # one for each array that the history keeps
 
 
 class CarriedHistories:
-    """Those of one loop."""
+    """The carried histories of one loop."""
 
     def __init__(self, loop: RecordedLoop) -> None:
         self.loop = loop
         self._wanted: list[_Wanted] = []
-        self._nested: NestedRecorder | None = None  # the last recording that came to its end
-        #: Whether the body is to see the values from before the loop, with their histories: it
-        #: needs one, and has not come to its end, so nobody knows what the next iteration needs.
+        self._nested: NestedRecorder | None = None  # the last recording that was completed
+        #: Whether the body sees the values from before the loop, with their histories. It failed
+        #: for want of one before any recording was complete, so what it carries is not known.
         self.shown = False
 
     def leaves(self) -> list[Leaf]:
         return [leaf for wanted in self._wanted for leaf in wanted.leaves]
 
     def enter(self, nested: NestedRecorder) -> None:
-        """Give values in the body their histories; all places have been entered."""
+        """Give values in the body their histories, after all places have been entered."""
         arrays = [[leaf.enter(nested)._data for leaf in one.leaves] for one in self._wanted]
         pairs = list(zip(self._wanted, arrays, strict=True))
         for one, kept in sorted(pairs, key=lambda pair: pair[0].leaf.began.number):
@@ -61,7 +61,7 @@ class CarriedHistories:
             leaf.border = leaf.entered._node = one.history.build(kept)
 
     def leave(self, nested: NestedRecorder) -> bool:
-        """See what the histories are after the body; whether they are as assumed."""
+        """Compare the histories after the body; whether they are as assumed."""
         self._nested = nested
         steady, self.shown = not self.shown, False
         for one in self._wanted:
@@ -69,9 +69,9 @@ class CarriedHistories:
         return steady
 
     def reached(self, border: Border | None = None) -> bool:
-        """Whether backward passes of a body that has failed needed hidden histories.
+        """Whether backward passes of a failed body needed hidden histories, and carry these.
 
-        From now on these are carried. `border`: the pass ended at this one.
+        `border` is the one at which the pass ended, if known.
         """
         found = [
             leaf
@@ -85,13 +85,13 @@ class CarriedHistories:
         return bool(found)
 
     def check(self, states: Sequence[Leaf]) -> None:
-        """Has a backward pass gone by a hidden history that leads to what it looked for?"""
+        """Carry or refuse hidden histories that lead to a target of a backward pass."""
         found = _escaping([*self._tensors(), *states])
         for leaf in found:
             if leaf in states:
                 raise CaptureGradientError(
-                    "a tensor that the body writes to in place is differentiated there, and has a "
-                    f"history in the iterations before{line_of(None, self.loop.body)}",
+                    "a tensor that the body writes to in place is differentiated there, and its "
+                    f"history goes back to earlier iterations{line_of(None, self.loop.body)}",
                     op=self.loop.name,
                     hint="cut that history, x.detach(), or ask for the gradient after the loop",
                 )
@@ -100,7 +100,7 @@ class CarriedHistories:
             raise Again
 
     def check_asked(self, nested: NestedRecorder, states: Sequence[Leaf]) -> None:
-        """Has Python learned of a history that is not the same in all iterations?
+        """Raise HistoryDiffers if the body asked for a history that iterations do not share.
 
         A body is recorded once, with all histories that a carried value has in any iteration.
         """
@@ -127,7 +127,7 @@ class CarriedHistories:
                     f"is_leaf, grad_fn; {where}), and the answer is another in the first iteration "
                     f"than in those after it: it depends on {titles}",
                     op=self.loop.name,
-                    hint="ask before the loop; or give what is carried a history from the start "
+                    hint="ask before the loop; or start with values that have a history "
                     "(or none, x.detach()) so that all iterations are alike",
                 )
 
@@ -177,7 +177,7 @@ class CarriedHistories:
 
 
 def reached_by(loops: Sequence[RecordedLoop]) -> Border | None:
-    """A border of loops around, behind which a backward pass has looked for its target."""
+    """The border of an enclosing loop that a backward pass reached, if there is one."""
     for loop in reversed(loops):
         for leaf in loop.leaves():
             if isinstance(leaf.border, Border) and leaf.border.asked:
@@ -186,20 +186,20 @@ def reached_by(loops: Sequence[RecordedLoop]) -> Border | None:
 
 
 def check_slices(slices: Sequence[tuple[Tensor, Tensor]], loop: str) -> None:
-    """Refuse gradients in the body that would go on through the tensor whose row it is given."""
+    """Refuse gradients in the body with respect to something that the scanned tensor depends on."""
     for row, x in slices:
         asked = row._node.asked if isinstance(row._node, Border) else ()
         if any(_leads_to([x._node], target, {}) for target in asked):
             raise CaptureGradientError(
-                "a gradient is asked for inside of the body by a value that the tensor depends on "
-                "which the loop goes over",
+                "the body asks for a gradient with respect to a value that the tensor depends on "
+                "over which the loop iterates",
                 op=loop,
                 hint="cut that history, x.detach(), or ask for the gradient after the loop",
             )
 
 
 def _escaping(leaves: Sequence[Leaf]) -> list[Leaf]:
-    """Which carries hide a way to a target of a backward pass inside of the body."""
+    """Carries whose hidden history leads to a target of a backward pass in the body."""
     hidden: dict[Any, list[Any]] = {
         leaf.border: [node_of(leaf.out), leaf.began]
         for leaf in leaves
@@ -219,7 +219,7 @@ def _escaping(leaves: Sequence[Leaf]) -> list[Leaf]:
 
 
 def _leads_to(roots: Sequence[Any], target: Any, hidden: Mapping[Any, Sequence[Any]]) -> bool:
-    """Whether a way leads from histories to a target, also through what is hidden by borders."""
+    """Whether histories lead to a target, also through what borders hide."""
     seen: set[Any] = {None}
     waiting = list(roots)
     while waiting:
@@ -233,7 +233,7 @@ def _leads_to(roots: Sequence[Any], target: Any, hidden: Mapping[Any, Sequence[A
 
 
 def _ends(nodes: Sequence[Any], borders: set[Any]) -> set[Any]:
-    """What these histories come from: borders of a loop, and leaves and others from outside."""
+    """Where these histories begin: at borders of a loop, and at leaves and others from outside."""
     found: set[Any] = set()
     seen: set[Any] = set()
     waiting = list(nodes)
@@ -253,7 +253,7 @@ def _ends(nodes: Sequence[Any], borders: set[Any]) -> set[Any]:
 
 
 def _leaf(start: Any, end: Any) -> Leaf:
-    """What a node of a history keeps, as something that the loop carries."""
+    """An array that a node of a history keeps, as a leaf that the loop carries."""
     leaf = Leaf("", tensor_of(start, None))
     leaf.kind = value_type(leaf.initial)
     leaf.out = tensor_of(end, None)

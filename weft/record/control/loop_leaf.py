@@ -20,12 +20,12 @@ def node_of(value: Any) -> Any:
 
 
 class Leaf:
-    """One leaf of what a loop carries.
+    """One value that a loop carries.
 
-    kind       its type; None while it is not carried: then the body sees it as it is outside
+    kind       its type; None while it is not carried: the body sees the value from outside
     historic   whether it has a history when an iteration begins
-    entered    what stands for it in the body, and `border` the history of that
-    out        what the body gives for the next iteration
+    entered    the tensor for it in the body, and `border` the history of that
+    out        the value for the next iteration
     after      the result of the node
     """
 
@@ -54,7 +54,7 @@ class Leaf:
         return False
 
     def enter(self, nested: NestedRecorder) -> Any:
-        """What it is inside of the body."""
+        """Its value inside of the body."""
         if self.kind is None:
             return self.initial
         self.entered = nested.carried(self.kind, self.historic)
@@ -62,23 +62,23 @@ class Leaf:
         return self.entered
 
     def gains_history(self) -> bool:
-        """Whether the body gives it a history that it did not have: from now on it has one."""
+        """Whether the body gave it a first history; the next recording begins with one."""
         found = not self.historic and node_of(self.out) is not None
         self.historic |= found
         return found
 
     def start(self) -> Tensor:
-        """What the loop starts with, as a tensor of its type."""
+        """Its value before the loop, as a tensor of its type."""
         assert self.kind is not None
         return typed(self.initial, self.kind)
 
     def end(self) -> Tensor:
-        """The same of what the body gives."""
+        """Its value after the body, as a tensor of its type."""
         assert self.kind is not None
         return typed(self.out, self.kind)
 
     def result(self) -> Any:
-        """What it is after the loop."""
+        """Its value after the loop."""
         return self.initial if self.kind is None else self.after
 
 
@@ -110,11 +110,11 @@ class StateLeaf(Leaf):
         self.border = self.state.tensor._node
 
     def leave(self, nested: NestedRecorder, loop: str) -> bool:
-        """Note what it holds after the body; whether its history is as assumed."""
+        """Note its value after the body; whether its history is as assumed."""
         held = self.state.now()
         if held is None:
             raise CaptureError(
-                f"{self.title} is there before the loop and None after the body",
+                f"{self.title} has a value before the loop and is None after the body",
                 op=loop,
                 hint="set it to None before the loop, too",
             )
@@ -125,5 +125,5 @@ class StateLeaf(Leaf):
     def start(self) -> Tensor:
         tensor = self.state.tensor
         held = get_grad(tensor) if self.state.grad else tensor
-        # A gradient that is not there yet counts as zeros.
+        # A gradient that is still None counts as zeros.
         return zero_of(self.kind) if held is None else held  # type: ignore[arg-type]

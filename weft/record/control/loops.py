@@ -1,9 +1,9 @@
 """Loops as functions: `while_loop`, `fori_loop`, `scan`, `map`.
 
-Eagerly, they run as Python. Where a graph is recorded, a scan is always a node; `while_loop` is one
-when its condition gives a tensor, and `fori_loop` is a scan where its bounds are known. In the
-body, what is carried has a history (`requires_grad`) if it has one in any iteration. If the body
-asks for it and iterations differ, the first ones are recorded apart, or the loop is refused.
+Eagerly, they run as Python. While a graph is recorded, a scan is always a node; `while_loop` is one
+if its condition gives a tensor, and `fori_loop` is a scan if its bounds are known. In the body, a
+carried value has a history (`requires_grad`) if it has one in any iteration. If the body asks for
+it and iterations differ, the first iterations are peeled, or the loop is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from weft.record.recorder import GraphRecorder
 __all__ = ["fori_loop", "map", "scan", "while_loop"]
 
 Function = Callable[..., Any]
-#: How many iterations at the beginning of a scan are recorded apart where histories differ.
+#: How many iterations of a scan are peeled, at most, where histories differ.
 MOST_PEELS = 4
 
 
@@ -51,7 +51,7 @@ def makes_graph() -> bool:
 
 
 def _own(here: GraphRecorder | None, tree: Any) -> Any:
-    """The tree with tensors of its own: a write to a carried value is no write to its start."""
+    """The tree with new tensors, so that writes to carried values do not reach the initial ones."""
 
     def copied(x: Any) -> Any:
         if not isinstance(x, Tensor):
@@ -62,7 +62,7 @@ def _own(here: GraphRecorder | None, tree: Any) -> Any:
 
 
 def _finished(tree: Any, op: str) -> Any:
-    """Carried Python numbers as tensors: what they are in a recorded loop."""
+    """The tree with Python numbers as tensors, as a recorded loop gives them."""
     return tree_map(lambda x: as_tensor(x, op) if is_number(x) else x, tree)
 
 
@@ -70,7 +70,7 @@ def _finished(tree: Any, op: str) -> Any:
 
 
 def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
-    """Carry `body_fn(carry)` on, from `init`, as long as `cond_fn(carry)` holds.
+    """Repeat `carry = body_fn(carry)`, from `init`, while `cond_fn(carry)` holds.
 
     In a recorded function the carry keeps its structure, dtypes and shapes; Python numbers in it
     take the dtype that the body gives them. Gradients pass through any number of iterations.
@@ -101,7 +101,7 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
 
 
 def _probed(here: GraphRecorder, cond_fn: Function, carry: Any) -> Any:
-    """What a condition gives: a Python value, as which the loop runs in Python, or a tensor."""
+    """The result of a condition: a tensor, or a Python value if the loop can run in Python."""
     nested = NestedRecorder(here, "condition")
     with nested.opened():
         return cond_fn(carry)
@@ -111,7 +111,7 @@ def _probed(here: GraphRecorder, cond_fn: Function, carry: Any) -> Any:
 
 
 def fori_loop(lower: Any, upper: Any, body_fn: Function, init: Any) -> Any:
-    """Carry `body_fn(i, carry)` on for each i from `lower` up to, and without, `upper`.
+    """Repeat `carry = body_fn(i, carry)`, from `init`, for each i in `range(lower, upper)`.
 
     i is a tensor, `int64[]`. Bounds are ints, or integer tensors.
 
@@ -164,19 +164,19 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
-    """Carry on along the first axis of `xs`: `f(carry, x)` gives the next carry, and a y.
+    """Repeat `carry, y = f(carry, x)`, from `init`, for each x along the first axis of `xs`.
 
-    Gives the last carry, and all ys along a new first axis. `xs` is a tree of tensors of one
-    length; with None, `length` says how often. `reverse` goes from the end to the beginning, and
-    the ys lie where their xs do. `unroll` iterations are written out in one step of the graph; True
-    unrolls all.
+    Gives the last carry, and the ys stacked along a new first axis. `xs` is a tree of tensors of
+    equal length, or None: then `length` is the number of iterations. With `reverse` the loop runs
+    from the last x to the first; each y still has the position of its x. `unroll` iterations form
+    one step of the recorded loop; True unrolls all.
 
     >>> weft.scan(lambda total, x: (total + x, total), weft.asarray(0.0), weft.ones(3))
     (tensor(3.), tensor([0., 1., 2.]))
     """
     if is_grad_enabled():
         return _scan(f, init, xs, length, reverse, unroll)
-    # Neither a row that is read nor rows that are put together have a history then.
+    # Under no_grad() neither the rows that are read nor the stacked ys have a history.
     last, ys = _scan(f, init, tree_map(_without_history, xs), length, reverse, unroll)
     return last, tree_map(_without_history, ys)
 
@@ -233,7 +233,7 @@ def _peeled(
     reverse: bool,
     peels: int,
 ) -> tuple[Any, Any]:
-    """A scan whose first iteration is apart: what it carries has another history there."""
+    """A scan with its first iteration peeled, where carried values have another history."""
     first, rest = (slice(-1, None), slice(-1)) if reverse else (slice(1), slice(1, None))
     carry, y = _run_scan(f, init, [x[first] for x in tensors], structure, 1, reverse)
     rows = tree_unflatten(structure, [x[rest] for x in tensors])
@@ -242,7 +242,7 @@ def _peeled(
 
 
 def map(f: Function, xs: Any) -> Any:
-    """`f(x)` for each x along the first axis of `xs`, one after the other, side by side.
+    """`f(x)` for each x along the first axis of `xs`, one after the other; results are stacked.
 
     >>> weft.map(lambda x: x.sum(), weft.ones((3, 2)))
     tensor([2., 2., 2.])
@@ -251,7 +251,7 @@ def map(f: Function, xs: Any) -> Any:
 
 
 def _length(tensors: list[Any], paths: list[str], length: Any) -> Any:
-    """The number of iterations, on which xs and `length` agree."""
+    """The number of iterations; xs and `length` must agree."""
     found = length
     named = "length"
     for x, path in zip(tensors, paths, strict=True):
@@ -265,14 +265,16 @@ def _length(tensors: list[Any], paths: list[str], length: Any) -> Any:
                 f"xs{path} is {x.type}, of length {x.shape[0]}, and {named} says {found}", op="scan"
             )
     if found is None:
-        raise ShapeError("nothing says how often", op="scan", hint="give xs, or length=...")
+        raise ShapeError(
+            "the number of iterations is not given", op="scan", hint="give xs, or length=..."
+        )
     return found
 
 
 def _run_scan(
     f: Function, init: Any, tensors: list[Any], structure: Any, count: int, reverse: bool
 ) -> tuple[Any, Any]:
-    """A scan as Python."""
+    """A scan that runs in Python."""
     carry = _own(graph_recorder(), init)
     rows: list[list[Any]] = []
     shape: Any = None
@@ -289,7 +291,7 @@ def _run_scan(
 
 
 def _no_rows(f: Function, init: Any, tensors: list[Any], structure: Any) -> Any:
-    """The ys of a scan of no iterations: their types are those of a body that is only recorded."""
+    """The ys of a scan without iterations. The body is recorded only to find their types."""
     root = OnceRecorder(Graph("scan"))
     try:
         with recording(root):
@@ -307,7 +309,7 @@ def _no_rows(f: Function, init: Any, tensors: list[Any], structure: Any) -> Any:
 def _chunked(
     f: Function, init: Any, tensors: list[Any], structure: Any, count: int, reverse: bool, size: int
 ) -> tuple[Any, Any]:
-    """A scan of which each iteration does `size` steps; those left over are done by themselves."""
+    """A scan with `size` steps in each iteration; the remaining steps run after it."""
     chunks, rest = divmod(count, size)
     cut = rest if reverse else chunks * size  # the rest is done last
     order = slice(cut, None) if reverse else slice(0, cut)

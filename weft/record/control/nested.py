@@ -1,10 +1,9 @@
 """Recording branches and bodies as nested graphs.
 
-A nested graph is closed. What the recorded code uses from outside (values of the graphs around it,
-tensors with numbers) becomes an input of the nested graph and an operand of its node, through as
-many levels as there are. What it writes outside (a tensor that was there before, a `.grad`, the
-state of a random generator) is state: a further result of the node, which the tensor holds
-afterwards.
+A nested graph is closed. Values that the recorded code uses from outside (values of enclosing
+graphs, tensors with numbers) become inputs of the nested graph and operands of its node, at every
+level of nesting. What the code writes outside (an existing tensor, a `.grad`, the state of a random
+generator) is state: a further result of the node, which is assigned to the tensor afterwards.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from weft.record.recorder import GraphRecorder, Written
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Something outside that recorded code gives another value: a tensor, or its gradient."""
+    """A tensor from outside, or its gradient, that recorded code writes to."""
 
     tensor: Tensor
     grad: bool
@@ -46,7 +45,7 @@ class State:
         return id(self.tensor), self.grad
 
     def now(self) -> Tensor | None:
-        """What it holds."""
+        """Its current value."""
         if self.grad:
             found: Tensor | None = getattr(self.tensor, "_grad", None)
             return found
@@ -58,7 +57,7 @@ class State:
 
 
 class NestedRecorder(GraphRecorder):
-    """Records one branch or body; `parent` records what is around it."""
+    """Records one branch or body; `parent` is the recorder of the enclosing graph."""
 
     title = "a branch or loop body that has ended"
     keeps_histories = True
@@ -69,24 +68,24 @@ class NestedRecorder(GraphRecorder):
         self.doubtful = parent.doubtful
         self.marks_all = parent.marks_all
         self.unrolls = parent.unrolls
-        self._unknown = parent._unknown  # sizes that depend on values are named apart everywhere
+        self._unknown = parent._unknown  # one counter: names of data-dependent sizes are unique
         self.inputs: list[Value] = []  # its own: carries, slices
-        #: By value outside and its history: what stands for it outside and inside.
+        #: (value outside, its history) -> the tensor outside and the value inside.
         self.captured: dict[tuple[Value, Any], tuple[Tensor, Value]] = {}
-        self.start = next(count)  # histories with higher numbers began in here
-        #: What Python learned of histories in here: the nodes that say so, whether it asked for
-        #: leaves, and where.
+        self.start = next(count)  # history nodes with higher numbers were made in here
+        #: Questions of Python about histories: the nodes that decided the answer, whether it asked
+        #: for leaves, and where.
         self.asked: list[tuple[Sequence[HistoryNode], bool, SourceLocation | None]] = []
-        self.spent: set[HistoryNode] = set()  # by backward passes: eagerly these are freed
-        #: By id of the array: histories outside of the `vmap` or `jvp` whose control flow this is.
+        self.spent: set[HistoryNode] = set()  # used by a backward pass; eagerly these are freed
+        #: By id of the array: histories outside of the `vmap` or `jvp` that runs this code.
         self._unseen: dict[int, tuple[Any, Unseen]] = {}
         self._own: dict[int, Tensor] = {}  # tensors that were made here and written to
-        #: What states hold that are inputs in here, (array, history) or the gradient, by their key.
+        #: By key of a state that is an input here: its (array, history), or its gradient.
         self._held: dict[tuple[int, bool], Any] = {}
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Record; tensors from outside hold what they held before when it is over."""
+        """Record op calls; at the end, tensors from outside are restored."""
         try:
             with recording(self):
                 yield
@@ -96,20 +95,20 @@ class NestedRecorder(GraphRecorder):
             self.restore()
 
     def input(self, kind: Type) -> Tensor:
-        """One more input of its own."""
+        """A new input of this graph."""
         value = Value(kind)
         self.inputs.append(value)
         return symbolic(value, self)
 
     def carried(self, kind: Type, historic: bool) -> Tensor:
-        """An input; a historic one has a history, of which nothing is seen in here."""
+        """A new input. A historic one has a history, which is hidden behind a border."""
         made = self.input(kind)
         if historic:
             made._node = Border(made.shape)
         return made
 
     def argument(self, kind: Type, historic: bool) -> Tensor:
-        """An input for an argument of a function that a transform runs."""
+        """A new input for an argument of a function that a transform runs."""
         made = self.input(kind)
         if historic:
             made._node = Unseen(made.shape)
@@ -146,7 +145,7 @@ class NestedRecorder(GraphRecorder):
     # --- state --------------------------------------------------------------------------------
 
     def hold(self, state: State, kind: Type, historic: bool) -> None:
-        """Let a tensor from outside, or its gradient, be an input while this one records."""
+        """Make a tensor from outside, or its gradient, an input while this recorder is active."""
         tensor = state.tensor
         self.written.setdefault(id(tensor), Written(tensor))
         made = self.carried(kind, historic)
@@ -159,11 +158,11 @@ class NestedRecorder(GraphRecorder):
             self._held[state.key] = (tensor._data, tensor._node)
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor was there before: it is written in here, or a gradient from before."""
+        """Whether a tensor is a state: it is from outside and written in here, or its gradient."""
         return id(tensor) in self.written or any(held is tensor for held in self._held.values())
 
     def changes(self) -> list[State]:
-        """What was written outside."""
+        """The states that were written."""
         found: list[State] = []
         for entry in self.written.values():
             tensor = entry.tensor
@@ -182,7 +181,7 @@ class NestedRecorder(GraphRecorder):
         return found
 
     def kept_node(self, state: State) -> bool:
-        """Whether a tensor has its history of before: a leaf that was written under no_grad()."""
+        """Whether a tensor still has its old history: a leaf that was written under no_grad()."""
         entry = self.written[id(state.tensor)]
         node: Any = state.tensor._node
         return node is entry.node
@@ -198,13 +197,13 @@ class NestedRecorder(GraphRecorder):
             self.written[key] = Written(target)
 
     def keeps_gradient(self, target: Tensor) -> bool:
-        """The history of a result is found by the ops in the nested graph alone."""
+        """The history of a result is found from the ops of the nested graph alone."""
         return target._node is not None or self.marks_all
 
     def hook(self, tensor: Tensor, hook: Any) -> RemovableHandle:
-        """A hook in here is a step of the graph: it gives its argument, and hooks its gradient.
+        """A hook becomes a node: an identity whose backward calls the hook.
 
-        The tensor holds what the step gives from now on.
+        From now on the tensor holds the result of that node.
         """
         data = tensor._data
         inside = data.__class__ is SymbolicArray and data.recorder is self
@@ -213,14 +212,14 @@ class NestedRecorder(GraphRecorder):
                 f"a hook is put on a tensor from outside ({tensor.type}), inside of a branch or "
                 "loop body",
                 op="register_hook",
-                hint="put it there before, or on a tensor that is made inside: y = x * 1",
+                hint="register it before, or on a tensor that is made inside: y = x * 1",
             )
         if any(data.value in node.inputs for node in self.graph.nodes):
             raise CaptureError(
                 f"a hook is put on a tensor ({tensor.type}) inside of a branch or loop body, where "
                 "it has been used already",
                 op="register_hook",
-                hint="put it there as soon as the tensor is made",
+                hint="register it as soon as the tensor is made",
             )
         made, handle = with_hook(tensor, hook)
         tensor._data, tensor._node = made._data, made._node
@@ -243,13 +242,13 @@ class NestedRecorder(GraphRecorder):
             around = around.parent
 
     def spent_outside(self) -> set[HistoryNode]:
-        """What began outside of this graph, and is spent in here."""
+        """History nodes from outside of this graph that are spent in here."""
         return {node for node in self.spent if node.number < self.start}
 
     def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
         for node in reached:
             if isinstance(node, Border):
-                # What this iteration has made itself, no history from before leads to.
+                # A history from before cannot lead to a node that this iteration made.
                 node.asked += [
                     target
                     for target in targets
@@ -258,7 +257,7 @@ class NestedRecorder(GraphRecorder):
                 ]
                 node.place = user_location()
 
-    # --- questions, and what the outer recorder is to know ------------------------------------
+    # --- questions, and what the outer recorder must know -------------------------------------
 
     def ask(self, tensor: Tensor, question: str) -> Any:
         data = tensor._data
@@ -269,8 +268,8 @@ class NestedRecorder(GraphRecorder):
                 f"Python asks a tensor ({tensor.type}) for its value ({question}), "
                 "inside of a loop or branch of the graph, where it has none yet",
                 op=question,
-                hint="keep to tensors there, or ask before; to run a loop of the graph in Python, "
-                "write weft.unroll(range(n))",
+                hint="use tensor operations there, or ask before; to run a loop of the graph in "
+                "Python, write weft.unroll(range(n))",
             )
         return binding._tell("ask", tensor, question)
 
@@ -278,10 +277,10 @@ class NestedRecorder(GraphRecorder):
         data = condition._data
         if data.__class__ is SymbolicArray and data.recorder is self:
             raise CaptureError(
-                "a gradient arrives only if a condition holds that is known inside of a loop or "
-                "branch of the graph: is there a gradient, or none?",
+                "whether a gradient exists depends on a condition that is known only inside of a "
+                "loop or branch of the graph",
                 op="backward",
-                hint="go backward outside of it, or set the gradient before: "
+                hint="call backward outside of it, or set the gradient before: "
                 "x.grad = weft.zeros_like(x)",
             )
         return binding.decide(condition)
@@ -295,7 +294,7 @@ class NestedRecorder(GraphRecorder):
             binding._tell("read_grad", tensor)
 
     def wrote_grad(self, tensor: Tensor) -> None:
-        self.read_grad(tensor)  # what both ways leave behind depends on what was there
+        self.read_grad(tensor)  # the gradient after both branches depends on the one before
         super().wrote_grad(tensor)
 
     def python_effects(self) -> int:
@@ -310,13 +309,13 @@ class NestedRecorder(GraphRecorder):
 
 
 def graph_recorder() -> GraphRecorder | None:
-    """The innermost recorder of this thread, if it makes a graph."""
+    """The innermost recorder of this thread, if it records a graph."""
     here = recorder()
     return here if isinstance(here, GraphRecorder) else None
 
 
 def recorded_level() -> Level | None:
-    """The transform whose function runs, if what it computes is recorded as a graph."""
+    """The transform that runs, if its computation is recorded as a graph."""
     level = recorder()
     if not isinstance(level, Level):
         return None
@@ -325,26 +324,26 @@ def recorded_level() -> Level | None:
 
 
 def check_effects(here: GraphRecorder, before: int, op: str) -> None:
-    """Refuse writes to Python objects in a nested graph: it may run not at all, or often."""
+    """Refuse writes to Python objects in a nested graph: it may run never, or many times."""
     if here.python_effects() != before:
         here.refuse(f"a Python object is written to inside of {op}")
 
 
 def stand_in(here: GraphRecorder, tensor: Tensor) -> Tensor:
-    """A tensor as a value of the graph that is being recorded, with its history."""
+    """A tensor as a symbolic tensor of the graph that is recorded, with its history."""
     return tensor_of(SymbolicArray(here.value_of(tensor), here), here.history(tensor))
 
 
 def known_number(tensor: Tensor) -> Number:
-    """A 0-d tensor, perhaps one with numbers from outside, as a Python number of the graph."""
+    """A 0-d tensor, of the graph or from outside, as a Python number of the graph."""
     here = graph_recorder()
     return number(tensor if here is None else stand_in(here, tensor))
 
 
 def close(recorders: Sequence[NestedRecorder]) -> list[Tensor]:
-    """Let all nested graphs take what any of them captured, before inputs of their own.
+    """Give all nested graphs the same captured inputs, before inputs of their own.
 
-    Gives the tensors outside that they are to be given.
+    Returns the operands for these inputs: tensors outside that any of the graphs captured.
     """
     operands: dict[tuple[Value, Any], Tensor] = {}
     for nested in recorders:
@@ -360,7 +359,7 @@ def close(recorders: Sequence[NestedRecorder]) -> list[Tensor]:
 
 
 def set_inputs(graph: Graph, values: Sequence[Value]) -> None:
-    """Make values that no node makes the inputs of a graph."""
+    """Make these values the inputs of a graph."""
     graph.inputs = tuple(values)
     for index, value in enumerate(values):
         value.index = index
@@ -369,7 +368,7 @@ def set_inputs(graph: Graph, values: Sequence[Value]) -> None:
 def assign_states(
     states: Sequence[State], results: Sequence[Tensor], keeps_node: Sequence[bool]
 ) -> None:
-    """Let what was written in a nested graph hold the results of the node."""
+    """Assign the results of a node to the states that its nested graphs wrote."""
     for state, result, keeps in zip(states, results, keeps_node, strict=True):
         tensor = state.tensor
         if state.grad:

@@ -1,9 +1,8 @@
-"""The history of control flow: what made the results of a node with nested graphs.
+"""The history of control flow: nodes with nested graphs, and their backward.
 
-Backward through such a node is another such node. It is made when it is asked for, and the forward
-node is then extended in place (it belongs to a graph that is still being recorded): it also gives
-what the backward needs. Both are ordinary nodes with a history of their own, so gradients can be
-taken of any order.
+The backward of such a node is another such node. It is recorded when a backward pass asks for it.
+The forward node, whose graph is still being recorded, is then extended in place by results that the
+backward needs. Both are ordinary nodes with histories of their own, so gradients of any order work.
 """
 
 from __future__ import annotations
@@ -49,23 +48,23 @@ from weft.record.recorder import GraphRecorder, locate_histories
 Backward = Callable[
     ["ControlNode", GraphRecorder, list[Tensor | None], list[bool]], list[Tensor | None]
 ]
-#: By the name of the op; the modules that define them put them here.
+#: By op. Filled by `branches.py`.
 BACKWARD: dict[Op, Backward] = {}
 
 
 class ControlNode(HistoryNode):
-    """What made the results of a node of control flow."""
+    """The history of the results of a node of control flow."""
 
     __slots__ = ("arrives", "create", "doubts", "node", "opaque", "operands", "owner", "pinned")
 
     node: Node
-    operands: Any  # the tensors that it was given, in the graph of `owner`
+    operands: Any  # its operands, tensors of the graph of `owner`
     owner: GraphRecorder
-    pinned: frozenset[int]  # operands that are leaves which the nested graphs write to
-    opaque: str  # why gradients cannot pass, if they cannot
+    pinned: frozenset[int]  # operands that are leaves to which the nested graphs write
+    opaque: str  # why gradients cannot pass, or ""
     create: bool
     doubts: list[Tensor | None] | None
-    arrives: dict[int, Tensor]  # by number of a result: when its cotangent is there
+    arrives: dict[int, Tensor]  # number of a result -> the condition under which it has a cotangent
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -122,10 +121,11 @@ class ControlNode(HistoryNode):
             raise CaptureGradientError(self.opaque, op=self.name())
         if any(asked[i] for i in self.pinned):
             raise CaptureGradientError(
-                "a leaf is written to inside of this loop, and its gradient is asked for through "
-                "the loop",
+                "a leaf is written to inside of this loop, and a gradient with respect to that "
+                "leaf is asked for through the loop",
                 op=self.name(),
-                hint="detach what the loop gives, or carry the parameter instead of writing to it",
+                hint="detach the results of the loop, or carry the parameter instead of writing to "
+                "it",
             )
 
     def operand(self, index: int) -> Tensor:
@@ -134,7 +134,7 @@ class ControlNode(HistoryNode):
         return tensor if self.create else wrap(tensor._data)
 
     def result(self, index: int) -> Tensor:
-        """A result, for the backward; if it is to be differentiated again, with its history."""
+        """A result, for the backward; with its history if the backward is differentiated again."""
         value = self.node.outputs[index]
         data = SymbolicArray(value, self.owner)
         if not self.create or not is_smooth(value.type):
@@ -142,7 +142,7 @@ class ControlNode(HistoryNode):
         return tensor_of(data, part_of(self, index, data.shape))
 
     def extend(self, graphs: Sequence[Graph], kinds: Sequence[Type], **attrs: Any) -> None:
-        """Let the node have other nested graphs, and further results of these types."""
+        """Replace the nested graphs of the node, and add results of these types."""
         node = self.node
         node.graphs = tuple(graphs)
         node.attrs = {**node.attrs, **attrs}
@@ -159,7 +159,7 @@ def attach(
     pinned: frozenset[int] = frozenset(),
     opaque: str = "",
 ) -> None:
-    """Give the results of a node their history, where an operand has one."""
+    """Give the results of a node their history, if an operand has one."""
     flags = [
         x._node is not None and is_smooth(value.type)
         for x, value in zip(operands, node.inputs, strict=True)
@@ -191,9 +191,9 @@ def attach(
 
 
 def unfollowed(results: Sequence[Tensor], start: int) -> str:
-    """Why gradients of results of a nested graph cannot be found by its ops alone, if so.
+    """Why the ops of a nested graph are not enough to differentiate its results, or "".
 
-    `start` is the number of the first history in it.
+    `start` is the number of the first history node that was made in it.
     """
     seen: set[HistoryNode] = set()
     waiting = [x._node for x in results if x._node is not None]
@@ -207,16 +207,16 @@ def unfollowed(results: Sequence[Tensor], start: int) -> str:
                 return node.opaque
         elif not isinstance(node, _FOLLOWED):
             return (
-                f"a gradient is to pass through {node.name()} inside of a branch or loop body: "
-                "a Function with a backward of its own, which the graph does not hold"
+                f"a gradient would pass through {node.name()} inside of a branch or loop body: "
+                "a Function with a custom backward, which the graph does not hold"
             )
         if node.extra is not None and (node.extra.prehooks or node.extra.hooks):
-            return "a gradient is to pass through a hook inside of a branch or loop body"
+            return "a gradient would pass through a hook inside of a branch or loop body"
         waiting.extend(edge for edge in node.edges if edge is not None)
     return ""
 
 
-#: Histories that the ops of a graph tell by themselves: an argument of `grad` is an `identity`.
+#: Histories that follow from the ops of a graph; an argument of `grad` is an `identity` op.
 _FOLLOWED = (OpNode, PartNode, Border, AccumulateGrad, Primal)
 
 
@@ -230,7 +230,7 @@ def emit(
     opaque: str = "",
     location: SourceLocation | None = None,
 ) -> list[Tensor]:
-    """Add a node of control flow, and give its results, with their history."""
+    """Add a node of control flow; returns its results, with their history."""
     values = [here.value_of(x) for x in operands]
     try:
         types = infer_types(op, values, attrs, graphs)
@@ -248,7 +248,7 @@ def emit(
 
 
 def replay(here: GraphRecorder, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Record the nodes of a graph anew, on other inputs of the same types; gives its outputs."""
+    """Record the nodes of a graph again, on other inputs of the same types; returns the outputs."""
     known = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
         results = replay_node(here, node, [known[value] for value in node.inputs])
@@ -257,7 +257,7 @@ def replay(here: GraphRecorder, graph: Graph, inputs: Sequence[Tensor]) -> list[
 
 
 def replay_node(here: GraphRecorder, node: Node, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Record one node anew, with the history of its results."""
+    """Record one node again, with the history of its results."""
     values = [here.value_of(x) for x in inputs]
     types = [value.type for value in node.outputs]
     graphs = [graph.clone() for graph in node.graphs]
@@ -275,18 +275,18 @@ def replay_node(here: GraphRecorder, node: Node, inputs: Sequence[Tensor]) -> li
     return results
 
 
-# --- graphs called where another is recorded ---------------------------------------------------
+# --- graphs called while another is recorded ---------------------------------------------------
 
 
 def call_node(node: Node, inputs: list[Tensor], attrs: Mapping[str, Any]) -> list[Tensor]:
-    """A node of control flow of another graph becomes one of the graph that is recorded."""
+    """Add a node of control flow of another graph to the graph that is recorded."""
     here = graph_recorder()
     assert here is not None
     return emit(here, node.op, inputs, specialized(node, inputs), dict(attrs))
 
 
 def specialized(node: Node, inputs: Sequence[Tensor]) -> list[Graph]:
-    """The nested graphs of a node, for inputs whose sizes are numbers where theirs are symbolic."""
+    """The nested graphs of a node, with symbolic sizes replaced by those of the given inputs."""
     sizes: dict[str, int] = {}
     for value, x in zip(node.inputs, inputs, strict=True):
         if isinstance(value.type, TensorType) and value.type.shape != x.shape:
@@ -299,7 +299,7 @@ def specialized(node: Node, inputs: Sequence[Tensor]) -> list[Graph]:
 
 
 def _specialize(graph: Graph, sizes: dict[str, int]) -> None:
-    """Put numbers in the place of symbolic sizes, everywhere in a graph."""
+    """Replace symbolic sizes by numbers everywhere in a graph."""
     for value in graph.values():
         value.type = _sized(value.type, sizes)
     for node in graph.nodes:

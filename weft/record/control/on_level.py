@@ -1,8 +1,9 @@
-"""Control flow in a function that a transform runs, where a graph is recorded below.
+"""Control flow inside of a transform (`vmap`, `jvp`, …) that is itself recorded as a graph.
 
-Nobody knows there which way a condition goes. So it is recorded by itself, as a graph that is given
-the tensors of the level, and this graph is run on the level by the rules of the transform: see
-`level_rules`. A backward through control flow of the level below, as in `jacrev`, does the same.
+The value of a condition is not known there. So the construct is first recorded as a graph of its
+own, whose inputs are tensors of the level. Then the rules of the transform run this graph on the
+level: see `level_rules`. A backward through control flow of the level below, as in `jacrev`, does
+the same.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from weft.record.control.closed import Run, bottom_recorder, value_type
 from weft.record.control.nested import NestedRecorder, assign_states, close, recorded_level
 from weft.record.recorder import GraphRecorder
 
-#: Runs a graph on the innermost level: `level_run` does, which stands behind this.
+#: Runs a graph on the innermost level. `weft/wiring.py` sets it to `level_run.RUN`.
 _runs: list[Run] = []
 
 
@@ -30,7 +31,7 @@ def use_run(run: Run) -> None:
 
 
 class LevelNested(NestedRecorder):
-    """Records what is done on a level; tensors of levels are among what it captures."""
+    """Records op calls of a level; it may capture tensors of levels."""
 
     def __init__(self, parent: GraphRecorder, name: str) -> None:
         super().__init__(parent, name)
@@ -51,7 +52,7 @@ class LevelNested(NestedRecorder):
 
 
 def call_graph(graph: Graph, inputs: Sequence[Tensor]) -> list[Any]:
-    """What a graph gives on the innermost level; its control flow is recorded, if a graph is."""
+    """The outputs of a graph on the innermost level, with control flow recorded if need be."""
     level = recorded_level()
     if level is not None:
         with Attempt(level):
@@ -60,7 +61,7 @@ def call_graph(graph: Graph, inputs: Sequence[Tensor]) -> list[Any]:
 
 
 def on_level(construct: Callable[[], Any]) -> Any:
-    """What a construct gives on the innermost level: it is recorded, and its graph run there."""
+    """The result of a construct on the innermost level: record it, then run its graph there."""
     parent, level = bottom_recorder(), innermost_level()
     assert parent is not None
     assert level is not None
@@ -72,7 +73,7 @@ def on_level(construct: Callable[[], Any]) -> Any:
         keeps = [nested.kept_node(state) for state in states]
         kept = [x for x in [*leaves, *ends] if isinstance(x, Tensor)]
         nested.graph.outputs = tuple([nested.value_of(x) for x in kept])
-    if any(end is None for end in ends):  # a gradient is taken away
+    if any(end is None for end in ends):  # a gradient is removed
         raise Unlowered(level)
     operands = close([nested])
     found = iter(_runs[0](nested.graph, operands))
@@ -82,6 +83,6 @@ def on_level(construct: Callable[[], Any]) -> Any:
 
 
 def python_effects() -> int:
-    """How many writes to Python objects were noted by now."""
+    """The number of writes to Python objects that were recorded so far."""
     here = bottom_recorder()
     return 0 if here is None else here.python_effects()

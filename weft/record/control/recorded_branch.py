@@ -1,4 +1,4 @@
-"""Branches as a node: each is recorded by itself, and what any of them writes is a result."""
+"""Branches as a node: each is recorded as a graph; states that any of them writes are results."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class RecordedBranch:
 
     def __init__(self, nested: NestedRecorder) -> None:
         self.nested = nested
-        #: By key: a state, what it holds at the end, and whether it keeps its history.
+        #: By key: a state, its value at the end, and whether it keeps its history.
         self.states: dict[tuple[int, bool], tuple[State, Tensor | None, bool]] = {}
-        self.error: BaseException | None = None  # in which it ends, if it does
+        self.error: BaseException | None = None  # if the branch raises
 
     def note_states(self) -> None:
-        """See what was written; at the end, while it is recorded."""
+        """Note the states that were written; called at the end, while still recording."""
         for state in self.nested.changes():
             held = state.now()
             end = None if held is None else tensor_of(held._data, held._node)
             self.states[state.key] = (state, end, self.nested.kept_node(state))
 
     def end_of(self, state: State) -> Tensor | None:
-        """What a state holds at the end of this branch."""
+        """The value of a state at the end of this branch."""
         found = self.states.get(state.key)
         return state.now() if found is None else found[1]
 
@@ -40,19 +40,19 @@ class RecordedBranch:
 def states_of(
     branches: Sequence[RecordedBranch], op: str, error: type[CaptureError] = CaptureError
 ) -> list[State]:
-    """What any branch writes. A gradient must be there, or be None, after all of them."""
+    """States that any branch writes. A gradient must be None after all branches, or after none."""
     found: list[State] = []
     for state, *_ in {k: v for b in branches for k, v in b.states.items()}.values():
         missing = [b.end_of(state) is None for b in branches if b.error is None]
         if not all(missing):
             if any(missing):
                 raise error(
-                    f"{state.title()} is there after one branch and None after another",
+                    f"{state.title()} has a value after one branch and is None after another",
                     op=op,
                     hint="set the gradient before, x.grad = weft.zeros_like(x), or in all branches",
                 )
             found.append(state)
-        elif missing and state.now() is not None:  # all of them take it away
+        elif missing and state.now() is not None:  # all branches remove it
             state.tensor.grad = None
     return found
 
@@ -64,7 +64,7 @@ def emit_branches(
     branches: Sequence[RecordedBranch],
     given: Callable[[int], list[Tensor]],
 ) -> list[Tensor]:
-    """The node of a choice; `given` tells what the branch of a number gives."""
+    """Add the node of a choice. `given(i)` are the outputs of branch i."""
     opaque = ""
     for number, branch in enumerate(branches):
         nested = branch.nested
@@ -78,7 +78,7 @@ def emit_branches(
 
 
 def assign(states: Sequence[State], results: Sequence[Any], branches: Any) -> None:
-    """Let what was written hold the results of the node.
+    """Assign the results of the node to the states.
 
     A leaf that all branches wrote to under no_grad() keeps its history.
     """

@@ -1,4 +1,4 @@
-"""A loop as a node: its body is recorded until it gives values of the types that it is given."""
+"""A loop as a node: its body is recorded until the types of the carried values are stable."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from weft.record.control.nested import NestedRecorder, assign_states, close, sta
 from weft.record.control.node import emit, unfollowed
 from weft.record.recorder import GraphRecorder
 
-#: How often a body is recorded before its types count as not settling.
+#: Maximum recordings of a body; if its types still change, the loop is refused.
 MOST_RECORDINGS = 16
 
 
 class RecordedLoop:
     """A loop whose body is recorded.
 
-    It carries the values of places (`leaves`), what their histories need (`histories`), and the
-    tensors that the body writes to in place (`states`). A subclass says what the places are: it
-    lets them hold values of the body (`enter_values`) and sees what the body leaves in them
-    (`leave_values`). Its `ys`, one of each iteration, are set by the step that it records.
+    It carries the values of places (`leaves`), arrays that their histories need (`histories`), and
+    tensors that the body writes to in place (`states`). A subclass defines the places: it sets them
+    to values of the body (`enter_values`) and reads them afterwards (`leave_values`). The recorded
+    step sets `ys`, the outputs of each iteration.
     """
 
     def __init__(self, here: GraphRecorder, name: str, body: Callable[..., Any]) -> None:
@@ -40,57 +40,57 @@ class RecordedLoop:
         self.histories = CarriedHistories(self)
         self.states: list[StateLeaf] = []
         self.ys: Sequence[Tensor] = ()
-        self.failure = ""  # what the body raised when it was last recorded
-        self.opaque = ""  # why gradients cannot pass, if they cannot
+        self.failure = ""  # the error of the last recording, or ""
+        self.opaque = ""  # why gradients cannot pass, or ""
         self.nested: NestedRecorder
         self.condition: NestedRecorder
-        self._slices: list[tuple[Tensor, Tensor]] = []  # rows in the body, and what they are of
+        self._slices: list[tuple[Tensor, Tensor]] = []  # (row in the body, the tensor it is of)
 
-    # --- what a kind of loops says ------------------------------------------------------------
+    # --- to be defined by subclasses ----------------------------------------------------------
 
     def leaves(self) -> list[Leaf]:
         """The values of all places, in the order in which they are entered."""
         raise NotImplementedError
 
     def enter_values(self, nested: NestedRecorder) -> None:
-        """Let all places hold what they are inside of the body."""
+        """Set all places to their values inside of the body."""
         raise NotImplementedError
 
     def leave_values(self, nested: NestedRecorder) -> bool:
-        """See what the body left in the places; whether that was as assumed."""
+        """Read the places after the body; whether their types are as assumed."""
         raise NotImplementedError
 
     def recorder(self, name: str) -> NestedRecorder:
         return NestedRecorder(self.here, name)
 
     def opened(self, nested: NestedRecorder) -> contextlib.AbstractContextManager[None]:
-        """Record; afterwards all is as before."""
+        """Record op calls; at the end, everything outside is restored."""
         return nested.opened()
 
     def check(self, nested: NestedRecorder) -> None:
-        """Look at a body that has settled."""
+        """Check a body whose types are stable."""
 
     # --- recording ----------------------------------------------------------------------------
 
     def carried(self) -> list[Leaf]:
-        """All that the node carries, in the order of the inputs of the body."""
+        """All values that the node carries, in the order of the body's inputs."""
         found = [*self.leaves(), *self.histories.leaves(), *self.states]
         return [leaf for leaf in found if leaf.kind is not None]
 
     def settle(self, step: Callable[[NestedRecorder], None]) -> None:
-        """Record the body until it gives what it is given."""
+        """Record the body until its outputs have the types of its inputs."""
         for _ in range(MOST_RECORDINGS):
             with contextlib.suppress(Again):
                 if self.attempt(step):
                     return
         raise CaptureError(
-            f"what a loop carries does not settle{line_of(None, self.body)}",
+            f"the types of the carried values do not become stable{line_of(None, self.body)}",
             op=self.name,
-            hint="start with tensors of the dtypes that the body gives",
+            hint="start with tensors of the dtypes that the body returns",
         )
 
     def attempt(self, step: Callable[[NestedRecorder], None]) -> bool:
-        """Record the body once; whether it has settled."""
+        """Record the body once; whether its types are stable."""
         nested = self.nested = self.recorder("body")
         with self.opened(nested):
             self.enter(nested)
@@ -115,7 +115,7 @@ class RecordedLoop:
             leaf.enter(nested)
 
     def run(self, step: Callable[[NestedRecorder], None], nested: NestedRecorder) -> None:
-        """Run the body. If it fails for want of a hidden history, that is carried from now on."""
+        """Run the body. If it fails because a history is hidden, carry that and record again."""
         try:
             step(nested)
         except BorderError as error:
@@ -130,7 +130,7 @@ class RecordedLoop:
             raise
 
     def leave(self, nested: NestedRecorder) -> bool:
-        """See what the body left behind; whether it was as assumed."""
+        """Read all carried values after the body; whether they are as assumed."""
         steady = self.leave_values(nested)
         steady &= self.histories.leave(nested)
         known = {leaf.state.key for leaf in self.states}
@@ -143,14 +143,14 @@ class RecordedLoop:
     def slices(
         self, nested: NestedRecorder, xs: Sequence[Tensor], kinds: Sequence[Type]
     ) -> list[Tensor]:
-        """The rows of an iteration, for the step."""
+        """The row of each of `xs` in one iteration, as inputs of the body."""
         seen = [self.here.history(x) is not None for x in xs]
         made = [nested.carried(kind, has) for kind, has in zip(kinds, seen, strict=True)]
         self._slices = list(zip(made, xs, strict=True))
         return made
 
     def check_sizes(self, nested: NestedRecorder, paths: Sequence[str], op: str, hint: str) -> None:
-        """All ys of one place must have one shape."""
+        """Refuse ys whose size depends on values: each iteration must give the same shape."""
         local = local_sizes(nested.graph)
         for y, path in zip(self.ys, paths, strict=True):
             for size in y.shape:
@@ -163,7 +163,7 @@ class RecordedLoop:
                     )
 
     def record_condition(self, test: Callable[[], Tensor]) -> bool:
-        """Record when to go on; False where that writes something: then the body must do it."""
+        """Record the condition; False if it writes something, so that the body must compute it."""
         nested = self.condition = self.recorder("condition")
         with self.opened(nested):
             self.enter(nested)
@@ -172,7 +172,7 @@ class RecordedLoop:
             return self.is_pure(nested)
 
     def is_pure(self, nested: NestedRecorder) -> bool:
-        """Whether a condition that was recorded writes nothing."""
+        """Whether a recorded condition writes nothing."""
         return not nested.changes()
 
     # --- the node -----------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class RecordedLoop:
         self.finish(at_least_once)
 
     def emit_scan(self, xs: Sequence[Tensor], length: Any, reverse: bool = False) -> list[Tensor]:
-        """Gives the ys of all iterations."""
+        """Add the node; returns the ys of all iterations."""
         attrs = {"carries": len(self.carried()), "length": length, "reverse": reverse}
         ys = self._emit(SCAN, [self.nested], attrs, xs)
         self.finish(isinstance(length, int) and length > 0)
@@ -208,7 +208,7 @@ class RecordedLoop:
         return results[len(carried) :]
 
     def finish(self, at_least_once: bool) -> None:
-        """Let everything hold what the loop gives."""
+        """Assign the results of the loop."""
         states = [leaf.state for leaf in self.states]
         keeps = [leaf.keeps for leaf in self.states]
         assign_states(states, [leaf.after for leaf in self.states], keeps)

@@ -1,4 +1,4 @@
-"""Loops as functions, recorded: `while_loop` and `scan` carry one tree of values."""
+"""Records `while_loop` and `scan`, which carry one tree of values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Function = Callable[..., Any]
 
 
 class TreeLoop(RecordedLoop):
-    """A loop whose only place is `carry`, which holds the user's tree.
+    """A loop whose only place is `carry`, the user's tree.
 
-    A leaf of it is a tensor, a Python number (which becomes a tensor of the dtype that the body
-    gives it), or another Python value, which stays what it is.
+    Its leaves are tensors, Python numbers (which become tensors of the dtype that the body gives),
+    or other Python values, which must not change.
     """
 
     def __init__(self, here: GraphRecorder, name: str, init: Any, body: Function) -> None:
@@ -92,7 +92,7 @@ def record_while(
         loop.emit_while()
         return loop.carry
 
-    # The condition writes something, a random state for example: then the body computes it.
+    # The condition writes something, such as a random state: then the body computes it.
     def rotated(pair: Any) -> Any:
         carry = body_fn(pair[0])
         return carry, goes_on(carry)
