@@ -1,4 +1,5 @@
-"""Graphs with symbolic sizes as machine code: a program for each set of sizes."""
+"""Graphs with symbolic sizes as machine code: a program for each set of sizes, where some kernel
+cannot be one for all (`weft.runtime.sized`)."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from weft.ir.interpret import interpret
 from weft.runtime import specialized
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.native import NativeProgram, native
+from weft.runtime.sized import SizedProgram
 from weft.runtime.specialized import SpecializedProgram
 
 
@@ -68,8 +70,7 @@ def _inputs(graph: Graph, sizes: dict[str, int], seed: int) -> list[Any]:
 def test_as_the_interpreter(name: str) -> None:
     function, shapes = CASES[name]
     graph = weft.make_graph(function, *_specs(shapes))
-    program = native(graph)
-    assert isinstance(program, SpecializedProgram)
+    program = SpecializedProgram(graph, native)
     for seed, each in enumerate(((3, 2, 5, 4, 6), (1, 1, 1, 1, 1), (3, 2, 5, 4, 6))):
         inputs = _inputs(graph, dict(zip("BCHST", each, strict=True)), seed)
         wanted = interpret(graph, inputs, bind)
@@ -82,8 +83,8 @@ def test_as_the_interpreter(name: str) -> None:
 
 def test_programs_that_were_not_used_for_long_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(specialized, "MOST", 3)
-    program = native(weft.make_graph(lambda x: x + 1, weft.spec(("B",))))
-    assert isinstance(program, SpecializedProgram)
+    graph = weft.make_graph(lambda x: x + 1, weft.spec(("B",)))
+    program = SpecializedProgram(graph, native)
     for size in (1, 2, 3, 1, 4):
         assert program([weft.zeros(size)])[0].tolist() == [1.0] * size
     assert program.sizes == [{"B": 3}, {"B": 1}, {"B": 4}]
@@ -108,7 +109,7 @@ ERRORS: list[tuple[list[tuple[int, ...]], str]] = [
 @pytest.mark.parametrize(("shapes", "words"), ERRORS)
 def test_wrong_sizes(shapes: list[tuple[int, ...]], words: str) -> None:
     specs = [weft.spec(("B", 4)), weft.spec(("B", 4))]
-    program = native(weft.make_graph(lambda x, y: x + y, *specs))
+    program = SpecializedProgram(weft.make_graph(lambda x, y: x + y, *specs), native)
     with pytest.raises(weft.errors.WeftError, match=words):
         program([weft.ones(shape) for shape in shapes])
 
@@ -118,14 +119,15 @@ def test_what_fails_for_some_sizes_names_the_line() -> None:
         return x[4]
 
     big = weft.dim("B", min=5)
-    program = native(weft.make_graph(f, weft.spec((big,))))
+    program = SpecializedProgram(weft.make_graph(f, weft.spec((big,))), native)
     assert program([weft.arange(5, dtype=weft.float32)])[0].item() == 4
     with pytest.raises(weft.errors.ShapeError, match="at least 5"):
         program([weft.ones(3)])
 
 
 def test_from_many_threads() -> None:
-    program = native(weft.make_graph(lambda x: weft.sort(x) * 2, weft.spec(("B",))))
+    graph = weft.make_graph(lambda x: weft.sort(x) * 2, weft.spec(("B",)))
+    program = SpecializedProgram(graph, native)
     bad: list[int] = []
 
     def work(first: int) -> None:
@@ -153,7 +155,7 @@ def test_a_session_runs_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in (1, 3):
         assert session.run(y, {"x": np.ones((rows, 2))}).tolist() == [5.0] * rows
     ((part, *_),) = session._programs.values()
-    assert isinstance(part._executables["native"].program, SpecializedProgram)
+    assert isinstance(part._executables["native"].program, SizedProgram)
     assert part._ops is None
     w.requires_grad_()
     session.run(y, {"x": np.ones((2, 2))}).sum().backward()

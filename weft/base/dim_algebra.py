@@ -200,7 +200,7 @@ class Dim(Integer):
     @property
     def names(self) -> tuple[str, ...]:
         """The names in it, sorted."""
-        return tuple(sorted({atom.text for atom in _names(self)}))
+        return tuple(sorted({atom.text for atom in names_of(self)}))
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
@@ -229,14 +229,15 @@ def undecided(question: str, value: Dim) -> ShapeError:
     )
 
 
-def _names(value: int) -> Iterator[Atom]:
+def names_of(value: int) -> Iterator[Atom]:
+    """The atoms of the names in a size, some of them more than once."""
     if isinstance(value, Dim):
         for monomial, _ in value._terms:
             for atom in monomial:
                 if atom.kind == "name":
                     yield atom
                 for arg in atom.args:
-                    yield from _names(arg)
+                    yield from names_of(arg)
 
 
 # --- polynomials -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from fractions import Fraction
 from typing import Any
 
-from weft.base.dim_algebra import Dim, dim_max, dim_min, of_atom, replaced
+from weft.base.dim_algebra import Dim, dim_max, dim_min, names_of, of_atom, replaced
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.polynomials import Atom
 
@@ -69,6 +69,27 @@ def has_dims(shape: Iterable[int]) -> bool:
 def ceil_div(a: int, b: int) -> int:
     """a / b rounded up, for b >= 1. All callers use it, so that equal sizes compare equal."""
     return (a + b - 1) // b
+
+
+#: What a size counts as in estimates, where nothing is known of it.
+TYPICAL = 256
+
+
+def typical(size: int) -> int:
+    """A size, or a likely one for a symbolic size: for estimates, never for what must be right."""
+    if not isinstance(size, Dim):
+        return size
+    return size.evaluate({atom.text: _likely(atom) for atom in names_of(size)})
+
+
+def _likely(atom: Atom) -> int:
+    most = TYPICAL if atom.high is None else min(TYPICAL, atom.high)
+    return max(most, atom.low or 0)
+
+
+def is_zero(size: int) -> bool:
+    """Whether a size is the number 0; what may be 0 in some run is not."""
+    return size.__class__ is int and size == 0
 
 
 def log2_estimate(size: int) -> int:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from weft.base.dims import has_dims
 from weft.codegen.contract import RUN
 from weft.codegen.index import Index, Ptr, Size, minimum
 from weft.codegen.kernel import argument
@@ -115,20 +116,20 @@ def _polling_loop(
 
 
 def copy_in_parts(f: Function, run: Ptr | None, target: Ptr, source: Ptr | None, size: int) -> None:
-    """Copy a known number of bytes, or clear them if there is no source. Polls the run if that
+    """Copy bytes, or clear them if there is no source. Polls the run if that
     takes long."""
     copy = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1 immarg")
     clear = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1 immarg")
 
     def part(skip: Size, count: Size) -> None:
-        to = target.bytes(skip)
+        to, count = target.bytes(skip), f.size(count)
         if source is None:
             f.do(f"call void @{clear}(ptr {to}, i8 0, i64 {count}, i1 false)")
         else:
             origin = source.bytes(skip)
             f.do(f"call void @{copy}(ptr {to}, ptr {origin}, i64 {count}, i1 false)")
 
-    if run is None or not takes_long(size / PACE):
+    if run is None or not (has_dims((size,)) or takes_long(size / PACE)):
         part(0, size)
         return
     with cancellable_loop(f, run, 0, size, PART, each=PART / PACE) as skip:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["CHECKS", "ELEMENT", "ONLY", "PAYLOAD", "RUN", "SHARED", "SMALL_CONSTANT", "SUM"]
-__all__ += ["TIMING", "ZEROS", "NotNative", "Status"]
+__all__ = ["CHECKS", "ELEMENT", "ONLY", "PAYLOAD", "RUN", "SHARED", "SIZES", "SMALL_CONSTANT"]
+__all__ += ["SUM", "TIMING", "ZEROS", "NotNative", "Status"]
 
 
 @enum.unique
@@ -44,6 +44,9 @@ class Status(enum.IntEnum):
 RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk", "stop")
 #: How many of them are the same for all runs of a program.
 SHARED = RUN.index("free")
+#: Where a run has the table of its sizes (`weft.codegen.sizes`), if the program has some. What the
+#: program gets from outside has it after the words that all runs share.
+SIZES = len(RUN)
 #: Constants of at most this many bytes are part of the code; others are passed to each run.
 SMALL_CONSTANT = 4096
 #: Cells of stacks: their kinds, and where the value begins (`weft.codegen.control.stacks`).

@@ -38,6 +38,7 @@ __all__ = [
     "literal",
     "load",
     "memory_type",
+    "number_of_size",
     "splat",
     "store",
 ]
@@ -48,6 +49,11 @@ _BY_KIND: dict[str, dict[str, Callable[..., Vec]]] = {
     "uint": UNSIGNED,
     "float": FLOATS,
 }
+
+
+def number_of_size(f: Function, size: int, dtype: DType) -> str:
+    """A size of the run as a number of a dtype, in compute form."""
+    return cast(Vec(f, "i64", 1, str(f.size(size))), dtypes.int64, dtype).name
 
 
 def has_emitter(op: str, inputs: Sequence[DType], result: DType) -> bool:

@@ -9,6 +9,10 @@ both: Python computes with integers, and `x * 1`, `x + 0` and the like emit noth
     row.load()                                    # load float
     i * 1 + 0 is i                                # True
 
+A size that each run tells is a `Dim` until code needs its value: Python computes with it as with an
+integer (`B * 12 + 3` is one more size of the run), and where it meets an index, a pointer or the
+bounds of a loop, it is loaded: see `weft.codegen.sizes`. In text, write `f.size(dim)`.
+
 Sums and products do not overflow: an index is an offset into existing memory. Quotients and
 remainders (`//`, `%`) are for indices that are not negative.
 """
@@ -19,6 +23,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from weft.base.dim_algebra import Dim, dim_max, dim_min
 from weft.base.errors import InternalError
 
 if TYPE_CHECKING:
@@ -64,51 +69,57 @@ class Index:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def _new(self, word: str, left: str | int, right: str | int) -> Index:
+    def _new(self, word: str, left: str | Size, right: str | Size) -> Index:
         return Index(self.f, self.f(f"{word} i64 {left}, {right}"))
 
     def __add__(self, other: Size) -> Index:
         if isinstance(other, int):
             return self._new("add nsw", self.name, _checked(other)) if other else self
-        return self._new("add nsw", self.name, other.name)
+        return self._new("add nsw", self.name, self.f.size(other))
 
     __radd__ = __add__
 
     def __sub__(self, other: Size) -> Index:
         if isinstance(other, int):
             return self._new("sub nsw", self.name, _checked(other)) if other else self
-        return self._new("sub nsw", self.name, other.name)
+        return self._new("sub nsw", self.name, self.f.size(other))
 
     def __rsub__(self, other: int) -> Index:
-        return self._new("sub nsw", _checked(other), self.name)
+        left = self.f.size(other) if other.__class__ is Dim else _checked(other)
+        return self._new("sub nsw", left, self.name)
 
     def __mul__(self, other: Size) -> Size:
         if isinstance(other, int):
             if other == 1:
                 return self
             return self._new("mul nsw", self.name, _checked(other)) if other else 0
-        return self._new("mul nsw", self.name, other.name)
+        return self._new("mul nsw", self.name, self.f.size(other))
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Size) -> Index:
         if isinstance(other, int):
             return self if other == 1 else self._new("udiv", self.name, _divisor(other))
-        return self._new("udiv", self.name, other.name)
+        return self._new("udiv", self.name, self.f.size(other))
 
     def __rfloordiv__(self, other: int) -> Size:
+        if other.__class__ is Dim:
+            return self._new("udiv", self.f.size(other), self.name)
         return self._new("udiv", _checked(other), self.name) if other else 0
 
     def __mod__(self, other: Size) -> Size:
         if isinstance(other, int):
             return 0 if other == 1 else self._new("urem", self.name, _divisor(other))
-        return self._new("urem", self.name, other.name)
+        return self._new("urem", self.name, self.f.size(other))
 
     def __rmod__(self, other: int) -> Size:
+        if other.__class__ is Dim:
+            return self._new("urem", self.f.size(other), self.name)
         return self._new("urem", _checked(other), self.name) if other else 0
 
 
-#: An index, a stride or the size of an axis: known when code is generated, or at run time.
+#: An index, a stride or the size of an axis: known when code is generated (an integer), at the
+#: start of a run (a Dim), or in the midst of it.
 Size = int | Index
 
 
@@ -126,19 +137,20 @@ def _divisor(number: int) -> int:
 
 def _one_of(word: str, a: Size, b: Size) -> Index:
     f = a.f if isinstance(a, Index) else b.f  # type: ignore[union-attr]  # one of them has it
+    a, b = f.size(a), f.size(b)
     name = f.module.declare("i64", f"llvm.{word}.i64", "i64, i64")
     return Index(f, f(f"call i64 @{name}(i64 {a}, i64 {b})"))
 
 
 def minimum(a: Size, b: Size) -> Size:
-    if isinstance(a, int) and isinstance(b, int):
-        return min(a, b)
+    if not isinstance(a, Index) and not isinstance(b, Index):
+        return dim_min(a, b)
     return a if a == b else _one_of("smin", a, b)
 
 
 def maximum(a: Size, b: Size) -> Size:
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
+    if not isinstance(a, Index) and not isinstance(b, Index):
+        return dim_max(a, b)
     return a if a == b else _one_of("smax", a, b)
 
 
@@ -151,7 +163,8 @@ def unravel(index: Size, shape: Sequence[Size]) -> list[Size]:
     """The index along each axis of an element, from its index in C order."""
     found: list[Size] = []
     for size in reversed(shape[1:]):
-        index, last = divide(index, size or 1)  # an empty axis: the code never runs
+        # Of an empty axis: the code never runs.
+        index, last = divide(index, 1 if isinstance(size, int) and size == 0 else size)
         found.append(last)
     return [index, *reversed(found)] if shape else []
 
@@ -183,16 +196,16 @@ class Ptr:
         return self.name
 
     def __add__(self, index: Size) -> Ptr:
-        by = _checked(index) if isinstance(index, int) else index.name
-        if not by:
+        by = _checked(index) if isinstance(index, int) else self.f.size(index)
+        if by == 0:
             return self
         f, kind = self.f, self.kind
         return Ptr(f, f(f"getelementptr {kind}, ptr {self.name}, i64 {by}"), kind)
 
     def bytes(self, count: Size) -> Ptr:
         """The pointer `count` bytes further."""
-        by = _checked(count) if isinstance(count, int) else count.name
-        if not by:
+        by = _checked(count) if isinstance(count, int) else self.f.size(count)
+        if by == 0:
             return self
         f = self.f
         return Ptr(f, f(f"getelementptr i8, ptr {self.name}, i64 {by}"), self.kind)

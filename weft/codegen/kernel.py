@@ -13,6 +13,9 @@ calling the card raises the error. Memory of one thread is `var`: large variable
 and not on the thread's stack, which may be small. A node may take several kernels, run one after
 the other.
 
+Where a program has sizes that each run tells, `args[-1]` is the address of their table: see
+`Function.size`.
+
 If a `Kernel` has scratch memory, that is the last pointer of `args`; one that `stops` has the run
 (null if it must not be cancelled) after all others: see `weft.codegen.cancel`.
 
@@ -29,7 +32,7 @@ from weft.codegen.index import Index, Ptr, Size, step
 from weft.codegen.text import Function
 from weft.schedule.plan import Kernel
 
-__all__ = ["PARAMS", "Kernel", "Store", "argument", "each_item"]
+__all__ = ["PARAMS", "Kernel", "Store", "args_table", "argument", "each_item"]
 
 PARAMS = [("ptr", "args"), ("i64", "begin"), ("i64", "end")]
 
@@ -48,6 +51,14 @@ class Store(Protocol):
     def put(
         self, f: Function, value: str, lanes: int, index: Sequence[Size], mask: str | None = None
     ) -> None: ...
+
+
+def args_table(f: Function, count: int) -> Ptr:
+    """Room for the `%args` of a kernel. Where the program has sizes of the run, their address
+    precedes the pointers: at -1."""
+    if not f.module.varies:
+        return f.var("ptr", count=count, align=16)
+    return f.var("ptr", count=count + 2, align=16) + 2
 
 
 def argument(f: Function, place: Size, kind: str = "i8") -> Ptr:

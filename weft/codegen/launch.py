@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import is_zero
 from weft.codegen.contract import RUN
 from weft.codegen.index import Ptr
 from weft.codegen.kernel import Kernel
@@ -34,6 +36,7 @@ class Launcher:
     ) -> None:
         self.f = f
         self._piece = costs.piece
+        self._share = costs.share
         self._timing = timing
         self._checking = checking
         self._unpolled = 0.0  # estimated ns since the last poll
@@ -47,6 +50,9 @@ class Launcher:
         whether the run may be cancelled here."""
         f = self.f
         name = kernel.name if self._checking is None else self._checking.thunk(kernel.name)
+        if kernel.varies:
+            self._unpolled += min(kernel.nanoseconds, POLL)
+            return self._start_or_share(group, kernel, name, args, may_end=may_end)
         if not kernel.shared:
             self._unpolled += kernel.nanoseconds
             if self._unpolled > POLL and may_end:
@@ -61,6 +67,38 @@ class Launcher:
             f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
             f"i64 {kernel.items}, i64 {grain}, ptr {stop})"
         )
+
+    def _start_or_share(
+        self, group: Group, kernel: Kernel, name: str, args: Ptr, *, may_end: bool
+    ) -> str:
+        """Call a kernel of which only the run knows whether sharing it pays."""
+        f = self.f
+        work = kernel.items * max(1, round(1000 * kernel.cost))
+        work = dim_max(1, work if is_zero(kernel.work) else kernel.work)
+        items, total = f.size(kernel.items), f.size(work)
+        grain = f.size(dim_max(1, round(1000 * self._piece) * kernel.items // work))
+        status = f.var("i32", "0")
+        pays = f(f"icmp sge i64 {total}, {round(1000 * self._share)}")
+        several = f(f"icmp sgt i64 {items}, 1")
+        both = f(f"and i1 {pays}, {several}")
+        n = f.number()
+        f.branch(both, f"share.{n}", f"alone.{n}")
+        f.block(f"share.{n}")
+        part = name if self._timing is None else self._timing.part(group, name)
+        pool, parallel = self.of_run("pool"), self.of_run("parallel")
+        stop = f.ptr("%run", "ptr") + RUN.index("stop") if may_end else "null"
+        status.store(
+            f(
+                f"call i32 {parallel}(ptr {pool}, ptr @{part}, ptr {args}, "
+                f"i64 {items}, i64 {grain}, ptr {stop})"
+            )
+        )
+        f.jump(f"done.{n}")
+        f.block(f"alone.{n}")
+        status.store(f(f"call i32 @{name}(ptr {args}, i64 0, i64 {items})"))
+        f.jump(f"done.{n}")
+        f.block(f"done.{n}")
+        return status.load()
 
     def poll(self) -> None:
         """End the run if it is cancelled: in every iteration of a loop, and between kernels that

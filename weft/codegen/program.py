@@ -9,21 +9,24 @@ after kernel; it returns 0, or the status of the kernel that failed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.base.dim_algebra import dim_max
 from weft.base.errors import InternalError
 from weft.codegen.arguments import OF_GROUPS, arguments, places
 from weft.codegen.attention_nodes import emit_attention, emit_attention_grad
 from weft.codegen.cancel import copy_in_parts
 from weft.codegen.checks.calls import REDZONE, Buffer, Checking
 from weft.codegen.checks.module import CheckedModule
-from weft.codegen.contract import RUN, SMALL_CONSTANT, NotNative
+from weft.codegen.contract import RUN, SIZES, SMALL_CONSTANT, NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import emit_rows
 from weft.codegen.cpu import CpuTarget
-from weft.codegen.index import Ptr
+from weft.codegen.index import Ptr, Size
+from weft.codegen.kernel import args_table
 from weft.codegen.launch import Launcher, slot
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.products import emit_product
@@ -65,7 +68,10 @@ class CpuEmitter(Emitter):
         share = self.target.costs.share
         found = self._written(step, name)
         return found and [
-            replace(kernel, shared=kernel.items > 1 and kernel.nanoseconds >= share)
+            replace(
+                kernel,
+                shared=kernel.varies or (kernel.items > 1 and kernel.nanoseconds >= share),
+            )
             for kernel in found
         ]
 
@@ -81,7 +87,7 @@ class CpuEmitter(Emitter):
         if group.kind in OF_GROUPS:
             return _EMIT[group.kind](self.module, name, group, *places(group))
         if group.kind == "control":
-            inner = max(plan.arena for plan in step.nested)
+            inner = functools.reduce(dim_max, [plan.arena for plan in step.nested])
             if step.rows is None:
                 return [Kernel("", 0, 0.0, inner + scratch_of(node))]
             return [emit_rows(self.module, name, node, step.rows, step.nested[0].name, inner)]
@@ -158,15 +164,19 @@ class _GraphWriter:
             if value is None:
                 at = self.plan.memory.offsets.get(group)
                 address = f.ptr("null") if at is None else f.ptr("%arena").bytes(at)
-                found.append(Buffer(value, address, step.room, writable=True))
+                found.append(Buffer(value, address, self._checked(step.room), writable=True))
             elif value is RUN:
                 address = f.ptr("%run" if may_end else "null")
                 found.append(Buffer(value, address, 8 * len(RUN), writable=True))
             else:
                 made = value in group.outputs or value in group.written
-                size = size_of_type(value.type)
+                size = self._checked(size_of_type(value.type))
                 found.append(Buffer(value, self._address(value), size, made, self._inputs(value)))
         return found
+
+    def _checked(self, size: int) -> Size:
+        """The size of a buffer, which only code in check mode uses."""
+        return size if self.program.checking is None else self.f.size(size)
 
     def _inputs(self, value: Value) -> list[Ptr]:
         """The addresses of the inputs that a result may be written in place of, in check mode."""
@@ -182,7 +192,9 @@ class _GraphWriter:
         f = self.f
         if self.args is None:  # one table for all kernels, as they run one after another
             most = max(len(found) for found in self.arguments.values())
-            self.args = f.var("ptr", count=most, align=16)
+            self.args = args_table(f, most)
+            if self.module.varies:
+                (self.args + -1).store((f.ptr("%run", "ptr") + SIZES).load())
         for place, buffer in enumerate(buffers):
             (self.args + place).store(buffer.address)
         return self.args
@@ -191,7 +203,8 @@ class _GraphWriter:
         """Poison the values that are not read after a step."""
         for value, last in self.plan.memory.dies.items():
             if last == number and isinstance(value, Value):
-                checking.poison(self.f, self._address(value), size_of_type(value.type))
+                size = self.f.size(size_of_type(value.type))
+                checking.poison(self.f, self._address(value), size)
 
     def _run(self, step: Step, *, may_end: bool) -> None:
         f, group, kernels = self.f, step.group, step.kernels
@@ -236,7 +249,7 @@ class _GraphWriter:
         at = self.plan.memory.offsets.get(step.group)
         arena = self.f.ptr("%arena").bytes(at or 0)
         names = [nested.name for nested in step.nested]
-        inner = -(-max(nested.arena for nested in step.nested) // 64) * 64
+        inner = -(-functools.reduce(dim_max, [nested.arena for nested in step.nested]) // 64) * 64
         emit_control(
             Frame(self.f, node, given, out, names, arena, inner, check, self.launcher.poll)
         )

@@ -21,10 +21,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.errors import InternalError
 from weft.codegen.checks.instructions import size_of
-from weft.codegen.contract import Status
+from weft.codegen.contract import SIZES, NotNative, Status
 from weft.codegen.index import Index, Ptr, Size, step
+from weft.codegen.sizes import RunSizes
 
 __all__ = ["Function", "Module", "Variable"]
 
@@ -69,6 +71,7 @@ class Function:
         self._lines: list[str] = []
         self._count = 0
         self.at = "entry"  # the label of the current block
+        self._sizes: dict[int, None] = {}  # the places of the sizes that it reads
 
     def number(self) -> int:
         """A number that makes names unique in the function: `word.number`."""
@@ -93,6 +96,39 @@ class Function:
 
     def here(self, location: Any) -> None:
         """What follows belongs to this line of the user's code: see `weft.codegen.debug`."""
+
+    # --- sizes of the run ---------------------------------------------------------------------
+
+    def size(self, size: Size) -> Size:
+        """A size that code can use: the same, but a Dim is loaded, once in each function.
+
+        Only kernels, and functions that get the run, know the sizes; others take them as
+        parameters.
+        """
+        if size.__class__ is not Dim:
+            return size
+        if not self._finds_sizes():
+            raise NotNative(f"the code of {self.name} needs the size {size}, and does not get it")
+        place = self.module.sizes.slot(size)
+        self._sizes[place] = None
+        return Index(self, f"%size.{place}")
+
+    def _finds_sizes(self) -> bool:
+        return self._head.startswith(("ptr %args,", "ptr %table, ptr %arena, ptr %run"))
+
+    def _loaded_sizes(self) -> list[str]:
+        """The lines that load them: they precede `%args` of a kernel, and follow the run."""
+        if not self._sizes:
+            return []
+        base, word = ("%args", -1) if self._head.startswith("ptr %args,") else ("%run", SIZES)
+        lines = [
+            f"  %sizes.at = {step('ptr', base, word)}",
+            "  %sizes = load ptr, ptr %sizes.at",
+        ]
+        for place in self._sizes:
+            lines.append(f"  %size.at.{place} = {step('i64', '%sizes', place)}")
+            lines.append(f"  %size.{place} = load i64, ptr %size.at.{place}")
+        return lines
 
     # --- variables ----------------------------------------------------------------------------
 
@@ -128,7 +164,7 @@ class Function:
 
     def loop(self, start: Size, stop: Size, step: Size = 1) -> AbstractContextManager[Index]:
         """`for i in range(start, stop, step)` over i64, with a positive step; gives `i`."""
-        return _Loop(self, start, stop, step)
+        return _Loop(self, self.size(start), self.size(stop), self.size(step))
 
     def when(self, condition: str, hint: str = "") -> AbstractContextManager[None]:
         """What is written inside runs only if an i1 holds."""
@@ -141,6 +177,7 @@ class Function:
     def assembled(self, head: str, variables: Sequence[Variable], body: Sequence[str]) -> str:
         """The text of a function with these variables and instructions. Large variables are
         allocated at its start, and freed wherever it returns."""
+        body = [*self._loaded_sizes(), *body]
         large = [var for var in variables if var.bytes >= SMALL]
         if sum(var.bytes for var in large) <= STACK:
             large = []
@@ -244,6 +281,9 @@ class Module:
         self._globals: dict[str, str] = {}
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}
+        self.sizes = RunSizes()
+        #: Whether some of the sizes of the program are those of a run.
+        self.varies = False
 
     def function(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Ptr, Size
-from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
+from weft.codegen.kernel import PARAMS, Kernel, args_table, argument, each_item
 from weft.codegen.loops.pieces import combine_totals
 from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.text import Function, Module
@@ -64,7 +64,9 @@ def emit_totals(
         end += -(-main.items * reduction.dtype.itemsize // 64) * 64
     count = run + 1 if main.stops else max(scratch, *places.values()) + 1
     f = module.function(f"{name}.totals", "i32", PARAMS)
-    given = f.var("ptr", count=count, align=16)
+    given = args_table(f, count)
+    if module.varies:
+        (given + -1).store((f.ptr("%args", "ptr") + -1).load())
     f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
     parts = argument(f, scratch)
     rooms = {}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft.base.dims import dims_in, substitute
+from weft.base.dim_algebra import names_of
+from weft.base.dims import dim, dims_in, substitute
 from weft.base.errors import WeftError
 from weft.ir.graph import Graph, Node
 from weft.ir.infer import infer_types
 from weft.ir.interpret import located
 from weft.ir.types import StackType, TensorType, Type
 
-__all__ = ["concrete", "names_in", "names_of_inputs"]
+__all__ = ["bounds_of", "concrete", "names_in", "names_of_inputs", "sized_type", "without_empty"]
 
 
 def names_in(graph: Graph) -> set[str]:
@@ -38,6 +39,28 @@ def names_of_inputs(graph: Graph) -> set[str]:
     }
 
 
+def bounds_of(graph: Graph) -> dict[str, tuple[int, int | None]]:
+    """The smallest and largest size of each name that the inputs of a graph tell."""
+    atoms = [
+        atom
+        for value in graph.inputs
+        if isinstance(value.type, TensorType)
+        for size in dims_in(value.type.shape)
+        for atom in names_of(size)
+    ]
+    return {atom.text: (atom.low or 0, atom.high) for atom in atoms}
+
+
+def without_empty(graph: Graph) -> Graph:
+    """The same graph for sizes of at least 1; itself, if its inputs tell no sizes."""
+    names = bounds_of(graph)
+    if not names:
+        return graph
+    return concrete(
+        graph, {name: dim(name, min=max(1, low), max=high) for name, (low, high) in names.items()}
+    )
+
+
 def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph for these sizes, which must be all of its sizes. Types are inferred anew.
 
@@ -48,7 +71,7 @@ def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     made = Graph(graph.name)
     made.history, made.interface = graph.history, graph.interface
     made.set_inputs(
-        [_sized(value.type, sizes) for value in graph.inputs],
+        [sized_type(value.type, sizes) for value in graph.inputs],
         [value.name for value in graph.inputs],
     )
     known = dict(zip(graph.inputs, made.inputs, strict=True))
@@ -69,11 +92,14 @@ def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return made
 
 
-def _sized(kind: Type, sizes: Mapping[str, int]) -> Type:
+def sized_type(kind: Type, sizes: Mapping[str, int]) -> Type:
+    """A type with numbers for its named sizes."""
+    if not sizes:
+        return kind
     if isinstance(kind, TensorType):
         return kind.like(shape=substitute(kind.shape, sizes))
     if isinstance(kind, StackType):
-        element = _sized(kind.element, sizes)
+        element = sized_type(kind.element, sizes)
         assert isinstance(element, (TensorType, StackType))
         return StackType(element)
     return kind

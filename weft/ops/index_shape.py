@@ -17,6 +17,7 @@ from weft.base.shapes import Shape, broadcast_shapes
 from weft.ir.types import TensorType
 
 __all__ = ["TENSOR", "check_indices", "full_index", "indexed_shape", "slice_length"]
+__all__ += ["indices_in_range", "slice_start"]
 
 #: Stands for an integer tensor in the static part of an index.
 TENSOR = "tensor"
@@ -58,6 +59,20 @@ def slice_length(part: slice, size: int) -> int:
         for low in lows:
             length = dim_min(length, high - low)
     return ceil_div(dim_max(length, 0), step if upwards else -step)
+
+
+def slice_start(part: slice, size: int) -> int:
+    """The index of the first element that a slice selects, if it selects any."""
+    step = 1 if part.step is None else part.step
+    if not has_dims((part.start, step, size)):
+        return part.indices(size)[0]
+    upwards = known_less(0, step)
+    if part.start is None:
+        return 0 if upwards else size - 1
+    if _is_negative(part, part.start, size):
+        first: int = part.start + size
+        return dim_max(first, 0) if upwards else first
+    return part.start if upwards else dim_min(part.start, size - 1)
 
 
 def _is_negative(part: slice, end: int, size: int) -> bool:
@@ -108,6 +123,21 @@ def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> 
     rest = [size for size in result if size is not TENSOR]
     front = result.index(TENSOR) if adjacent else 0
     return (*rest[:front], *together, *rest[front:])
+
+
+def indices_in_range(shape: Shape, index: Index) -> list[int]:
+    """For each int of an index: sizes that are at least 1 if it is in range."""
+    found: list[int] = []
+    sizes = iter(shape)
+    for part in full_index(index, len(shape)):
+        if part is None:
+            continue
+        size = next(sizes)
+        if not isinstance(part, slice) and part is not TENSOR:
+            found.append(part + size + 1 if known_less(part, 0) else size - part)
+            if isinstance(part, Dim) and not known_less(part, 0):
+                found.append(part + 1)
+    return found
 
 
 def check_indices(indices: Sequence[TensorType]) -> None:

@@ -5,7 +5,7 @@ i32 @run(ptr arrays, ptr arena, ptr run)                       addresses of inpu
 
 from __future__ import annotations
 
-from weft.codegen.contract import RUN, SHARED
+from weft.codegen.contract import RUN, SHARED, SIZES
 from weft.codegen.control.heap import CHUNK, release
 from weft.codegen.control.stacks import copy
 from weft.codegen.text import Module
@@ -19,9 +19,11 @@ def add_run(module: Module, kept: int | None = None) -> None:
     params = [("ptr", "arrays"), ("ptr", "arena"), ("ptr", "run")]
     f = module.function("run", "i32", params, linkage="")
     # The shared part of `%run`, and room for what this run needs.
-    own = f.var("ptr", count=len(RUN), align=16)
+    own = f.var("ptr", count=len(RUN) + module.varies, align=16)
     f.do(f"store [{len(RUN)} x ptr] zeroinitializer, ptr {own}")
     copy(f, own, f.ptr("%run"), 8 * SHARED)
+    if module.varies:
+        (own + SIZES).store((f.ptr("%run", "ptr") + SHARED).load())
     status = f(f"call i32 @graph(ptr %arrays, ptr %arena, ptr {own})")
     if kept is not None:
         data = (f.ptr("%arrays", "ptr") + kept).load_ptr("ptr")

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from weft.base.config import verifies_plans
+from weft.base.dims import has_dims
 from weft.codegen.checks.module import CheckedModule
+from weft.codegen.contract import NotNative
 from weft.codegen.machine import host
 from weft.codegen.program import CpuEmitter
+from weft.codegen.sizes import GENERATED
 from weft.codegen.text import Module
+from weft.ir.concrete import bounds_of, names_of_inputs
 from weft.ir.graph import Graph
+from weft.ir.types import TensorType
+from weft.ops.cards import GETITEM
+from weft.ops.index_shape import indices_in_range
 from weft.passes.lowering.lower import lowered
 from weft.runtime.entry import add_run
-from weft.schedule.plan import ProgramPlan
+from weft.runtime.size_table import SizeTable, filled_sizes, recipe
+from weft.schedule.plan import GraphPlan, ProgramPlan
 from weft.schedule.planner import plan_program
 from weft.schedule.scheduled import scheduled
-from weft.schedule.verify import verify_plan
+from weft.schedule.verify import PlanError, verify_plan
 
-__all__ = ["generated", "scheduled"]
+__all__ = ["PlanError", "generated", "recipe_of", "scheduled"]
 
 
 def generated(
@@ -29,9 +40,14 @@ def generated(
     """The program of a graph, and its plan. `keeps`: whether it returns stacks."""
     whole = lowered(graph)
     emitter = CpuEmitter(module or (CheckedModule if check else Module)(host()), clock=clock)
+    names = names_of_inputs(whole)
+    emitter.module.varies = bool(names)
+    if any(name.startswith(GENERATED) or name in ("max", "min") for name in names):
+        raise NotNative(f"a size has a name like those of generated sizes: {', '.join(names)}")
     plan = plan_program(whole, emitter)
     if check or verifies_plans():
-        verify_plan(plan, emitter.target)
+        for sizes in _examples(emitter, plan):
+            verify_plan(plan, emitter.target, sizes)
     emitter.emit(plan)
     if emitter.timing is not None:
         emitter.timing.finish()
@@ -39,3 +55,52 @@ def generated(
         emitter.checking.finish()
     add_run(emitter.module, len(whole.inputs) + len(whole.outputs) if keeps else None)
     return emitter, plan
+
+
+# --- sizes of the run -----------------------------------------------------------------------------
+
+
+def recipe_of(emitter: CpuEmitter, plan: ProgramPlan) -> dict[str, Any] | None:
+    """What a call needs for the sizes of a run (`weft.runtime.size_table`); None if there are
+    none."""
+    sizes, root = emitter.module.sizes, plan.root
+    if not emitter.module.varies:
+        return None
+    names: list[Any] = sorted(names_of_inputs(root.graph))
+    filled = [*names, *filled_sizes(_shapes(root)), *_indexed(root)]
+    return recipe(sizes.expressions, sizes.named, plan.buffers, root.arena, filled)
+
+
+def _shapes(root: GraphPlan) -> list[tuple[int, ...]]:
+    """The shapes of all tensors of a program."""
+    kinds = [value.type for _, plan in root.walk() for value in plan.graph.values()]
+    return [kind.shape for kind in kinds if isinstance(kind, TensorType)]
+
+
+def _indexed(root: GraphPlan) -> list[int]:
+    """Sizes that are at least 1 where all indices of views are in range."""
+    found: list[int] = []
+    for _, plan in root.walk():
+        for node in plan.graph.nodes:
+            if node.op is GETITEM:
+                shape = node.inputs[0].tensor_type.shape
+                found += [n for n in indices_in_range(shape, node.attrs["index"]) if has_dims((n,))]
+    return found
+
+
+def _examples(emitter: CpuEmitter, plan: ProgramPlan) -> Iterator[Mapping[str, int]]:
+    """Sizes for which a plan is verified: values for all names in it."""
+    made = recipe_of(emitter, plan)
+    if made is None:
+        yield {}
+        return
+    table = SizeTable(made)
+    bounds = bounds_of(plan.root.graph)
+    for start, apart in ((1, 0), (5, 2), (64, 64)):
+        sizes = {
+            name: min(max(start + apart * i, low), high or start + apart * i)
+            for i, (name, (low, high)) in enumerate(sorted(bounds.items()))
+        }
+        if table.fits(sizes):
+            known = table.known(sizes)
+            yield {name: value for name, value in known.items() if isinstance(value, int)}

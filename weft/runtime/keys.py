@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.ir.concrete import bounds_of
 from weft.ir.dispatch import FAMILIES
 from weft.ir.graph import Graph
 from weft.ir.literal import CONSTANT
@@ -38,6 +39,9 @@ def code_key(
 
 def _said(how: bytes, graph: Graph) -> bytes | None:
     parts = [graph.text(locations=False, history=False)]
+    bounds = bounds_of(graph)
+    if bounds:
+        parts.append(str(sorted(bounds.items())))
     for part in graph.walk():
         for node in part.nodes:
             if Trait.PYTHON in node.op.traits:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import config
-from weft.base.dims import has_dims
+from weft.base.dims import dims_in
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
@@ -22,12 +24,13 @@ from weft.codegen.text import Module
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
-from weft.ir.concrete import names_of_inputs
+from weft.ir.concrete import concrete, names_of_inputs, sized_type, without_empty
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import PreparedGraph, located, run_node
 from weft.ir.literal import CONSTANT, Literal
 from weft.ir.signature import OutputRouting
 from weft.ir.types import StackType, TensorType
+from weft.passes.pipeline import optimize
 from weft.runtime.call_code import table_bytes
 from weft.runtime.executable import Program
 from weft.runtime.interpreted import InterpretedProgram, interpreted
@@ -39,6 +42,8 @@ from weft.runtime.output_routing import Call, deliver, role
 from weft.runtime.outputs import Outputs
 from weft.runtime.python_call import Start, addressed, listed, python_call
 from weft.runtime.rungs import no_machine_code, rung, warn_no_machine_code
+from weft.runtime.size_table import SizeTable
+from weft.runtime.sized import SizedProgram
 from weft.runtime.specialized import SpecializedProgram, may_specialize
 from weft.runtime.stacks import NativeStack, Owner, any_interpreted, class_of
 from weft.runtime.threads import (
@@ -66,7 +71,7 @@ def native(
     optimized: Callable[[], Graph] | None = None,
     passes: bytes | None = None,
     check: bool | None = None,
-) -> NativeProgram | InterpretedProgram | SpecializedProgram:
+) -> NativeProgram | InterpretedProgram | SizedProgram | SpecializedProgram:
     """The program that runs a graph: machine code, or the interpreter if there is none for it.
 
     `optimized` and `passes`: see `NativeProgram`. `check`: whether the code checks its memory
@@ -77,11 +82,18 @@ def native(
     if rung() == "interpret":
         reason = no_machine_code() or "WEFT_CALL says so"
         return InterpretedProgram(optimized() if optimized else graph, reason)
-    if optimized is not None and names_of_inputs(graph):
-        graph, optimized = optimized(), None
-    if may_specialize(graph):
-        return SpecializedProgram(graph, lambda sized: native(sized, written, check=check))
     made = checked_program() if check else NativeProgram
+    why = ""
+    if names_of_inputs(graph):
+        try:
+            return SizedProgram(made(graph, written, optimized, passes))
+        except Exception as reason:  # an emitter is not made for sizes of the run: any error
+            if isinstance(reason, generators().PlanError):
+                raise
+            why = f"{type(reason).__name__}: {reason}"
+            graph, optimized = optimized() if optimized else graph, None
+    if may_specialize(graph):
+        return SpecializedProgram(graph, lambda sized: native(sized, written, check=check), why)
     try:
         return made(graph, written, optimized, passes)
     except NotNative as reason:
@@ -143,7 +155,7 @@ class NativeProgram(Program):
         loaded = cached(key, self._code)
         self.seconds |= loaded.seconds
         self.library = loaded.library
-        self.arena, self.lower_bound, self.kernels, calls, digests, in_place = loaded.meta
+        self.arena, self.lower_bound, self.kernels, calls, digests, in_place, sizes = loaded.meta
         wanted = written or {}
         self.in_place = [(i, j) for i, j in in_place if wanted.get(i) == j]
         # Calls into Python and large constants exist only in this process, not in the cache.
@@ -155,26 +167,49 @@ class NativeProgram(Program):
             literals = {literal.digest: literal for literal in made.constants}
         self._constant_arrays = [np.ascontiguousarray(literals[digest].array) for digest in digests]
         self.calls: list[Node] = made.calls if made else []
-        kinds = [_array_kind(value.type) for value in graph.outputs]
+        self._constants = (ctypes.c_void_p * max(1, len(self._constant_arrays)))(
+            *[array.ctypes.data for array in self._constant_arrays]
+        )
+        self._interpreted: PreparedGraph | None = None
+        self._table = None if sizes is None else SizeTable(sizes)
+        self._sizes: dict[str, int] = {}
+        if self._table is None:
+            self._prepare(None)
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether its code serves these sizes."""
+        return self._table is not None and self._table.fits(sizes)
+
+    def for_sizes(self, sizes: Mapping[str, int]) -> NativeProgram:
+        """The program for one set of sizes: the same code, with memory and results of these
+        sizes."""
+        assert self._table is not None
+        made = copy.copy(self)
+        filled = self._table.filled(sizes)
+        made.arena = made.lower_bound = filled.arena
+        made._sizes = dict(sizes)
+        made._prepare(filled.table)
+        return made
+
+    def _prepare(self, table: np.ndarray[Any, Any] | None) -> None:
+        """Get ready to be called; `table` has what the code reads of the sizes of a run."""
+        kinds = [_array_kind(sized_type(v.type, self._sizes)) for v in self.captured.outputs]
         if self._keeps:
             kinds.append(((1,), np.uint64))
             self._give_back = _GIVE_BACK(self.library.address("give_back"))
         self._outputs = self.outputs_class(kinds, dict(self.in_place))
         self._errors: dict[int, BaseException] = {}  # what a call into Python raised, by thread
         self._callback = _CALLBACK(self._call)
-        self._constants = (ctypes.c_void_p * max(1, len(self._constant_arrays)))(
-            *[array.ctypes.data for array in self._constant_arrays]
-        )
-        run = (ctypes.c_void_p * SHARED)(
+        run = (ctypes.c_void_p * (SHARED + 1))(
             ctypes.cast(self._callback, ctypes.c_void_p).value,
             pool_address(),
             parallel_address(),
             ctypes.addressof(self._constants),
             poll_address(),
+            0 if table is None else table.ctypes.data,
         )
-        self._run_table = run
+        self._run_table = run, table
         self._run = ctypes.addressof(run)
-        self._interpreted: PreparedGraph | None = None
         self.call = self._caller()
 
     @property
@@ -184,7 +219,7 @@ class NativeProgram(Program):
 
     def generate(self, module: Module | None = None) -> tuple[CpuEmitter, ProgramPlan]:
         """Generate the program again: its module and its plan."""
-        graph = self.graph
+        graph = without_empty(self.graph)
         _check_static(graph)
         made: tuple[CpuEmitter, ProgramPlan] = generators().generated(
             graph, self._keeps, self.clock, module, check=self.check
@@ -198,8 +233,11 @@ class NativeProgram(Program):
         self._program = made
         digests = [literal.digest for literal in made.constants]
         root = plan.root
-        meta = [root.arena, root.lower_bound, root.kernels, len(made.calls), digests, root.in_place]
         text = made.module.text()
+        arena, least, sizes = root.arena, root.lower_bound, generators().recipe_of(made, plan)
+        if sizes is not None:
+            arena = least = 0
+        meta = [arena, least, root.kernels, len(made.calls), digests, root.in_place, sizes]
         self.seconds["text"] += time.perf_counter() - start
         exports = ["run", *(["give_back"] if self._keeps else [])]
         exports += [*(TIMING if self.clock is not None else ()), *(CHECKS if self.check else ())]
@@ -211,7 +249,14 @@ class NativeProgram(Program):
         return found
 
     def machine_code(self) -> MachineCode:
-        return machine_code(self)
+        return machine_code(self._alone)
+
+    @functools.cached_property
+    def _alone(self) -> NativeProgram:
+        """What tools look at: the program itself, or one that is made for its sizes alone."""
+        if not self._sizes:
+            return self
+        return NativeProgram(optimize(concrete(self.graph, self._sizes)), dict(self.in_place))
 
     def plan(self) -> str:
         """The kernels as text, and the places of values in the arena."""
@@ -224,7 +269,8 @@ class NativeProgram(Program):
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         """`call` with a check of the inputs."""
-        if [x.type for x in inputs] != [value.type for value in self.captured.inputs]:
+        wanted = [sized_type(value.type, self._sizes) for value in self.captured.inputs]
+        if [x.type for x in inputs] != wanted:
             raise self._wrong_inputs()
         return self.call(inputs)
 
@@ -330,7 +376,7 @@ class NativeProgram(Program):
             node = self.calls[number]
             pointers = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
             arrays = [
-                _array(pointers[i] or 0, value.type)
+                _array(pointers[i] or 0, sized_type(value.type, self._sizes))
                 for i, value in enumerate((*node.inputs, *node.outputs))
             ]
             given = [None if array is None else wrap(array) for array in arrays[: len(node.inputs)]]
@@ -366,13 +412,14 @@ def _literals(graph: Graph) -> dict[str, Literal]:
 
 
 def _check_static(graph: Graph) -> None:
+    known = names_of_inputs(graph)
     for part in graph.walk():
         for value in part.values():
             kind = value.type
             if isinstance(kind, StackType):
                 kind = kind.innermost
             if isinstance(kind, TensorType):
-                if has_dims(kind.shape):
+                if any(set(size.names) - known for size in dims_in(kind.shape)):
                     raise NotNative(f"{value} has a size that is not known")
                 if str(kind.device) != "cpu" or kind.layout != "dense":
                     raise NotNative(f"{value} is not a dense tensor on the CPU")

@@ -1,7 +1,11 @@
 """Graphs with symbolic sizes: machine code for each set of sizes, generated when it is needed.
 
+This is for graphs with a kernel that must know its sizes when it is generated; all others have one
+program for all sizes (`weft.runtime.sized`).
+
 >>> graph = weft.make_graph(lambda x: x * 2, weft.spec(("B", 4)))
->>> program = weft.runtime.native.native(graph)
+>>> native = weft.runtime.native.native
+>>> program = weft.runtime.specialized.SpecializedProgram(graph, native)
 >>> program([weft.ones((3, 4))])[0].shape
 (3, 4)
 >>> program.sizes
@@ -40,8 +44,10 @@ def may_specialize(graph: Graph) -> bool:
 class SpecializedProgram(Program):
     """A graph with symbolic sizes; a call runs the program for the sizes of its inputs."""
 
-    def __init__(self, graph: Graph, build: Callable[[Graph], Program]) -> None:
+    def __init__(self, graph: Graph, build: Callable[[Graph], Program], why: str = "") -> None:
+        """`why`: the reason why no single program serves all sizes (`weft.runtime.sized`)."""
         self._graph = graph
+        self.why = why
         self.call: Call = self._call
         self._build = build
         self._symbolic = [

@@ -92,13 +92,15 @@ class Space:
                 continue
             here: list[int | None] = []
             left = size
-            while left > 1:
+            while left != 1:
+                if not parts:
+                    return None
                 axis, length = parts.pop()
                 if left % length == 0:
                     here.append(axis)
                     left //= length
                     continue
-                if length % left or (axis is not None and not self.may_split):
+                if length % left != 0 or (axis is not None and not self.may_split):
                     return None
                 rest = length // left
                 if axis is None:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.base.dims import has_dims
 from weft.base.shapes import size_of
 from weft.ir.graph import Node, Value
 from weft.schedule.axes import Map, Space
@@ -159,7 +160,7 @@ class Group:
                 continue
             taken: list[int] = []
             left = size
-            while left > 1 and free and left % space.sizes[free[0]] == 0:
+            while not _is_one(left) and free and left % space.sizes[free[0]] == 0:
                 taken.append(free.pop(0))
                 left //= space.sizes[taken[-1]]
             if left != 1:
@@ -191,7 +192,8 @@ class Group:
             return None
         whole = len(over) == len(space.order)
         total = space.size_of(space.order)
-        if whole and total > small and self.row != over:
+        large = has_dims((total,)) or total > small
+        if whole and large and self.row != over:
             return "column" if self._may_columns(over, node) else None
         if not over or space.order[-1] in over:
             if self.row is not None:
@@ -215,4 +217,9 @@ def buffers_of(group: Group) -> int:
 
 def is_small(value: Value) -> bool:
     shape: Any = value.type.shape  # type: ignore[union-attr]
-    return size_of(shape) <= 1
+    return not has_dims(shape) and size_of(shape) <= 1
+
+
+def _is_one(size: int) -> bool:
+    """Whether a size is 1 (or 0), for all sizes of a run."""
+    return not has_dims((size,)) and size <= 1

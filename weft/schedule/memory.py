@@ -6,11 +6,13 @@ import bisect
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from weft.base.dim_algebra import Dim
+from weft.base.dims import dim
 from weft.ir.types import TensorType, Type
 
-__all__ = ["ALIGN", "ArenaPlan", "planned", "size_of_type"]
+__all__ = ["ALIGN", "ArenaPlan", "Buffers", "named_places", "planned", "size_of_type"]
 
 ALIGN = 64
 Key = TypeVar("Key")
@@ -85,6 +87,57 @@ def planned(
         made.offsets[key] = _take(free, size, made)
         ending.setdefault(dies[key], []).append(key)
     return made
+
+
+# --- sizes that each run tells --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """The buffers of one graph, to be placed once their sizes are known.
+
+    peak       the name of the arena's size
+    alignment  offsets are multiples of this
+    rows       of each buffer: the name of its offset, its size, first step, last step
+    """
+
+    peak: str
+    alignment: int
+    rows: tuple[tuple[str, int, int, int], ...]
+
+    def placed(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The values of all its names, for the sizes of a run."""
+        number = {
+            name: size.evaluate(sizes) if isinstance(size, Dim) else size
+            for name, size, _, _ in self.rows
+        }
+        born = {name: first for name, _, first, _ in self.rows}
+        dies = {name: last for name, _, _, last in self.rows}
+        made = planned(number, born, dies, self.alignment)
+        return {**made.offsets, self.peak: made.peak}
+
+
+def named_places(
+    sizes: Mapping[Key, int],
+    born: Mapping[Key, int],
+    dies: Mapping[Key, int],
+    alignment: int,
+    number: int,
+) -> tuple[ArenaPlan[Any], Buffers]:
+    """A plan whose offsets and peak are names, and what tells their values in each run. `number`
+    makes the names unique in a program."""
+    peak = f"arena_{number}"
+    rows: list[tuple[str, int, int, int]] = []
+    made: ArenaPlan[Any] = ArenaPlan(sizes=sizes, born=born, dies=dies, alignment=alignment)
+    for place, (key, size) in enumerate(sizes.items()):
+        name = f"at_{number}_{place}"
+        made.offsets[key] = dim(name)
+        rows.append((name, size, born[key], dies[key]))
+    made.peak = made.lower_bound = dim(peak)
+    return made, Buffers(peak, alignment, tuple(rows))
+
+
+# --- gaps -----------------------------------------------------------------------------------------
 
 
 def _take(free: list[tuple[int, int]], size: int, made: ArenaPlan[Key]) -> int:

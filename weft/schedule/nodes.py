@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType
 from weft.base.shapes import size_of
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
 from weft.ir.types import TensorType
-from weft.ops.cards import FULL, GETITEM
+from weft.ops.cards import DIM_SIZE, FULL, GETITEM
 from weft.schedule.groups import is_small
 
 __all__ = ["early_first", "is_view", "literal_of", "tensor_type"]
@@ -44,12 +45,17 @@ def _plain_index(index: Any) -> bool:
 
 
 def literal_of(value: Value) -> Any:
-    """The number that all elements of a value equal, as a NumPy scalar; None if it is not known."""
+    """The number that all elements of a value equal, as a NumPy scalar; None if it is not known.
+    A Dim, if it is a size of the run."""
     node = value.node
     if node is None or not isinstance(value.type, TensorType):
         return None
     dtype: DType = value.type.dtype
+    if node.op is DIM_SIZE and isinstance(node.attrs["size"], Dim) and dtype.kind != "complex":
+        return node.attrs["size"]
     if node.op is FULL:
+        if isinstance(node.attrs["value"], Dim):
+            return node.attrs["value"]
         return np.asarray(node.attrs["value"]).astype(dtype.numpy)[()]
     if node.op is CONSTANT and size_of(value.type.shape) == 1:
         return node.attrs["value"].array.reshape(())[()]

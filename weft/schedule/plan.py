@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.base.dims import has_dims
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import has_dims, typical
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.types import TensorType
 from weft.schedule.groups import Group, Leaf
-from weft.schedule.memory import ArenaPlan
+from weft.schedule.memory import ArenaPlan, Buffers
 from weft.schedule.reasons import INLINED, REMATERIALIZED, said
 from weft.schedule.scan_rows import RowScan
 
@@ -34,6 +35,8 @@ class Kernel:
     scratch  bytes of memory shared by all threads of the call
     stops    whether it takes long, and so polls for cancellation
     shared   whether threads share its items
+    work     of all items, in picoseconds, where that depends on sizes of the run: an expression of
+             them. `cost` is then that of likely sizes
     """
 
     name: str
@@ -42,11 +45,17 @@ class Kernel:
     scratch: int = 0
     stops: bool = False
     shared: bool = False
+    work: int = 0
+
+    @property
+    def varies(self) -> bool:
+        """Whether sizes of the run decide how long it takes."""
+        return has_dims((self.items, self.work))
 
     @property
     def nanoseconds(self) -> float:
         """About how long all items take one thread."""
-        return self.items * self.cost
+        return typical(self.items) * self.cost
 
 
 # --- where a value lies ---------------------------------------------------------------------------
@@ -136,7 +145,7 @@ class Step:
     @property
     def room(self) -> int:
         """Bytes of memory that only this step uses."""
-        return max((kernel.scratch for kernel in self.kernels), default=0)
+        return functools.reduce(dim_max, [kernel.scratch for kernel in self.kernels], 0)
 
     @property
     def seconds(self) -> float:
@@ -279,11 +288,14 @@ class ProgramPlan:
 
     constants   those that values are, without duplicates
     calls       the nodes whose cards are called in Python, by the number of the call
+    buffers     of graphs whose memory depends on the sizes of a run, inner ones first: what is to
+                be placed. The arena of an inner one is a buffer of an outer one
     """
 
     root: GraphPlan
     constants: list[Literal] = field(default_factory=list)
     calls: list[Node] = field(default_factory=list)
+    buffers: list[Buffers] = field(default_factory=list)
 
     @classmethod
     def of(cls, root: GraphPlan) -> ProgramPlan:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.base.dims import has_dims, is_zero
 from weft.ir.graph import Graph, Node, Value
 from weft.schedule.grouping import Grouping
 from weft.schedule.groups import Group
 from weft.schedule.in_place import in_place
-from weft.schedule.memory import ArenaPlan, planned, size_of_type
+from weft.schedule.memory import ArenaPlan, Buffers, named_places, planned, size_of_type
 from weft.schedule.plan import GraphPlan, ProgramPlan, Step
 from weft.schedule.reasons import Why
 from weft.schedule.target import Emitter
@@ -19,7 +20,10 @@ __all__ = ["plan_program"]
 
 def plan_program(graph: Graph, emitter: Emitter) -> ProgramPlan:
     """The plan of a lowered graph, for the target of an emitter."""
-    return ProgramPlan.of(_Planner(emitter).plan(graph, "graph", is_nested=False))
+    planner = _Planner(emitter)
+    made = ProgramPlan.of(planner.plan(graph, "graph", is_nested=False))
+    made.buffers = planner.buffers
+    return made
 
 
 class _Planner:
@@ -27,6 +31,7 @@ class _Planner:
         self.emitter = emitter
         self.target = emitter.target
         self._names = 0
+        self.buffers: list[Buffers] = []  # of graphs whose sizes each run tells, inner ones first
 
     def name(self, word: str) -> str:
         self._names += 1
@@ -107,7 +112,11 @@ class _Planner:
             for value in step.group.reads():
                 if value in born:
                     dies[value] = number
-            if step.room:
+            if not is_zero(step.room):
                 sizes[step.group] = step.room + self.target.padding
                 born[step.group] = dies[step.group] = number
-        return planned(sizes, born, dies, self.target.alignment)
+        if not has_dims(sizes.values()):
+            return planned(sizes, born, dies, self.target.alignment)
+        made, buffers = named_places(sizes, born, dies, self.target.alignment, len(self.buffers))
+        self.buffers.append(buffers)
+        return made

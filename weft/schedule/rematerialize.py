@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from weft.base.dims import typical
 from weft.ir.graph import Graph, Node, Value
 from weft.schedule.groups import Group, Leaf, Operand
 from weft.schedule.inline_cheap import Recipe
@@ -87,7 +88,7 @@ def bytes_written(
     """The bytes that a product's group would write only for other groups."""
     inside = set(home.nodes)
     return sum(
-        tensor_type(value).nbytes
+        typical(tensor_type(value).nbytes)
         for node in home.nodes[1:]
         for value in node.outputs
         if not in_memory(value) and any(user not in inside for user in users.get(value, ()))

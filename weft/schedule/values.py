@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from weft.base.dims import typical
 from weft.ir.graph import Node, Value
 from weft.ir.literal import CONSTANT, Literal
 from weft.ir.types import TensorType
@@ -225,7 +226,7 @@ class Values:
             else {op.root for ops in group.operands.values() for op in ops if isinstance(op, Leaf)}
         )
         moved = sum(
-            tensor_type(root).nbytes * (1 if self._is_stored(root) else 2)
+            typical(tensor_type(root).nbytes) * (1 if self._is_stored(root) else 2)
             for root in roots
             if root not in known
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Set
 
+from weft.base.dim_algebra import Dim
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
 from weft.ir.types import TensorType
@@ -34,18 +35,24 @@ __all__ = ["PlanError", "verify_plan"]
 LINE = 64  # the memory of a loop is laid out in multiples of this many bytes
 
 
-def verify_plan(program: ProgramPlan, target: Target) -> None:
-    """Raise `PlanError` where the plan of a program is wrong for a target."""
+def verify_plan(
+    program: ProgramPlan, target: Target, sizes: Mapping[str, int] | None = None
+) -> None:
+    """Raise `PlanError` where the plan of a program is wrong for a target.
+
+    `sizes`: if some are those of a run, an example: values for all names in the plan.
+    """
+    known = sizes or {}
     digests = {literal.digest for literal in program.constants}
     for depth, found in program.root.walk():
         _verify_reads(found)
         for step in found.steps:
             verify_group(step.group)
             _verify_layouts(step.group, target)
-            _verify_room(step)
+            _verify_room(step, known)
             if step.kind == "call" and step.nodes[0] not in program.calls:
                 raise PlanError(f"{step.nodes[0].op.name} is called, and has no number")
-        _verify_places(found, target)
+        _verify_places(found, target, known)
         _verify_constants(found, digests)
         if depth and found.in_place:
             raise PlanError(f"@{found.name} is nested, and writes where its inputs lie")
@@ -112,25 +119,32 @@ _STRIDED = (*IN_REGISTERS, "attention_grad")
 # --- where things lie -----------------------------------------------------------------------------
 
 
-def _verify_room(step: Step) -> None:
+def _verify_room(step: Step, known: Mapping[str, int]) -> None:
     """A step with nested graphs has memory for them, and for the carries of a loop."""
     if not step.nested:
         return
     node = step.nodes[0]
     body = step.nested[-1].graph
-    room = max(_lines(plan.arena) for plan in step.nested) + _carried(node, body)
-    if step.room < room * step.parts:
-        raise PlanError(f"{node.op.name} has {step.room} bytes, and uses {room} × {step.parts}")
+    most = max(_lines(_number(plan.arena, known)) for plan in step.nested)
+    room = most + _carried(node, body, known)
+    have, parts = _number(step.room, known), _number(step.parts, known)
+    if have < room * parts:
+        raise PlanError(f"{node.op.name} has {have} bytes, and uses {room} × {parts}")
 
 
-def _carried(node: Node, body: Graph) -> int:
+def _number(size: int, known: Mapping[str, int]) -> int:
+    return size.evaluate(known) if isinstance(size, Dim) else size
+
+
+def _carried(node: Node, body: Graph, known: Mapping[str, int]) -> int:
     """Bytes that a loop needs: a second buffer for each carry, the condition, a slot per result."""
     if not node.op.loop:
         return 0
     first: int = node.attrs["consts"]
     count: int = node.attrs["carries"] if node.op is SCAN else len(body.inputs) - first
     carries = sum(
-        max(LINE, _lines(size_of_type(v.type))) for v in body.inputs[first : first + count]
+        max(LINE, _lines(_number(size_of_type(v.type), known)))
+        for v in body.inputs[first : first + count]
     )
     return carries + LINE * (1 + len(node.outputs) - count)
 
@@ -139,9 +153,10 @@ def _lines(size: int) -> int:
     return -(-size // LINE) * LINE
 
 
-def _verify_places(plan: GraphPlan, target: Target) -> None:
+def _verify_places(plan: GraphPlan, target: Target, known: Mapping[str, int]) -> None:
     """What is alive at the same step does not overlap, and is aligned."""
-    offsets = plan.memory.offsets
+    offsets = {key: _number(at, known) for key, at in plan.memory.offsets.items()}
+    arena = _number(plan.arena, known)
     last: dict[Value, int] = {}
     for place, step in enumerate(plan.steps):
         for _, _, leaf in step.group.leaves():
@@ -149,7 +164,7 @@ def _verify_places(plan: GraphPlan, target: Target) -> None:
     ends: dict[int, list[tuple[int, int, str]]] = {}
     alive: list[tuple[int, int, str]] = []  # sorted by where they begin, without overlaps
     for place, step in enumerate(plan.steps):
-        for found, end in _born(plan, place, step, last, offsets):
+        for found, end in _born(plan, place, step, last, offsets, known):
             at = bisect.bisect(alive, found)
             for other in alive[max(0, at - 1) : at + 1]:
                 if found[0] < other[1] and other[0] < found[1]:
@@ -159,8 +174,8 @@ def _verify_places(plan: GraphPlan, target: Target) -> None:
                     )
             if found[0] % target.alignment:
                 raise PlanError(f"{found[2]} at {found[0]} is not aligned to {target.alignment}")
-            if found[1] > plan.arena:
-                raise PlanError(f"{found[2]} ends at {found[1]} of {plan.arena} bytes")
+            if found[1] > arena:
+                raise PlanError(f"{found[2]} ends at {found[1]} of {arena} bytes")
             alive.insert(at, found)
             ends.setdefault(end, []).append(found)
         for dead in ends.pop(place, ()):
@@ -173,12 +188,14 @@ def _born(
     step: Step,
     last: Mapping[Value, int],
     offsets: Mapping[Value | Group, int],
+    known: Mapping[str, int],
 ) -> list[tuple[tuple[int, int, str], int]]:
     """What a step writes to the arena: first byte, end, what it is; and its last step."""
     made: list[tuple[tuple[int, int, str], int]] = []
-    if step.room:
+    room = _number(step.room, known)
+    if room:
         at = offsets[step.group]
-        made.append(((at, at + step.room, f"memory of step {place}"), place))
+        made.append(((at, at + room, f"memory of step {place}"), place))
     for value in step.outputs:
         if value in plan.outputs:
             continue
@@ -187,7 +204,7 @@ def _born(
                 raise PlanError(f"{value} is read, and lies nowhere")
             continue
         at = offsets[value]
-        end = at + max(1, size_of_type(value.type))
+        end = at + max(1, _number(size_of_type(value.type), known))
         made.append(((at, end, str(value)), last.get(value, place)))
     return made
 

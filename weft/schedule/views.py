@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dim_algebra import Dim, known_less
+from weft.base.dims import has_dims, is_zero
 from weft.base.shapes import size_of
 from weft.ir.op import Op
 from weft.ops.cards import BROADCAST_TO, GETITEM, PERMUTE_DIMS
+from weft.ops.index_shape import slice_length, slice_start
 
 __all__ = ["View", "broadcast_view", "dense", "dense_strides", "viewed"]
 
@@ -88,17 +91,17 @@ def _indexed(view: View, index: Any) -> View | None:
             strides += view.strides[axis : axis + rest]
             axis += rest
         elif isinstance(part, slice):
-            start, stop, step = part.indices(view.shape[axis])
-            count = len(range(start, stop, step))
-            offset += start * view.strides[axis] if count else 0
+            size = view.shape[axis]
+            count, step = slice_length(part, size), 1 if part.step is None else part.step
+            offset += 0 if is_zero(count) else slice_start(part, size) * view.strides[axis]
             shape.append(count)
             strides.append(step * view.strides[axis])
             axis += 1
         elif isinstance(part, bool) or not hasattr(part, "__index__"):
             return None
         else:
-            at = part.__index__()
-            offset += (at + view.shape[axis] if at < 0 else at) * view.strides[axis]
+            at = part if isinstance(part, Dim) else part.__index__()
+            offset += (at + view.shape[axis] if known_less(at, 0) else at) * view.strides[axis]
             axis += 1
     return View(tuple(shape), tuple(strides), offset)
 
@@ -116,7 +119,10 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
             continue
         # The shortest runs of old and new axes with the same number of elements.
         if not group:
-            group, at, new = _run(old, at, shape[place:])
+            found = _run(old, at, shape[place:])
+            if found is None:
+                return None
+            group, at, new = found
             made = _split(group, new)
             if made is None:
                 return None
@@ -131,7 +137,9 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
 
 def _run(
     old: list[tuple[int, int]], at: int, shape: Sequence[int]
-) -> tuple[list[tuple[int, int]], int, list[int]]:
+) -> tuple[list[tuple[int, int]], int, list[int]] | None:
+    """Some old axes from `at` on, the next after them, and the new axes with as many elements.
+    None where sizes of the run would decide."""
     taken = [old[at]]
     at += 1
     have = taken[0][0]
@@ -142,13 +150,24 @@ def _run(
             continue
         new.append(size)
         want *= size
-        while have < want:
+        while have != want and (more := _is_part(have, want)) is not False:
+            if more is None or at >= len(old):
+                return None
             taken.append(old[at])
             have *= old[at][0]
             at += 1
         if have == want:
             break
     return taken, at, new
+
+
+def _is_part(have: int, want: int) -> bool | None:
+    """Whether the smaller of two sizes is the first; None where it depends on the run."""
+    if not has_dims((have, want)):
+        return have < want
+    if want % have == 0:
+        return True
+    return False if have % want == 0 else None
 
 
 def _split(group: list[tuple[int, int]], new: list[int]) -> list[int] | None:

@@ -27,7 +27,7 @@ from weft.codegen.checks.guard import fill, scan
 from weft.codegen.checks.module import THUNK, CheckedModule
 from weft.codegen.contract import Status
 from weft.codegen.control.stacks import copy
-from weft.codegen.index import Ptr
+from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import PARAMS, Kernel, argument
 from weft.codegen.text import Function
 from weft.ir.graph import Value
@@ -54,7 +54,7 @@ class Buffer:
 
     value: Any
     address: Ptr
-    size: int
+    size: Size
     writable: bool
     inputs: Sequence[Ptr] = ()
 
@@ -107,7 +107,7 @@ class CheckedCall:
         """After all kernels: end the run if a result still has poison."""
         for place, buffer in enumerate(self._given):
             poison = _poison_of(buffer)
-            if poison is None or poison.size > buffer.size:
+            if poison is None or (isinstance(buffer.size, int) and poison.size > buffer.size):
                 continue
             with _unless_in_place(f, buffer):
                 name = scan(f.module, poison.size)
@@ -141,7 +141,7 @@ class Checking:
         call.begin(f)
         return call
 
-    def poison(self, f: Function, address: Ptr, size: int) -> None:
+    def poison(self, f: Function, address: Ptr, size: Size) -> None:
         """Poison untyped memory: NaN for all floats."""
         fill(f, address, size, -1, 0)
 

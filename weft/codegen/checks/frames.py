@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.codegen.index import Size
 from weft.codegen.text import Function
 
 __all__ = ["BEYOND", "ENTRIES", "FAULTS", "MISALIGNED", "NOTED", "OWN", "READ_ONLY"]
@@ -41,7 +42,7 @@ OWN = 1 << 24
 NOTED = 1 + ENTRIES + 3 * 256
 
 #: The address (an SSA value), the bytes, and whether they may be written.
-Entry = tuple[str, int, bool]
+Entry = tuple[str, Size, bool]
 
 
 def frame_words(entries: int) -> int:

@@ -68,7 +68,7 @@ def scan(module: Module, size: int) -> str:
     return module.once(f"check.scan.{size}", lambda found: _scan(found, size))
 
 
-def fill(f: Function, address: Ptr, size: int, word: int, step: int) -> None:
+def fill(f: Function, address: Ptr, size: Size, word: int, step: int) -> None:
     """Poison bytes; does nothing if the address is null."""
     f.do(f"call void @check.fill(ptr {address}, i64 {size}, i64 {word}, i64 {step})")
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
+from weft.base.dims import has_dims, typical
 from weft.codegen.elementwise import load, store
 from weft.codegen.index import Ptr, Size
 from weft.codegen.loops.access import Access, result_access
@@ -29,7 +30,9 @@ def in_registers(group: Group, made: LoopPlan) -> bool:
 
     Sums in memory make each row wait until those of the previous row are stored.
     """
-    if not made.column_sums or made.blocks > 1 or len(made.row) > 1:
+    if not made.column_sums or made.blocks != 1 or len(made.row) > 1:
+        return False
+    if has_dims((made.row_size,)):
         return False
     vectors = -(-made.row_size // made.lanes)
     return vectors * len(made.column_sums) <= HELD and vectors * len(group.nodes) <= WRITTEN_OUT
@@ -38,8 +41,8 @@ def in_registers(group: Group, made: LoopPlan) -> bool:
 def _is_one_block(steps: Sequence[tuple[int, int]]) -> bool:
     """Whether loops with these steps and sizes cover a contiguous block."""
     expected = 1
-    for step, size in sorted(steps):
-        if size > 1 and step != expected:
+    for step, size in sorted(steps, key=lambda pair: typical(pair[0])):
+        if size != 1 and step != expected:
             return False
         expected *= size
     return True

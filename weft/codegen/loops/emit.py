@@ -15,15 +15,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from weft.base.dims import has_dims
 from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Index, Ptr, Size, divide, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
-from weft.codegen.loops.access import Access, access_of, dtype_of, operand, result_access
+from weft.codegen.loops.access import Access, Loop, access_of, dtype_of, operand, result_access
 from weft.codegen.loops.columns import Columns, in_registers
 from weft.codegen.loops.pieces import combine_columns, combine_totals
-from weft.codegen.loops.plan import BLOCK, LoopPlan, axis_to_poll, cost_of, plan
-from weft.codegen.loops.point import Point, mask_literal
+from weft.codegen.loops.plan import BLOCK, LoopPlan, axis_to_poll, cost_of, plan, work_of
+from weft.codegen.loops.point import Point, first_lanes
 from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.loops.rows_in_lanes import emit_rows_in_lanes, fits_lanes
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
@@ -38,7 +39,7 @@ def emit_loops(
     module: Module, name: str, group: Group, places: Mapping[Value, int]
 ) -> list[Kernel]:
     """The kernels of a loop group; `places` are the positions of buffers in `%args`."""
-    made = plan(group, module.machine)
+    made = plan(group, module)
     if fits_lanes(group, made, module.machine):
         return emit_rows_in_lanes(module, name, group, places, made)
     return _Loops(module, name, group, places, made).kernels()
@@ -73,13 +74,14 @@ class _Loops:
         for root in dict.fromkeys(access.root for access in made.accesses):
             self.pointers[root] = operand(f, self.places, root)
         self._lay_out_scratch()
-        base = argument(f, len(self.places)) if self.scratch else None
+        base = argument(f, len(self.places)) if self.scratch_at else None
         with each_item(f) as item:
             self._item(item, base)
         f.do("ret i32 0")
         stops = self.run is not None
-        kernels = [Kernel(self.name, made.items, self.cost, self.scratch, stops)]
-        if self.scratch:
+        work = work_of(self.group, made, self.module.machine)
+        kernels = [Kernel(self.name, made.items, self.cost, self.scratch, stops, work=work)]
+        if self.scratch_at:
             kernels += self._second()
         return kernels
 
@@ -119,7 +121,7 @@ class _Loops:
         index: dict[int, Size] = {}
         rest, block = divide(item, made.blocks)
         piece: Size = 0
-        if made.pieces > 1:
+        if made.pieces != 1:
             piece, rest = rest, 0
         counted = made.outer[: made.prefix]
         found = unravel(rest, [loop.size for loop in counted])
@@ -279,8 +281,8 @@ class _Loops:
             if self.kept[value] < stage
         }
 
-        def work(index: Mapping[int, Size], position: Size, count: int) -> None:
-            mask = None if count == lanes else (mask_literal(lanes, count), count)
+        def work(index: Mapping[int, Size], position: Size, count: Size) -> None:
+            mask = None if count == lanes else (first_lanes(f, lanes, count), count)
             axis = made.row[-1].axis if made.row else None
             point = Point(
                 f,
@@ -343,7 +345,7 @@ class _Loops:
 
         return at
 
-    def _run(self, work: Callable[[Mapping[int, Size], Size, int], None], block: Size) -> None:
+    def _run(self, work: Callable[[Mapping[int, Size], Size, Size], None], block: Size) -> None:
         """Call `work` for each vector of the row: with indices, the position, and the number of
         valid lanes."""
         f, made = self.f, self.plan
@@ -353,6 +355,9 @@ class _Loops:
         last = made.row[-1]
         whole, left = divmod(last.size, made.lanes)
         whole *= made.lanes
+        if has_dims((last.size,)):
+            self._run_sized(work, block, last, whole)
+            return
         with self._outer_rows() as (index, before):
             start = block * BLOCK
             stop = minimum(start + BLOCK, whole) if made.blocks > 1 else whole
@@ -368,6 +373,34 @@ class _Loops:
                         is_last = f(f"icmp eq i64 {block}, {made.blocks - 1}")
                         only_last.enter_context(f.when(is_last))
                     work({**index, last.axis: whole}, before + whole, left)
+
+    def _run_sized(
+        self,
+        work: Callable[[Mapping[int, Size], Size, Size], None],
+        block: Size,
+        last: Loop,
+        whole: int,
+    ) -> None:
+        """`_run`, where only the run knows the length of the row."""
+        f, made = self.f, self.plan
+        with self._outer_rows() as (index, before):
+            start: Size = 0
+            stop: Size = whole
+            if made.blocks != 1:
+                start = block * BLOCK
+                stop = minimum(start + BLOCK, whole)
+            with self._loop(last.axis, start, stop, made.lanes) as i:
+                work({**index, last.axis: i}, before + i, made.lanes)
+            left = f.size(last.size - whole)
+            if isinstance(left, int):
+                assert left == 0
+                return
+            some = f(f"icmp sgt i64 {left}, 0")
+            if made.blocks != 1:
+                is_last = f(f"icmp eq i64 {block}, {f.size(made.blocks - 1)}")
+                some = f(f"and i1 {some}, {is_last}")
+            with f.when(some):
+                work({**index, last.axis: f.size(whole)}, before + f.size(whole), left)
 
     @contextmanager
     def _outer_rows(self) -> Iterator[tuple[dict[int, Size], Size]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from weft.base.dims import has_dims, typical
 from weft.codegen.cancel import cancellable_loop, pollable_run, takes_long
 from weft.codegen.elementwise import load, memory_type, store
-from weft.codegen.index import Index, Ptr
+from weft.codegen.index import Index, Ptr, Size, minimum
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
-from weft.codegen.loops.point import mask_literal
+from weft.codegen.loops.point import first_lanes
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.text import Function, Module
 
@@ -18,7 +19,7 @@ BLOCK = 1024
 def fill(f: Function, reduction: Reduction, place: Ptr, count: int, run: Ptr | None) -> None:
     """Initialize `count` elements of a reduction. Polls the run, if there is one, if that takes
     long."""
-    with cancellable_loop(f, run if takes_long(count) else None, 0, count, each=1.0) as i:
+    with cancellable_loop(f, run if takes_long(typical(count)) else None, 0, count, each=1.0) as i:
         store(f, reduction.dtype, place + i, reduction.begin(1), 1)
 
 
@@ -36,14 +37,15 @@ def combine_totals(
     f = module.function(name, "i32", PARAMS)
     parts = argument(f, room, memory_type(reduction.dtype)).bytes(at)
     total = f.var(reduction.kind(1), reduction.begin(1))
-    asking = pollable_run(f, run, count)
+    asking = pollable_run(f, run, typical(count))
     with cancellable_loop(f, asking, 0, count, each=1.0) as i:
         part = load(f, reduction.dtype, parts + i, 1)
         total.store(reduction.joined(f, total.load(), part, 1))
     whole = reduction.finished(f, total.load())
     store(f, reduction.result, argument(f, out), whole, 1)
     f.do("ret i32 0")
-    return Kernel(name, 1, count * 1.0, stops=asking is not None)
+    work = 1000 * count if has_dims((count,)) else 0
+    return Kernel(name, 1, typical(count) * 1.0, stops=asking is not None, work=work)
 
 
 def combine_columns(
@@ -62,8 +64,8 @@ def combine_columns(
     lanes = module.machine.lanes(max(2, reduction.dtype.itemsize))
     vectors = -(-size // lanes)
 
-    def work(vector: Index, count: int) -> None:
-        mask = None if count == lanes else mask_literal(lanes, count)
+    def work(vector: Index, count: Size) -> None:
+        mask = None if count == lanes else first_lanes(f, lanes, count)
         first = vector * lanes
         total = f.var(reduction.kind(lanes), reduction.begin(lanes))
         with f.loop(0, pieces) as piece:
@@ -74,7 +76,9 @@ def combine_columns(
 
     left = size % lanes
     with each_item(f) as vector:
-        if not left:
+        if has_dims((left,)):
+            work(vector, minimum(size - vector * lanes, lanes))
+        elif not left:
             work(vector, lanes)
         else:
             last = f(f"icmp eq i64 {vector}, {vectors - 1}")
@@ -83,4 +87,6 @@ def combine_columns(
             with f.when(f(f"xor i1 {last}, true")):
                 work(vector, lanes)
     f.do("ret i32 0")
-    return Kernel(name, vectors, pieces * 0.5)
+    terms = 500 * pieces * vectors
+    varies = has_dims((terms,))
+    return Kernel(name, vectors, typical(pieces) * 0.5, work=terms if varies else 0)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import ceil_div, has_dims, typical
 from weft.base.dtypes import NARROW_FLOATS
 from weft.codegen.cancel import loop_to_poll
 from weft.codegen.loops.access import Access, Loop, access_of, coalesced, dtype_of, result_access
 from weft.codegen.machine import Machine
+from weft.codegen.text import Module
 from weft.ir.graph import Node
 from weft.schedule.groups import Group, Leaf
 
@@ -82,7 +85,8 @@ def all_accesses(group: Group) -> list[Access]:
     return list(found)
 
 
-def plan(group: Group, machine: Machine) -> LoopPlan:
+def plan(group: Group, module: Module) -> LoopPlan:
+    machine: Machine = module.machine
     order = group.space.order
     row, columns = group.row, group.columns
     accesses = all_accesses(group)
@@ -106,14 +110,21 @@ def plan(group: Group, machine: Machine) -> LoopPlan:
     column_sums = [node for node in found if node.outputs[0] in group.after and not total]
     count = math.prod(loop.size for loop in outer_loops)
     blocks = pieces = 1
-    if row is None and not over and row_loops and row_loops[-1].size >= 2 * BLOCK:
-        blocks = -(-row_loops[-1].size // BLOCK)
+    if row is None and not over and row_loops:
+        length = row_loops[-1].size
+        if has_dims((length,)) or length >= 2 * BLOCK:
+            blocks = ceil_div(length, BLOCK)
     if summed and count == 1:
         elements = math.prod(loop.size for loop in (*summed, *row_loops))
-        if elements > ONE_PIECE:
-            pieces = min(PIECES, math.prod(loop.size for loop in summed))
+        count = math.prod(loop.size for loop in summed)
+        if has_dims((elements,)):
+            pieces = module.sizes.let(
+                f"min({PIECES}, {count}) if {elements} > {ONE_PIECE} else 1", high=PIECES
+            )
+        elif elements > ONE_PIECE:
+            pieces = min(PIECES, count)
     prefix, counted = 0, 1
-    while prefix < len(outer_loops) and counted < ENOUGH:
+    while prefix < len(outer_loops) and typical(counted) < ENOUGH:
         counted *= outer_loops[prefix].size
         prefix += 1
     return LoopPlan(
@@ -134,6 +145,8 @@ def plan(group: Group, machine: Machine) -> LoopPlan:
 def _lanes(group: Group, row: list[Loop], machine: Machine) -> int:
     lanes = most_lanes(group, machine)
     length = row[-1].size if row else 1
+    if has_dims((length,)):
+        return lanes
     least = 1
     while least < length:
         least *= 2
@@ -158,14 +171,14 @@ def axis_to_poll(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, f
     iterations. An unrolled row is not a loop."""
     loops = made.outer[made.prefix :]
     counts = [(loop.axis, loop.size) for loop in loops]
-    if made.pieces > 1:
+    if made.pieces != 1:
         counts.append((made.summed[0].axis, made.share))
     else:
         counts += [(loop.axis, loop.size) for loop in made.summed]
     counts += [(loop.axis, loop.size) for loop in made.row[:-1]]
     if not written_out:
-        counts += [(loop.axis, max(1, loop.size // made.lanes)) for loop in made.row[-1:]]
-    place, each = loop_to_poll([count for _, count in counts], cost)
+        counts += [(loop.axis, dim_max(1, loop.size // made.lanes)) for loop in made.row[-1:]]
+    place, each = loop_to_poll([typical(count) for _, count in counts], cost)
     return (counts[place][0] if counts else -1), each
 
 
@@ -173,5 +186,14 @@ def cost_of(group: Group, made: LoopPlan, machine: Machine) -> float:
     """The estimated nanoseconds of one item."""
     cycles = 1.0 * len(made.accesses)
     cycles += sum(node.op.cycles for node in group.nodes)
-    vectors = -(-made.elements // made.lanes) if made.lanes else 1
-    return vectors * cycles / machine.ghz / max(1, made.items)
+    vectors = -(-typical(made.elements) // made.lanes) if made.lanes else 1
+    return vectors * cycles / machine.ghz / max(1, typical(made.items))
+
+
+def work_of(group: Group, made: LoopPlan, machine: Machine) -> int:
+    """The estimated picoseconds of all items, if sizes of the run decide; else 0."""
+    if not has_dims((made.elements,)):
+        return 0
+    cycles = 1.0 * len(made.accesses) + sum(node.op.cycles for node in group.nodes)
+    each = max(1, round(1000 * cycles / machine.ghz))
+    return ceil_div(made.elements, made.lanes) * each

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType
-from weft.codegen.elementwise import emit, literal, load, memory_type, splat, store
+from weft.codegen.elementwise import emit, literal, load, memory_type, number_of_size, splat, store
 from weft.codegen.index import Ptr, Size
 from weft.codegen.loops.access import Access, access_of, dtype_of
 from weft.codegen.text import Function, Module
@@ -14,12 +15,26 @@ from weft.ir.graph import Node, Value
 from weft.ops.cards import IDENTITY
 from weft.schedule.groups import Group, Leaf, Operand, Scalar
 
-__all__ = ["Point", "mask_literal"]
+__all__ = ["Point", "first_lanes", "mask_literal"]
 
 
 def mask_literal(lanes: int, count: int) -> str:
     """A mask of the first `count` of some lanes."""
     return "<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">"
+
+
+def first_lanes(f: Function, lanes: int, count: Size) -> str:
+    """A mask of the first `count` of some lanes, a number that perhaps only the run knows."""
+    if isinstance(count, int):
+        return mask_literal(lanes, count)
+    steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    short = f(f"trunc i64 {f.size(count)} to i32")
+    one = f(f"insertelement <{lanes} x i32> poison, i32 {short}, i64 0")
+    all_ = f(
+        f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, "
+        f"<{lanes} x i32> zeroinitializer"
+    )
+    return f(f"icmp slt <{lanes} x i32> <{steps}>, {all_}")
 
 
 class Point:
@@ -129,6 +144,9 @@ class Point:
     def operand(self, node: Node, operand: Operand) -> str:
         if isinstance(operand, Scalar):
             dtype = _scalar_dtype(node, operand, self.group)
+            if isinstance(operand.number, Dim):
+                number = number_of_size(self.f, operand.number, dtype)
+                return splat(self.f, dtype, number, self.lanes)
             if dtype.kind == "complex":  # only moved: as an integer
                 bits = int.from_bytes(operand.number.tobytes(), "little")
                 return splat(self.f, dtype, str(bits), self.lanes)
@@ -164,7 +182,8 @@ class Point:
         name = f.module.once(f"gathered.{kind}.{lanes}", lambda m: _gathered(m, kind, lanes))
         room = f.var(kind, count=lanes, align=64)
         count = self.mask[1] if self.mask else lanes
-        f.do(f"call void @{name}(ptr {room}, ptr {self.at(access)}, i64 {step}, i64 {count})")
+        by = f.size(step)
+        f.do(f"call void @{name}(ptr {room}, ptr {self.at(access)}, i64 {by}, i64 {count})")
         return room
 
     def store(self, access: Access, value: str) -> None:
@@ -179,7 +198,8 @@ class Point:
         store(f, dtype, room, value, lanes)
         count = self.mask[1] if self.mask else lanes
         name = f.module.once(f"scattered.{kind}", lambda m: _scattered(m, kind))
-        f.do(f"call void @{name}(ptr {self.at(access)}, ptr {room}, i64 {step}, i64 {count})")
+        by = f.size(step)
+        f.do(f"call void @{name}(ptr {self.at(access)}, ptr {room}, i64 {by}, i64 {count})")
 
     def at(self, access: Access) -> Ptr:
         """The address of the first lane."""

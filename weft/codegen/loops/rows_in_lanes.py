@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weft.base.dims import has_dims, is_zero, typical
 from weft.base.dtypes import float32, float64
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Ptr, Size, minimum
 from weft.codegen.kernel import PARAMS, Kernel, each_item
 from weft.codegen.loops.access import Access, dtype_of, operand, result_access
 from weft.codegen.loops.plan import LoopPlan, most_lanes
-from weft.codegen.loops.point import Point
+from weft.codegen.loops.point import Point, first_lanes
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
 from weft.codegen.loops.transpose import transpose_back
@@ -39,7 +40,9 @@ def fits_lanes(group: Group, made: LoopPlan, machine: Machine) -> bool:
     """Whether the rows of a group are short and many, and laid out for one row in each lane."""
     if len(made.row) != 1 or len(made.outer) != 1 or made.column_sums or made.totals:
         return False
-    if not 1 < made.row_size <= LONGEST or made.outer[0].size < most_lanes(group, machine):
+    if has_dims((made.row_size,)) or not 1 < made.row_size <= LONGEST:
+        return False
+    if typical(made.outer[0].size) < most_lanes(group, machine):
         return False
     return bool(made.row_sums) and all(
         access.step(made.outer[0].axis) in (0, 1) or _is_row_major(access, made)
@@ -51,7 +54,8 @@ def _is_row_major(access: Access, made: LoopPlan) -> bool:
     """Whether rows are contiguous, of a dtype that can be transposed."""
     apart = access.step(made.outer[0].axis)
     numbers = access.dtype in (float32, float64)
-    return numbers and apart >= made.row_size and access.step(made.row[0].axis) == 1
+    far = not has_dims((apart,)) and apart >= made.row_size
+    return numbers and far and access.step(made.row[0].axis) == 1
 
 
 def emit_rows_in_lanes(
@@ -95,27 +99,15 @@ class _RowsInLanes:
             first = item * lanes
             count: Size = lanes
             mask = None
-            if self.rows % lanes:
+            if not is_zero(self.rows % lanes):
                 count = minimum(self.rows - first, lanes)
-                mask = (self._below(count), count)
+                mask = (first_lanes(f, lanes, count), count)
             self._transpose_in(first, count)
             self._stages(first, mask)
             self._transpose_out(first, count)
         f.do("ret i32 0")
         cycles = len(self.made.accesses) + sum(node.op.cycles for node in self.group.nodes)
         return Kernel(self.name, items, self.columns * cycles / self.f.module.machine.ghz)
-
-    def _below(self, count: Size) -> str:
-        """The mask of rows that exist."""
-        f, lanes = self.f, self.lanes
-        steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
-        short = f(f"trunc i64 {count} to i32")
-        one = f(f"insertelement <{lanes} x i32> poison, i32 {short}, i64 0")
-        all_ = f(
-            f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, "
-            f"<{lanes} x i32> zeroinitializer"
-        )
-        return f(f"icmp slt <{lanes} x i32> <{steps}>, {all_}")
 
     # --- turning --------------------------------------------------------------------------------
 

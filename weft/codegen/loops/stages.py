@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weft.base.dims import has_dims
 from weft.codegen.loops.plan import LoopPlan
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
@@ -42,7 +43,7 @@ def same_for_row(group: Group, value: Value) -> bool:
 
 def kept(group: Group, made: LoopPlan, levels: Mapping[Value, int]) -> dict[Value, int]:
     """Costly values of one stage that a later one uses, with their stage."""
-    if made.row_size > KEEP or not made.row_sums:
+    if not made.row_sums or has_dims((made.row_size,)) or made.row_size > KEEP:
         return {}
     cost: dict[Value, float] = {}
     found: dict[Value, int] = {}

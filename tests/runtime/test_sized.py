@@ -1,0 +1,165 @@
+"""One program for all sizes: its results are those of the interpreter, for sizes in any order."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.support.sized import CASES, SIZES, inputs_of, specs_of
+from weft.core.bind import bind
+from weft.ir.interpret import interpret
+from weft.runtime import sized
+from weft.runtime.interpreted import InterpretedProgram
+from weft.runtime.native import NativeProgram, native
+from weft.runtime.sized import SizedProgram
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_the_interpreter(name: str, check: bool) -> None:
+    case = CASES[name]
+    graph = weft.make_graph(case.function, *specs_of(case))
+    program = native(graph, check=check)
+    assert isinstance(program, SizedProgram), program.why
+    assert not program.native.calls
+    for seed, n in enumerate(SIZES if not check else (7, 1, 33)):
+        inputs = inputs_of(case, n, seed)
+        try:
+            wanted = interpret(graph, list(inputs), bind)
+        except weft.errors.WeftError as error:
+            with pytest.raises(type(error)):
+                program(list(inputs))
+            continue
+        for got, want in zip(program(list(inputs)), wanted, strict=True):
+            assert got.type == want.type
+            if case.exact:
+                np.testing.assert_array_equal(got.numpy(), want.numpy())
+            else:
+                a, b = (x.numpy().astype(np.float64) for x in (got, want))
+                np.testing.assert_allclose(a, b, rtol=case.rtol, atol=case.rtol * _scale(b))
+
+
+def _scale(array: Any) -> float:
+    """Sums in another order differ by rounding of their largest terms."""
+    return float(max(1.0, np.abs(array).max(initial=0.0)))
+
+
+def test_one_code_serves_all_sizes() -> None:
+    program = native(weft.make_graph(lambda x: weft.tanh(x).sum(axis=0), weft.spec(("B", 3))))
+    assert isinstance(program, SizedProgram)
+    for n in (4, 1, 9):
+        program([weft.ones((n, 3))])
+    assert program.sizes == [{"B": 4}, {"B": 1}, {"B": 9}]
+    libraries = {id(part.library) for part in program.programs if isinstance(part, NativeProgram)}
+    assert libraries == {id(program.native.library)}
+
+
+def test_memory_is_planned_for_the_sizes() -> None:
+    """As well as in a program that is made for them alone."""
+
+    def f(x: Any) -> Any:
+        for _ in range(4):
+            x = weft.exp(x - weft.sort(x, axis=0) * x.mean())
+        return x
+
+    graph = weft.make_graph(lambda x: (x - x.mean()) / (x * x).mean(), weft.spec(("B", 5)))
+    program = native(graph)
+    assert isinstance(program, SizedProgram)
+    for n in (10, 100_000):
+        x = weft.ones((n, 5))
+        program([x])
+        (alone,) = (weft.make_graph(lambda x: (x - x.mean()) / (x * x).mean(), x.type),)
+        part = program.latest()
+        fixed = NativeProgram(alone)
+        assert isinstance(part, NativeProgram)
+        assert part.arena <= fixed.arena + 4096  # a total of few elements needs no parts
+
+
+def test_empty_tensors_are_interpreted() -> None:
+    program = native(weft.make_graph(lambda x: (x.max(axis=1), x.sum()), weft.spec(("B", 3))))
+    assert isinstance(program, SizedProgram)
+    first, second = program([weft.zeros((0, 3))])
+    assert (first.shape, second.tolist()) == ((0,), 0.0)
+    assert isinstance(program.latest(), InterpretedProgram)
+
+
+def test_the_least_recent_sizes_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sized, "MOST", 3)
+    program = native(weft.make_graph(lambda x: x + 1, weft.spec(("B",))))
+    assert isinstance(program, SizedProgram)
+    for size in (1, 2, 3, 4, 1, 5, 6, 7, 1):
+        assert program([weft.zeros(size)])[0].tolist() == [1.0] * size
+    assert len(program.sizes) == 3
+
+
+ERRORS: list[tuple[list[tuple[int, ...]], str]] = [
+    ([(3, 4), (2, 4)], "axis 0 has size 2, but B is 3 here"),
+    ([(3, 5), (3, 4)], "axis 1 has size 5, not 4"),
+    ([(3, 4)], "takes f32"),
+    ([(3, 4), (3, 4, 1)], "takes f32"),
+]
+
+
+@pytest.mark.parametrize(("shapes", "words"), ERRORS)
+def test_wrong_sizes(shapes: list[tuple[int, ...]], words: str) -> None:
+    specs = [weft.spec(("B", 4)), weft.spec(("B", 4))]
+    program = native(weft.make_graph(lambda x, y: x + y, *specs))
+    assert program([weft.ones((2, 4)), weft.ones((2, 4))])[0].tolist() == [[2.0] * 4] * 2
+    with pytest.raises(weft.errors.WeftError, match=words):
+        program([weft.ones(shape) for shape in shapes])
+
+
+def test_an_index_out_of_range_for_some_sizes() -> None:
+    program = native(weft.make_graph(lambda x: x[4] * 2, weft.spec(("B",))))
+    assert isinstance(program, SizedProgram)
+    assert program([weft.arange(5, dtype=weft.float32)])[0].item() == 8
+    with pytest.raises(weft.errors.IndexError, match="out of range"):
+        program([weft.ones(3)])
+    assert program([weft.arange(6, dtype=weft.float32)])[0].item() == 8
+
+
+def test_from_many_threads() -> None:
+    program = native(weft.make_graph(lambda x: (x - x.mean()) * 2, weft.spec(("B",))))
+    assert isinstance(program, SizedProgram)
+    bad: list[int] = []
+
+    def work(first: int) -> None:
+        for size in range(first, first + 50):
+            x = np.arange(size % 7 + 1, dtype=np.float32)
+            if not np.allclose(program([weft.asarray(x)])[0].numpy(), (x - x.mean()) * 2):
+                bad.append(size)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not bad
+
+
+def test_names_that_generated_names_could_meet() -> None:
+    for name in ("at_0_0", "let_0", "max", "arena_0"):
+        graph = weft.make_graph(lambda x: (x * x).sum() + x, weft.spec((weft.dim(name),)))
+        program = native(graph)
+        assert not isinstance(program, SizedProgram)
+        assert program([weft.ones(3)])[0].tolist() == [4.0, 4.0, 4.0]
+
+
+def test_a_second_process_generates_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("WEFT_CACHE", "1")
+
+    def made() -> Any:
+        return native(weft.make_graph(lambda x: (x - x.mean()) * 3, weft.spec(("B", 7))))
+
+    first = made()
+    assert isinstance(first, SizedProgram)
+    assert first.native.seconds["text"] > 0
+    again = made()
+    assert again.native.seconds["text"] == 0.0
+    x = weft.asarray(np.arange(21, dtype=np.float32).reshape(3, 7))
+    assert again([x])[0].tolist() == first([x])[0].tolist()
