@@ -373,7 +373,7 @@ def rows_of_a_copy(x):
 
 #: What the refusal says of who is written, who else sees it, and what to do instead.
 WORDS = {
-    rows_of_one_of_two: r"'w' \(f64\[2\]\) is written to.* go over its rows"
+    rows_of_one_of_two: r"'w' \(f64\[2\]\) is written to.* iterate over its rows"
     r"(.|\n)*w\[-1\] = total(.|\n)*for row in w.clone\(\)",
     one_of_two_is_written: r"'y' .*'a' may hold it, too(.|\n)*y = y.clone\(\)",
 }

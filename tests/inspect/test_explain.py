@@ -67,7 +67,7 @@ def test_control_flow_is_reported_line_by_line(backend: str) -> None:
     }
     unrolled = {row["place"]["line"]: (row["rounds"], row["why"]) for row in found["unrolled"]}
     assert unrolled == {
-        line_of(flowing, "for factor"): (2, "it goes over a Python list"),
+        line_of(flowing, "for factor"): (2, "it iterates over a Python list"),
         line_of(flowing, "while k < 4"): (4, "its condition is a Python value"),
     }
     decided = {row["place"]["line"]: row["answers"] for row in found["decided"]}
@@ -96,7 +96,7 @@ def test_a_loop_asked_to_be_unrolled_says_so() -> None:
         return x
 
     (row,) = weft.explain(asked, weft.ones(2))["capture"]["unrolled"]
-    assert (row["rounds"], row["why"]) == (5, "weft.unroll says so")
+    assert (row["rounds"], row["why"]) == (5, "it is unrolled by weft.unroll")
 
 
 def test_traced_functions_report_their_questions() -> None:

@@ -1,7 +1,7 @@
-"""Builtin functions in captured code: one row each says all that is special about it.
+"""Builtin functions in captured code: one row has everything that is special about each.
 
-A function that is not in the table is followed into its source, or called after guards on all that
-it is handed (`watch/library.py`).
+A function that is not in the table is followed into its source, or called after guards on all of
+its arguments (`watch/library.py`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Builtin:
 
     call    makes the call: guards what the builtin reads, follows what it calls, and notes what it
             writes. None: it is called like any other function
-    graph   what it does with tensors of a graph; NotImplemented where it gets none: then `call`
-    shows   it shows its arguments, at each replay anew: f-strings among them are kept in parts
+    graph   its behaviour on tensors of a graph; returns NotImplemented if there are none: then
+            `call` is used
+    shows   it prints its arguments at each replay: f-strings among them are kept in parts
     """
 
     call: Handler | None = None
@@ -114,7 +115,7 @@ BUILTINS: dict[Any, Builtin] = {
     **_rows(as_it_is, functools.partial, functools.wraps, functools.update_wrapper),
     **_rows(as_it_is, functools.lru_cache, functools.cache, itertools.repeat, itertools.count),
     **_rows(as_it_is, operator.itemgetter, operator.attrgetter),
-    # functions of NumPy's that Weft has too
+    # functions of NumPy that Weft has, too
     **{function: Builtin(graph=graph.numpy_function(function)) for function in COUNTERPARTS},
     # Weft's own
     number_in: Builtin(library.number_from_outside),
@@ -130,7 +131,7 @@ BUILTINS: dict[Any, Builtin] = {
     loops.map: Builtin(graph=graph.with_functions(loops.map)),
     loops.fori_loop: Builtin(graph=graph.with_functions(loops.fori_loop)),
 }
-#: The classes of what is in the table. Hashing anything else might run code of the user's.
+#: The classes of functions in the table. Hashing an object of another class might run user code.
 _KINDS = frozenset(map(type, BUILTINS))
 
 
@@ -145,7 +146,8 @@ def row_of(function: Any) -> Builtin | None:
 
 
 def looks_on(function: Any, instead_of: Any = None) -> Any:
-    """Let a function of Weft's own run as it is: it only looks on, and records its own effects."""
+    """Run a function of Weft without following it: it reads nothing from outside, and records its
+    own effects."""
     name = function if instead_of is None else instead_of
     BUILTINS[name] = Builtin(graph=as_it_is(function))
     return function

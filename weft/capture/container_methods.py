@@ -1,4 +1,4 @@
-"""Methods of containers and arrays: one row each says what it reads, writes and hands on."""
+"""Methods of containers and arrays: one row each says what it reads, writes and passes on."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Inside = Callable[["Hooks", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Method(NamedTuple):
-    """What is known of a method of a container.
+    """The behaviour of a method of a container.
 
-    outside   the call, on a container from outside: what is read becomes guards, a write an effect
-    inside    the call, on a container that the run made: only the arguments are read
-    writes    it changes the container
+    outside   the call on a container from outside: reads become guards, writes become effects
+    inside    the call on a container that the run made: only the arguments are read
+    writes    whether it changes the container
     """
 
     outside: Outside
@@ -80,12 +80,12 @@ def _natural(known: Known, name: str) -> Any:
 
 
 def _read(hooks: Hooks, function: Any, args: Any, kwargs: Any) -> Any:
-    """All of the arguments is read."""
+    """The arguments are read completely."""
     return library.run(hooks, function, args, kwargs, function.__name__)
 
 
 def _kept(hooks: Hooks, function: Any, args: Any, kwargs: Any) -> Any:
-    """The arguments are kept, and not looked at."""
+    """The arguments are stored, not read."""
     return function(*args, **kwargs)
 
 
@@ -116,7 +116,7 @@ def _sorted(hooks: Hooks, function: Any, args: Any, kwargs: Any) -> None:
 
 
 def _everything(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
-    """Looks at all of it, and at all in it; or is the method of a subclass written in C."""
+    """Reads the container and everything in it; also methods of subclasses written in C."""
     calls: Any = COMPARING if name in ("index", "count", "__contains__", *COMPARING) else True
     hooks.deep((known.obj, args, kwargs), f"{base_of(known.obj).__name__}.{name}", calls)
     return _natural(known, name)(*args, **kwargs)
@@ -150,7 +150,7 @@ def _blind(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any
 
 
 def _blind_all(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
-    """Takes an iterable, which is gone through before."""
+    """Takes an iterable, which is read before the call."""
     values = [list(hooks.iter(value)) for value in args]
     result = blind(hooks.watch, known, _AS_METHOD.get(name, name), *values)
     return known.obj if name.startswith("__i") else result
@@ -161,7 +161,7 @@ _AS_METHOD = {"__ior__": "update", "__isub__": "difference_update"}
 
 
 def _changing(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
-    """Reads all and changes it: what is left follows from what was there."""
+    """Reads all elements and changes them: the result depends on the old contents."""
     whole(hooks.watch, known)
     if name == "remove":
         hooks.deep((known.obj, args), name, COMPARING)

@@ -1,11 +1,11 @@
-"""Hooks: what rewritten code calls instead of reading, writing, calling and branching by itself.
+"""Hooks: what rewritten code calls to read, write, call and branch.
 
-One object for each followed function, so that it knows the function's globals and closure; all of
-one run share its `Watch`, which says what comes from outside, and its `Flow`, which knows the
-branches and loops that are being recorded. After the run they do what plain Python does.
+Each followed function has its own `Hooks`, which knows the function's globals and closure. All
+hooks of a run share its `Watch`, which knows what comes from outside, and its `Flow`, which knows
+the branches and loops that are being recorded. After the run, hooks do what plain Python does.
 
-Where a tensor decides which way to go, the policy of the capture counts (`Watch.records`): its
-control flow becomes part of the graph, or Python asks the tensor, and the answer becomes a guard.
+If a tensor decides the path, the policy of the capture applies (`Watch.records`): the control flow
+becomes part of the graph, or Python asks the tensor and the answer becomes a guard.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from weft.ops.elementwise import logical_not
 from weft.record.control.nested import graph_recorder, known_number
 
 _NOTHING: dict[str, Any] = {}
-#: What records branches and loops.
+#: The code that records branches and loops, to recognise it in tracebacks.
 _RECORDS = (record_if.__code__, repeat.record_while.__code__)
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 #: What such methods may belong to that have a table of methods.
@@ -58,12 +58,12 @@ _HOLDERS = (*CONTAINERS, np.ndarray)
 
 
 def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `fn`, watched; what its recorded control flow raises is raised by the graph."""
+    """Call `fn`, watched. An error of recorded control flow becomes an error of the graph."""
     hooks = Hooks(watch, None)
     try:
         return watch.run(hooks, fn, args, kwargs)
     except Unreachable:
-        return None  # the graph raises before it comes to the end
+        return None  # the graph always raises before its end
     except (CaptureError, InternalError) as error:
         without_parts(error)
         raise
@@ -112,7 +112,7 @@ class Hooks:
         return made
 
     def records(self) -> bool:
-        """Whether control flow on tensors becomes part of a graph that is being made."""
+        """Whether control flow on tensors becomes part of the graph that is recorded."""
         return self.watch.records and graph_recorder() is not None
 
     def asks(self, value: Any) -> bool:
@@ -120,18 +120,18 @@ class Hooks:
         return isinstance(value, Tensor) and self.watch.active and self.records()
 
     def decides(self, value: Any) -> bool:
-        """The same for a condition that may be a list of the graph: whether it has elements."""
+        """The same for a condition that may be a dynamic list: whether it has elements."""
         dynamic = dynamic_list_of(value)
         return self.asks(value if dynamic is None else dynamic.length())
 
     def use(self, *objects: Any) -> None:
-        """Objects are about to be read or written: are they what they seem?"""
+        """Settle objects that are about to be read or written, if the graph decides about them."""
         if self.flow.undecided:
             for obj in objects:
                 use(self.flow, obj)
 
     def use_items(self, *objects: Any) -> None:
-        """The same, where Python needs all items of lists: it asks for lengths in the graph."""
+        """The same if Python needs all items of lists: it asks for their lengths."""
         if self.flow.undecided:
             for obj in objects:
                 use(self.flow, obj, lists=True)
@@ -185,11 +185,11 @@ class Hooks:
 
     # --- calls --------------------------------------------------------------------------------
 
-    #: A function for the library to call: the followed one in place of the original.
+    #: A function for library code to call: the followed one instead of the original.
     callback = calls.followed
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        # Followed functions are called from right here: every frame counts in recursions.
+        # Followed functions are called directly from here: every frame counts in recursions.
         row = row_of(function)
         unseen = self.flow.undecided and reads_unseen(function)
         if unseen:
@@ -230,14 +230,14 @@ class Hooks:
         return calls.call(self, function, args, kwargs)
 
     def for_transform(self, function: Any) -> Any:
-        """A followed function as a transform is to run it."""
+        """A followed function as a transform must run it."""
         return leveled(self, function) if self.watch.records and callable(function) else function
 
     def decorator(self, function: Any) -> Callable[[Any], Any]:
         return lambda target: self.call(function, target)
 
     def made_class(self, cls: type) -> type:
-        """A class statement of the followed function was run."""
+        """Note a class that a class statement of the followed function made."""
         self.watch.inside_classes[id(cls)] = cls
         if type(cls) is not type and operators.special(type(cls), "__new__") is not None:
             self.watch.refuse(f"the metaclass of {cls.__name__} is not watched")
@@ -248,14 +248,14 @@ class Hooks:
             return {key: value for key, value in result.items() if not key.startswith("__weft")}
         if name == "dir":
             return [key for key in result if not key.startswith("__weft")]
-        self.watch.refuse(f"{name}() is called, and what it sees is not watched")
+        self.watch.refuse(f"{name}() is called, and what it reads is not watched")
         return result
 
     def not_watched(self, what: str) -> None:
         self.watch.refuse(f"{what} is not watched")
 
     def context(self, manager: Any) -> Any:
-        """What a `with` statement enters."""
+        """The context manager of a `with` statement."""
         cls = type(manager)
         if (
             operators.special(cls, "__enter__") is None
@@ -338,7 +338,7 @@ class Hooks:
         return answer
 
     def keep(self, value: Any) -> bool:
-        """The truth of a value, which `kept` gives back if it turns out to be the result."""
+        """The truth of a value, which is stored for `kept` in case it is the result."""
         answer = self.test(value)
         self._kept = value
         return answer
@@ -358,7 +358,7 @@ class Hooks:
         return conditions.join(self, first, rest, False)
 
     def all_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
-        """a and b, of which only the truth is asked."""
+        """a and b: only the truth, as a condition."""
         return conditions.truths(self, first, rest, True)
 
     def any_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
@@ -388,7 +388,7 @@ class Hooks:
             try:
                 read()
             except (NameError, AttributeError):
-                continue  # the pattern itself will say so, if it is reached
+                continue  # the pattern raises the error, if it is reached
         return value
 
     def subject(self, value: Any) -> Any:
@@ -398,5 +398,5 @@ class Hooks:
 
 
 def _is_wrong_call(error: TypeError) -> bool:
-    """Whether arguments did not fit a function: the error has no frame but that of the call."""
+    """Whether an error says that arguments do not fit: it has no frame but that of the call."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is None

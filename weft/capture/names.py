@@ -1,4 +1,4 @@
-"""Names in captured code: globals, variables of functions around, and variables without a value."""
+"""Names in captured code: globals, variables of enclosing functions, undefined variables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def delete_global(hooks: Hooks, name: str) -> None:
 
 
 def load_free(hooks: Hooks, name: str, value: Any) -> Any:
-    """A variable of a function around the followed one was read."""
+    """Read a variable of a function that encloses the followed one."""
     cell, origin = hooks.variables[name]
     if (id(cell), name) not in hooks.watch.written:
         hooks.watch.note(value, origin)
@@ -76,7 +76,7 @@ def load_free(hooks: Hooks, name: str, value: Any) -> Any:
 
 
 def store_free(hooks: Hooks, name: str, value: Any) -> Any:
-    """A variable of a function around is about to get a value."""
+    """Write a variable of an enclosing function."""
     cell, origin = hooks.variables[name]
     hooks.flow.save_variable(cell, name, hooks)
     watch = hooks.watch
@@ -101,7 +101,7 @@ def imported(hooks: Hooks, value: Any, module: str, name: str) -> Any:
 
 
 def store_cell(hooks: Hooks, value: Any, cell: Callable[[], Any]) -> Any:
-    """A variable of a converted function around is about to get a value."""
+    """Write a variable of an enclosing converted function."""
     closure = cell.__closure__ or ()
     for name, held in zip(cell.__code__.co_freevars, closure, strict=True):
         hooks.flow.save_variable(held, name)
@@ -109,7 +109,7 @@ def store_cell(hooks: Hooks, value: Any, cell: Callable[[], Any]) -> Any:
 
 
 def value(hooks: Hooks, value: Any, _name: str = "") -> Any:
-    """A name is read that has a value for certain."""
+    """Read a name that certainly has a value."""
     if value.__class__ is Maybe:
         if value.value is MISSING:
             raise undefined("a name", value.why)
@@ -118,7 +118,7 @@ def value(hooks: Hooks, value: Any, _name: str = "") -> Any:
 
 
 def load_local(hooks: Hooks, read: Callable[[], Any], name: str) -> Any:
-    """A variable of the function itself is read, which may not have been given a value."""
+    """Read a variable of the function itself, which may have no value."""
     try:
         return read()
     except NameError:
@@ -127,7 +127,7 @@ def load_local(hooks: Hooks, read: Callable[[], Any], name: str) -> Any:
 
 
 def defined(hooks: Hooks, value: Any, name: str) -> Any:
-    """A name is read that some ways leave without a value."""
+    """Read a name that has no value on some paths."""
     if value.__class__ is not Maybe:
         return value
     if value.flag is None or not hooks.asks(value.flag):
@@ -138,7 +138,7 @@ def defined(hooks: Hooks, value: Any, name: str) -> Any:
 
 
 def cells_of(hooks: Hooks, cells: Callable[[], Any] | None) -> list[tuple[str, Any, Any]]:
-    """The variables that some generated functions share: name, cell, hooks if from outside."""
+    """The variables that generated functions share: name, cell, and hooks if it is from outside."""
     if cells is None:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""What a recording did on the way, for `weft.explain`: kept while it records, read afterwards."""
+"""Notes of a recording for `weft.explain`: decided conditions, unrolled loops, calls."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def place_now() -> Place:
 @dataclass(slots=True)
 class CaptureNotes:
     """
-    decided    conditions that Python decided, as it does: the answers
-    unrolled   loops that Python ran: how many rounds, at most, and why they are not in the graph
-    followed   functions whose source was followed: how often they were recorded
+    decided    conditions that Python decided -> the answers
+    unrolled   loops that Python ran -> the number of iterations, and why they are not in the graph
+    followed   functions whose source was followed -> how often they were recorded
     """
 
     decided: dict[Place, dict[bool, None]] = field(default_factory=dict)

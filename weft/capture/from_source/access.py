@@ -1,7 +1,7 @@
-"""Items and calls of captured code: guarded where they come from outside, noted in open journals.
+"""Items and calls of captured code: reads from outside get guards, writes are noted in journals.
 
-A list whose length only the graph knows (`dynamic_list`) answers by itself what it can; where
-Python needs its elements, it is settled first.
+A list whose length only the graph knows (`dynamic_list`) answers what it can from the graph. If
+Python needs its elements, it is converted to a plain list first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def value_of(value: Number) -> Any:
-    """A number as Python's own: this asks for its value."""
+    """A number of the graph as a Python number: this asks for its value."""
     return plain(value).item()
 
 
@@ -69,7 +69,7 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
 
 
 def index(hooks: Hooks, key: Any) -> Any:
-    """What a tensor is indexed by: lists in it are read, and arrays, unless recorded."""
+    """The index of a tensor; lists and arrays in it are read, unless they are recorded."""
     watch = hooks.watch
     whole = watch.known(key) if type(key) is tuple else None
     if whole is not None:
@@ -93,7 +93,7 @@ def container_item(hooks: Hooks, obj: Any, known: Known | None, key: Any) -> Any
 
 
 def _missing(hooks: Hooks, obj: Any, key: Any) -> Any:
-    """What a dict does for a key that it lacks."""
+    """What a dict does for a missing key."""
     cls = type(obj)
     factory = getattr(obj, "default_factory", None)
     if operators.special(cls, "__missing__") is not None:
@@ -155,11 +155,11 @@ def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
     del obj[key]
 
 
-# --- taking apart -------------------------------------------------------------------------------
+# --- unpacking ----------------------------------------------------------------------------------
 
 
 def mapping(hooks: Hooks, value: Any) -> Any:
-    """What `**` takes."""
+    """The operand of `**`."""
     hooks.use(value)
     known = hooks.watch.known(value)
     if isinstance(value, dict):
@@ -173,14 +173,14 @@ def mapping(hooks: Hooks, value: Any) -> Any:
 
 
 def pairs(hooks: Hooks, value: Any) -> Any:
-    """What dict.update takes."""
+    """The argument of dict.update."""
     if hasattr(type(value), "keys"):
         return hooks.mapping(value)
     return [tuple(hooks.iter(pair)) for pair in hooks.iter(value)]
 
 
 def unpack(hooks: Hooks, value: Any, pattern: tuple[Any, ...]) -> Any:
-    """What an assignment takes apart."""
+    """The value that an assignment unpacks."""
     value = hooks.iter(value)
     nested = any(isinstance(part, tuple) for part in pattern)
     if not nested or type(value) not in (tuple, list) or len(value) != len(pattern):
@@ -199,7 +199,7 @@ def unpack_each(hooks: Hooks, values: Any, pattern: tuple[Any, ...]) -> Any:
 
 
 def call_foreign(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Other people's code is called on tensors of the graph."""
+    """Call code of other libraries with tensors of the graph."""
     if hooks.flow.fallback == "python":
         return py_call_like(function, args, kwargs)
     own = getattr(function, "__name__", None) or type(function).__name__
@@ -211,5 +211,5 @@ def call_foreign(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dic
         "this function takes numbers, which the tensors of a graph do not have yet",
         op=name,
         hint=f"{ours}; or weft.py_call({name}, weft.spec(...), x), or "
-        'weft.compile(..., fallback="python"), which call back into Python',
+        'weft.compile(..., fallback="python"), which call Python from the graph',
     )

@@ -1,4 +1,4 @@
-"""Something done for now: a part of a recorded run that can be undone as if it had never been."""
+"""Attempts: parts of a recorded run that can be undone completely."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class LoopVariables:
 
 
 class Attempt:
-    """As a context: what is done in it can be undone afterwards.
+    """A context whose recording, writes and guards can be undone afterwards.
 
-    With `unrolls`, what is tried can be done by unrolling a loop, too.
+    unrolls   whether unrolling the loop is an alternative if the attempt fails
     """
 
     def __init__(self, hooks: Hooks, state: State, unrolls: bool = False) -> None:
@@ -53,7 +53,7 @@ class Attempt:
         self.journal = Journal(hooks.watch)
         self.tensors: dict[int, tuple[Tensor, Any, Any, Any]] = {}
         self.grads_set = set(here.grads_set)
-        self.freed: list[tuple[Any, dict[str, Any]]] = []  # nodes, and what they held before
+        self.freed: list[tuple[Any, dict[str, Any]]] = []  # history nodes and their slots before
         self._write = here.write
         self.unrolls = here.unrolls or unrolls, here.unrolls
         self.log = len(hooks.flow.aliases.log)
@@ -104,7 +104,7 @@ class Attempt:
             tokens.pop(here, None)
         else:
             tokens[here] = self.token
-        if getattr(here, "_start", 0) > self.mark:  # Python has asked something meanwhile
+        if getattr(here, "_start", 0) > self.mark:  # Python asked a question in the attempt
             return
         gone = set(here.graph.nodes[self.mark :])
         del here.graph.nodes[self.mark :]
@@ -114,6 +114,6 @@ class Attempt:
 
 
 def _slots_of(node: Any) -> dict[str, Any]:
-    """What a node of a history holds itself, which a backward pass may free."""
+    """The slots of a history node, which a backward pass may free."""
     names = [name for cls in type(node).__mro__ for name in getattr(cls, "__slots__", ())]
     return {k: getattr(node, k) for k in names if k != "__weakref__" and hasattr(node, k)}

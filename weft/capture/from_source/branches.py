@@ -1,4 +1,4 @@
-"""`if` on a tensor: both sides are recorded, and what they leave behind is merged."""
+"""`if` on a tensor: both sides are recorded, and their results and writes are merged."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
 Function = Callable[[], Any]
-MOST_LISTS = 16  # that one `if` may append to
+MOST_LISTS = 16  # maximum lists that one `if` may append to
 WORDS = ("where the condition holds", "where the condition does not hold")
 
 
 class Branch(RecordedBranch):
-    """One recorded side: what it returned, what it wrote, and the tensors it changed."""
+    """One recorded side: its result, its writes to Python objects, the tensors it changed."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Branch(RecordedBranch):
             self.journal.undo()
 
     def made(self, parts: Parts) -> bool:
-        """Whether there are tensors in something that only this side can have put there."""
+        """Whether parts hold tensors of this side, so that this side must have written them."""
         for leaf in tree_flatten(parts)[0]:
             if isinstance(leaf, Tensor) and leaf._data.__class__ is SymbolicArray:
                 recorder = leaf._data.recorder
@@ -79,7 +79,7 @@ class Branch(RecordedBranch):
         return False
 
     def fails(self, hooks: Hooks, error: Exception) -> None:
-        """This side ends in an error: then the graph raises it where it is taken."""
+        """This side ends in an error; the graph raises it if this side is taken."""
         if hooks.flow.tries:
             raise uncatchable(error, "on one side of a condition on tensors") from error
         self.error = error
@@ -87,7 +87,7 @@ class Branch(RecordedBranch):
         hooks.flow.fail(error)
 
     def at_end(self, value: Any) -> Any:
-        """What a tensor held at the end of this side, which may have written to it."""
+        """The value of a tensor at the end of this side, which may have written to it."""
         found = self.states.get((id(value), False)) if isinstance(value, Tensor) else None
         return value if found is None or found[1] is None else found[1]
 
@@ -100,7 +100,7 @@ def record_if(
     cells: frozenset[int] = frozenset(),
     words: Sequence[str] = WORDS,
 ) -> Any:
-    """Record both sides of an `if`; gives what their values merge to.
+    """Record both sides of an `if`; returns the merged result.
 
     Of the variables `cells`, only those that are `live` are used afterwards.
     """
@@ -117,9 +117,9 @@ def record_if(
         except OneSided:
             if isinstance(graph_recorder(), NestedRecorder):
                 raise
-            # A graph cannot hold that. So the condition is asked: each side is a path of its own.
+            # A graph cannot hold that. So the condition is asked: each answer has its own path.
             return functions[0]() if decide(predicate) else functions[1]()
-    raise CaptureError("the lengths of lists do not settle", op="if")
+    raise CaptureError("an `if` appends to too many lists of unknown length", op="if")
 
 
 def _record_if(
@@ -153,7 +153,7 @@ def _joined(
     words: Sequence[str],
     split: set[int],
 ) -> Any:
-    """One node for both sides; gives what their values merge to."""
+    """One node for both sides; returns the merged result."""
     chosen = here.value_of(predicate)
     _give_back(hooks, branches)
     _spend(hooks, here, branches, chosen)
@@ -167,7 +167,7 @@ def _joined(
     else:
         build = merge.value("the value", branches[0].value, branches[1].value)
     gives = _merged_entries(branches, EntryMerge(hooks, merge, live, cells, failed, chosen, split))
-    names_end = len(merge.pairs)  # what follows is only what tensors hold, not which they are
+    names_end = len(merge.pairs)  # later pairs merge contents of tensors, not names
     states = states_of(branches, "if", OneSided)
     state_builds = []
     for state in states:
@@ -206,7 +206,7 @@ def _joined(
 
 
 def _spend(hooks: Hooks, here: GraphRecorder, branches: Sequence[Branch], chosen: Value) -> None:
-    """Note which histories from before the `if` are spent after it, on one side or on both."""
+    """Note histories from before the `if` that a backward on one or both sides has spent."""
     sides = [branch.nested.spent_outside() for branch in branches]
     if isinstance(here, NestedRecorder):
         here.spent |= sides[0] & sides[1]
@@ -216,9 +216,9 @@ def _spend(hooks: Hooks, here: GraphRecorder, branches: Sequence[Branch], chosen
 
 
 def _give_back(hooks: Hooks, branches: Sequence[Branch]) -> None:
-    """Let what a side itself has made hold what it held at the end of that side.
+    """Restore objects that a side made to their contents at the end of that side.
 
-    Nothing from before the `if` leads to it: only what the side leaves behind, which is merged.
+    Nothing from before the `if` refers to them, only results of that side, which are merged.
     """
     reach: Reach | None = None
     for branch in branches:
@@ -242,7 +242,7 @@ def _end(value: Any, failed: bool) -> Any:
 
 
 def _merged_entries(branches: Sequence[Branch], merge: EntryMerge) -> list[Give]:
-    """How everything that a side wrote gets its merged value."""
+    """Functions that write the merged values of everything that a side wrote."""
     entries = {}
     for branch in branches:
         for key, (entry, _) in branch.journal.entries.items():

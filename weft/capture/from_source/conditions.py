@@ -1,7 +1,7 @@
 """Conditions of captured code: `if`, `and`, `or`, `not`, `in`, comparisons in a chain, `assert`.
 
-A condition that is a Python value is Python's own business. One that is a tensor is recorded, where
-the capture records control flow: see `branches.py` and `repeat.py`.
+Python decides a condition that is a Python value. One that is a tensor is recorded, if the capture
+records control flow: see `branches.py` and `repeat.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def if_(
 
 
 def side(hooks: Hooks, function: Part, state: State) -> Any:
-    """One side of an `if`; the variables that it shares with the other are noted as it begins."""
+    """One side of an `if`; its shared variables are noted in the journal first."""
 
     def run() -> Any:
         for name, cell, outside in state:
@@ -82,7 +82,7 @@ def choose(hooks: Hooks, test: Any, yes: Part, no: Part) -> Any:
 
 
 def _chosen(hooks: Hooks, test: Tensor, sides: Sequence[Any], parts: Sequence[Any]) -> Any:
-    """What one of two expressions gives, with the variables that `:=` in `parts` binds."""
+    """The value of one of two expressions, with the variables that `:=` in `parts` binds."""
     state = [entry for part in parts for entry in _bound_by(hooks, part)]
     if not state:
         return record_if(hooks, test, sides, ())
@@ -96,7 +96,7 @@ def _bound_by(hooks: Hooks, part: Any) -> State:
 
 
 def join(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
-    """a and b, a or b: the value that decides."""
+    """a and b, a or b: the value."""
     for i, more in enumerate(rest):
         if hooks.decides(value):
             later = rest[i:]
@@ -111,7 +111,7 @@ def join(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
 
 
 def truths(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
-    """a and b, a or b, of which only the truth is asked."""
+    """a and b, a or b: only the truth, as a condition."""
     for i, more in enumerate(rest):
         if hooks.decides(value):
             left = rest[i:]
@@ -140,7 +140,7 @@ def chain(hooks: Hooks, symbols: Sequence[str], left: Any, right: Any, *rest: Pa
 
 
 def contains(hooks: Hooks, value: Any, container: Any) -> Any:
-    """value in container, where the graph decides; None where Python does."""
+    """value in container, if the graph decides it; None if Python does."""
     if hooks.asks(container):
         return known_number((container == value).any())
     hashed = isinstance(container, (set, frozenset, dict))
@@ -180,7 +180,7 @@ def check(hooks: Hooks, test: Any, message: Part | None) -> None:
 
 
 def _nothing_at(place: SourceLocation | None, like: Any) -> Part:
-    """The side of an `if` that is not there: errors name the line of the `if`."""
+    """An empty `else`; errors name the line of the `if`."""
 
     def nothing() -> None:
         pass

@@ -1,8 +1,8 @@
-"""Lists whose length a graph decides: those that recorded loops and branches append to.
+"""Lists whose length the graph decides, because recorded loops or branches append to them.
 
-The list of the user's then holds a single `DynamicList`: a stack of the graph for each leaf of the
-elements, and a count. Where Python needs the list itself, outside of all loops and
-branches of the graph, its length is asked for and becomes a guard.
+The user's list then holds a single `DynamicList`: a stack of the graph for each leaf of the
+elements, and a count. If Python needs the elements, outside of all loops and branches of the graph,
+the length is asked for and becomes a guard.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class UnknownLength(CaptureError):
-    """A list turns out to be of unknown length: what was recorded is to be recorded anew."""
+    """The length of a list depends on tensors; the construct must be recorded again."""
 
     def __init__(self, items: list[Any], sample: Any) -> None:
         super().__init__("the length of a list depends on tensors")
@@ -38,10 +38,9 @@ class UnknownLength(CaptureError):
 
 
 class DynamicList(Undecided):
-    """A list of the graph. `stacks` and `count` change; journals keep them as attributes.
+    """A list of the graph. `stacks` and `count` change; journals save them as attributes.
 
-    A list holds tensors with their histories: what goes in and comes out keeps its own, under
-    `no_grad`, too.
+    Elements keep their histories, also if they are appended or read under `no_grad`.
     """
 
     def __init__(
@@ -54,10 +53,10 @@ class DynamicList(Undecided):
         self.stacks: tuple[Tensor, ...] = tuple(
             [bind(STACK_NEW, **stack_attrs(StackType(kind))) for kind in kinds]
         )
-        #: The tensors that were appended: the list has what they held then.
+        #: The tensors that were appended; the list holds the values they had then.
         self.held: list[Tensor] = []
         self.aliases = aliases
-        self.counted = False  # has the code asked how many there are?
+        self.counted = False  # whether the code asked for the length
 
     # --- changes ------------------------------------------------------------------------------
 
@@ -120,25 +119,25 @@ class DynamicList(Undecided):
         return [bind(LIST_ALL, stack, held) for stack in self.stacks]
 
     def asked_length(self) -> int:
-        """How many elements there are: Python asks, and the answer becomes a guard."""
+        """The length as a Python int; the answer becomes a guard."""
         count = self.length()
         if isinstance(count, int):
             return count
         if isinstance(graph_recorder(), NestedRecorder):
             raise CaptureError(
-                "Python needs a list whose length is decided by tensors, inside of a loop or "
+                "Python needs a list whose length depends on tensors, inside of a loop or "
                 "branch of the graph",
                 hint="use weft.stack(items), items[i], len(items), or use it afterwards",
             )
         return int(plain(count).item())
 
     def columns(self, count: int) -> list[Tensor]:
-        """All elements along a new first axis, of which there are so many, leaf by leaf."""
+        """All `count` elements along a new first axis, leaf by leaf."""
         return [bind(LIST_ROWS, stack, size=count) for stack in self.stacks]
 
     @enable_grad()
     def elements(self) -> list[Any]:
-        """The elements one by one: Python asks how many there are."""
+        """The elements one by one; this asks for the length."""
         count = self.asked_length()
         if not count:
             return []
@@ -147,7 +146,7 @@ class DynamicList(Undecided):
 
     @enable_grad()
     def total(self) -> Tensor | None:
-        """The sum of the elements, if there is one at least; None if this is not a plain sum."""
+        """The sum of the elements, at least one; None if they are not single tensors."""
         (kind, *others), (is_number, *_) = self.kinds, self.numbers
         if others or is_number or kind.dtype.kind not in ("float", "complex"):
             return None
@@ -178,7 +177,7 @@ def _fitting(leaf: Any, kind: TensorType, is_number: bool) -> Tensor:
 
 
 def dynamic_list_of(items: Any) -> DynamicList | None:
-    """What stands behind a list, if it is one of the graph."""
+    """The `DynamicList` in a list, or None if it is a plain one."""
     if items.__class__ is list and len(items) == 1 and items[0].__class__ is DynamicList:
         found: DynamicList = items[0]
         return found
@@ -186,7 +185,7 @@ def dynamic_list_of(items: Any) -> DynamicList | None:
 
 
 def make_dynamic(hooks: Hooks, items: list[Any], sample: Any) -> None:
-    """Let a list be one of the graph. `sample` is an element that it gets later."""
+    """Convert a list to a dynamic list. `sample` is an element that it gets later."""
     known = dynamic_list_of(sample) if isinstance(sample, list) else None
     aliases = hooks.flow.aliases
     if known is not None:

@@ -1,8 +1,8 @@
-"""`vmap` of a function in a captured one, element by element: one loop of the graph.
+"""`vmap` inside of a captured function as a loop of the graph over the elements.
 
-For functions that masks cannot run (see `leveled`): what they do depends on values in such a way
-that each element needs a run of its own. The loop does what a Python loop over the elements does,
-also with random numbers, and what it costs is what such a loop costs in compiled code.
+For functions that masks cannot run (see `leveled`), because each element needs a run of its own.
+The loop does the same as a Python loop over the elements, also with random numbers, at the cost of
+such a loop in compiled code.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Function = Callable[..., Any]
 
 
 def touches_only_its_own(hooks: Hooks, journal: Journal, also: Any) -> bool:
-    """Whether a function that has ended wrote to nothing that was there before.
+    """Whether a function that has run wrote only to objects that it made.
 
-    also   what it can reach: itself, and its arguments
+    also   where to look for objects it can reach: the function and its arguments
     """
     after = journal.contents()
     changed = [
@@ -51,12 +51,12 @@ def touches_only_its_own(hooks: Hooks, journal: Journal, also: Any) -> bool:
 
 
 class _ElementLoop(SourceLoop):
-    """The loop; what the function gives for each element are its ys."""
+    """The loop over the elements; the results of the function are its ys."""
 
     def __init__(self, hooks: Hooks, function: Function) -> None:
         super().__init__(hooks, LoopVariables(), function, "for")
         self.entered = True
-        self.results: list[Any] = []  # of one element: tensors, and Python values
+        self.results: list[Any] = []  # for one element: tensors and Python values
         self.structure: Any = None
 
     def apply(self, function: Function, args: Any, kwargs: Any) -> None:
@@ -72,7 +72,7 @@ class _ElementLoop(SourceLoop):
         self.check_sizes(nested, ["a result"] * len(self.ys), "vmap", hint)
 
     def emit(self, rows: list[Tensor], size: int) -> list[Tensor]:
-        """The results of all elements, side by side."""
+        """The stacked results of all elements."""
         if any(not isinstance(leaf.state.tensor, StateTensor) for leaf in self.states):
             raise CaptureError("a tensor from outside is written to", op="vmap")
         self.hooks.flow.drawn += bool(self.states)
@@ -80,14 +80,14 @@ class _ElementLoop(SourceLoop):
 
 
 def result_of(x: Any) -> Any:
-    """A part of what a function gives: a tensor, or a Python value that is the same always."""
+    """A leaf of a result: a tensor, or a Python value that is the same for all elements."""
     if isinstance(x, Maybe):
         raise undefined("the result", x.why)
     return as_held(x, x.dtype) if isinstance(x, Number) else x
 
 
 def one_by_one(hooks: Hooks, level: Mapping, function: Function, args: Any, kwargs: Any) -> Any:
-    """What a function gives for all elements of a `vmap`; on its level."""
+    """The result of a function for all elements of a `vmap`, on its level."""
     leaves, spec = tree_flatten((args, kwargs))
     tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
     spread = [spreads(level, leaves[i]) for i in tensors]

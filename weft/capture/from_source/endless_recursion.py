@@ -1,8 +1,8 @@
-"""Recursion that a graph cannot hold: a function that calls itself until a tensor says so.
+"""Detects recursion whose end depends on a tensor, which a graph cannot hold.
 
-Python asks the tensor and stops. A graph records both sides of the question, so the side on which
-the function calls itself is recorded again and again, until Python's stack is full. That is told
-from the traceback: the same function, again and again, in branches that are recorded.
+Python asks the tensor and stops. A graph records both sides of the condition, so the side with the
+recursive call is recorded until Python's stack is full. The traceback of that error shows the same
+function again and again inside of recorded branches.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from weft.base.source import SourceLocation, is_own
 
 __all__ = ["endless_recursion"]
 
-#: From how many recorded branches inside each other on it is their recursion that does not end.
+#: From this depth of nested recorded branches on, the recursion counts as endless.
 MANY = 10
 
 
 def endless_recursion(error: RecursionError, records: Collection[CodeType]) -> CaptureError | None:
-    """What to say instead of an error; None where it is the user's own. `records`: the code of the
-    functions that record branches and loops."""
+    """The error to raise instead; None if the recursion is not in recorded branches.
+
+    `records` is the code of the functions that record branches and loops.
+    """
     branches = 0
     calls: Counter[tuple[str, SourceLocation]] = Counter()
     before: SourceLocation | None = None
@@ -32,7 +34,7 @@ def endless_recursion(error: RecursionError, records: Collection[CodeType]) -> C
         branches += code in records
         if not is_own(code.co_filename):
             name = code.co_qualname
-            if before is not None and "__weft_" not in name:  # not a branch of one: it is called
+            if before is not None and "__weft_" not in name:  # a call, not a generated branch
                 calls[name, before] += 1
             before = SourceLocation(
                 code.co_filename, trace.tb_lineno, name.split(".<locals>.__weft_")[0]

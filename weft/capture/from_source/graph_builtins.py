@@ -1,7 +1,7 @@
-"""What builtin functions do with tensors of a graph: range(n), max(a, b), print.
+"""Builtin functions on tensors of a graph: range(n), max(a, b), print.
 
-Each gives NotImplemented where no tensor of a graph is involved, so that the builtin does what it
-does elsewhere. Which builtin does what is one table: `weft.capture.builtin_table`.
+Each returns NotImplemented if no tensor of a graph is involved, so that the builtin itself runs.
+The table is `weft.capture.builtin_table`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def extreme(function: Any, choose: Any) -> Handler:
             return NotImplemented
         values = list(hooks.iter(args[0])) if len(args) == 1 else list(args)
         if not any(hooks.asks(value) for value in values) or len(values) < 2:
-            return comparing(function)(hooks, values)  # an iterator is used up by now
+            return comparing(function)(hooks, values)  # an iterator is already consumed
         best = values[0]
         for value in values[1:]:
             kind, first = kind_of(value), kind_of(best)
@@ -134,7 +134,7 @@ def extreme(function: Any, choose: Any) -> Handler:
                 dtype = HELD_AS[joint_kind(first, kind)]
                 best = known_number(choose(as_held(best, dtype), as_held(value, dtype)))
             else:
-                # The first of two that are equal stays: max(a, b) is b only where b > a.
+                # The first of two equal values wins: max(a, b) is b only where b > a.
                 less = value < best if function is min else value > best
                 best = hooks.choose(less, _constant(value), _constant(best))
         return best
@@ -165,7 +165,7 @@ def quantifier(all_of: bool) -> Handler:
     """all, any"""
 
     def handle(hooks: Hooks, given: Any) -> Any:
-        # Inside of a branch or body nobody can be asked when to stop: all of a generator counts.
+        # Inside of a branch or body Python cannot stop early: it reads all of a generator.
         listed = (list, tuple, GeneratorType) if hooks.flow.depth else (list, tuple)
         if hooks.asks(given) or not isinstance(given, listed):
             return NotImplemented
@@ -180,7 +180,7 @@ def quantifier(all_of: bool) -> Handler:
 
 
 def next_(hooks: Hooks, iterator: Any, *default: Any) -> Any:
-    """An iterator cannot be put back: it must not be advanced by code that is recorded once."""
+    """Refuse to advance an iterator in code that is recorded once and run any number of times."""
     known = hooks.flow.iterators.get(id(iterator))
     if hooks.flow.depth and (known is None or known[1] < hooks.flow.depth):
         raise CaptureError(
@@ -197,7 +197,7 @@ def len_(hooks: Hooks, value: Any) -> Any:
 
 
 def sum_(hooks: Hooks, values: Any, start: Any = 0) -> Any:
-    """Of a list that the graph made, inside of a branch or loop."""
+    """sum of a list of the graph, inside of a branch or loop."""
     dynamic = dynamic_list_of(values)
     if dynamic is None or not hooks.flow.depth:
         return NotImplemented
@@ -206,18 +206,18 @@ def sum_(hooks: Hooks, values: Any, start: Any = 0) -> Any:
 
 
 def stack(hooks: Hooks, values: Any, *args: Any, **kwargs: Any) -> Any:
-    """weft.stack of a list that the graph made."""
+    """weft.stack of a list of the graph."""
     dynamic = dynamic_list_of(values)
     if dynamic is None or kwargs or args or len(dynamic.kinds) != 1 or dynamic.numbers[0]:
         return NotImplemented
     return dynamic.tensors()[0]
 
 
-# --- functions of Weft that call what they are handed --------------------------------------------
+# --- functions of Weft that call their arguments -------------------------------------------------
 
 
 def with_functions(function: Any) -> Handler:
-    """A function of Weft's own that calls what it is handed."""
+    """A function of Weft that calls functions it is given."""
 
     def followed(hooks: Hooks, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -232,7 +232,7 @@ def with_functions(function: Any) -> Handler:
 
 
 def cond(hooks: Hooks, pred: Any, true_fn: Any, false_fn: Any, *operands: Any) -> Any:
-    if innermost_level() is not None:  # in vmap, say: elements may go different ways
+    if innermost_level() is not None:  # in vmap elements may take different paths
         return with_functions(control.cond)(hooks, pred, true_fn, false_fn, *operands)
     return hooks.choose(
         pred,
@@ -245,7 +245,7 @@ def while_loop(hooks: Hooks, cond_fn: Any, body_fn: Any, init: Any) -> Any:
     if innermost_level() is not None:
         return with_functions(loops.while_loop)(hooks, cond_fn, body_fn, init)
     carry = CellType(init)
-    hooks.flow.created(carry)  # branches and loops around this one know nothing of it
+    hooks.flow.created(carry)  # journals of enclosing branches and loops need not save it
 
     def body() -> None:
         carry.cell_contents = hooks.call(body_fn, carry.cell_contents)
@@ -259,7 +259,7 @@ def while_loop(hooks: Hooks, cond_fn: Any, body_fn: Any, init: Any) -> Any:
 
 
 def numpy_function(function: Any) -> Handler:
-    """A function of NumPy's that Weft has too: on tensors, Weft's is called."""
+    """A function of NumPy that Weft has, too: for tensors, Weft's function is called."""
 
     def call(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         if next(tensors_in([args, list(kwargs.values())]), None) is None:

@@ -1,16 +1,16 @@
-"""What a place (a variable, an attribute, an item) may hold where the graph decides about it.
+"""Values of variables, attributes and items that depend on the path through the graph.
 
-Most places hold a Python value or a tensor. After branches and loops of the graph, there are also:
+Most places hold a Python value or a tensor. After branches and loops of the graph, a place may also
+hold:
 
-- `Maybe`: a name that has no value on some ways;
-- `Split`: contents that differ by the side of an `if` in a way that no graph can merge: elements of
-  several structures, other keys, other Python values. A container holds it as its only item, an
-  object as an attribute;
+- `Maybe`: the value of a name that has none on some paths;
+- `Split`: contents that differ between the sides of an `if` and that no graph can merge: other
+  structures, keys or Python values. A container holds it as its only item, an object as an
+  attribute;
 - `DynamicList`: the only item of a list whose length the graph decides;
 - a tensor that may be one of several (see `may_alias`).
 
-`use` is what happens where code uses an object: afterwards Python can read it, or there was an
-error.
+Code that uses an object calls `use` first: then Python can read the object, or there is an error.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from weft.capture.from_source.run import Flow
     from weft.ir.graph import Value
 
-HINT = "decide by a Python value, or do the same on both ways"
+HINT = "decide by a Python value, or do the same on both sides"
 
 
 class Maybe:
-    """The value of a name that some ways leave without one.
+    """The value of a name that has none on some paths.
 
-    value   what it is on the ways that give it one; MISSING: none of them is known
-    why     which way does not
-    flag    whether it has one, where the graph knows that; None: using it is an error
+    value   its value on the other paths; MISSING if that is not known
+    why     which path leaves it without a value, for errors
+    flag    a value of the graph: whether it has one; None: every use is an error
     """
 
     __slots__ = ("flag", "value", "why")
@@ -55,7 +55,7 @@ class Maybe:
 
 
 def flag_of(value: Any) -> Any:
-    """Whether a value is there, if that is known."""
+    """Whether a name has a value, if the graph knows that."""
     if value is MISSING:
         return None
     return value.flag if isinstance(value, Maybe) else True
@@ -64,20 +64,20 @@ def flag_of(value: Any) -> Any:
 def undefined(name: str, why: str) -> CaptureError:
     return CaptureError(
         f"{name} is used here, and it has no value {why}",
-        hint="give it a value on all ways, or before",
+        hint="give it a value on all paths, or before",
     )
 
 
 class Undecided:
-    """What a container or object holds in place of contents that the graph decides about."""
+    """Stands in a container or object for contents that the graph decides."""
 
     def settle(self, flow: Flow, obj: Any) -> None:
-        """Python needs the contents: let the object that holds this have them."""
+        """Python needs the contents: replace this in `obj` by them."""
         raise NotImplementedError
 
 
 class Split(Undecided):
-    """Contents on the two sides of a condition: where it holds, and where it does not."""
+    """Contents for the two sides of a condition: if it holds, and if not."""
 
     def __init__(self, condition: Value, sides: Sequence[Parts], message: str) -> None:
         self.condition = condition
@@ -85,7 +85,7 @@ class Split(Undecided):
         self.message = message
 
     def settle(self, flow: Flow, obj: Any) -> None:
-        """Let the object hold what it held on the side that led here."""
+        """Give `obj` its contents on the side that led here."""
         paths = flow.aliases.paths
         holds = paths.known(self.condition)
         if holds is None:
@@ -100,7 +100,7 @@ class Split(Undecided):
         entry.put(parts)
 
     def _ask(self, paths: Paths) -> bool:
-        """Ask the condition, outside of all loops and branches: each answer is another path."""
+        """Ask the condition, outside of all loops and branches; each answer has its own path."""
         now = graph_recorder()
         here = None if isinstance(now, NestedRecorder) else now
         condition, opposite = paths.key(self.condition)
@@ -130,18 +130,18 @@ def _undecided_in(flow: Flow, obj: Any) -> Undecided | None:
 
 
 def use(flow: Flow, obj: Any, lists: bool = False) -> None:
-    """An object is used: let it hold what Python takes it for.
+    """Settle an object that is used, so that Python can read it.
 
-    With `lists`, also those that answer for themselves where their length is decided by the graph.
+    lists   also settle dynamic lists
     """
     while (found := _undecided_in(flow, obj)) is not None and (lists or isinstance(found, Split)):
         found.settle(flow, obj)
 
 
 def use_all(flow: Flow, value: Any, lists: bool, seen: set[int] | None = None) -> None:
-    """The same for everything in a value that is returned, or that code reads unseen.
+    """The same for everything in a value that is returned, or that code without hooks reads.
 
-    With `lists`, for trees; without, for all objects.
+    lists   only go through trees, and settle dynamic lists; else go through all objects
     """
     seen = set() if seen is None else seen
     leaf = is_plain(value) or isinstance(value, (Tensor, type, ModuleType))

@@ -1,10 +1,10 @@
-"""A function that `vmap` or `jvp` runs in a captured function: compile(vmap(f)).
+"""Functions that `vmap` or `jvp` runs inside of a captured function: compile(vmap(f)).
 
-Its own `if` and `while` on tensors cannot be recorded on the level of the transform. So it is
-recorded by itself first, for one element and without tangents. If values decide in its graph which
-way it goes, that graph is run on the level, by the rules of the transform; or, where masks cannot
-do what it does for all elements of a `vmap` at once, for one element after the other. If nothing is
-to be decided, or if it writes something, the function itself runs there.
+Their `if` and `while` on tensors cannot be recorded on the level of the transform. So the function
+is first recorded alone, for one element and without tangents. If the path through its graph depends
+on values, the graph is run on the level, by the rules of the transform; or, if it cannot be batched
+with masks, for one element after the other. If no value decides, or if the function writes
+something, the function itself runs on the level.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 
 class _AsItIs(Exception):
-    """The function itself is to run."""
+    """Run the function itself on the level."""
 
 
 class _OneByOne(Exception):
-    """Each element needs a run of its own; unless the function itself does for all (`maybe`)."""
+    """Run each element separately. With `maybe`, try the function itself first."""
 
     def __init__(self, maybe: bool) -> None:
         self.maybe = maybe
 
 
-#: What Python asks of a tensor, and no graph can answer.
+#: Questions of Python that no graph can answer.
 QUESTIONS = ("bool", "int", "float", "item", "numpy")
 DIFFER = "elements may have different values: keep to tensors"
 WRITES = (
     "it writes to tensors or Python objects from outside: return what it writes instead, then each "
-    "element can go its own way"
+    "element can take its own path"
 )
 
 
 def leveled(hooks: Hooks, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for a transform to run."""
+    """The function as the transform must call it."""
 
-    @functools.wraps(function, updated=())  # it is no transform, though that may be one
+    @functools.wraps(function, updated=())  # without the attributes that mark a transform
     def run(*args: Any, **kwargs: Any) -> Any:
         level = innermost_level()
         if not isinstance(level, (Mapping, Forward)):
@@ -72,7 +72,7 @@ def leveled(hooks: Hooks, function: Callable[..., Any]) -> Callable[..., Any]:
             return one_by_one(hooks, level, function, args, kwargs) if found is MISSING else found
         except _AsItIs as way:
             reason = str(way)
-        except (Exception, Unreachable) as error:  # what is wrong shows where it runs itself
+        except (Exception, Unreachable) as error:  # the function itself shows what is wrong
             cause = error if isinstance(error, CaptureError) else None
         try:
             return function(*args, **kwargs)
@@ -89,10 +89,10 @@ def leveled(hooks: Hooks, function: Callable[..., Any]) -> Callable[..., Any]:
 def _by_itself(
     hooks: Hooks, level: Mapping, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
-    """What the function itself gives on the level; MISSING where Python asks there.
+    """The result of the function itself on the level; MISSING if Python asks a tensor there.
 
-    It does not ask where it calls `weft.cond` and its like, which draw random numbers as they do in
-    a `vmap` that is not captured, or where it differentiates another one, which is mapped by masks.
+    Python does not ask if the path is decided by `weft.cond` and the like, which then draw random
+    numbers as in a `vmap` that is not captured, or by a differentiated function, which uses masks.
     """
     flow = hooks.flow
     before = flow.drawn
@@ -107,7 +107,7 @@ def _by_itself(
 
     with left(level):
         attempt = Attempt(hooks, ())
-    level.lowered += 1  # no condition of the graph is asked for
+    level.lowered += 1  # conditions of the graph are not asked
     try:
         with attempt:
             found = _in_one_step(level, run, leaves)
@@ -164,9 +164,9 @@ def _by_its_graph(
 def _in_one_step(
     level: Level, run: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any]
 ) -> list[Any]:
-    """What `run` gives of leaves of the level; histories of theirs see it as one step.
+    """The result of `run` on leaves of the level, as one step of their histories.
 
-    For control flow of the graph, which is a node on the level below: it has a history there.
+    For control flow of the graph, which is a node on the level below and has its history there.
     """
     tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and level.has(x)]
     inputs = [leaves[i] for i in tensors]
@@ -190,9 +190,11 @@ def _in_one_step(
 
 
 def _check_way(level: Level, nested: NestedRecorder, chose: bool) -> None:
-    """How a function is to be run whose graph for one element is recorded; if not by that graph.
+    """Decide how to run a function, given its graph for one element.
 
-    chose   whether Python or a transform in it asked a tensor which way to go
+    Returns to run it by the graph; otherwise raises `_AsItIs` or `_OneByOne`.
+
+    chose   whether Python, or a transform in it, asked a tensor which path to take
     """
     graph = nested.graph
     states = nested.changes()

@@ -1,4 +1,4 @@
-"""What a `for` loop of a graph goes over: ranges, rows of tensors, and zips of those."""
+"""Iterables of recorded `for` loops: ranges, rows of tensors, dynamic lists, zips of those."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["unroll"]
 
 
 class Unrolled:
-    """What `weft.unroll` gives: a loop over it is always run by Python."""
+    """The result of `weft.unroll`: Python always runs a loop over it."""
 
     def __init__(self, iterable: Any) -> None:
         self.iterable = iterable
@@ -34,7 +34,7 @@ class Unrolled:
 
 
 def unroll(iterable: Any) -> Any:
-    """Let a `for` loop over this be unrolled in a compiled function; eagerly it changes nothing.
+    """Unroll a `for` loop over this in a compiled function; eagerly it changes nothing.
 
     >>> [i for i in weft.unroll(range(3))]
     [0, 1, 2]
@@ -43,12 +43,12 @@ def unroll(iterable: Any) -> Any:
 
 
 class Stream:
-    """One thing that is gone along."""
+    """One sequence that a loop iterates over."""
 
     count: Any
 
     def tensor(self) -> Tensor:
-        """All of it, along the first axis."""
+        """All items as one tensor, along its first axis."""
         raise NotImplementedError
 
     def at(self, index: Any) -> Any:
@@ -92,7 +92,7 @@ class Steps(Stream):
 
 
 class Along(Stream):
-    """The rows of a tensor, which are read when their turn comes."""
+    """The rows of a tensor; each is read in its own iteration."""
 
     def __init__(self, rows: Tensor, turned: bool = False) -> None:
         self.rows = rows
@@ -130,11 +130,11 @@ def _integer(value: Any) -> Tensor:
 
 
 class Rows:
-    """Streams side by side, and how an item is made of a part of each."""
+    """Several streams in step, and how to build an item from one part of each."""
 
     def __init__(self, streams: Sequence[Stream], form: Any) -> None:
         self.streams = list(streams)
-        self.form = form  # a number of a stream, or a tuple of forms
+        self.form = form  # the number of a stream, or a tuple of forms
         counts = [stream.count for stream in self.streams]
         known = [count for count in counts if isinstance(count, int)]
         self.count: Any = min(known) if len(known) == len(counts) else _least(counts)
@@ -158,7 +158,7 @@ class Rows:
         return [x if x.shape[0] == self.count else x[: self.count] for x in made]
 
     def live_tensors(self) -> list[Tensor]:
-        """The tensors whose rows are read one by one."""
+        """The tensors whose rows are read during the loop."""
         return [stream.rows for stream in self.streams if isinstance(stream, Along)]
 
     def slice_kinds(self, tensors: Sequence[Tensor]) -> list[TensorType]:
@@ -194,7 +194,7 @@ def _turned(stream: Stream) -> Stream:
 
 
 def rows_of(hooks: Hooks, value: Any) -> Rows | None:
-    """What a loop over a value goes along, if it can be part of a graph."""
+    """The streams of a loop over this value, if the loop can be part of a graph."""
     if isinstance(value, Rows):
         return value
     dynamic = dynamic_list_of(value)

@@ -1,9 +1,9 @@
-"""What recorded branches and loop bodies do to Python's own state, kept so that it can be undone.
+"""Journals: writes of recorded branches and loop bodies to Python objects, so that they can be
+undone.
 
-While a branch is recorded, a journal is open. Before anything is written for the first time (a
-variable, an attribute, an item, a list that is appended to) the journal notes what it held. When
-the branch is over, its state is taken down and everything put back, for the other branch to begin
-where the first one began.
+While a branch is recorded, a journal is open. Before the first write to a variable, an attribute,
+an item or a list, the journal saves what it held. At the end of the branch the new contents are
+noted and the old ones restored, so that the other branch begins with the same state.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Parts = dict[Any, Any]
 
 
 class Entry:
-    """One thing that may be written: it has parts, each under a key."""
+    """One object that is written: it has parts, each with a key."""
 
-    #: Whether all parts have to be there on both ways: an item cannot be undefined.
+    #: Whether both sides must leave the same parts: an item cannot be undefined.
     whole = True
 
     def __init__(self, obj: Any) -> None:
         self.obj = obj
 
     def parts(self) -> Parts:
-        """What it holds now."""
+        """Its current parts."""
         raise NotImplementedError
 
     def put(self, parts: Parts) -> None:
-        """Let it hold this again, unwatched."""
+        """Restore its parts, without hooks."""
         raise NotImplementedError
 
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
@@ -49,7 +49,7 @@ class Entry:
         raise NotImplementedError
 
     def note(self, hooks: Hooks, key: Any) -> None:
-        """A part is relied upon as it is."""
+        """Note that the recording depends on the current value of a part (a guard)."""
 
     def title(self, key: Any) -> str:
         raise NotImplementedError
@@ -59,14 +59,14 @@ class Entry:
 
 
 class Variable(Entry):
-    """A variable that several functions share, by its cell."""
+    """A variable that several functions share through a cell."""
 
     whole = False
 
     def __init__(self, obj: CellType, name: str, outside: Hooks | None = None) -> None:
         super().__init__(obj)
         self.name = name
-        self.outside = outside  # the hooks of a function for which it is one from outside
+        self.outside = outside  # the hooks of a function to which it is from outside, if any
 
     def parts(self) -> Parts:
         try:
@@ -192,7 +192,7 @@ class Set(Items):
 
 
 class Array(Items):
-    """A NumPy array: one part, by its bytes."""
+    """A NumPy array: its only part are its elements."""
 
     def parts(self) -> Parts:
         return {"the elements": Elements(self.obj.copy())}
@@ -217,7 +217,7 @@ class Array(Items):
 
 
 class Elements:
-    """The elements of an array, which are equal or not."""
+    """The elements of an array, compared as a whole."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -252,7 +252,7 @@ def slots_of(cls: type) -> list[str]:
 
 
 class Journal:
-    """What is written from a moment on."""
+    """The objects that were written since it was opened."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
@@ -262,7 +262,7 @@ class Journal:
         self._written = set(watch.written)
 
     def add(self, entry: Entry, before: Parts) -> None:
-        """Note what a thing holds before it is written."""
+        """Save the parts of an object before it is written."""
         self.entries[id(entry.obj)] = (entry, before)
         known = entry.known(self.watch)
         if known is not None and id(known) not in self._stores:
@@ -272,11 +272,11 @@ class Journal:
             self._stores[id(known)] = (known, store)
 
     def contents(self) -> dict[int, Parts]:
-        """What each thing that was written holds now."""
+        """The current parts of each object that was written."""
         return {key: entry.parts() for key, (entry, _) in self.entries.items()}
 
     def undo(self) -> None:
-        """Put everything back."""
+        """Restore all objects."""
         for entry, before in self.entries.values():
             entry.put(before)
         for known, store in self._stores.values():

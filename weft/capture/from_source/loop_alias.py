@@ -1,9 +1,9 @@
-"""May a loop write to what it carries? Only if no other name holds the same tensor by then.
+"""Checks in-place writes of a loop body to carried tensors for aliases.
 
-A name that a loop gives other tensors is an input of the body: the one from before the loop in the
-first iteration, then what the iteration before left. A write to it in the body is right if nobody
-else sees that tensor. What only the first iteration would get wrong can be had by recording that
-one by itself, before the loop.
+A name that a loop rebinds is an input of the body: the tensor from before the loop in the first
+iteration, then the one of the previous iteration. A write to it is right only if no other name
+holds the same tensor. If that fails only in the first iteration, that one is peeled: recorded
+separately before the loop.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Aliased(CaptureError):
 
 @dataclass(slots=True)
 class Carried:
-    """A tensor that a loop carries: before it, inside of the body, after the body."""
+    """A carried tensor: before the loop, inside of the body, after the body."""
 
     title: str
     initial: Tensor | None
     entered: Tensor
     out: Tensor
-    is_read: bool  # does the body use what the iteration before left?
+    is_read: bool  # whether the body uses the value of the previous iteration
 
 
 class LoopAliases:
-    """What the carried tensors of one recorded body may have in common."""
+    """Which carried tensors of one recorded body may alias."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class LoopAliases:
         goes_on: Facts = (),
         rows: Sequence[Tensor] = (),
     ) -> None:
-        """What two carried tensors have in common.
+        """Find which carried tensors may alias.
 
-        goes_on   holds after the body where another iteration follows
-        rows      the tensors that the loop goes over
+        goes_on   facts after the body if another iteration follows
+        rows      the tensors that the loop iterates over
         """
         self.aliases = aliases
         self.nested = nested
@@ -66,7 +66,7 @@ class LoopAliases:
         self.flags = goes_on
         self.goes_on = (*aliases.paths.facts, *goes_on)
         self.rows = rows
-        self.at_first: set[Pair] = set()  # ids of what is entered, as all pairs here
+        self.at_first: set[Pair] = set()  # like all pairs here, of ids of tensors in the body
         self.later: set[Pair] = set()
         for one, two in itertools.combinations(carried, 2):
             if one.initial is None or two.initial is None:
@@ -79,7 +79,7 @@ class LoopAliases:
             self.later |= self._pairs_after(self.goes_on)
 
     def _pairs_after(self, facts: Facts | None) -> set[Pair]:
-        """Which may be one tensor after the body."""
+        """Pairs that may be one tensor after the body."""
         return {
             pair_of(one.entered, two.entered)
             for one, two in itertools.combinations(self.carried, 2)
@@ -93,9 +93,9 @@ class LoopAliases:
     # --- inside ---------------------------------------------------------------------------------
 
     def check(self, log: Sequence[tuple[Tensor, Facts]], line: str, op: str, peeled: bool) -> None:
-        """Refuse writes in the body that other names would have to see.
+        """Refuse writes in the body that should be visible through another name.
 
-        `peeled`: the first iteration has been recorded by itself already.
+        peeled   whether the first iteration was peeled
         """
         written = self._written(log)
         if not written:
@@ -112,7 +112,7 @@ class LoopAliases:
             raise kind(_words(problem, line), op=op, hint=HINT.format(name="x"))
 
     def _written(self, log: Sequence[tuple[Tensor, Facts]]) -> list[tuple[Any, Facts]]:
-        """What is written that an iteration begins with: carried tensors, those from outside."""
+        """Written tensors that exist at the start of an iteration: carried, or from outside."""
         found: list[tuple[Any, Facts]] = []
         for target, facts in log:
             hit = [c for c in self.carried if self.aliases.may_be_one(c.entered, target, facts)]
@@ -122,7 +122,7 @@ class LoopAliases:
         return found
 
     def _seen_at_first(self, target: Any, facts: Facts, reach: Reach) -> str:
-        """Who else holds what is written in the first iteration."""
+        """Another name for a tensor that the first iteration writes, as text, or ""."""
         aliases = self.aliases
         if isinstance(target, Tensor):
             for other in self._read(target):
@@ -150,7 +150,7 @@ class LoopAliases:
         return ""
 
     def _before(self, target: Carried) -> list[Carried]:
-        """What a carried tensor may have been, iterations before."""
+        """Carried tensors that one may have been in earlier iterations."""
         found, waiting = [target], [target]
         while waiting:
             roots = self.aliases.roots(waiting.pop().out)
@@ -160,7 +160,7 @@ class LoopAliases:
         return found
 
     def _seen_later(self, target: Any, facts: Facts, reach: Reach) -> str:
-        """Who else holds what is written in an iteration after the first."""
+        """Another name for a tensor that a later iteration writes, as text, or ""."""
         aliases = self.aliases
         if isinstance(target, Tensor):
             for other in self._read(target):
@@ -187,9 +187,10 @@ class LoopAliases:
     # --- afterwards -----------------------------------------------------------------------------
 
     def finish(self, results: Sequence[Tensor], flags: Sequence[Value]) -> None:
-        """After the loop a name holds the tensor from before, or one of the last iteration.
+        """Note what names may hold after the loop: the tensor from before, or one of the last
+        iteration.
 
-        `flags` say how it ended, as those after the body do.
+        `flags` are the results that say how the loop ended.
         """
         paths, going = self.aliases.paths, self._options(self.goes_on, None)
         ids = {id(c.entered): id(r) for c, r in zip(self.carried, results, strict=True)}
@@ -200,7 +201,7 @@ class LoopAliases:
             return self._options(facts, going), {frozenset(ids[i] for i in p) for p in pairs}
 
         options, pairs = found(())
-        # A flag that is not set says that the loop did not end in some way.
+        # A flag that is not set excludes one way in which the loop may have ended.
         ways = [(*paths.key(flag), found((f,))) for flag, f in zip(flags, self.flags, strict=True)]
         related = {
             pair: tuple([(key, int(no)) for key, no, (_, others) in ways if pair not in others])
@@ -216,9 +217,9 @@ class LoopAliases:
     def _options(
         self, facts: Facts, before: Sequence[dict[int, Tensor]] | None
     ) -> list[dict[int, Tensor]]:
-        """What each may be after the body, where facts hold, or if there was no iteration.
+        """What each may be after the body if the facts hold, or if there was no iteration.
 
-        `before` is what each may have been when the body began; None: the same.
+        `before` is what each may have been at the start of the body; None: the same.
         """
         by_entered = {id(c.entered): i for i, c in enumerate(self.carried)}
         found: list[dict[int, Tensor]] = [

@@ -1,7 +1,7 @@
-"""What a recorded loop carries of Python's state: variables, attributes, items.
+"""The Python state that a recorded loop carries: variables, attributes, items.
 
-The body is recorded until this settles. A place whose value differs after the body from what it was
-before becomes carried: in the next recording it holds an input of the body.
+The body is recorded until this is stable. A place whose value changes in the body becomes carried:
+in the next recording it holds an input of the body.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ HINT = "a loop keeps dtypes and shapes: start with a value of the type that the 
 
 
 class AlwaysFails(CaptureError):
-    """The body of a loop ends in an error, whenever it is run."""
+    """The body of a loop always ends in an error."""
 
 
 class Filled(CaptureError):
-    """The body of a loop puts new entries into a dict: after the first iteration they are there."""
+    """The body of a loop adds entries to a dict, so its first iteration differs from the others."""
 
 
 class Place:
-    """A place with the tree of values that it holds."""
+    """A variable, attribute or item, with the tree of values that it holds."""
 
     def __init__(self, entry: Entry, key: Any, initial: Any) -> None:
         self.entry = entry
         self.key = key
-        self.why = ""  # which way leaves it without a value, if one does
+        self.why = ""  # which path leaves it without a value, if one does
         given = initial
         if isinstance(initial, Maybe):
             self.why, initial = initial.why, initial.value
         self.initial = initial
         self.missing = initial is MISSING
         self.entered: Any = initial
-        self.flag: PlaceLeaf | None = None  # whether it has one, if that is known
+        self.flag: PlaceLeaf | None = None  # whether it has a value, if the graph knows that
         if isinstance(given, Maybe) and given.flag is not None:
             self.flag = PlaceLeaf(self.title, given.flag)
-        self.sure = not self.why and not self.missing  # has the body given it a value for certain?
+        self.sure = not self.why and not self.missing  # whether it certainly has a value
         self.leaves: list[PlaceLeaf] = []
         self.structure: TreeSpec | None = None
         if not self.missing:
@@ -90,19 +90,19 @@ class Place:
         return Maybe(tree, self.why, None if self.flag is None else self.flag.enter(nested))
 
     def leave(self, out: Any, loop: LoopState) -> bool:
-        """Note what the body gave; whether it was as assumed."""
+        """Note the value after the body; whether its type is as assumed."""
         sure = not isinstance(out, Maybe) and out is not MISSING
         flag = flag_of(out)
         if isinstance(out, Maybe):
             self.why, out = self.why or out.why, out.value
         if isinstance(out, Split):
             raise CaptureError(out.message, hint=SPLIT_HINT)
-        if out is MISSING:  # deleted, or left without a value
+        if out is MISSING:  # deleted, or never assigned
             if self.missing and self.structure is None:
                 return True
             raise loop.error(self.title, self.initial, "nothing")
         values, structure = _flat(out)
-        if self.structure is None:  # it begins in the loop
+        if self.structure is None:  # it gets its first value in the loop
             self.structure = structure
             self.leaves = self._leaves([MISSING] * len(values))
             self.why = self.why or loop.missing_words
@@ -119,7 +119,7 @@ class Place:
     def _leave_flag(self, flag: Any, loop: LoopState) -> bool:
         if self.flag is None:
             return True
-        if flag is None:  # from now on nobody knows
+        if flag is None:  # from now on it is not known
             self.flag = None
             return False
         return self.flag.leave(flag, partial(loop.error, self.title, False, flag))
@@ -128,7 +128,7 @@ class Place:
         return self.leaves if self.flag is None else [*self.leaves, self.flag]
 
     def finish(self, at_least_once: bool) -> Any:
-        """What it holds after the loop."""
+        """Its value after the loop."""
         assert self.structure is not None
         tree = tree_unflatten(self.structure, [leaf.result() for leaf in self.leaves])
         if not self.why or (at_least_once and self.sure):
@@ -160,13 +160,13 @@ class LoopState:
         self.live = frozenset(variables.live)
         self.body = body
         self.name = name
-        self.length: int | None = None  # how many iterations there are, if that is known
+        self.length: int | None = None  # the number of iterations, if known
         self.missing_words = f"where the loop ends before{line_of(None, body)}"
         self.places: dict[tuple[int, Any], Place] = {}
-        self.rows: Sequence[Tensor] = ()  # the tensors that it goes over
-        self.peeled = False  # was the first iteration recorded by itself?
+        self.rows: Sequence[Tensor] = ()  # the tensors that it iterates over
+        self.peeled = False  # whether the first iteration was peeled
         self._even: dict[int, tuple[Entry, int]] = {}
-        self._seen: dict[int, Entry] | None = None  # objects that the recording before wrote to
+        self._seen: dict[int, Entry] | None = None  # objects that the last recording wrote to
 
     def error(self, title: str, initial: Any, out: Any) -> CaptureError:
         before = "without a value" if initial is MISSING else shown(initial)
@@ -179,11 +179,11 @@ class LoopState:
         )
 
     def again(self) -> None:
-        """Something outside has changed: what the body writes to is to be found anew."""
+        """Forget what the body writes to, since something outside has changed."""
         self._seen = None
 
     def enter(self, nested: NestedRecorder) -> None:
-        """Let all places hold what they are inside of the body. The journal is open."""
+        """Set all places to their values inside of the body. The journal is open."""
         flow = self.hooks.flow
         for variable in self.variables:
             flow.save_entry(variable)
@@ -197,7 +197,7 @@ class LoopState:
                             flow.aliases.entered(leaf.entered, nested)
 
     def leave(self, journal: Journal) -> bool:
-        """See what the body left behind; whether it was as assumed."""
+        """Read all places after the body; whether they are as assumed."""
         steady = True
         changed: dict[int, Entry] = {}
         for key, (entry, before) in journal.entries.items():
@@ -207,7 +207,7 @@ class LoopState:
             if self._is_ours(entry):
                 steady &= self._compare(entry, before, now)
             elif self._seen is not None:
-                if key in self._seen:  # not one that the body itself makes
+                if key in self._seen:  # not an object that the body makes
                     steady &= self._compare(entry, before, now)
             elif any(now.get(k, MISSING) is not before.get(k, MISSING) for k in {**before, **now}):
                 changed[key] = entry
@@ -217,7 +217,7 @@ class LoopState:
         return steady
 
     def aliases(self, nested: NestedRecorder) -> LoopAliases:
-        """What the tensors that it carries may have in common."""
+        """Which carried tensors may alias."""
         found = []
         for place, leaf in self._tensors():
             local = id(place.entry.obj) in self._cells and place.key in self.live
@@ -229,7 +229,7 @@ class LoopState:
         return LoopAliases(self.hooks.flow.aliases, nested, found, goes_on, self.rows)
 
     def flags_inside(self, nested: NestedRecorder) -> list[Value]:
-        """What says that the loop has ended: false where an iteration begins."""
+        """Flags in the body that tell that the loop has ended; false when an iteration begins."""
         return [nested.value_of(leaf.entered) for leaf in self._flags()]
 
     def _flags(self) -> list[PlaceLeaf]:
@@ -242,7 +242,7 @@ class LoopState:
         ]
 
     def _tensors(self) -> list[tuple[Place, PlaceLeaf]]:
-        """The leaves that are tensors throughout, which can be written to."""
+        """Leaves that are tensors before and after the body, and so can be written to."""
         return [
             (place, leaf)
             for place in self.places.values()
@@ -251,14 +251,14 @@ class LoopState:
         ]
 
     def _matters(self, entry: Entry) -> bool:
-        """Locals that nobody reads, next time or afterwards, are not carried."""
+        """Whether to carry an entry: locals that are never read again are not carried."""
         if id(entry.obj) not in self._cells:
             return True
         assert isinstance(entry, Variable)
         return entry.outside is not None or entry.name in self.live
 
     def _is_ours(self, entry: Entry) -> bool:
-        """Whether a thing was there before the body; the body makes others, each time anew."""
+        """Whether an object existed before the body."""
         if id(entry.obj) in self._cells or getattr(entry, "outside", None) is not None:
             return True
         return not isinstance(entry, Variable) and entry.known(self.hooks.watch) is not None
@@ -309,7 +309,8 @@ class LoopState:
         )
 
     def _grows_evenly(self, entry: Entry, key: Any, first: Any, out: Any) -> bool:
-        """Whether a list gets as many elements in each of a known number of iterations."""
+        """Whether a list gets the same number of elements in each iteration, and that number of
+        iterations is known."""
         if key != "count" or self.length is None or entry.obj.counted:
             return False
         if not (isinstance(first, int) and isinstance(out, int)):
@@ -323,12 +324,12 @@ class LoopState:
         return [leaf for place in self.places.values() for leaf in place.all_leaves()]
 
     def finish(self, at_least_once: bool, aliases: LoopAliases) -> None:
-        """Let all places hold what the loop gives."""
+        """Set all places to the results of the loop."""
         known: dict[int, PlaceLeaf] = {}
         tensors = [leaf for _, leaf in self._tensors()]
         for leaf in tensors:
             other = known.setdefault(id(leaf.out), leaf)
-            if at_least_once or other.initial is leaf.initial:  # one tensor under two names
+            if at_least_once or other.initial is leaf.initial:  # two names for one tensor
                 leaf.after = other.after
         ends = [self.here.value_of(leaf.after) for leaf in self._flags()]
         aliases.finish([leaf.after for leaf in tensors], ends)

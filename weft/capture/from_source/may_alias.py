@@ -1,9 +1,9 @@
-"""Tensors of which the graph decides which ones they are, and writes to them.
+"""Tensors that may alias, depending on the path through the graph, and in-place writes to them.
 
-After `y = x` on one side of an `if` only, y is x or another tensor. A value of the graph holds what
-it holds; but a write to y would have to show in x, too, on that way, and a write to x in y. Such a
-write is refused, unless nobody can see the difference. The same holds for what loops carry, and for
-elements of lists of the graph, which hold what a tensor held when it was appended.
+After `y = x` on only one side of an `if`, y is x or another tensor. Its value is a value of the
+graph; but a write to y should also change x on that path, and a write to x should change y. Such a
+write is refused, unless nothing can see the difference. The same holds for carried tensors of
+loops, and for elements of dynamic lists, which hold the value of a tensor when it was appended.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.record.control.nested import NestedRecorder
 
-#: How many steps a search may take before two tensors count as one, to be safe.
+#: Maximum steps of a search; after that, two tensors count as aliases, to be safe.
 MOST_STEPS = 3000
 HINT = (
     "give the name a tensor of its own before: {name} = {name}.clone(); "
     "or write {name} = {name} + 1"
 )
-ROWS_HINT = (
-    "let the loop go over a copy: `for row in {name}.clone()`; or give the name another tensor"
-)
+ROWS_HINT = "let the loop iterate over a copy: `for row in {name}.clone()`; or rebind the name"
 
 Pair = frozenset[int]  # of ids of tensors
 NO_PAIRS: frozenset[Pair] = frozenset()
@@ -43,22 +41,22 @@ def pair_of(a: Tensor, b: Tensor) -> Pair:
 
 
 def as_tensors(value: Any) -> tuple[Tensor, ...]:
-    """A value as what a tensor may be: nothing, where it is none that can be written to."""
+    """A value as a candidate for an alias: empty if it is not a tensor that can be written to."""
     return (value,) if isinstance(value, Tensor) and not isinstance(value, Number) else ()
 
 
-#: What must have been decided: conditions, each with 0 where it holds and 1 where it does not.
+#: Conditions that must have been decided: each with 0 if it holds, 1 if not.
 Needs = tuple[tuple[Value, int], ...]
 
 
 @dataclass(slots=True)
 class AliasCandidates:
-    """What one tensor may be.
+    """The tensors that one tensor may be.
 
-    options  the tensors, each with what must have been decided for it to be that one
-    number   the later, the higher
-    related  of results of one loop, the same object for all: the pairs that may be one tensor
-    roots    the ids of all tensors, made or given, that it may be
+    options  the candidates, each with the conditions under which it is that one
+    number   counts up with each new tensor
+    related  for results of one loop (which share this object): pairs that may be one tensor
+    roots    ids of all tensors, made or given, that it may be
     """
 
     tensor: Tensor
@@ -69,25 +67,25 @@ class AliasCandidates:
 
 
 class Aliases:
-    """All such tensors of one run."""
+    """All tensors of one run that may alias others."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.paths = Paths()
-        self.log: list[tuple[Tensor, Facts]] = []  # tensors that were written, and where
-        #: Nodes of histories that a backward pass has spent on one side of a condition, and which.
+        self.log: list[tuple[Tensor, Facts]] = []  # tensors that were written, and facts there
+        #: History nodes that a backward pass spent on one side of a condition, and on which side.
         self.spent: dict[Any, tuple[Value, bool]] = {}
-        self.rows: list[Tensor] = []  # that loops which run go over: rows are read in their turn
+        self.rows: list[Tensor] = []  # tensors over which current loops iterate, row by row
         self._known: dict[int, AliasCandidates] = {}
-        self._tensors: dict[int, Tensor] = {}  # roots, and what lists hold, by id
+        self._tensors: dict[int, Tensor] = {}  # roots, and elements of lists, by id
         self._entered: dict[int, tuple[Tensor, NestedRecorder]] = {}
         self._numbers = itertools.count()
         self._quiet = False
 
-    # --- what is what -------------------------------------------------------------------------
+    # --- candidates ---------------------------------------------------------------------------
 
     def decided(self, predicate: Value, merged: Sequence[tuple[Tensor, Any, Any]]) -> None:
-        """The results of one `if`, each with what it is on both sides."""
+        """Note results of an `if`, each with the tensors that it is on both sides."""
         key, opposite = self.paths.key(predicate)
         for tensor, *sides in merged:
             ways = enumerate(sides[::-1] if opposite else sides)
@@ -107,19 +105,19 @@ class Aliases:
         self._known[id(tensor)] = AliasCandidates(tensor, options, number, related, roots)
 
     def entered(self, tensor: Tensor, body: NestedRecorder) -> None:
-        """What a loop carries, inside of its body: what that may be is known at its end."""
+        """Note a carried tensor in a loop body; its candidates are known at the end of the body."""
         self._entered[id(tensor)] = (tensor, body)
 
     def appended(self, tensor: Tensor) -> None:
-        """A tensor was appended to a list of the graph."""
+        """Note that a tensor was appended to a list of the graph."""
         self._tensors[id(tensor)] = tensor
 
     def element(self, value: Any, held: Sequence[Tensor]) -> None:
-        """An element of a list of the graph: one of those that were appended."""
+        """Note an element of a list of the graph: it is one of those that were appended."""
         self.add(value, [(tensor, ()) for tensor in held])
 
     def roots(self, tensor: Tensor) -> frozenset[int]:
-        """The ids of all tensors, made or given, that one may be."""
+        """The ids of all tensors, made or given, that a tensor may be."""
         found = self._known.get(id(tensor))
         return frozenset((id(tensor),)) if found is None else found.roots
 
@@ -133,9 +131,9 @@ class Aliases:
         facts: Facts | None = None,
         assumed: frozenset[Pair] | set[Pair] = NO_PAIRS,
     ) -> bool:
-        """Whether two tensors are one on some way on which the facts hold.
+        """Whether two tensors may be one on a path on which the facts hold.
 
-        `assumed` are pairs of tensors that may be one, whatever else is known.
+        `assumed` are pairs of tensors that count as one.
         """
         one, two = self.roots(a), self.roots(b)
         if one.isdisjoint(two) and not any(frozenset((r, s)) in assumed for r in one for s in two):
@@ -149,14 +147,14 @@ class Aliases:
             return a is b
         if self._perhaps_carried(a, b) or self._perhaps_carried(b, a) or self.may_be_one(a, b):
             raise CaptureError(
-                "whether two names hold one tensor is decided by tensors here",
+                "whether two names hold one tensor depends on tensors here",
                 op="is",
                 hint="compare what tensors hold, or keep a number that says which one it is",
             )
         return False
 
     def _perhaps_carried(self, a: Tensor, b: Tensor) -> bool:
-        """Whether `a` may be what a loop carries, and `b` a tensor from before the iteration."""
+        """Whether `a` may be a carried tensor and `b` one from before the iteration."""
         return any(
             id(one) in self._entered and id(other) != id(one) and not self._is_newer(other, one)
             for one in self.root_tensors(a)
@@ -164,14 +162,14 @@ class Aliases:
         )
 
     def _is_newer(self, tensor: Tensor, entered: Tensor) -> bool:
-        """Whether a tensor was made after the iteration began, which is given `entered`."""
+        """Whether a tensor was made in the iteration that begins with the carried `entered`."""
         return id(tensor) not in self._entered and is_made_in(tensor, self._entered[id(entered)][1])
 
     # --- writes -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def checked(self) -> Iterator[None]:
-        """Writes in here were looked at where they happened, inside of a nested graph."""
+        """A context for writes that were already checked, inside of a nested graph."""
         before, self._quiet = self._quiet, True
         try:
             yield
@@ -180,7 +178,7 @@ class Aliases:
 
     @contextlib.contextmanager
     def going_over(self, rows: Sequence[Tensor]) -> Iterator[None]:
-        """In here a loop goes over the rows of these tensors."""
+        """A context in which a loop iterates over the rows of these tensors."""
         self.rows += rows
         try:
             yield
@@ -188,7 +186,7 @@ class Aliases:
             del self.rows[len(self.rows) - len(rows) :]
 
     def check(self, target: Tensor) -> None:
-        """A tensor is about to be written."""
+        """Refuse a write to a tensor if another name might have to see it."""
         if self._quiet:
             return
         self.log.append((target, self.paths.facts))
@@ -196,7 +194,7 @@ class Aliases:
             return
         reach = Reach(self.watch, self.rows)
         if any(other is not target and self.may_be_one(target, other) for other in self.rows):
-            raise refused(target, "a loop that is going on may go over its rows", ROWS_HINT)
+            raise refused(target, "an enclosing loop may iterate over its rows", ROWS_HINT)
         for other in reach.tensors:
             if other is not target and self.may_be_one(target, other):
                 raise refused(target, _holder(other))
@@ -206,7 +204,7 @@ class Aliases:
             raise refused(target, "it may be one from outside")
 
     def is_outside(self, tensor: Tensor, facts: Facts | None = None) -> bool:
-        """Whether a tensor may be one from outside, or one that must not be written."""
+        """Whether a tensor may be one from outside, or another that must not be written."""
         return any(
             self.may_be_one(tensor, root, facts)
             for root in self.root_tensors(tensor)
@@ -215,7 +213,7 @@ class Aliases:
 
 
 class _Search:
-    """Looks for a way on which two tensors are one."""
+    """Searches for a path on which two tensors are one."""
 
     def __init__(
         self, aliases: Aliases, facts: Facts, assumed: frozenset[Pair] | set[Pair]
@@ -248,7 +246,7 @@ class _Search:
 
 
 def _decided(taken: dict[Value, int], needs: Needs) -> dict[Value, int] | None:
-    """What was decided, with more of it; None where that contradicts."""
+    """Both sets of decisions together; None if they contradict each other."""
     if any(taken.get(key, way) != way for key, way in needs):
         return None
     return {**taken, **dict(needs)}
@@ -259,7 +257,7 @@ def is_leaf(tensor: Tensor) -> bool:
 
 
 def is_made_in(tensor: Tensor, nested: NestedRecorder) -> bool:
-    """Whether the code that a nested graph records has made a tensor."""
+    """Whether a tensor was made by the code that a nested graph records."""
     if nested.holds(tensor):
         return False
     data = tensor._data
@@ -273,7 +271,7 @@ def refused(target: Tensor, why: str, hint: str = HINT) -> CaptureError:
     name = name_of(target)
     shown = f"{name!r} ({target.type})" if name else f"a tensor ({target.type})"
     return CaptureError(
-        f"{shown} is written to, which is one of several by a condition on tensors, and {why}",
+        f"{shown} is written to; a condition on tensors decides which tensor it is, and {why}",
         hint=hint.format(name=name or "x"),
     )
 
@@ -284,7 +282,7 @@ def _holder(other: Tensor) -> str:
 
 
 class SourceNested(NestedRecorder):
-    """A branch or body whose writes are looked at before they are done."""
+    """A recorder of a branch or body that checks writes for aliases first."""
 
     def __init__(self, parent: Any, name: str, aliases: Aliases) -> None:
         super().__init__(parent, name)

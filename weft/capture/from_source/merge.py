@@ -1,4 +1,4 @@
-"""One value out of what two ways give: where tensors or numbers differ, a result of the node."""
+"""Merges values of two branches: tensors or numbers that differ become results of the node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Build = Callable[[Results], Any]
 
 
 def kind_of_tensor(tensor: Tensor) -> Type:
-    """The type of a tensor, or of the stack or token that it stands for."""
+    """The type of a tensor, or of the stack or token that it represents."""
     data = tensor._data
     if data.__class__ is SymbolicArray:
         kind: Type = data.value.type
@@ -38,14 +38,14 @@ def kind_of_tensor(tensor: Tensor) -> Type:
 
 
 def kind_of_container(obj: Any) -> str:
-    """What an object with items is called in errors."""
+    """How errors call an object with items."""
     return (
         "the state of an optimizer" if isinstance(obj, CountedState) else f"a {type(obj).__name__}"
     )
 
 
 def typed_as(value: Any, kind: Type) -> Tensor:
-    """A leaf as a tensor of the type that the node gives; MISSING as zeros."""
+    """A leaf as a tensor of this type; MISSING becomes zeros."""
     if value is MISSING:
         assert isinstance(kind, (TensorType, StackType))
         return zero_of(kind)
@@ -56,7 +56,7 @@ def typed_as(value: Any, kind: Type) -> Tensor:
 
 
 def same_python(a: Any, b: Any) -> bool:
-    """Whether two Python values are one and the same to the program."""
+    """Whether a program cannot tell two Python values apart."""
     if a is b:
         return True
     if is_plain(a) and is_plain(b):
@@ -84,14 +84,14 @@ def shown(value: Any) -> str:
 
 @dataclass
 class Pair:
-    """A result of the node: what each way gives for it."""
+    """A result of the node: its value on each side."""
 
     values: tuple[Any, Any]
     kind: Type
 
 
 class Merge:
-    """Merges pairs of values, and collects the results that the node must have for it."""
+    """Merges pairs of values, and collects the results that the node needs."""
 
     def __init__(
         self, functions: Sequence[Callable[..., Any]], words: Sequence[str], op: str
@@ -105,7 +105,7 @@ class Merge:
         self._kept: list[Any] = []
 
     def value(self, title: str, a: Any, b: Any) -> Build:
-        """How to build the merged value out of the results of the node."""
+        """A function that builds the merged value from the results of the node."""
         if a is b:
             return lambda results: a
         key = (id(a), id(b))
@@ -164,7 +164,7 @@ class Merge:
         return lambda results: Maybe(build(results), why, flag(results))
 
     def filled(self, value: Any, side: int) -> Build:
-        """Only one side gives a value: its tensors are zeros on the other one."""
+        """Merge a value that only one side has; the other gives zeros for its tensors."""
         key = (id(value), side)
         found = None if is_plain(value) else self._filled.get(key)
         if found is None:
@@ -220,7 +220,7 @@ class Merge:
             for i, v in enumerate((a, b))
         )
         return CaptureError(
-            f"{title} is {one}, and {two}; a graph has one type for it",
+            f"{title} is {one}, and {two}; in a graph it must have one type",
             op=self.op,
             hint=_hint(a, b),
         )
@@ -228,14 +228,14 @@ class Merge:
 
 def _hint(a: Any, b: Any) -> str:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return "let both ways give one dtype and one shape: x.astype(...), x.expand(...)"
+        return "make both sides give the same dtype and shape: x.astype(...), x.expand(...)"
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return "let both ways give a tensor of one dtype and shape"
+        return "make both sides give a tensor of the same dtype and shape"
     return "decide by a Python value, or keep what differs in tensors or numbers"
 
 
 def _once(build: Build) -> Build:
-    """Builds one object, however many names hold it."""
+    """Build the object only once, even if several names hold it."""
     made: list[Any] = []
 
     def built(results: Results) -> Any:

@@ -1,4 +1,4 @@
-"""What a variable, an object or a container holds after both sides of an `if`."""
+"""Merges the contents of variables, objects and containers after both sides of an `if`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.ir.graph import Value
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
-#: Writes something that is made of the results of the node.
+#: Writes a merged value, given the results of the node.
 Give = Callable[[list[Tensor]], None]
 
 
@@ -33,18 +33,18 @@ def same_parts(a: Parts, b: Parts) -> bool:
 
 
 def _same_key(x: Any, y: Any) -> bool:
-    """Whether two keys are one; tensors are so by their identity."""
+    """Whether two keys are equal; tensors are compared by identity."""
     return x is y or (type(x) is type(y) and not isinstance(x, Tensor) and bool(x == y))
 
 
 @dataclass(slots=True)
 class EntryMerge:
-    """Merges what the two sides of one `if` wrote.
+    """Merges the writes of both sides of an `if`.
 
-    live        the variables of `cells` that are used afterwards
+    live        variables of `cells` that are read afterwards
     failed      which sides end in an error
-    condition   of the `if`
-    apart       ids of lists of which no graph can hold both contents
+    condition   the condition of the `if`
+    apart       ids of lists whose contents no graph can merge
     """
 
     hooks: Hooks
@@ -56,7 +56,7 @@ class EntryMerge:
     apart: set[int]
 
     def gives(self, entry: Any, sides: Sequence[Parts], now: Parts) -> list[Give]:
-        """How one entry gets what the sides left; `now` is what it held before."""
+        """Functions that write the merged parts of an entry; `now` are its parts before."""
         variable = id(entry.obj) in self.cells
         if variable and entry.outside is None and entry.name not in self.live:
             return [lambda results: entry.put({})]
@@ -76,7 +76,7 @@ class EntryMerge:
             return [self._split(entry, None, sides, now, error.message)]
 
     def _check_items(self, entry: Any, reached: Sequence[Parts], outside: bool) -> None:
-        """Do both sides leave the same keys, or as many items?"""
+        """Refuse if the sides leave other keys, or another number of items."""
         if not entry.whole:
             return
         is_list = entry.obj.__class__ is list and not outside
@@ -141,7 +141,8 @@ class EntryMerge:
     def _split(
         self, entry: Any, key: Any, sides: Sequence[Parts], now: Parts, message: str
     ) -> Give:
-        """Keep what both sides left until it is used: a container, or an attribute by its key."""
+        """Keep the contents of both sides until they are used: a `Split` in a container, or in an
+        attribute."""
         flow = self.hooks.flow
         before = {id(value) for value in now.values()}
         builds = [
@@ -171,8 +172,10 @@ def _has_split(side: Parts) -> bool:
 
 
 def _is_moved(entry: Any, keys: Sized, kept: Sequence[Any], now: Parts) -> bool:
-    """Whether keys were taken away, or are in another order: writing those that are left is not
-    enough then. Items of lists and sets cannot be added by their keys, either."""
+    """Whether keys were removed, added to a list or set, or are in another order.
+
+    Then writing the merged items by their keys is not enough.
+    """
     if isinstance(entry, (Sequenced, Set)):
         return not len(keys) == len(kept) == len(now)
     return not same_keys(tuple(kept), tuple(now)) if entry.whole else len(kept) != len(now)

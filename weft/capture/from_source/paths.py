@@ -1,7 +1,7 @@
-"""Which conditions hold where code is recorded, and what follows from them.
+"""The conditions that are known to hold where code is recorded, and what follows from them.
 
 Inside of a branch its condition is a fact. Others follow: after `if c: ...; return`, the rest of a
-function is recorded under `not returned`, and `returned` is true only where c was.
+function is recorded under `not returned`, and `returned` is true only if c was.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from weft.ops.cards import IF, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR
 
 #: Conditions that are assumed to hold, each with its truth.
 Facts = tuple[tuple[Value, bool], ...]
-#: By condition: 0 where it holds, 1 where it does not.
+#: By condition: 0 if it holds, 1 if not.
 Taken = Mapping[Value, int]
-DEEPEST = 60  # how far conditions are followed
+DEEPEST = 60  # how many nodes back conditions are followed
 
 
 class Paths:
@@ -28,11 +28,11 @@ class Paths:
         self._outer: dict[Value, Value] = {}
 
     def captured(self, inner: Value, outer: Value) -> None:
-        """A value of a nested graph stands for one of the graph around."""
+        """Note that a value of a nested graph is an input for one of the enclosing graph."""
         self._outer[inner] = outer
 
     def learn(self, condition: Value, truth: bool) -> None:
-        """A condition was asked, or follows: from here on it is a fact."""
+        """Note a condition that was asked or follows: from here on it is a fact."""
         if (condition, truth) not in self.facts:
             self.facts = (*self.facts, (condition, truth))
 
@@ -46,7 +46,7 @@ class Paths:
             self.facts = before
 
     def key(self, condition: Value) -> tuple[Value, bool]:
-        """What a condition is known by, and whether it is the opposite of that."""
+        """The condition without negations, and whether it is negated."""
         opposite = False
         while True:
             condition = self._outermost(condition)
@@ -56,7 +56,7 @@ class Paths:
             condition, opposite = node.inputs[0], not opposite
 
     def possible(self, taken: Taken, facts: Facts) -> bool:
-        """Whether conditions may have been decided like this where all facts hold."""
+        """Whether these decisions are possible if all facts hold."""
         if not all(self.truth(value, taken) in (None, truth) for value, truth in facts):
             return False
         return all(
@@ -64,7 +64,7 @@ class Paths:
         )
 
     def known(self, condition: Value) -> bool | None:
-        """Whether a condition holds here, if that follows from the facts."""
+        """Whether a condition holds here; None if the facts do not decide it."""
         key, opposite = self.key(condition)
         keys = [(*self.key(value), truth) for value, truth in self.facts]
         taken = {value: int(truth is not_) for value, not_, truth in keys}
@@ -73,12 +73,12 @@ class Paths:
         return None if len(ways) != 1 else (ways[0] == 0) is not opposite
 
     def truth(self, value: Value, taken: Taken, depth: int = DEEPEST) -> bool | None:
-        """Whether a condition holds, if that follows."""
+        """Whether a condition holds given these decisions; None if they do not decide it."""
         value = self._outermost(value)
         return taken[value] == 0 if value in taken else self._decided(value, taken, depth)
 
     def _decided(self, value: Value, taken: Taken, depth: int) -> bool | None:
-        """The same, by how it was computed."""
+        """The same, from the node that computes the condition."""
         node = value.node
         if node is None or not depth:
             return None

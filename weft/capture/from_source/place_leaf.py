@@ -1,4 +1,4 @@
-"""One value of a place in captured code: its type in a loop is found by recording the body."""
+"""One value of a place that a loop of captured code carries; recordings find its type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from weft.record.control.nested import NestedRecorder
 
 
 class PlaceLeaf(Leaf):
-    """One leaf of a place. While it is not carried, it stays `fixed`; a number stays a number."""
+    """One leaf of a place. While it is not carried, its value is `fixed`; a Python number stays
+    one."""
 
     __slots__ = ("fixed", "is_number")
 
@@ -50,7 +51,7 @@ class PlaceLeaf(Leaf):
         return number(self.after) if self.is_number else self.after
 
     def leave(self, out: Any, error: Callable[[], CaptureError]) -> bool:
-        """Note what the body gives; whether type and history are as assumed."""
+        """Note the value after the body; whether type and history are as assumed."""
         self.out = out
         before = self.kind, self.is_number, self.fixed
         if not self._fits(out):
@@ -59,13 +60,13 @@ class PlaceLeaf(Leaf):
         return not self.gains_history() and same
 
     def _fits(self, out: Any) -> bool:
-        """Find the type for what the body gives; whether there is one."""
+        """Update the type for the value after the body; whether there is one for both."""
         kind, weak, first = self.kind, kind_of(out), kind_of(self.initial)
         if kind is None:
             if self.fixed is out or (self.fixed is not MISSING and same_python(self.fixed, out)):
                 return True
             if self.fixed is MISSING and weak is None and not isinstance(out, Tensor):
-                self.fixed = out  # a Python value that the first iteration gives
+                self.fixed = out  # a Python value that the first iteration assigns
                 return True
         begins = first is not None or self.initial is MISSING
         unsettled = kind is None or self.is_number
@@ -95,6 +96,6 @@ def _kind(value: Any) -> Type | None:
 
 
 def _takes(kind: Type | None, weak: Any) -> bool:
-    """Whether a Python number of a kind can be a tensor of this type."""
+    """Whether a Python number of this kind can become a tensor of this type."""
     scalar = isinstance(kind, TensorType) and not kind.shape
     return scalar and promote_weak(kind.dtype, weak) is kind.dtype  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The tensors that running code can still get at: through its variables, and through lists."""
+"""The tensors that running code can still reach: through variables, objects and lists."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from weft.capture.watch.watch import Watch
 from weft.convert.lower import is_internal
 from weft.core.tensor import Tensor
 
-#: Rooms of Weft whose variables and objects belong to what users write: layers, optimizers.
+#: Packages of Weft whose code counts as the user's: layers, optimizers.
 _FOR_USERS = ("nn", "optim", "data")
 _OTHERS = tuple(os.path.join(PACKAGE, room) for room in _FOR_USERS)
 _LEAVES = (str, bytes, int, float, complex, type(None), type, ModuleType)
 
 
 class Reach:
-    """What can be reached now.
+    """The tensors that can be reached now.
 
     tensors   through variables, containers, objects and closures
-    listed    the tensors of which lists of the graph hold what they held when they were appended
+    listed    tensors that were appended to lists of the graph
     """
 
     def __init__(self, watch: Watch, also: Iterable[Any] = ()) -> None:
@@ -91,7 +91,7 @@ class Reach:
 
 
 def name_of(value: Any) -> str:
-    """What the user calls something: the innermost variable that holds it; empty if none does."""
+    """The name of the innermost variable that holds a value; empty if none does."""
     for variables in _frames():
         for name, held in variables.items():
             if held is value and not is_internal(name):
@@ -104,9 +104,9 @@ def _variables() -> list[Any]:
 
 
 def _frames() -> Iterator[dict[str, Any]]:
-    """The variables of the functions that the watched run is in, the innermost first.
+    """The variables of the functions of the watched run, the innermost first.
 
-    Who called it is of no concern: what they hold and the run can reach is known as from outside.
+    Its callers are left out: objects of theirs that the run can reach are known to be from outside.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not Watch.run.__code__:

@@ -1,8 +1,8 @@
-"""Loops: run by Python where Python knows how often, recorded as one node where tensors decide.
+"""Loops: recorded as one node if tensors decide the number of iterations, else run by Python.
 
-A `for` over a range or over the rows of a tensor is recorded as one node, too, if its body allows
-it: if Python does not need the number of the iteration, and what is carried keeps its type. If not,
-all that the attempt did is undone, and the loop runs in Python: it is unrolled.
+A `for` over a range or the rows of a tensor is also recorded as one node, if Python does not need
+the number of the iteration and carried values keep their types. Otherwise the attempt is undone and
+the loop is unrolled: it runs in Python.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def while_(
                 rounds += 1
                 if not any(isinstance(cell.cell_contents, Tensor) for cell in flags):
                     continue
-                # Whether the loop goes on is a tensor by now: then all of it belongs in the graph.
+                # The condition has become a tensor: then all of the loop belongs in the graph.
         attempt.undo()
         break
 
@@ -94,9 +94,9 @@ def record_while(
 ) -> None:
     """Record a whole loop.
 
-    entered   the body is run once at least
+    entered   the body runs at least once
     pure      the condition writes no variables
-    peeled    the first iteration was recorded by itself already
+    peeled    the first iteration was peeled
     """
     if pure:
         recorded = SourceLoop(hooks, variables, body, "while")
@@ -105,7 +105,7 @@ def record_while(
         if recorded.record_condition(test):
             recorded.emit_while(entered)
             return
-    # The condition itself writes something: then the body computes it, for the next time.
+    # The condition writes something: then the body computes it for the next iteration.
     go = CellType(False)
     go.cell_contents = _as_flag(hooks, test())
 
@@ -123,11 +123,11 @@ def record_while(
 
 @dataclass(frozen=True)
 class _Trouble:
-    """Why the first iteration of a loop is recorded by itself.
+    """Why the first iteration of a loop must be peeled.
 
-    goes_on   the loop follows behind it; else the first iteration must end in an error
-    why       what the capture said
-    hint      how to avoid it, where Python must know whether there is a first iteration
+    goes_on   whether the loop follows; else the first iteration must end in an error
+    why       the error of the attempt
+    hint      how to avoid it, if Python must know whether there is a first iteration
     """
 
     goes_on: bool
@@ -136,9 +136,9 @@ class _Trouble:
 
 
 def _trouble(record: Callable[[], None]) -> _Trouble | None:
-    """Try to record a loop; what is special about it where its first iteration must be apart.
+    """Try to record a loop; returns why its first iteration must be peeled, or None.
 
-    The error itself is let go of: its traceback would hold on to all that was tried.
+    Does not keep the error: its traceback would keep everything of the attempt alive.
     """
     try:
         record()
@@ -156,11 +156,11 @@ def _record_or_peel(
     iteration: Callable[[int], Callable[[], Any]],
     variables: LoopVariables,
 ) -> None:
-    """Record a loop; if need be, its first iteration by itself, and then the loop behind it.
+    """Record a loop; if need be with its first iteration peeled.
 
     record      records the loop; with True, without its first iteration
-    goes_on     whether there is an iteration of a number
-    iteration   what runs it
+    goes_on     whether there is an iteration i
+    iteration   the function that runs iteration i
     """
     trouble = _trouble(lambda: record(False))
     if trouble is None:
@@ -173,25 +173,25 @@ def _record_or_peel(
         return
     if not trouble.goes_on:
         first = _ends_in_an_error(first, trouble)
-    # After the first iteration, the loop has tensors of its own.
+    # After the first iteration, the loop carries tensors of its own.
     with _once(hooks, goes_on(0), first, variables):
         if trouble.goes_on:
             trouble = _trouble(lambda: record(True))
-            if trouble is not None:  # the second one always fails
+            if trouble is not None:  # the second iteration always fails
                 second = _ends_in_an_error(iteration(1), trouble)
                 _once(hooks, goes_on(1), second, variables)
 
 
 def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[], Any]:
-    """The body of a loop that always ends in an error: where it does not, there are more
-    iterations, which nobody has recorded."""
+    """The body of a loop that always raises. If it does not, there are more iterations, which
+    cannot be recorded."""
 
     def run() -> None:
         body()
         raise CaptureError(
             f"an iteration after the first cannot be recorded: {trouble.why}",
             op="loop",
-            hint="look at what the body does with values of the iteration before; cut histories "
+            hint="look at what the body does with values of the previous iteration; cut histories "
             "with x.detach(), or compute a loss and its gradient in one iteration",
         )
 
@@ -199,10 +199,10 @@ def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[]
 
 
 def _is_entered(hooks: Hooks, going: Any, trouble: _Trouble) -> bool:
-    """Whether a loop begins that fills a dict: each answer is a recording of its own."""
+    """Whether a loop that fills a dict has an iteration; each answer has its own path."""
     if not hooks.decides(going):
         return bool(hooks.test(going))
-    if isinstance(graph_recorder(), NestedRecorder):  # where nobody can be asked
+    if isinstance(graph_recorder(), NestedRecorder):  # where no tensor can be asked
         raise CaptureError(trouble.why, op="loop", hint=trouble.hint)
     return decide(predicate(going))
 
@@ -210,7 +210,7 @@ def _is_entered(hooks: Hooks, going: Any, trouble: _Trouble) -> bool:
 def _once(
     hooks: Hooks, going: Any, body: Callable[[], Any], variables: LoopVariables
 ) -> contextlib.AbstractContextManager[None]:
-    """if going: body(). In the context that it gives, it is known that the body was run."""
+    """if going: body(). In the context that it returns, it is a fact that the body was run."""
     if not hooks.decides(going):
         if hooks.test(going):
             body()
@@ -294,12 +294,12 @@ def _for(
 
 
 def _why_python(iterable: Any, rows: Rows | None) -> str:
-    """Why Python goes through a loop; where it is not tried otherwise."""
+    """Why Python runs a loop without an attempt to record it; "" if it may be recorded."""
     if isinstance(iterable, Unrolled):
-        return "weft.unroll says so"
+        return "it is unrolled by weft.unroll"
     if rows is not None:
-        return "it has less than two rounds" if rows.is_short else ""
-    return f"it goes over a Python {type(iterable).__name__}"
+        return "it has less than two iterations" if rows.is_short else ""
+    return f"it iterates over a Python {type(iterable).__name__}"
 
 
 def _one(body: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
@@ -318,7 +318,7 @@ def _for_as_scan(
     recorded.entered = True
     recorded.python.rows = rows.live_tensors()
     streams = rows.tensors()
-    if not is_grad_enabled():  # nor has a row that Python reads a history then
+    if not is_grad_enabled():  # rows that Python reads have no history either
         streams = [x.detach() for x in streams]
 
     def step(nested: NestedRecorder) -> None:
@@ -329,7 +329,7 @@ def _for_as_scan(
     recorded.settle(step)
     written = {id(leaf.state.tensor) for leaf in recorded.states}
     if any(id(getattr(stream, "rows", None)) in written for stream in rows.streams):
-        raise CaptureError("a loop goes over a tensor that its body writes to", op="for")
+        raise CaptureError("a loop iterates over a tensor that its body writes to", op="for")
     recorded.emit_scan(streams, rows.count)
 
 

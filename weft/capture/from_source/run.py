@@ -1,4 +1,4 @@
-"""What all functions of one source-captured run share: open journals, tokens, what went wrong."""
+"""State that all functions of one source-captured run share: open journals, loops, counters."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from weft.record.control.recorded_loop import RecordedLoop
 
 
-#: Errors of the recording itself. All others belong to the program: the graph raises them.
+#: Errors of the recording itself. All other errors are the program's: the graph raises them.
 OF_RECORDING = (CaptureError, InternalError, RecursionError)
 
 
 @contextlib.contextmanager
 def own_work() -> Iterator[None]:
-    """Around what the recording does by itself, without code of the program: an error that is not
-    Weft's own is a mistake here."""
+    """A context for work of the recording itself, without code of the program.
+
+    An error that is not Weft's own is a bug of Weft there.
+    """
     try:
         yield
     except (WeftError, RecursionError, MemoryError):
@@ -39,7 +41,7 @@ def own_work() -> Iterator[None]:
 
 
 class OneSided(CaptureError):
-    """What is outside has another structure after one side of an `if` than after the other."""
+    """The two sides of an `if` leave something outside with different structures."""
 
 
 def uncatchable(error: Exception, where: str) -> CaptureError:
@@ -51,27 +53,27 @@ def uncatchable(error: Exception, where: str) -> CaptureError:
 
 
 class Unreachable(BaseException):
-    """Both sides of an `if` raise: nothing after it is ever run."""
+    """Both sides of an `if` raise, so the code after it is unreachable."""
 
 
 class Flow:
-    """One run."""
+    """The state of one run."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         watch.flow = self
         self.journals: list[Journal] = []
         self.created_in: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
-        self.tries = 0  # how many `try` statements are open outside of the innermost branch
-        self.undecided = False  # are there any objects of which the graph decides what they hold?
-        self.split_objects: dict[int, Any] = {}  # the objects, which hold it as an attribute
+        self.tries = 0  # number of open `try` statements outside of the innermost branch
+        self.undecided = False  # whether any object has contents that the graph decides
+        self.split_objects: dict[int, Any] = {}  # objects with a Split among their attributes
         self.iterators: dict[int, tuple[Any, int]] = {}
         self.aliases = Aliases(watch)
         self.fallback = "error"  # or "python": what to do with foreign code that gets tensors
-        self.leveled = 0  # functions that transforms ran by their graphs
-        self.drawn = 0  # loops over the elements of a vmap in which random numbers are drawn
-        self.asked = 0  # how often a tensor was asked which way to go
-        self.loops: list[RecordedLoop] = []  # whose bodies are being recorded
+        self.leveled = 0  # number of functions that transforms ran by their graphs
+        self.drawn = 0  # number of loops over the elements of a vmap that draw random numbers
+        self.asked = 0  # how often a tensor decided the path
+        self.loops: list[RecordedLoop] = []  # loops whose bodies are being recorded
         self._tries: list[int] = []
 
     # --- journals -----------------------------------------------------------------------------
@@ -93,12 +95,12 @@ class Flow:
         return len(self.journals)
 
     def save(self, obj: Any) -> None:
-        """An object is about to be written: let all open journals know what it holds."""
+        """Save an object that is about to be written in all open journals."""
         if self.journals:
             self.save_entry(entry_for(obj))
 
     def created(self, obj: Any) -> None:
-        """An object was made: journals that were opened before know nothing of it."""
+        """Note a new object: journals that are open need not save it."""
         if self.journals:
             self.created_in[id(obj)] = (obj, len(self.journals))
 
@@ -122,7 +124,7 @@ class Flow:
 
 
 def standing_for(function: Any, like: Any) -> Any:
-    """A function that errors take for another: they name its line, and the user's function."""
+    """Give a function the name and line of another, for errors: that of the user."""
     code = getattr(like, "__code__", None)
     if code is None:
         return function

@@ -35,7 +35,7 @@ Step = Callable[[NestedRecorder], None]
 
 
 class _TokenLeaf(Leaf):
-    """What the effects of the body come after; carried if there are any."""
+    """The token that orders effects of the body; carried if there are any."""
 
     __slots__ = ("here",)
 
@@ -48,7 +48,7 @@ class _TokenLeaf(Leaf):
 
 
 class SourceLoop(RecordedLoop):
-    """A loop whose body writes to Python's own state."""
+    """A recorded loop whose body may write to Python objects."""
 
     journal: Journal  # of the last recording
 
@@ -61,9 +61,9 @@ class SourceLoop(RecordedLoop):
         self.hooks = hooks
         self.python = LoopState(hooks, here, variables, body, name)
         self.token = _TokenLeaf(here)
-        self.entered = False  # is the body run once at least, on the values from before?
+        self.entered = False  # whether the body runs at least once, on the values from before
         self.aliases: LoopAliases
-        self._mark = 0  # where the log of writes to carried tensors begins
+        self._mark = 0  # start of this loop in the log of writes to carried tensors
         self._assumed = contextlib.ExitStack()
         self._entered: dict[int, Any] = {}  # what places held when the condition was asked
 
@@ -82,7 +82,7 @@ class SourceLoop(RecordedLoop):
         try:
             steady = self.python.leave(self.journal)
         except CaptureError:
-            if self.failure:  # it has stopped half-way
+            if self.failure:  # it was not completed
                 raise self._always_fails() from None
             raise
         token = tokens.get(nested)
@@ -130,8 +130,8 @@ class SourceLoop(RecordedLoop):
     def run(self, step: Step, nested: NestedRecorder) -> None:
         """Run the body, which may end in an error.
 
-        It does so on the values from before the loop, perhaps: on carried ones the graph may find
-        out. And where the loop ends at once, nothing is raised.
+        It may do so only on the values from before the loop, and not on carried ones. And a loop
+        without an iteration raises nothing.
         """
         for flag in self.python.flags_inside(nested):
             self._assumed.enter_context(self.hooks.flow.aliases.paths.assuming(flag, False))
@@ -147,28 +147,28 @@ class SourceLoop(RecordedLoop):
             if self.entered:
                 raise
             if self.hooks.flow.tries:
-                raise uncatchable(error, "in a loop that tensors decide about") from error
+                raise uncatchable(error, "in a loop of the graph") from error
             self.failure = f": {type(error).__name__}: {getattr(error, 'message', error)}"
 
     def _always_fails(self) -> AlwaysFails:
         return AlwaysFails(
             f"the body of a loop always ends in an error{line_of(None, self.body)}{self.failure}",
             op=self.name,
-            hint="raise on some condition",
+            hint="raise under a condition",
         )
 
     def check(self, nested: NestedRecorder) -> None:
         if self.failure:
             raise self._always_fails()
         if nested.spent_outside():
-            # A history from outside that the body goes back through is spent in the first
-            # iteration: without retain_graph, the second one fails.
+            # A backward of the first iteration spends a history from outside. Without retain_graph,
+            # the one of the second iteration fails.
             kind = CaptureError if self.python.peeled else Aliased
             raise kind(
                 "a backward inside of a loop goes through a history from outside of it, which the "
                 f"first iteration frees{line_of(None, self.body)}",
                 op=self.name,
-                hint="say backward(retain_graph=True), or compute the loss in the loop",
+                hint="write backward(retain_graph=True), or compute the loss in the loop",
             )
         self.aliases = self.python.aliases(nested)
         log = self.hooks.flow.aliases.log[self._mark :]

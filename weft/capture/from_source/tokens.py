@@ -1,7 +1,7 @@
-"""Effects in recorded graphs: each comes after the one before, by the token that it takes.
+"""Effects in recorded graphs, ordered by tokens: each effect takes the token of the previous one.
 
-`weft.print` and `weft.py_call` do what their names say: at once where nobody records, and each time
-the graph is run where a graph is made.
+`weft.print` and `weft.py_call` run at once if nothing is recorded; in a graph, they run each time
+the graph reaches them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from weft.record.recorder import GraphRecorder
 
 __all__ = ["print", "py_call"]
 
-#: What the next effect in each graph comes after.
+#: For each graph the last token, which the next effect takes.
 tokens: WeakKeyDictionary[GraphRecorder, Tensor] = WeakKeyDictionary()
 
 
 def token_of(recorder: GraphRecorder) -> Tensor | None:
-    """The last token that a graph sees: its own, or one of the graphs around it."""
+    """The last token that a graph sees: its own, or one of the enclosing graphs."""
     found = tokens.get(recorder)
     if found is None and isinstance(recorder, NestedRecorder):
         return token_of(recorder.parent)
@@ -41,7 +41,7 @@ def token_of(recorder: GraphRecorder) -> Tensor | None:
 
 
 def last_token(recorder: GraphRecorder) -> Tensor:
-    """The same, made where there is none yet."""
+    """The same; a new token if there is none."""
     found = token_of(recorder)
     if found is not None:
         return found
@@ -57,12 +57,12 @@ def last_token(recorder: GraphRecorder) -> Tensor:
 def effect(
     op: Op, tensors: list[Tensor], attrs: dict[str, Any], at: SourceLocation | None = None
 ) -> list[Tensor]:
-    """Record an effect, after those before it. Returns its results without the token."""
+    """Record an effect after all earlier ones. Returns its results without the token."""
     here = graph_recorder()
     if here is None:
         raise CaptureError(
             f"{op.name} of a tensor in a function that a transform (vmap, jvp) runs inside of a "
-            "compiled one: a graph cannot do it for each element",
+            "compiled one: a graph cannot run it for each element",
             hint="do it outside of the transformed function",
         )
     values = [here.value_of(x) for x in (last_token(here), *tensors)]
@@ -76,7 +76,7 @@ def effect(
 
 
 def templated(value: Any, tensors: list[Tensor]) -> Template:
-    """A function of the tensors' values that makes a Python value with them in it again."""
+    """A function that rebuilds a Python value from the values of the tensors in it."""
     return Template(_builder(value, tensors), _key(value))
 
 
@@ -108,7 +108,7 @@ def _text_part(part: Any, tensors: list[Tensor]) -> Any:
 
 
 def _key(value: Any) -> Hashable:
-    """What two such values are compared by: their tensors are operands, and the same by place."""
+    """A key to compare two such values by; tensors are operands, so only their place counts."""
     if isinstance(value, Tensor):
         return Tensor, isinstance(value, Number)
     if isinstance(value, TextParts):
@@ -123,7 +123,7 @@ def _key(value: Any) -> Hashable:
 
 
 def print(*values: Any, **kwargs: Any) -> None:
-    """Python's print; in a graph, each time the graph comes there, in order with other effects.
+    """Python's print. In a graph it prints at each run, in order with other effects.
 
     >>> weft.print("x =", weft.asarray([1.0, 2.0]))
     x = tensor([1., 2.])
@@ -137,12 +137,12 @@ def print(*values: Any, **kwargs: Any) -> None:
 
 
 def py_call(function: Callable[..., Any], result: Any, *args: Any) -> Any:
-    """`function(*args)`; in a graph a call back into Python, each time the graph comes there.
+    """`function(*args)`. In a graph it is a call back into Python at each run.
 
-    result   what it gives: a `weft.spec(shape, dtype)`, or a tree of those; None for nothing
+    result   the type of the result: `weft.spec(shape, dtype)`, a tree of those, or None
 
-    The function gets tensors with numbers, and gives tensors, arrays or numbers of these types. No
-    gradient passes through it.
+    The function gets tensors with numbers, and returns tensors, arrays or numbers of these types.
+    No gradient passes through it.
 
     >>> weft.py_call(lambda x: np.sort(x.numpy()), weft.spec(3), weft.asarray([3.0, 1.0, 2.0]))
     tensor([1., 2., 3.])
@@ -163,14 +163,14 @@ def py_call(function: Callable[..., Any], result: Any, *args: Any) -> Any:
 def py_call_like(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A call of other people's code as a node: what it gives is found by calling it now."""
+    """A call of code of another library as a node; it is called now to find its result types."""
     here = graph_recorder()
     if here is None or isinstance(here, NestedRecorder):
         name = getattr(function, "__name__", "a function")
         raise CaptureError(
-            f"{name} is called on tensors inside of a loop or branch of the graph, and what it "
-            "gives is not known",
-            hint=f"say what it gives: weft.py_call({name}, weft.spec(...), x)",
+            f"{name} is called on tensors inside of a loop or branch of the graph, and the types "
+            "of its results are not known",
+            hint=f"give the types: weft.py_call({name}, weft.spec(...), x)",
         )
     tensors: list[Tensor] = []
     build = templated((args, kwargs), tensors)

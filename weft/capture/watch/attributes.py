@@ -1,7 +1,7 @@
-"""Attributes, as Python finds them: each step of the look-up that was taken becomes a guard.
+"""Attribute look-up as in Python: each step that was taken becomes a guard.
 
-Instance dict, slots, class attributes (so that a method that is patched later is not served stale),
-properties, other descriptors and `__getattr__`, which are followed like any call.
+The steps are the instance dict, slots, class attributes (so that a method may be patched later),
+and properties, other descriptors and `__getattr__`, which are followed like any call.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _BUILTIN = frozenset(
 
 
 def load_as_object(hooks: Hooks, obj: Any, name: str) -> Any:
-    """What `object.__getattribute__` does, and `__getattr__` where that finds nothing."""
+    """What `object.__getattribute__` does, then `__getattr__` if that finds nothing."""
     watch = hooks.watch
     cls = type(obj)
     known = watch.known(obj)
@@ -190,7 +190,7 @@ def class_attribute(watch: Watch, cls: type, name: str, found: Any) -> None:
         cls = holder
     known = watch.know_again(cls)
     if isinstance(found, (types.FunctionType, property)):
-        place = known.origin.attr(name)  # these stand in a class as they are
+        place = known.origin.attr(name)  # a class holds these without descriptors
         watch.guard("identity", place, found)
         watch.know_again(found)
         return
@@ -336,7 +336,7 @@ def delete_as_object(hooks: Hooks, obj: Any, name: str) -> None:
 
 
 def _natural(obj: Any, name: str, value: Any) -> None:
-    """Set or delete without calling a user's `__setattr__`, which was followed already."""
+    """Set or delete without the user's `__setattr__`, which was already followed."""
     finder = type(obj).__setattr__
     plain = is_python_function(finder) and not _is_own(finder)
     if value is MISSING:

@@ -1,7 +1,6 @@
-"""What builtin functions do in watched code: what each looks at, and what it calls.
+"""Builtin functions in watched code whose reads and calls are known exactly.
 
-These are the ones whose reads are known exactly. Which builtin does what is one table:
-`weft.capture.builtin_table`.
+The table is `weft.capture.builtin_table`.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def quantifier(wanted: bool) -> Handler:
 
 
 def comparing(function: Any) -> Handler:
-    """sorted, min, max: the elements are compared, or what `key` makes of them."""
+    """sorted, min, max: compare the elements, or their keys."""
 
     def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         if not args:
@@ -156,7 +155,7 @@ def _has_order(value: Any) -> bool:
 
 
 class _Compared:
-    """A value whose comparisons are watched, for code that compares by itself."""
+    """A value whose comparisons are watched, for code that is not rewritten."""
 
     __slots__ = ("hooks", "value")
 
@@ -196,7 +195,7 @@ def advance(hooks: Hooks, iterator: Any, *default: Any) -> Any:
 
 
 def through(function: Any) -> Handler:
-    """A function that goes through its iterables and hands the elements on."""
+    """A function that iterates over its arguments and passes the elements on."""
 
     def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         values = [hooks.iter(value) if _is_iterable(value) else value for value in args]
@@ -206,12 +205,12 @@ def through(function: Any) -> Handler:
 
 
 def _is_iterable(value: Any) -> bool:
-    """Whether a value is gone through: modules that hold others are callable, too."""
+    """Whether an argument is iterated over: modules that hold others are callable, too."""
     return not callable(value) or hasattr(type(value), "__iter__")
 
 
 def calling(function: Any, place: int = 0, name: str = "") -> Handler:
-    """The same, with a function among the arguments that is followed when it is called."""
+    """The same, with a function among the arguments, whose calls are followed."""
 
     def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         values = list(args)
@@ -227,7 +226,7 @@ def calling(function: Any, place: int = 0, name: str = "") -> Handler:
 
 
 def calling_back(function: Any) -> Handler:
-    """A function of the library that may call any of its arguments, and goes through the others."""
+    """A library function that may call any of its arguments, and iterates over the others."""
 
     def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         if not all(map(is_plain, args)) or kwargs:
@@ -267,7 +266,7 @@ def backwards(hooks: Hooks, value: Any) -> Any:
 
 
 def as_it_is(function: Any) -> Handler:
-    """A function that does not look into its arguments."""
+    """A function that does not read its arguments."""
     return lambda hooks, *args, **kwargs: function(*args, **kwargs)
 
 

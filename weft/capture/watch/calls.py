@@ -1,4 +1,4 @@
-"""Calls: which are followed into the callee's source, and how each kind of callable is called."""
+"""Calls: decides which callees are followed into their source, for each kind of callable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from weft.core.bind import quietly
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
-#: Functions that functools and contextlib put around a function: told by their shared code.
+#: Wrappers of functools and contextlib, recognised by their shared code.
 _CONTEXT = contextlib.contextmanager(lambda: iter(())).__code__
 _SINGLE_DISPATCH = functools.singledispatch(lambda x: x).__code__  # type: ignore[attr-defined]
 _CACHED = type(functools.lru_cache(lambda: None))
@@ -120,7 +120,7 @@ _GENERATED = frozenset(
 
 
 def _is_generated(function: types.FunctionType, cls: type) -> bool:
-    """Whether a function is one that `dataclass` wrote: it looks at the fields, and at no more."""
+    """Whether `dataclass` generated a function: it reads only the fields."""
     name = function.__name__
     if not dataclasses.is_dataclass(cls) or name not in _GENERATED:
         return False
@@ -128,7 +128,7 @@ def _is_generated(function: types.FunctionType, cls: type) -> bool:
 
 
 def followed(hooks: Hooks, function: Any) -> Any:
-    """The rewritten function, whose reads and calls are watched; or the function itself."""
+    """The rewritten function, whose reads and calls are watched, or the function itself."""
     if isinstance(function, types.MethodType):
         return types.MethodType(followed(hooks, function.__func__), function.__self__)
     if not isinstance(function, types.FunctionType) or is_converted(function):
@@ -154,7 +154,7 @@ def followed(hooks: Hooks, function: Any) -> Any:
 
 
 def callable_for(hooks: Hooks, function: Any) -> Any:
-    """A function that calls any callable, watched."""
+    """A function that makes a watched call of any callable."""
     if isinstance(function, (types.FunctionType, types.MethodType)) or not callable(function):
         return followed(hooks, function)
     return lambda *args, **kwargs: hooks.call(function, *args, **kwargs)
@@ -182,7 +182,7 @@ def _note_function(hooks: Hooks, function: types.FunctionType) -> None:
 
 
 def _with_followed_rules(hooks: Hooks, cls: Any) -> Any:
-    """A class like a `weft.Function` of the user's, whose forward and backward are watched."""
+    """A subclass of the user's `weft.Function` with watched forward and backward."""
     if not isinstance(cls, type):
         return cls
     rules: dict[str, Any] = {}
@@ -213,7 +213,7 @@ def construct(hooks: Hooks, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def is_followed_class(cls: type) -> bool:
-    """Whether making an instance runs code that is followed: `__new__` or `__init__` in Python."""
+    """Whether an instantiation runs code that is followed: `__new__` or `__init__` in Python."""
     if issubclass(cls, enum.Enum):
         return False
     for name in ("__new__", "__init__"):
@@ -287,7 +287,7 @@ def _start_dataclass(
         starter(obj, *args, **kwargs)
         return
     class_attribute(hooks.watch, cls, "__post_init__", after)
-    # The generated code calls self.__post_init__(…) last: it is held back, and called here.
+    # The generated code calls self.__post_init__(…) last: that is skipped, and done here.
     later: list[tuple[Any, ...]] = []
     namespace = {
         "__slots__": (),

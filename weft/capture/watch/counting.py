@@ -1,7 +1,7 @@
 """Counters: `self.steps += 1` on a number from outside.
 
-Who only counts up does not depend on the count: the number is no guard, and each replay counts on
-from what it is then. Should the run read the number after all, it becomes a guard, as any other.
+A run that only increments a counter does not depend on its value. So the number is not guarded, and
+each replay increments the current value. If the run reads the number later, it becomes a guard.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def of_item(hooks: Hooks, obj: Any, key: Any) -> Uncounted | None:
 
 
 def _at_top(hooks: Hooks) -> bool:
-    """Whether no branch or loop body of a graph is being recorded."""
+    """Whether code is recorded outside of all branches and loop bodies."""
     watcher: object = hooks.watch.tensors
     return recorder() is watcher
 
@@ -78,7 +78,7 @@ def _at_top(hooks: Hooks) -> bool:
 
 
 def old_attribute(hooks: Hooks, obj: Any, name: str) -> tuple[Any, ...]:
-    """What `augment` needs of an attribute; it is read before the right side is evaluated."""
+    """The old value of an attribute for `augment`; read before the right side is evaluated."""
     before = of_attribute(hooks, obj, name) or hooks.attr(obj, name)
     return before, attributes.store, obj, name
 

@@ -1,9 +1,9 @@
-"""Calls that are deferred: not followed, but made again after each run of the graph.
+"""Deferred calls: not followed, but made after each run of the graph, as effects.
 
-A schedule of learning rates computes in Python, with a count that is another one in each call: to
-follow it would be to record each step anew. It is done as an effect instead, in its turn among the
-effects. That is right as long as the rest of the run sees nothing of what it does; where the run
-does, it is recorded once more, and such calls are followed (`DeferredCalls.clash`).
+A learning rate schedule computes in Python with a count that changes at every call. Following it
+would mean a new recording for each step. So the call becomes an effect, in order with the others.
+That is right if the rest of the run does not depend on what the call changes. If it does, the run
+is recorded again, and such calls are followed (`DeferredCalls.clash`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class DeferredCalls:
-    """What calls that were deferred in a run may change.
+    """What the deferred calls of a run may change.
 
-    containers  by id: reading of them afterwards is a clash
-    tensors     by id: computing with them afterwards is one
-    anything    they run code of the user's, which may change whatever there is
-    clash       whether the rest of the run saw what they change
+    containers  by id: a later read of one is a clash
+    tensors     by id: a later op on one is a clash
+    anything    whether they run user code, which may change anything
+    clash       whether the rest of the run depends on what they change
     """
 
     def __init__(self) -> None:
@@ -41,18 +41,18 @@ class DeferredCalls:
         self._written: dict[int, Any] = {}
 
     def read(self, holder: Known | None) -> None:
-        """Something from outside is read: an element of `holder`, if that is a container."""
+        """Note a read from outside; of an element of `holder`, if that is a container."""
         if self.anything or (holder is not None and id(holder.obj) in self.containers):
             self.clash = True
 
     def begin(self, tensors: Any) -> None:
-        """A call is deferred now; `tensors` records the run."""
+        """Begin to defer calls; `tensors` is the recorder of the run."""
         if not self._since:
             self._since = len(tensors.graph.nodes)
             self._written = {id(e.tensor): e.tensor._data for e in tensors.written.values()}
 
     def end(self, tensors: Any) -> None:
-        """The run is over: whether it computed with what such a call changes."""
+        """At the end of the run: note a clash if an op used a tensor that such a call changes."""
         if self.anything or self.tensors:
             for entry in tensors.written.values():
                 self.clash |= self._written.get(id(entry.tensor)) is not entry.tensor._data
@@ -61,7 +61,7 @@ class DeferredCalls:
         self.clash |= any(value in later for value in inputs if value is not None)
 
     def add(self, obj: Any) -> None:
-        """Everything reachable from an object may change: containers, their numbers, tensors."""
+        """Note everything reachable from an object as changed: containers, numbers, tensors."""
         if id(obj) in self.containers:
             return
         if isinstance(obj, Tensor):
@@ -87,7 +87,7 @@ class DeferredCalls:
 
 
 def defer(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Leave a call of a method to each replay, if that can be done."""
+    """Defer a call of a method to each replay, if possible."""
     watch = hooks.watch
     tensors: Any = watch.tensors
     if not watch.defers_calls or kwargs or not watch.active or tensors is None:
@@ -96,13 +96,13 @@ def defer(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if known is None or recorder() is not tensors:  # of the run's own, or in a branch
         return False
     if not str(type(args[0]).__module__).startswith("weft.optim"):
-        return False  # a schedule of the user's is followed
+        return False  # a user's schedule is followed
     found = watch.deferred = watch.deferred or DeferredCalls()
     found.begin(tensors)
     found.add(args[0])
     for container in found.containers.values():
         seen = watch.known(container)
         if seen is not None and seen.store is not None:
-            seen.store.complete = False  # what was read of it tells no more what it holds
+            seen.store.complete = False  # earlier reads no longer tell its contents
     watch.effect(f"{known.origin.text}.{function.__name__}(…)", function, known.origin, *args[1:])
     return True

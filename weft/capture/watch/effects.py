@@ -1,7 +1,7 @@
-"""Effects: what a run wrote to outside itself, kept so that it can be done again and undone.
+"""Effects: writes of a run to objects from outside, kept so that they can be repeated and undone.
 
-A value that was written is kept as a template: containers that the run made are built afresh at
-each replay, tensors are asked for, objects from outside are found where they were found.
+A value that was written is kept as a template. At each replay, containers that the run made are
+built again, tensors come from the graph, and objects from outside are fetched by their origins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unstorable(Exception):
 
 @dataclass(slots=True)
 class Now:
-    """The call that a replay is for: its arguments, and how to find tensors."""
+    """One replay: the arguments of the call, and the tensors of the graph."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -50,7 +50,7 @@ Template = Callable[[Now], Any]
 
 
 def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> Template:
-    """A function that creates the value again. Raises `Unstorable` if a later call cannot."""
+    """A function that rebuilds the value. Raises `Unstorable` if a later call cannot."""
     if is_plain(value) or value is MISSING:
         return lambda now: value
     if isinstance(value, Tensor):
@@ -70,7 +70,7 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
         return lambda now: kept.copy()
     if isinstance(value, TextParts):
         return value.template(origin_of)
-    if isinstance(value, types.MethodType):  # bound anew, to what it is bound to
+    if isinstance(value, types.MethodType):  # bound again to the same object
         holder = template_of(value.__self__, origin_of, path)
         function = template_of(value.__func__, origin_of, path)
         return lambda now: types.MethodType(function(now), holder(now))
@@ -170,12 +170,12 @@ Action = Callable[..., Any]
 
 @dataclass(eq=False)
 class Effect:
-    """One write, or one call that shows something.
+    """One write, or one call that prints something.
 
-    action      what is done to the target: `action(target, *values)`
-    target      where it is done; None for calls
-    raw         what was written; made a template when the run is over, since containers that were
-                written may have been filled afterwards
+    action      the write: `action(target, *values)`
+    target      the origin of the object that is written; None for calls
+    raw         the values; they become templates at the end of the run, since containers among them
+                may still be filled
     """
 
     description: str
@@ -186,19 +186,19 @@ class Effect:
     templates: list[Template] | None = None
 
     def tensors(self) -> list[Tensor]:
-        """The tensors in what was written: those that a replay asks `tensor_of` for."""
+        """The tensors in the values, for which a replay calls `tensor_of`."""
         found: dict[int, Tensor] = {}
         for value in self.raw:
             _collect(value, found, set())
         return list(found.values())
 
     def finish(self, origin_of: OriginOf) -> None:
-        """Make templates of what was written. Raises `Unstorable` if a replay cannot write it."""
+        """Make templates of the values. Raises `Unstorable` if a replay cannot rebuild one."""
         if self.templates is None:
             self.templates = [template_of(value, origin_of) for value in self.raw]
 
     def prepare(self, now: Now) -> Callable[[], None]:
-        """Look up all that the effect needs, before any effect of the call is done."""
+        """Look up everything that the effect needs, before any effect of the call runs."""
         assert self.templates is not None
         values = [template(now) for template in self.templates]
         if self.target is None:
@@ -227,7 +227,7 @@ def replay(
     kwargs: dict[str, Any],
     tensor_of: TensorOf,
 ) -> None:
-    """Do all effects of a run again, in order. All places are looked up before the first write."""
+    """Repeat all effects of a run, in order. Origins are looked up before the first write."""
     now = Now(args, kwargs, tensor_of)
     for action in [effect.prepare(now) for effect in effects]:
         action()

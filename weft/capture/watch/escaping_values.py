@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def write_view(hooks: Hooks, array: Any) -> None:
-    """An array that the run made is written to: it may be a view of one from outside."""
+    """Refuse a write to an array of the run that is a view of one from outside."""
     base = array.base
     while base is not None:
         known = hooks.watch.known(base)
@@ -36,7 +36,7 @@ def write_view(hooks: Hooks, array: Any) -> None:
 
 
 def write_array(hooks: Hooks, known: Known, write: Callable[[], Any], text: str) -> Any:
-    """Write to the elements of an outside array; a replay gives it the new elements."""
+    """Write to elements of an array from outside; a replay assigns the new elements."""
     array = known.obj
     kept = stores.store_of(known)
     if kept.original is None:
@@ -57,7 +57,7 @@ def key(hooks: Hooks, value: Any) -> Any:
     cls = type(value)
     if cls in operators.SIMPLE:
         return value
-    if cls is Number:  # Python's own number is hashed, so this asks for it
+    if cls is Number:  # the Python number is hashed, so this asks for its value
         return plain(value).item()
     if operators.special(cls, "__hash__") is not None or (
         operators.special(cls, "__eq__") is not None
@@ -72,7 +72,7 @@ def key(hooks: Hooks, value: Any) -> Any:
 
 
 def keys_of_all(hooks: Hooks, args: tuple[Any, ...]) -> None:
-    """What becomes the keys of a new dict or set."""
+    """The keys of a new dict or set."""
     for value in args:
         if isinstance(value, CONTAINERS):
             for part in list(hooks.iter(value)):
@@ -102,7 +102,7 @@ def joined(hooks: Hooks, *parts: Any) -> str:
 
 
 def text(hooks: Hooks, *parts: Any) -> Any:
-    """An f-string that is handed to a call, which may show it anew each time."""
+    """An f-string that is an argument of a call, which may print it at each replay."""
     if any(isinstance(part, TextPart) for part in parts):
         return TextParts(parts)
     return "".join(parts)
@@ -112,7 +112,7 @@ def text(hooks: Hooks, *parts: Any) -> Any:
 
 
 def shallow(hooks: Hooks, value: Any) -> Any:
-    """A container whose elements are handed on as they are."""
+    """A container whose elements are passed on without being read."""
     known = hooks.watch.known(value)
     if known is not None:
         if isinstance(value, CONTAINERS):
@@ -138,7 +138,7 @@ def operand(hooks: Hooks, value: Any, other: Any) -> Any:
 
 
 def deep(hooks: Hooks, value: Any, user: str, calls: Calls = True) -> list[Known]:
-    """All of a value is read by code that is not followed."""
+    """Guard all of a value, which code that is not followed reads."""
     return guard_recursively.read(hooks, value, user, calls)
 
 

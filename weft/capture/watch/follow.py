@@ -1,4 +1,4 @@
-"""Which code is followed, which runs as it is, and what is known of what is not followed."""
+"""Decides which code is followed into its source, and what is known about the rest."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FOLLOWED_WEFT = (
     *(os.path.join(PACKAGE, name, "") for name in ("nn", "optim", "distributions")),
     *(os.path.join(PACKAGE, "torch", name) for name in ("nn", "func", "utils", "distributions")),
 )
-#: What `@weft.no_grad()` puts around a function of the user's, which is followed through it.
+#: The wrapper of `@weft.no_grad()`; the user's function inside of it is followed.
 WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))
 #: Modules whose functions call the user's functions and record them as nested graphs.
 CONTROL = ("weft.record.control.branches", "weft.record.control.loops")
 #: Modules whose functions take a function and run it on tensors of their own.
 TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
-#: Parts whose functions depend on their arguments only, and on the modes that are guarded anyway.
+#: Modules whose functions depend only on their arguments and on the modes, which are guarded.
 PURE_WEFT = (
     *("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd", "torch"),
     "distributions",
@@ -38,7 +38,7 @@ sysconfig = Lazy("sysconfig")
 
 @functools.cache
 def _folders(*names: str) -> tuple[str, ...]:
-    """Folders of Python's own, by the names that `sysconfig` has for them."""
+    """Folders of the Python installation, by their names in `sysconfig`."""
     paths = sysconfig.get_paths()
     return tuple(os.path.realpath(paths[name]) + os.sep for name in names)
 
@@ -94,7 +94,7 @@ PURE_MODULES = frozenset(
         *("inspect", "zoneinfo", "posixpath", "genericpath"),
     }
 )
-#: Of those and of the builtins, what is not a function of its arguments.
+#: Exceptions among those and the builtins: they depend on more than their arguments.
 IMPURE = frozenset(
     {
         *("builtins.input", "builtins.open", "builtins.breakpoint", "builtins.__import__"),
@@ -144,7 +144,7 @@ def module_of(function: Any) -> str:
     return str(name or "")
 
 
-#: Modules of the library whose functions hand tensors on, or ask them as Python itself does.
+#: Modules of the library whose functions pass tensors on, or ask them as Python itself does.
 _HANDS_TENSORS_ON = frozenset(
     {
         *("builtins", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
@@ -165,7 +165,7 @@ def reads_unseen(function: Any) -> bool:
 
 
 def needs_numbers(function: Any) -> bool:
-    """Whether a function is of the library, and made for numbers: tensors of a graph have none."""
+    """Whether a library function needs numbers, which tensors of a graph do not have."""
     if isinstance(function, types.FunctionType):
         if policy(function.__code__.co_filename) != LIBRARY:
             return False
@@ -180,15 +180,15 @@ def needs_numbers(function: Any) -> bool:
 
 
 def why_impure(function: Any) -> str:
-    """Why a function of the library is more than a function of its arguments; "" if it is not."""
+    """Why a library function depends on more than its arguments; "" if it does not."""
     module = module_of(function)
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", repr(function))
     top = module.partition(".")[0]
     shown = name if module in ("", "builtins") else f"{module}.{name}"
     if module.startswith("numpy.random"):
-        return f"{shown} draws random numbers of NumPy's"
+        return f"{shown} draws random numbers of NumPy"
     if top not in PURE_MODULES and module not in PURE_MODULES:
-        return f"{shown} is called, of which nothing is known"
+        return f"{shown} is called, and what it reads is not known"
     if f"{module}.{name}" in IMPURE or f"{top}.{name}" in IMPURE:
         return f"{shown} depends on more than its arguments"
     return ""

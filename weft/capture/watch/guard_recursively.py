@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
 
-#: Methods that other code calls by itself: where a user's class has one, it would not be watched.
+#: Methods that code without hooks calls implicitly; those of user classes would not be watched.
 CALLED_BY_OTHERS = (
     *operators.COMPARING,
     *(
@@ -46,9 +46,10 @@ OPAQUE = (*IMMUTABLE_C, re.Pattern, type, functools.partial, property, staticmet
 
 
 def read(hooks: Hooks, value: Any, user: str, calls: Calls) -> list[Known]:
-    """Guard all of a value. The outside containers and arrays in it come back.
+    """Guard all of a value. Returns the outside containers and arrays in it.
 
-    `user` is who reads it, `calls` which methods of what it finds it may call: names, all or none.
+    user    what reads the value, for messages
+    calls   methods that the reader may call on objects in it: names, all or none
     """
     found: list[Known] = []
     _Reader(hooks, user, calls, found).visit(value)
@@ -163,7 +164,7 @@ def _slots(cls: type) -> list[str]:
 
 
 def refuse_computed(hooks: Hooks, value: Any) -> None:
-    """A match statement reads attributes by itself: properties would run unwatched."""
+    """Refuse properties that a match statement reads, which would run without hooks."""
     cls = type(value)
     if is_plain(value) or isinstance(value, CONTAINERS):
         return

@@ -1,7 +1,7 @@
 """Calls that are not followed: builtins, the standard library, NumPy and Weft itself.
 
-What such code is handed is guarded in full, unless the function is known to look at less. Functions
-that depend on more than their arguments make a run that cannot be used again.
+Their arguments are guarded completely, unless the function is known to read less. If a function
+depends on more than its arguments, the recording cannot be used again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _attributes_of(hooks: Hooks, getter: Any, obj: Any) -> Any:
 def _call_method(
     hooks: Hooks, function: Any, holder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A method written in C, of something that is no container."""
+    """A method written in C, of an object that is not a container."""
     name = function.__name__
     special = OBJECT_METHODS.get(name)
     if special is not None and getattr(function, "__objclass__", object) is object:
@@ -98,7 +98,7 @@ def call_library(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dic
     if is_logging(function, args):
         return show(hooks, function, args, kwargs)
     for cell in getattr(function, "__closure__", None) or ():
-        hooks.deep(cell.cell_contents, function.__qualname__)  # functions that it was made around
+        hooks.deep(cell.cell_contents, function.__qualname__)  # functions that it wraps
     reason = why_impure(function)
     if reason:
         hooks.watch.refuse(reason)
@@ -150,15 +150,15 @@ def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict
     if callable(function) and kind not in (operator.itemgetter, operator.attrgetter):
         named = getattr(function, "__qualname__", None) is not None
         reason = why_impure(function) if named else ""
-        hooks.watch.refuse(reason or f"a {kind.__name__} is called, of which nothing is known")
+        hooks.watch.refuse(reason or f"a {kind.__name__} is called, and what it reads is not known")
     hooks.deep_all(args, kwargs, kind.__name__)
     return function(*args, **kwargs)
 
 
 def call_class(hooks: Hooks, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A class whose instances are made by code that is not followed."""
+    """A call of a class that code without hooks instantiates."""
     if cls is Generator and (args or (kwargs.get("seed"),))[0] is None:
-        hooks.watch.refuse("a random seed is asked of the operating system")
+        hooks.watch.refuse("a random seed is read from the operating system")
     if str(cls.__module__).startswith("weft."):
         return call_weft(hooks, cls, args, kwargs)
     if issubclass(cls, INERT_CLASSES):
@@ -173,7 +173,7 @@ def call_class(hooks: Hooks, cls: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return run(hooks, cls, args, kwargs, cls.__name__)
 
 
-#: Classes that keep what they are given and call none of it.
+#: Classes that store their arguments and do not call them.
 INERT_CLASSES = (
     *(io.StringIO, io.BytesIO),
     *(BaseException, tuple, dict, list, set, frozenset, deque, types.SimpleNamespace),
@@ -193,12 +193,12 @@ _IMPURE_WEFT = frozenset(
         *("register_device", "register_kernel", "unregister_device", "save", "load"),
     }
 )
-#: These write to the tensor that they are called on, and nobody sees it.
+#: These write to the tensor that they are called on, and the hooks do not see it.
 _MARKS = frozenset({"_register_hook", "_retain_grad", "_register_post_accumulate_grad_hook"})
 
 
 def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A function of Weft's own that is not followed."""
+    """A call of a function of Weft that is not followed."""
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")
@@ -208,7 +208,7 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
         hooks.watch.refuse(f"{function.__qualname__} depends on or changes more than its arguments")
     marked = hooks.watch.known(args[0]) if function.__qualname__ in _MARKS else None
     if marked is not None:
-        hooks.watch.refuse(f"a hook is put on {marked.origin.text}")
+        hooks.watch.refuse(f"a hook is registered on {marked.origin.text}")
         _put_again(hooks, marked.obj)
     for value in (*args, *kwargs.values()):
         if isinstance(value, np.ndarray):
@@ -221,14 +221,14 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _put_again(hooks: Hooks, tensor: Tensor) -> None:
-    """A tensor from outside gets a hook: the function itself must run to set it."""
+    """Refuse a hook on a tensor from outside: a replay would not register it."""
     if tensor._node is not None and hooks.watch.tensors is not None:
         hooks.watch.undo(keep_hooks(tensor._node))
         hooks.watch.tensors.usable = False
 
 
 def _callbacks(hooks: Hooks, value: Any) -> Any:
-    """What Weft may call is followed: a function, or each of the branches of a `switch`."""
+    """An argument that Weft may call, followed: a function, or the branches of a `switch`."""
     if type(value) in (list, tuple) and value and all(map(callable, value)):
         return [hooks.callback(part) for part in value]
     return hooks.callback(value)
@@ -248,7 +248,7 @@ def number_from_outside(hooks: Hooks, holder: Any, key: str) -> Any:
 
 
 def taken(hooks: Hooks, known: Known, function: Any) -> bool:
-    """Whether the recorder makes an outside array an input: then its elements need no guard."""
+    """Whether the recorder makes an array from outside an input, so its elements need no guard."""
     tensors = hooks.watch.tensors
     return tensors is not None and tensors.takes_array(known.obj, known.origin, function)
 

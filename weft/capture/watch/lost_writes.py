@@ -1,7 +1,7 @@
-"""Writes to tensors that nobody holds, in rewritten code: `x[0][1] = 5`, `x.T[0] = 1`.
+"""Finds writes that are lost, in rewritten code: `x[0][1] = 5`, `x.T[0] = 1`.
 
-What is written to there is an item, an attribute or a result. A part of a tensor, and what a method
-of a tensor or a function of Weft gives, is a new tensor; nobody can have it but the statement.
+The target is an item, an attribute or a result. An item or attribute of a tensor, and the result of
+a tensor method or a function of Weft, is a new tensor that nothing else holds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _new_properties() -> set[str]:
 
 
 def _is_of_weft(function: Any) -> bool:
-    """Whether it is a method of tensors, or a function of Weft: not of a module or an optimizer."""
+    """Whether it is a method of tensors or a function of Weft, not of a module or optimizer."""
     holder = getattr(function, "__self__", None)
     if holder is not None and not isinstance(holder, (Tensor, types.ModuleType)):
         return False

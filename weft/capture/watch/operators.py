@@ -1,7 +1,7 @@
-"""Operators: Python's own rules, with methods of user classes followed like any call.
+"""Operators by Python's rules, with methods of user classes followed like any call.
 
-For builtin types and tensors an operator is what it always was. Where a class of the user's defines
-the method, the look-up that the interpreter would make is made here, so that the method is watched.
+For builtin types and tensors the operator itself runs. If a user's class defines the method, the
+look-up of the interpreter is done here, so that the method is watched.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SIMPLE = frozenset({type(None), bool, int, float, complex, str, bytes, Tensor, r
 
 
 def special(cls: type, name: str) -> types.FunctionType | None:
-    """A method of a user class that is to be followed; None where the interpreter's way does."""
+    """A method of a user class that must be followed; None if the interpreter can call it."""
     if cls in SIMPLE:
         return None
     found = static_lookup(cls, name)
@@ -76,7 +76,7 @@ def _call(hooks: Hooks, cls: type, name: str, function: Any, *args: Any) -> Any:
 
 
 def call_special(hooks: Hooks, obj: Any, name: str, *args: Any) -> Any:
-    """Call a special method of the user's class of an object, watched."""
+    """Call a special method of a user's class, watched."""
     cls = type(obj)
     return _call(hooks, cls, name, _method(cls, name), obj, *args)
 
@@ -217,7 +217,7 @@ def contains(hooks: Hooks, container: Any, value: Any) -> bool:
 
 
 def truth(hooks: Hooks, value: Any) -> bool:
-    """What `if` asks of a value."""
+    """The truth of a value, as `if` asks for it."""
     cls = type(value)
     if cls is bool:
         return bool(value)
@@ -251,7 +251,7 @@ def length(hooks: Hooks, value: Any) -> int:
 
 
 def iterate(hooks: Hooks, value: Any) -> Any:
-    """What a loop goes through: the value itself, or an iterator whose steps are watched."""
+    """What a loop iterates over: the value itself, or an iterator whose steps are watched."""
     cls = type(value)
     if cls in SIMPLE:
         return value

@@ -1,8 +1,8 @@
-"""Origin: where a value that a run read from outside itself is found by a later call.
+"""Origin: how a later call finds a value that a run read from outside.
 
 An origin is a root (an argument, or an object that is pinned because its identity is guarded) and
-steps from there: attributes, items, the contents of closure cells. It knows the Python expression
-that finds the value, for generated guard code, and how to say it to a user: `args[0].scale`,
+steps from there: attributes, items, contents of closure cells. It has the Python expression that
+fetches the value, for generated guard code, and a text for users: `args[0].scale`,
 `global CONFIG["lr"]`, `self.layers[2].p`.
 """
 
@@ -19,7 +19,7 @@ json = Lazy("json")
 ARG, KWARG, PIN = "arg", "kwarg", "pin"  # roots
 ATTR, MAYBE, OWN, CLASS_ATTR = "attr", "maybe", "own", "class attribute"
 ITEM, GET, AT, HAS, CELL = "item", "get", "at", "has", "cell"
-#: What a signature says of each kind of root and step.
+#: How a signature calls each kind of root and step.
 STEP_KINDS = {
     **{kind: kind for kind in (ARG, KWARG, HAS)},
     **dict.fromkeys((ATTR, MAYBE, OWN, CLASS_ATTR, CELL), "attr"),
@@ -28,7 +28,7 @@ STEP_KINDS = {
 
 
 class Missing:
-    """What stands for a value that is not there."""
+    """Marks a value that does not exist."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -38,7 +38,7 @@ MISSING = Missing()
 
 
 class Pool:
-    """The constants that generated code refers to, each under one name."""
+    """The constants of generated code, each with a name."""
 
     def __init__(self) -> None:
         self.namespace: dict[str, Any] = {}
@@ -48,12 +48,12 @@ class Pool:
         found = self._names.get(id(value))
         if found is None:
             found = self._names[id(value)] = f"c{len(self._names)}"
-            self.namespace[found] = value  # kept alive here, so its id stays its own
+            self.namespace[found] = value  # kept alive here, so that its id stays valid
         return found
 
 
 class Origin:
-    """One place. Origins of one run are interned: equal places are one object."""
+    """A root or a step. Origins of one run are interned: equal origins are the same object."""
 
     __slots__ = ("children", "from_args", "key", "kind", "parent", "step", "text")
 
@@ -62,7 +62,7 @@ class Origin:
         self.key = key
         self.parent = parent
         self.text = text  # as a user reads it; a better name may be found later
-        #: What the text adds to that of the parent; None where it says something else.
+        #: The part of the text after the parent's; None if it does not begin with that.
         self.step: str | None = None
         if parent is not None and text.startswith(parent.text):
             self.step = text[len(parent.text) :]
@@ -80,7 +80,7 @@ class Origin:
         return found
 
     def attr(self, name: str, text: str = "") -> Origin:
-        """What `parent.name` gives."""
+        """`parent.name`."""
         return self._step(ATTR, name, text or f"{self.text}.{name}")
 
     def maybe(self, name: str) -> Origin:
@@ -88,15 +88,15 @@ class Origin:
         return self._step(MAYBE, name, f"{self.text}.{name}")
 
     def own(self, name: str) -> Origin:
-        """The instance's own attribute, whatever its class says of the name."""
+        """The instance's own attribute, past descriptors of its class."""
         return self._step(OWN, name, f"{self.text}.{name}")
 
     def class_attr(self, name: str) -> Origin:
-        """The attribute of a class as it stands there, before any descriptor is asked."""
+        """The attribute of a class, without calling a descriptor."""
         return self._step(CLASS_ATTR, name, f"{self.text}.{name}")
 
     def item(self, key: Any, text: str = "") -> Origin:
-        """What `parent[key]` gives; the key is a plain value or an origin of its own."""
+        """`parent[key]`; the key is a plain value or an origin."""
         shown = key.text if isinstance(key, Origin) else quoted(key)
         return self._step(ITEM, key, text or f"{self.text}[{shown}]")
 
@@ -114,11 +114,11 @@ class Origin:
         return self._step(HAS, value, f"{quoted(value)} in {self.text}")
 
     def contents(self, text: str) -> Origin:
-        """What a closure cell holds."""
+        """The contents of a closure cell."""
         return self._step(CELL, "", text)
 
     def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value that is there now. It raises what the expression would raise."""
+        """The current value. Raises what the expression would raise."""
         if self.kind == ARG:
             return args[self.key]
         if self.kind == KWARG:
@@ -131,7 +131,7 @@ class Origin:
         return STEPS[self.kind](base, key)
 
     def expression(self, base: str, key: str, pool: Pool) -> str:
-        """Python text that makes this step from the text of its parent and of its key."""
+        """Python text of this step, from the text of its parent and of its key."""
         return EXPRESSIONS[self.kind](base, key, self.key, pool)
 
 
@@ -148,7 +148,7 @@ def pinned(value: Any, text: str) -> Origin:
 
 
 def same_place(a: Origin | None, b: Origin | None) -> bool:
-    """Whether origins of two runs are the same root and steps, whatever they are called."""
+    """Whether origins of two runs have the same root and steps; their texts may differ."""
     while a is not None and b is not None:
         if a.kind != b.kind or type(a.key) is not type(b.key):
             return False
@@ -168,7 +168,7 @@ def quoted(key: Any) -> str:
 
 
 def static_lookup(cls: type, name: str) -> Any:
-    """A class attribute as it stands in the class or its bases; MISSING where there is none."""
+    """A class attribute of the class or its bases, without descriptors; MISSING if none."""
     for base in cls.__mro__:
         found = base.__dict__.get(name, MISSING)
         if found is not MISSING:
@@ -189,7 +189,7 @@ def _dict_get(mapping: dict[Any, Any], key: Any) -> Any:
 
 
 def _at(sequence: Any, index: int) -> Any:
-    # deque is no list: it has an item access of its own, which nobody overrides by accident
+    # deque is not a list: it has its own item access
     if isinstance(sequence, list):
         return list.__getitem__(sequence, index)
     if isinstance(sequence, tuple):
@@ -233,7 +233,7 @@ EXPRESSIONS: dict[str, Callable[[str, str, Any, Pool], str]] = {
 
 
 def input_name(text: str) -> str:
-    """What the input of a graph is called for a place: state["w"][0] is state.w.0
+    """The name of a graph input for an origin's text: state["w"][0] becomes state.w.0
 
     >>> from weft.capture.watch.origin import input_name
     >>> input_name('opt.state[model.tok.weight]["step"]'), input_name("self.head.bias")

@@ -1,4 +1,4 @@
-"""print, logging, warnings, and the text of values: effects that every replay does again."""
+"""print, logging, warnings, and the text of values: effects that every replay repeats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def settled(value: Any) -> Any:
-    """An argument as code that is not print sees it: f-strings are text."""
+    """An argument for functions other than print: f-strings become text."""
     return str(value) if isinstance(value, TextParts) else value
 
 
@@ -38,7 +38,7 @@ LOGGER_METHODS = frozenset(
 
 
 def is_logger(value: Any) -> bool:
-    """Whether it is a `logging.Logger`: there is none where nobody has loaded `logging`."""
+    """Whether it is a `logging.Logger`, without importing `logging`."""
     logging = sys.modules.get("logging")
     return logging is not None and isinstance(value, logging.Logger)
 
@@ -46,7 +46,7 @@ def is_logger(value: Any) -> bool:
 def is_logging(function: Any, args: tuple[Any, ...] = ()) -> bool:
     """Whether a function is one of `logging`, or a method of a logger, which is the first argument.
 
-    It shows its arguments, at each replay anew: f-strings among them are kept in parts.
+    It prints its arguments at each replay: f-strings among them are kept in parts.
     """
     if isinstance(function, types.MethodType):
         function, args = function.__func__, (function.__self__,)
@@ -59,19 +59,19 @@ def is_logging(function: Any, args: tuple[Any, ...] = ()) -> bool:
 
 
 def showing(function: Any) -> Callable[..., Any]:
-    """The row of a function that shows its arguments."""
+    """The row of a function that prints its arguments."""
     return lambda hooks, *args, **kwargs: show(hooks, function, args, kwargs)
 
 
 def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """print and its like: done by each replay, with the values of that call.
+    """print and the like: run by each replay, with the values of that call.
 
-    Where ops are recorded, this call too is finished by a replay; else it is done now.
+    If ops are recorded, a replay also finishes this call; else it runs now.
     """
     name = getattr(function, "__name__", "call")
     file = kwargs.get("file")
     if file is not None and hooks.watch.known(file) is None:
-        texts = settled_all(args)  # to a file that the run made: no one else sees it
+        texts = settled_all(args)  # to a file that the run made: no effect outside
         hooks.deep_all(texts, {}, name)
         return function(*texts, **kwargs)
     kept = tuple(_shown(hooks, value) for value in args)
@@ -82,7 +82,7 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
     effect = hooks.watch.effect(f"{name}(…)", again, None, *kept, *named.values())
     if hooks.watch.active:
-        effect.finish(hooks.watch.origin_of)  # what is shown is what it is now
+        effect.finish(hooks.watch.origin_of)  # print the current contents
         if hooks.watch.tensors is not None:
             return None
     return function(*map(settled, kept), **named)
@@ -101,7 +101,7 @@ _PLAIN_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, default
 
 
 def _copied(value: Any) -> Any:
-    """A container as it is now, made again at each replay."""
+    """A container with its current contents, built again at each replay."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
         return kind(_copied(part) for part in value)
@@ -184,7 +184,7 @@ def warn(
     source: Any = None,
     **_more: Any,
 ) -> None:
-    """A warning belongs to the user's line, also when it is shown again."""
+    """Give a warning the user's line, also at replays."""
     frame = user_frame()
     for _ in range(stacklevel - 1):
         frame = frame.f_back if frame is not None else None

@@ -1,8 +1,8 @@
-"""Containers from outside: what a run read of each, what it wrote, and what it held before.
+"""Containers from outside: what a run read and wrote, and what they held before.
 
-A container is guarded by what is read of it. Once the run writes to it, a copy of what it held
-before is kept: later reads that were not written by the run itself are guards on that copy, and
-`Watch.rollback` puts it back.
+Each read of a container becomes a guard. Before the first write, its contents are copied: later
+reads of elements that the run did not write are guards on that copy, and `Watch.rollback` restores
+it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft.core.tensor import Tensor
 if TYPE_CHECKING:
     from weft.capture.watch.watch import Known, Watch
 
-#: The class whose methods a container is read and written by, past those of a subclass.
+#: The builtin class whose methods read and write a container, past those of a subclass.
 BASES: tuple[type, ...] = (
     *COUNTED,  # their methods count what is written
     *(OrderedDict, defaultdict, dict, list, tuple, set, frozenset, deque),
 )
-#: Those that find their elements by `[…]` and do nothing else then.
+#: Classes whose `[…]` only looks up an element.
 _DICTS = (dict, CountedDict)
 _SEQUENCES = (list, CountedList, tuple, deque)
 
@@ -36,24 +36,24 @@ def base_of(container: Any) -> Any:
 
 
 def copy_of(container: Any) -> Any:
-    """What a container holds, in its order: a dict, or a list of all others."""
+    """A copy of the contents of a container, in order: a dict, or a list for others."""
     if isinstance(container, dict):
         return {key: dict.__getitem__(container, key) for key in keys_of(container)}
     return list(base_of(container).__iter__(container))
 
 
 class Store:
-    """What is known of one container beyond its origin."""
+    """What is known about one container besides its origin."""
 
     __slots__ = ("complete", "everything", "moved", "obj", "original", "written")
 
     def __init__(self, obj: Any) -> None:
         self.obj = obj
         self.original: Any = None  # a copy, once the run writes to it
-        self.written: set[Any] = set()  # keys and indices that the run gave values
-        self.moved = False  # positions no longer mean what they did
-        self.complete = False  # all of it is guarded, or was written
-        self.everything = False  # and all that lies in it
+        self.written: set[Any] = set()  # keys and indices that the run wrote
+        self.moved = False  # elements are at other positions than before
+        self.complete = False  # all elements are guarded, or were written
+        self.everything = False  # and everything inside of them
 
 
 def store_of(known: Known) -> Store:
@@ -63,13 +63,13 @@ def store_of(known: Known) -> Store:
 
 
 def held(known: Known) -> Any:
-    """What a container held before the run wrote to it."""
+    """The contents of a container before the run wrote to it."""
     store = known.store
     return known.obj if store is None or store.original is None else store.original
 
 
 def instance_dict(obj: Any) -> dict[str, Any] | None:
-    """The attributes of an instance itself, past any `__getattribute__`; None if it has no dict."""
+    """The dict of an instance, past any `__getattribute__`; None if it has none."""
     if isinstance(obj, (type, types.ModuleType)):
         own = vars(obj)
         return own if isinstance(own, dict) else None
@@ -113,7 +113,7 @@ def element_origin(known: Known, key: Any) -> Origin:
 
 
 def _attribute_origin(owner: Known, name: str) -> Origin:
-    # Where a class answers for missing or for all attributes, the dict itself is asked.
+    # If the class has __getattr__ or __getattribute__, look into the dict itself.
     cls: Any = type(owner.obj)
     if getattr(cls, "__getattr__", None) is not None or (
         cls.__getattribute__ is not object.__getattribute__
@@ -123,7 +123,7 @@ def _attribute_origin(owner: Known, name: str) -> Origin:
 
 
 def absence(known: Known, key: Any) -> Origin:
-    """The origin that gives MISSING while a dict lacks a key."""
+    """The origin of a missing key: MISSING as long as the dict lacks it."""
     if known.owner is not None and isinstance(key, str):
         return known.owner.origin.own(key)
     if known.prefix:
@@ -132,7 +132,7 @@ def absence(known: Known, key: Any) -> Origin:
 
 
 def read_item(watch: Watch, known: Known, key: Any) -> None:
-    """An element was read by its key or index: guard its value, or its absence."""
+    """Guard an element that was read by its key or index: its value, or its absence."""
     store = store_of(known)
     if store.complete:
         return
@@ -163,7 +163,7 @@ def _read_key(watch: Watch, known: Known, key: Any) -> None:
         try:
             hash(key)
         except TypeError:
-            return  # the look-up itself will say so
+            return  # the look-up itself raises
         whole(watch, known)
         return
     if key in store.written:
@@ -201,18 +201,18 @@ def read_member(watch: Watch, known: Known, value: Any) -> None:
 def read_length(watch: Watch, known: Known) -> None:
     store = store_of(known)
     if store.original is not None and isinstance(known.obj, (dict, set)):
-        read_keys(watch, known)  # whether a key that was written is one more depends on them
+        read_keys(watch, known)  # whether a written key is a new one depends on them
     elif not store.complete:
         watch.guard(_size(known), known.origin, size_of(held(known)), holder=known)
 
 
 def _size(known: Known) -> str:
-    """Which guard compares the length: a subclass may answer `len` in its own way."""
+    """The kind of guard for the length: a subclass may override `len`."""
     return "length" if type(known.obj) in BASES else "size"
 
 
 def read_keys(watch: Watch, known: Known) -> None:
-    """The keys of a dict or the elements of a set were iterated over."""
+    """Guard the keys of a dict or the elements of a set, over which code iterated."""
     if store_of(known).complete:
         return
     before = held(known)
@@ -225,7 +225,7 @@ def read_keys(watch: Watch, known: Known) -> None:
 
 
 def whole(watch: Watch, known: Known) -> None:
-    """All elements were read. What they contain is guarded when it is read."""
+    """Guard all elements. Their own contents are guarded when they are read."""
     store = store_of(known)
     if store.complete:
         return
@@ -257,7 +257,7 @@ def _odd_key(watch: Watch, known: Known, key: Any) -> None:
 
 
 def before_write(watch: Watch, known: Known) -> Store:
-    """Keep what a container holds, for later reads and for the rollback."""
+    """Copy the contents of a container, for later reads and for the rollback."""
     store = store_of(known)
     if store.original is None:
         store.original = copy_of(known.obj)
@@ -272,7 +272,7 @@ def put_back(container: Any, original: Any) -> None:
     if issubclass(base, dict):
         now = list(keys_of(container))
         kept = [key for key in now if key in original]
-        if _same_order(kept, original):  # no key was taken away: others may read it meanwhile
+        if _same_order(kept, original):  # no key was removed: other threads may read it now
             for key in now:
                 if key not in original:
                     base.__delitem__(container, key)
@@ -289,7 +289,7 @@ def put_back(container: Any, original: Any) -> None:
         for value in [value for value in container if value not in wanted]:
             set.discard(container, value)
         set.update(container, original)
-        if not _same_order(container, original):  # it follows from how a set was filled
+        if not _same_order(container, original):  # a set's order depends on how it was filled
             set.clear(container)
             set.update(container, original)
     else:
@@ -298,7 +298,7 @@ def put_back(container: Any, original: Any) -> None:
 
 
 def _same_order(one: Iterable[Any], two: Iterable[Any]) -> bool:
-    """Whether these are the same objects in the same order; `==` of two tensors is a tensor."""
+    """Whether these are the same objects in the same order; tensors override `==`."""
     return [id(part) for part in one] == [id(part) for part in two]
 
 
@@ -354,14 +354,14 @@ def _text(watch: Watch, key: Any) -> str:
 
 
 def became(watch: Watch, known: Known, text: str) -> None:
-    """All of a container was read before: what it holds now follows from that."""
+    """Note that a container was read completely before: its new contents follow from that."""
     store_of(known).complete = True
     store_of(known).moved = True
     watch.effect(text, put_back, known.origin, copy_of(known.obj))
 
 
 def blind(watch: Watch, known: Known, method: str, *args: Any) -> Any:
-    """A method that writes without looking at what is there: append, add, clear."""
+    """A method that writes without reading the contents: append, add, clear."""
     store = before_write(watch, known)
     function = getattr(base_of(known.obj), method)
     result = function(known.obj, *args)

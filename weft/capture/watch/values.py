@@ -1,4 +1,4 @@
-"""Values that guards compare: which are plain, when two are the same, how they are shown."""
+"""Values that guards compare: which are plain, when two are equal, how messages show them."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ EQUAL = frozenset(
 )
 PLAIN = SINGLETONS | NUMBERS | TEXTS | EQUAL | {slice}
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-#: Content of arrays up to this many bytes is kept as it is; of larger ones a digest is.
+#: Contents of arrays up to this many bytes are kept; of larger ones, a digest.
 KEPT_BYTES = 256
 
 
 def is_by_identity(value: Any) -> bool:
-    """Whether a value is the only object equal to itself, so that identity is equality."""
+    """Whether a value equals only itself, so that identity is equality."""
     return isinstance(value, (type, enum.Enum, DType, types.ModuleType))
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is guarded as a whole, at once, when it is read."""
+    """Whether a value is guarded as a whole when it is read."""
     kind = type(value)
     if kind in PLAIN:
         return kind is not slice or all(map(is_plain, (value.start, value.stop, value.step)))
@@ -58,7 +58,7 @@ _pack_float = struct.Struct("d").pack
 
 
 def packed(number: Any) -> bytes:
-    """The bits of a float: they tell -0.0 from 0.0, and find NaN equal to itself."""
+    """The bits of a float: they distinguish -0.0 from 0.0, and NaN equals itself."""
     return _pack_float(number) if number == number else b"nan"
 
 
@@ -78,7 +78,7 @@ def same_value(a: Any, b: Any) -> bool:
         return a.dtype == b.dtype and (a.tobytes() == b.tobytes() if b.dtype != object else a is b)
     if is_by_identity(b):
         return a is b
-    if kind is datetime.datetime or kind is datetime.time:  # two offsets may be one moment
+    if kind is datetime.datetime or kind is datetime.time:  # equal moments may differ in offset
         return bool(a == b and a.tzinfo == b.tzinfo and a.fold == b.fold)
     if kind is decimal.Decimal:  # 1.0 and 1.00 are equal and print differently
         return bool(a.as_tuple() == b.as_tuple())
@@ -128,7 +128,7 @@ def content_of(array: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """What a recording relies on of a tensor from outside."""
+    """Facts about a tensor from outside that a recording relies on."""
 
     cls: type
     array: type

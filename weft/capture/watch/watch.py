@@ -1,9 +1,9 @@
-"""Watch: runs a function so that all it reads from outside is a guard, and all it writes is known.
+"""Watch: runs a function so that its reads from outside become guards and its writes are known.
 
-The function runs on the user's real objects, rewritten by `convert`; what it does comes here
-through `Hooks`. A value that was read is noted together with its origin: plain values become guards
-at once, containers and objects are remembered, and what is read of them later becomes guards then.
-Objects that the run made itself are unknown here, and free.
+The function runs on the user's real objects, rewritten by `convert`, and reports here through
+`Hooks`. A value that was read is noted with its origin: a plain value becomes a guard at once;
+containers and objects are remembered, and later reads of their contents become guards. Objects that
+the run made are not known here and need no guards.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from weft.capture.from_source.run import Flow
     from weft.capture.hooks import Hooks
 
-#: Objects of which only the identity counts: they are not looked into by the note itself.
+#: Objects that are guarded by identity when they are read; their contents are not.
 BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, types.CodeType)
 
 
 class TensorWatcher(Protocol):
-    """What records the ops of the run: it is asked about arrays that are handed to Weft."""
+    """The recorder of ops, as the watch sees it: it decides about arrays that Weft gets."""
 
-    usable: bool  # can this call be finished from the recording?
+    usable: bool  # whether this call can be finished from the recording
 
     def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
         """Whether an outside array becomes an input of the graph, so that no guard is needed."""
 
     def number(self, origin: Origin, value: float) -> Any:
-        """The graph input that stands for an outside number."""
+        """The graph input for a number from outside."""
 
 
 class Known:
@@ -64,48 +64,48 @@ class Known:
     )
 
     def __init__(self, obj: Any, origin: Origin, pinned: bool) -> None:
-        self.obj = obj  # kept alive, so that its id stays its own
+        self.obj = obj  # kept alive, so that its id stays valid
         self.origin = origin
         self.pinned = pinned  # its identity is guarded
-        self.grouped = False  # what is read of it belongs to the structure of a module
+        self.grouped = False  # its contents belong to the structure of a module
         self.in_group = False  # it is itself an attribute of a module
         self.root: Origin | None = None  # the module from the arguments that it belongs to
         self.store: Store | None = None
-        self.owner: Known | None = None  # of the dict of an instance: the instance
-        self.prefix = ""  # of the dict of a module: how to write its names
-        self.named: Origin | None = None  # where a module has it, to name it by
+        self.owner: Known | None = None  # the instance, if this is its dict
+        self.prefix = ""  # the text before names, if this is the dict of a module
+        self.named: Origin | None = None  # its origin in a module, for its name
 
 
 class Watch:
     """One run of one function.
 
-    records   the policy where a tensor decides which way to go: its control flow becomes part of
-              the graph, or Python asks the tensor
+    records   the policy if a tensor decides the path: control flow becomes part of the graph, or
+              Python asks the tensor
     """
 
     def __init__(self, tensors: TensorWatcher | None = None, records: bool = False) -> None:
         self.tensors = tensors
         self.records = records
         self.flow: Flow | None = None  # of the run, as soon as it begins
-        self.notes = CaptureNotes()  # what was done on the way, to tell of it
+        self.notes = CaptureNotes()  # for `weft.explain`
         self.uncacheable: list[str] = []
         self.active = False
         self.inside_classes: dict[int, type] = {}
         self._effects: list[Effect] = []
         self._guards: list[Guard] = []
-        self._noted: set[tuple[str, int]] = set()  # guards made: kind and origin
+        self._noted: set[tuple[str, int]] = set()  # guards that exist: kind and id of the origin
         self._read: set[int] = set()  # origins whose value was noted
         self._known: dict[int, Known] = {}
         self._pins: dict[int, Origin] = {}
         self._roots: list[Origin] = []
         self._undo: list[Callable[[], None]] = []
-        self._alike: dict[Any, list[Known]] = {}  # objects that may be mistaken for one another
+        self._alike: dict[Any, list[Known]] = {}  # objects that other guards cannot tell apart
         self._alike_new: dict[Any, None] = {}
-        self._unhooked: list[Origin] = []  # of leaves whose hooks counted, and that had none
-        self.written: set[tuple[int, str]] = set()  # attributes that are in no dict: slots
+        self._unhooked: list[Origin] = []  # leaves that must stay without hooks
+        self.written: set[tuple[int, str]] = set()  # written attributes without a dict: slots
         self._finished = True
-        self.parameters: Sequence[str] = ()  # what positional arguments are called, if known
-        self.defers_calls = True  # whether calls are left to each replay that can be
+        self.parameters: Sequence[str] = ()  # names of positional arguments, if known
+        self.defers_calls = True  # whether calls are deferred to replays if possible
         self.deferred: DeferredCalls | None = None
 
     # --- the run ------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Watch:
             self.finish()
 
     def finish(self) -> None:
-        """The run is over: fix what it wrote, and let hooks that outlive it do nothing."""
+        """End the run: finish its effects, and disable hooks that outlive it."""
         if self._finished:
             return
         self._finished = True
@@ -149,26 +149,26 @@ class Watch:
         self.active = False
 
     def _root(self, origin: Origin) -> Origin:
-        self._roots.append(origin)  # kept alive: origins are told apart by their ids
+        self._roots.append(origin)  # kept alive: origins are compared by their ids
         return origin
 
     @property
     def effects(self) -> list[Effect]:
-        """What was written to outside, in order."""
+        """Writes to objects from outside, in order."""
         return self._effects
 
     def rollback(self) -> None:
-        """Put everything back as it was before the run."""
+        """Restore everything to its state before the run."""
         for undo in reversed(self._undo):
             undo()
         if self._undo:
-            changed()  # modules among what was written are what they were, which is a change
+            changed()  # restored modules have changed once more
         self._undo.clear()
 
     # --- what is known ------------------------------------------------------------------------
 
     def known(self, obj: Any) -> Known | None:
-        """What the run knows of an object; None for those that it made."""
+        """What the run knows about an object; None for those that it made."""
         return self._known.get(id(obj))
 
     def origin_of(self, obj: Any) -> Origin | None:
@@ -187,7 +187,7 @@ class Watch:
         return {id(known.origin): known.named for known in self._known.values() if known.named}
 
     def is_outside_object(self, obj: Any) -> bool:
-        """Classes, modules and builtins are from outside unless this run made them."""
+        """What is known about a class, module or builtin: from outside unless the run made it."""
         return isinstance(obj, BY_IDENTITY) and id(obj) not in self.inside_classes
 
     def pin(self, obj: Any, text: str) -> Origin:
@@ -204,7 +204,7 @@ class Watch:
         return found
 
     def attributes(self, known: Known) -> Known | None:
-        """What is known of the dict in which an outside object keeps its attributes."""
+        """What is known about the attribute dict of an outside object."""
         own = instance_dict(known.obj)
         if own is None:
             return None
@@ -215,7 +215,7 @@ class Watch:
         return found
 
     def namespace(self, names: dict[str, Any], prefix: str) -> Known:
-        """What is known of the global variables of a module."""
+        """What is known about the global variables of a module."""
         found = self._known.get(id(names))
         if found is None or (found.owner is not None and not found.prefix):
             found = self._known[id(names)] = Known(names, self.pin(names, "globals"), True)
@@ -244,12 +244,12 @@ class Watch:
             return
         grouped = holder is not None and holder.grouped
         if grouped and holder is not None and kind == "value" and type(expected) in NUMBERS:
-            grouped = not is_counted((holder.owner or holder).obj)  # numbers come and go there
+            grouped = not is_counted((holder.owner or holder).obj)  # numbers change there
         root = holder.root if grouped and holder is not None else None
         self._guards.append(Guard(kind, origin, expected, others, grouped, here(), root))
 
     def take_guards(self) -> list[Guard]:
-        """The guards noted since they were last taken."""
+        """The guards since the last call of this."""
         for name in self._alike_new:
             members = self._alike[name]
             if len(members) > 1 and not all(known.pinned for known in members):
@@ -282,7 +282,7 @@ class Watch:
             return value
         known = self._known.get(id(value))
         if known is not None and not (known.pinned or origin is known.origin):
-            # It holds as long as no module changes only where both places are in modules.
+            # It holds until a module changes only if both origins are in modules.
             both = holder if known.in_group else None
             in_module = holder is not None and is_module((holder.owner or holder).obj)
             if in_module and known.named is None:
@@ -304,7 +304,7 @@ class Watch:
             isinstance(value, types.BuiltinMethodType)
             and not isinstance(value.__self__, (types.ModuleType, type(None)))
         ):
-            # Made anew at each access: what it binds is what counts.
+            # A new object at each access: guard what it binds.
             self.guard("class", origin, type(value), holder=holder)
             self.note(value.__self__, origin.attr("__self__"))
             member = "__func__" if isinstance(value, types.MethodType) else "__name__"
@@ -314,7 +314,7 @@ class Watch:
             self.guard("identity", origin, value, holder=holder)
             self._pinned(value, origin, holder)
         elif isinstance(value, types.FunctionType):
-            # Functions made anew for each call are the same if their code and cells are.
+            # Functions that are created for each call are equal if their code and cells are.
             self.guard("class", origin, types.FunctionType)
             self.guard("code", origin, value.__code__)
             self.guard("identity", origin.attr("__globals__"), value.__globals__)
@@ -344,8 +344,8 @@ class Watch:
         grouped = holder if facts.leaf is not False else None
         self.guard("tensor", origin, facts, holder=grouped)
         if facts.leaf is None and holder is not None and holder.grouped:
-            # It may get a history by an in-place write, of which no version tells; parameters
-            # that learn refuse such writes.
+            # An in-place write may give it a history without a change of the version; parameters
+            # that require gradients refuse such writes.
             self.guard("bare", origin, None, holder=holder)
         known = self._remember(value, origin, False)
         known.in_group = grouped is not None and grouped.grouped
@@ -370,8 +370,8 @@ class Watch:
     def _note_container(self, value: Any, origin: Origin, holder: Known | None) -> None:
         self.guard("class", origin, type(value), holder=holder)
         known = self._remember(value, origin, False)
-        # What a tuple holds changes only with the attribute; what modules note of themselves
-        # changes with their structure.
+        # The contents of a tuple change only with the attribute; internal records of modules
+        # change with their structure.
         fixed = type(value) is tuple or origin.key == "_member_kinds"
         if holder is not None and holder.grouped and (fixed or is_counted(value)):
             known.grouped, known.in_group, known.root = True, True, holder.root
@@ -381,7 +381,7 @@ class Watch:
             self._tell_apart(type(value), known)
 
     def know_again(self, value: Any) -> Known:
-        """What is known of a function, class or module; it is pinned where it is new."""
+        """What is known about a function, class or module; a new one is pinned."""
         known = self._known.get(id(value))
         if known is None:
             text = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", "?"))
@@ -389,13 +389,13 @@ class Watch:
         return known
 
     def identity(self, obj: Any) -> None:
-        """The identity of an object was seen: by id(), hash() or as a key."""
+        """Guard the identity of an object that was used by id(), hash() or as a key."""
         known = self._known.get(id(obj))
         if known is not None and not known.pinned:
             self.guard("identity", known.origin, obj)
 
     def content(self, known: Known) -> None:
-        """The elements of an outside array were seen."""
+        """Guard the elements of an outside array."""
         array = self.original_array(known)
         if array.dtype == object:
             self.refuse(f"the array of objects {known.origin.text} is read")
@@ -416,12 +416,12 @@ class Watch:
         return effect
 
     def save(self, obj: Any) -> None:
-        """The attributes of an object are about to change."""
+        """Save the attributes of an object before they change."""
         if self.flow is not None and not isinstance(obj, (Tensor, type, types.ModuleType)):
             self.flow.save(obj)
 
     def created(self, obj: Any) -> None:
-        """An object was made by the run."""
+        """Note an object that the run made."""
         if self.flow is not None:
             self.flow.created(obj)
 
@@ -432,11 +432,11 @@ class Watch:
     # --- refusals -----------------------------------------------------------------------------
 
     def refuse(self, reason: str) -> None:
-        """The run cannot be used again; say why, once for each line."""
+        """Note why the recording cannot be used again, once for each line."""
         self._refuse(reason, here())
 
     def unconvertible(self, name: str, reason: Exception) -> None:
-        """A function has no source, or holds what cannot be converted."""
+        """Refuse a function without source, or with a construct that cannot be converted."""
         if self.records:
             raise CaptureError(
                 f"{name} cannot be converted: {reason}",
