@@ -1,7 +1,7 @@
-"""What the places and outputs of a signature are, live: an origin and a tensor of the run for each.
+"""Binds the places and outputs of a signature to live objects: origins and tensors of the run.
 
-A signature (`weft.ir.signature`) is plain data. What a call needs beside it is here: where to find,
-in this process, what the signature has names for.
+A signature (`weft.ir.signature`) is plain data with names. A call also needs to find the objects of
+this process that these names stand for.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from weft.ir.types import TensorType
 
 
 class Binding:
-    """Origins and tensors that are numbered as they come.
+    """Numbers origins and tensors in the order of their first use.
 
     value_of   the value of a tensor that the run made
-    origin_of  where an object from outside is found; None for one that the run made
+    origin_of  the origin of an object from outside; None for one that the run made
     """
 
     def __init__(
@@ -61,8 +61,12 @@ class Binding:
         parameters: Sequence[str],
         preferred: Mapping[int, Origin],
     ) -> tuple[Place, ...]:
-        """As data. `types`: of what is read, by place. `parameters`: what positional arguments are
-        called. `preferred`: other origins to name places by, by the ids of their own."""
+        """The signature.
+
+        types       types of values that are read, by place
+        parameters  names of positional arguments
+        preferred   other origins to name places by, by ids of origins
+        """
         names = _Names(parameters, preferred)
         seen: dict[str, int] = {}
         made: list[Place] = []
@@ -101,7 +105,7 @@ class _Names:
 
 
 def path_of(origin: Origin) -> tuple[Step, ...]:
-    """The way to what is found in an argument."""
+    """The path from an argument to a value in it."""
     steps: list[Step] = []
     at: Origin | None = origin
     while at is not None:
@@ -116,7 +120,7 @@ def path_of(origin: Origin) -> tuple[Step, ...]:
 
 
 def parameter_names(function: Any, count: int) -> list[str]:
-    """What the first `count` positional arguments of a function are called."""
+    """The names of the first `count` positional arguments of a function."""
     if not isinstance(function, (FunctionType, MethodType)):
         function = getattr(function, "forward", function)  # of a module
     try:

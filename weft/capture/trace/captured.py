@@ -1,10 +1,10 @@
 """Captured functions: recorded on the first call, replayed afterwards.
 
-A call goes along the tree of recorded paths as far as guards and answers allow. Where it finds no
-way on, the function is recorded anew, on the same arguments, and the new path put into the tree.
+A call follows the tree of recorded paths as far as guards and answers allow. If no branch fits, the
+function is recorded again on the same arguments, and the new path is added to the tree.
 
-Calls that write to something outside take turns, with each other and with recordings: a call reads
-at its beginning and writes at its end, so an update of another thread in between would be lost.
+Calls that write to something outside hold a lock, as recordings do: a call reads at its beginning
+and writes at its end, so an update of another thread in between would be lost.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ R = TypeVar("R")
 
 
 class CaptureWarning(UserWarning):
-    """A function that is recorded again and again, or that cannot be recorded."""
+    """A function is recorded too often, or cannot be recorded."""
 
 
 class _Miss:
-    """Where a call found no recorded way on: how far it came, and why it ended there."""
+    """A call that no recorded path fits: the segments it took, and why it stopped there."""
 
     __slots__ = ("reason", "taken")
 
@@ -80,7 +80,7 @@ class _Miss:
         self.reason = reason
 
 
-#: What a replay gives that must not go on: it writes, and other threads may do so, too.
+#: Returned by a replay that needs the lock: the path writes, and other threads may write, too.
 _WRITES = object()
 
 COMPILE = Policy()
@@ -91,7 +91,7 @@ _live: weakref.WeakSet[Captured[..., Any]] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """In a new process: whoever held a lock is not there."""
+    """In a forked process: replace locks that threads of the parent may hold."""
     for captured in _live:
         captured._lock = threading.RLock()
 
@@ -101,9 +101,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class Captured(Inspectable, Generic[P, R]):
-    """A function that is recorded when it is called, and replayed. Made by `weft.compile`.
+    """A function that is recorded at its first call and then replayed. Made by `weft.compile`.
 
-    Users know it as `weft.Compiled`; for type checkers it has the signature of the function.
+    Its public name is `weft.Compiled`; for type checkers it has the signature of the function.
     """
 
     function: Callable[P, R]
@@ -111,7 +111,7 @@ class Captured(Inspectable, Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], prepare: Prepare, policy: Policy = COMPILE
     ) -> None:
-        # The attributes of a module are its own: see __getattr__.
+        # Attributes of a module are looked up in the module: see __getattr__.
         plain = isinstance(function, (FunctionType, MethodType))
         functools.update_wrapper(self, function, updated=("__dict__",) if plain else ())
         self.function = function
@@ -120,22 +120,22 @@ class Captured(Inspectable, Generic[P, R]):
         self.make_recorder: Callable[[tuple[Any, ...], dict[str, Any]], TraceRecorder] = (
             functools.partial(TraceRecorder, records=policy.records, fallback=policy.fallback)
         )
-        self.programs: list[Execute] = []  # what the recordings were made into, as it was needed
+        self.programs: list[Execute] = []  # executables of the recordings, made when needed
         self._make = prepare
         self._told_of_budget = False
         self._roots: list[Segment] = []
-        self._inner: list[Segment] = []  # the same for calls that vmap makes
-        #: For all elements of a vmap, by what is mapped.
+        self._inner: list[Segment] = []  # the same for calls inside of vmap
+        #: Functions for all elements of a vmap, by which arguments are mapped.
         self._mapped: dict[str, Captured[..., Any]] = {}
         self._lock = threading.RLock()
         _live.add(self)
-        self._prepared = 0.0  # seconds that went into programs
+        self._prepared = 0.0  # seconds spent on making programs
         self._uncacheable = 0
         self._defers_calls = True
-        self._latest: Segment | None = None  # the one with a fast path that was taken last
+        self._latest: Segment | None = None  # the last segment that was run by its fast path
         self._hits = 0
         self._warned = False
-        self._writes = False  # whether some recorded path does so
+        self._writes = False  # whether some recorded path writes to something outside
 
     def __getattr__(self, name: str) -> Any:
         if name == "function" or name.startswith("__"):
@@ -146,7 +146,7 @@ class Captured(Inspectable, Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            segment = self._latest  # most calls go the way of the one before
+            segment = self._latest  # most calls take the same path as the last one
             if segment is not None and recorder() is None:
                 if segment.writes:
                     with self._lock:
@@ -162,13 +162,13 @@ class Captured(Inspectable, Generic[P, R]):
             return self._call(args, kwargs)  # type: ignore[no-any-return]
         except BaseException as error:
             shorten(error, leaving=True)
-            raise  # which adds no frame
+            raise  # without another frame in the traceback
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if recorder() is not None:  # part of a larger recording, or of what a transform runs
+        if recorder() is not None:  # inside of another recording or a transform
             found = self._inside(args, kwargs) if self.policy.records else MISSING
             return self.function(*args, **kwargs) if found is MISSING else found
-        outer = begin_call()  # in which no effect is done twice
+        outer = begin_call()  # in which no effect runs twice
         try:
             result = self._played(args, kwargs)
         finally:
@@ -176,7 +176,7 @@ class Captured(Inspectable, Generic[P, R]):
         return self.function(*args, **kwargs) if result.__class__ is _Miss else result
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a recording gives, perhaps one that is made now; a _Miss where none can be made."""
+        """The result of a recording, perhaps a new one; a _Miss if none can be made."""
         if not self._writes:
             result = self._replay(args, kwargs)
             if result.__class__ is not _Miss and result is not _WRITES:
@@ -192,7 +192,7 @@ class Captured(Inspectable, Generic[P, R]):
         return result
 
     def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result for mapped arguments of `vmap`; MISSING: the function itself is to run."""
+        """The result for mapped arguments of `vmap`; MISSING if the function itself must run."""
         if innermost_level() is None or not any(map(is_mapped, tree_leaves((args, kwargs)))):
             return MISSING
         found = call_for_all(self, args, kwargs)
@@ -212,7 +212,7 @@ class Captured(Inspectable, Generic[P, R]):
     def alike(
         self, function: Callable[..., Any] | None = None, prepare: Prepare | None = None
     ) -> Captured[..., Any]:
-        """Another function, or the same one anew, captured in the same way."""
+        """Another function (or a fresh capture of this one) with the same options."""
         return Captured(function or self.function, prepare or self._make, self.policy)
 
     @overload
@@ -225,7 +225,7 @@ class Captured(Inspectable, Generic[P, R]):
         return self if obj is None else functools.partial(self, obj)
 
     def __reduce__(self) -> Any:
-        """By the function: a copy records anew. One that its module holds goes by its name."""
+        """Pickle the function: a copy has no recordings. If a module holds it, pickle its name."""
         if _named(self.function) is self:
             return self.__qualname__
         return Captured, (self.function, self._make, self.policy)
@@ -239,10 +239,10 @@ class Captured(Inspectable, Generic[P, R]):
     # --- replaying ----------------------------------------------------------------------------
 
     def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool = False) -> Any:
-        """`alone`: whether this thread holds the lock, and so may write."""
+        """Run a recorded path. `alone`: this thread holds the lock, and so may write."""
         numbers: Numbers = {}
         taken: list[Segment] = []
-        forms: list[Any] = []  # what was run for each of them
+        forms: list[Any] = []  # the executable that was run for each of them
         candidates: Sequence[Segment] = self._roots
         done.next = 0
         while True:
@@ -252,7 +252,7 @@ class Captured(Inspectable, Generic[P, R]):
                     break
             else:
                 return _Miss(taken, self._why(taken, candidates, args, kwargs))
-            if not alone and self._writes:  # another thread has recorded such a path meanwhile
+            if not alone and self._writes:  # another thread has just recorded such a path
                 return _WRITES
             if segment.fast_path is not None:
                 self._latest = segment
@@ -274,15 +274,15 @@ class Captured(Inspectable, Generic[P, R]):
                 return _Miss(taken, reason)
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
-                    # Another thread has recorded a path meanwhile that uses more of this segment.
+                    # Another thread has just recorded a path that uses more of this segment.
                     return self._replay(args, kwargs, alone)
             candidates = found
 
     def _run(self, segment: Segment, numbers: Numbers) -> Any:
-        """Compute a segment: what is used after it is added to `numbers`. Gives what was run."""
+        """Run a segment; adds values that later ones use to `numbers`. Returns the executable."""
         ready = segment.ready
         if ready is None:
-            with self._lock:  # no path is put into the tree meanwhile
+            with self._lock:  # no path is added to the tree now
                 ready = segment.ready = segment.ready or self._ready(segment)
         execute, inputs, wanted = ready
         if execute is not None:
@@ -324,7 +324,7 @@ class Captured(Inspectable, Generic[P, R]):
         return False
 
     def _has_source(self) -> bool:
-        """Whether the function can be read; a warning says where it cannot."""
+        """Whether the source of the function is available; warns if not."""
         function = self._plain_function()
         if function is None or follow_policy(function.__code__.co_filename) != FOLLOW:
             return True
@@ -340,7 +340,7 @@ class Captured(Inspectable, Generic[P, R]):
             )
             return False
         except Unconvertible:
-            pass  # recording it says so, with the line
+            pass  # the recording raises it, with the line
         return True
 
     def _record(
@@ -377,7 +377,7 @@ class Captured(Inspectable, Generic[P, R]):
             return self._replay(args, kwargs, alone=True)
         if ending is None or not recorded.usable:
             return miss
-        # This call has been made already: what it read from a clock or a file is not read twice.
+        # The call has already run: it must not read a clock or a file twice.
         done.next = 0
         path = insert([], [], recorded.segments, ending, self.policy.budget)
         numbers: Numbers = {}
@@ -392,11 +392,11 @@ class Captured(Inspectable, Generic[P, R]):
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
     ) -> tuple[TraceRecorder, Ending | None, list[str]]:
-        """One run, recorded, and put into the tree unless there is trouble; and how it ended."""
+        """Record one run and add it to the tree, unless that is refused."""
         recorded = self.make_recorder(args, kwargs)
         watch = recorded.watch
         watch.defers_calls = self._defers_calls
-        recorded.differentiated = not inside  # there the tape sees each op
+        recorded.differentiated = not inside  # inside of vmap the tape sees each op
         recorded.name = self._name()
         watch.parameters = parameter_names(self.function, len(args))
         ending: Ending | None = None
@@ -451,19 +451,19 @@ class Captured(Inspectable, Generic[P, R]):
         return str(segment.guards[failed].found(args, kwargs))
 
     def is_kept(self) -> bool:
-        """Whether some process has captured the function as it is now, and left that on disk."""
+        """Whether the cache on disk has a capture of the function as it is now."""
         function = self._plain_function()
         return function is not None and is_kept(function)
 
     def _bundle(self) -> str | None:
-        """The name of what recordings of the function find on disk, all in one."""
+        """The name of the cache entry that holds everything recordings of the function need."""
         function = self._plain_function()
         name = None if function is None else name_of(function)
         return None if name is None else store.name_of(b"recording 1", name.encode())
 
 
 def _named(function: Any) -> Any:
-    """What stands in a module under the name of a function: a decorator may have replaced it."""
+    """The object that a module holds under the name of a function; perhaps a decorated one."""
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for name in str(getattr(function, "__qualname__", "")).split("."):
         found = getattr(found, name, None)

@@ -1,4 +1,4 @@
-"""Which results of a call free something of each other when they go backward."""
+"""Which results of a call free parts of each other's history in a backward pass."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from weft.record.control.node import ControlNode
 
 
 def conflicts(roots: Sequence[HistoryNode], ends: Collection[HistoryNode]) -> Conflicts:
-    """For each result, those after whose backward it has none: they share something that is freed.
+    """For each result, those whose backward frees nodes of its history, so that it has none after.
 
-    A result is among its own. What is behind a loop or branch does not count for others: eagerly
-    this is many nodes, and each result may have its own of them.
+    A result is among its own. Nodes behind a loop or branch do not count for other results: eagerly
+    the loop is many nodes, and each result may have its own of them.
     """
     behind = [_freed_by(root, ends) for root in roots]
     found = []
@@ -24,7 +24,7 @@ def conflicts(roots: Sequence[HistoryNode], ends: Collection[HistoryNode]) -> Co
 
 
 def _freed_by(root: HistoryNode, ends: Collection[HistoryNode]) -> tuple[set[HistoryNode], bool]:
-    """The nodes up to loops and branches that a backward frees; whether it frees any at all."""
+    """The nodes up to loops and branches that a backward frees, and whether it frees any."""
     seen: set[HistoryNode] = set()
     stack = [root]
     frees = False

@@ -1,8 +1,8 @@
-"""A call that is one graph without questions, made ready: the steady state of training.
+"""The fast path of calls that are one graph without questions, such as training steps.
 
-What the graph reads comes from one generated function, which checks the guards, too; what it gives
-is put where it belongs by a few plain loops. Nothing is looked up by name, and nothing is done for
-each layer: a further parameter costs one assignment to it, and one to its gradient.
+One generated function checks the guards and fetches all inputs; a few plain loops store the
+outputs. Nothing is looked up by name and nothing is done per layer: each parameter costs one
+assignment to it and one to its gradient.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from weft.core.tensor import Tensor
 from weft.ir.graph import Value, extract
 from weft.ir.signature import NONE, Given, Made, OutputRouting
 
-#: What `Segment.enter` fetched, and the arguments of the call -> the result of the call.
+#: (values fetched by `Segment.enter`, args, kwargs) -> the result of the call.
 Run = Callable[[list[Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 def has_fast_path(segment: Segment) -> bool:
-    """Whether a first segment is all there is, and each tensor that it makes is for one place."""
+    """Whether a path is one segment, and each new tensor is stored in only one place."""
     ending = segment.ending
     if ending is None or ending.signature.new_leaves:
         return False
@@ -36,7 +36,7 @@ def has_fast_path(segment: Segment) -> bool:
     signature = ending.signature
     if any(write.history or isinstance(write.grad, Given) for write in signature.writes):
         return False
-    # A tensor that is seen in two places is one object there: `return p.grad`.
+    # A tensor that is stored in two places must be one object: `return p.grad`.
     seen = Counter(leaf.output for leaf in signature.leaves if isinstance(leaf, Made))
     seen.update(write.grad for write in signature.writes if isinstance(write.grad, int))
     seen.update(place for place in ending.places.values() if isinstance(place, int))
@@ -45,12 +45,12 @@ def has_fast_path(segment: Segment) -> bool:
 
 
 def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
-    """What is done in each call once the guards of the segment hold; see `has_fast_path`."""
+    """What a call does once the guards of the segment hold; see `has_fast_path`."""
     ending = segment.ending
     assert ending is not None
     signature = ending.signature
     fetched = segment.places()
-    #: Of each place of the signature: where what is there stands among what is fetched.
+    #: For each place of the signature: the position of its value among the fetched ones.
     at = [fetched.get(id(origin), -1) for origin in ending.origins]
     inputs = {value: fetched[id(origin)] for value, origin in segment.inputs}
     used = _used(segment, inputs)
@@ -61,10 +61,10 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
     execute: Any = _Nothing
     if outputs or acts(graph):
         execute = prepare(graph, routing)
-    # What a call of the graph gives back: the outputs that it does not put anywhere itself.
+    # The outputs that a call of the graph returns; it delivers the others itself.
     rest = [i for i in range(len(outputs)) if routing.is_listed(i)]
     found_at = {i: place for place, i in enumerate(rest)}
-    #: Of each output of the signature: where it is among those.
+    #: For each output of the signature: its position among those.
     place = [found_at.get(number[value], -1) for value in ending.made]
 
     places = [inputs[value] for value in used]
@@ -119,9 +119,11 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
 def _route(
     ending: Ending, at: Sequence[int], holds: Mapping[int, int], number: Mapping[Value, int]
 ) -> tuple[OutputRouting, OutputRouting]:
-    """Which outputs a call of the graph puts into its inputs, and those that it cannot: outputs of
-    the signature by the places they go to. `holds`: which of the fetched things are which inputs of
-    the graph."""
+    """The outputs that a call of the graph delivers to its inputs, and those that it cannot.
+
+    Both are outputs of the signature by the places they go to. `holds` tells which fetched values
+    are which inputs of the graph.
+    """
     routing, others = OutputRouting({}, {}), OutputRouting({}, {})
     seen = Counter(ending.made)
     for write in ending.signature.writes:
@@ -139,7 +141,7 @@ def _route(
 
 
 class _Nothing:
-    """Runs a graph that neither gives nor does anything."""
+    """Runs a graph without outputs and effects."""
 
     @staticmethod
     def call(_inputs: list[Tensor]) -> list[Tensor]:
@@ -147,7 +149,7 @@ class _Nothing:
 
 
 def _only(ending: Ending, place: Sequence[int]) -> int:
-    """Where the result is found if it is one tensor that was made, and that is all; else -1."""
+    """The number of the output if the result is a single new tensor; else -1."""
     signature = ending.signature
     leaf = signature.leaves[0] if signature.result == LEAF and not ending.effects else None
     return place[leaf.output] if isinstance(leaf, Made) and not leaf.is_number else -1
@@ -160,7 +162,7 @@ def _used(segment: Segment, inputs: dict[Value, int]) -> list[Value]:
 
 
 def picker(places: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
-    """A function that picks some elements of a list: a new list, as programs take no tuples."""
+    """A function that picks elements of a list into a new list; programs take no tuples."""
     if list(places) == list(range(len(places))):
         return itemgetter(slice(len(places)))
     if len(places) == 1:

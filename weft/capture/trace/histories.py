@@ -1,7 +1,8 @@
-"""Histories from outside that a backward pass inside of a recorded run comes to.
+"""Histories from outside that a backward pass inside of a recorded run reaches.
 
-The hooks of a tensor from outside are guarded and followed like other code of the user's. A pass
-that goes on into what was computed outside depends on how that was computed, which no guard sees.
+Hooks of a tensor from outside are guarded and followed like other user code. A backward pass that
+continues into ops from outside depends on how these were computed, which no guard can check: such a
+run is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weft.record.recorder import GraphRecorder
 
 
 class HistoryRecorder(GraphRecorder):
-    """The part of a recorder of runs that looks at histories from outside."""
+    """The part of a recorder that checks histories from outside."""
 
     watch: Watch
 
@@ -30,14 +31,14 @@ class HistoryRecorder(GraphRecorder):
         if node.number > self._began:
             return
         if goes_on:
-            self.refuse("a backward pass goes on into what was computed outside")
+            self.refuse("a backward pass continues into ops from outside")
             return
         tensor = self._tensor_of(node)
         if (tensor is None or not self.watch.hooks(tensor, node)) and hooks_of(node):
-            self.refuse("a hook is on a tensor that was not reached from outside")
+            self.refuse("a tensor that was not reached from outside has a hook")
 
     def _tensor_of(self, node: Any) -> Tensor | None:
-        """The tensor from outside whose history a node is."""
+        """The tensor from outside that has this history."""
         if node.is_leaf:
             found: Tensor | None = node.variable
             return found

@@ -1,4 +1,4 @@
-"""What a captured function tells of itself: its recordings, their graphs, guards and signatures."""
+"""What a captured function shows: its recordings, their graphs, guards and signatures."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["CacheInfo", "Inspectable", "Policy", "Recording"]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One time that the function was recorded: why, how long it took, and what came of it."""
+    """One recording of the function: why, how long it took, and the outcome."""
 
     number: int
     reason: str
     seconds: float
     outcome: str
     notes: CaptureNotes = field(default_factory=CaptureNotes, repr=False, compare=False)
-    prepared: float = 0.0  # of the seconds, what it took to make programs
+    prepared: float = 0.0  # seconds of these spent on making programs
 
     def __str__(self) -> str:
         return f"{self.number}: {self.reason} ({self.outcome}, {self.seconds * 1e3:.3g} ms)"
 
 
 class CacheInfo(NamedTuple):
-    """What `cache_info` tells: calls replayed, recordings made, paths kept, the limit of those."""
+    """The result of `cache_info`: replayed calls, recordings, paths, and the limit of those."""
 
     hits: int
     recordings: int
@@ -51,12 +51,12 @@ class CacheInfo(NamedTuple):
 class Policy:
     """How a function is captured.
 
-    records    what happens where a tensor decides which way to go: its control flow becomes part of
-               the graph (`weft.compile`), and what cannot be captured is an error; or Python asks
-               the tensor, and its answer becomes part of the path (`weft.trace`)
-    fallback   "error" or "python": what is done with foreign code that gets tensors of the graph
+    records    True (`weft.compile`): control flow on tensors becomes part of the graph, and what
+               cannot be captured is an error. False (`weft.trace`): Python asks the tensor, and the
+               answer becomes part of the path
+    fallback   "error" or "python": how to call foreign code that gets tensors of the graph
     limit      the maximum number of recordings; after that, unmatched calls run eagerly
-    budget     the part of the memory that a backward may keep
+    budget     the fraction of the memory that a backward may keep
     """
 
     records: bool = True
@@ -66,16 +66,16 @@ class Policy:
 
 
 class Inspectable(Wrapper):
-    """The part of a captured function that only looks at what was recorded."""
+    """The part of a captured function that only reads recordings."""
 
     recordings: list[Recording]
-    programs: list[Execute]  # what the recordings were made into, as it was needed
+    programs: list[Execute]  # executables of the recordings, made when needed
     policy: Policy
     _roots: list[Segment]
     _hits: int
 
     def _plain_function(self) -> FunctionType | None:
-        """What is recorded first: the function, or the method that a call of a module comes to."""
+        """The function that is recorded first; for a module, the method that a call runs."""
         function: Any = self.function
         if isinstance(function, MethodType):
             function = function.__func__
@@ -89,7 +89,7 @@ class Inspectable(Wrapper):
         return "lambda" if name == "<lambda>" else str(name)
 
     def converted_source(self) -> str:
-        """The code that is run to record the function."""
+        """The rewritten source that is run to record the function."""
         function = self._plain_function()
         if function is None:
             raise CaptureError(f"{self._name()} cannot be converted: it is not written in Python")
@@ -99,7 +99,7 @@ class Inspectable(Wrapper):
             raise CaptureError(f"{self._name()} cannot be converted: {reason}") from None
 
     def cache_info(self) -> CacheInfo:
-        """How often calls were replayed and recorded, and how much of the cache is used."""
+        """The number of replayed calls and recordings, and the use of the cache."""
         paths = sum(segment.ending is not None for segment in self.segments())
         return CacheInfo(self._hits, len(self.recordings), paths, self.policy.limit)
 
@@ -119,7 +119,7 @@ class Inspectable(Wrapper):
         return graphs
 
     def _ends(self) -> Iterator[list[Segment]]:
-        """The segments of each recorded path, one after the other."""
+        """The segments of each recorded path, in order."""
         stack = [(root, [root]) for root in reversed(self._roots)]
         while stack:
             segment, path = stack.pop()
@@ -129,14 +129,14 @@ class Inspectable(Wrapper):
                 stack += [(kid, [*path, kid]) for kid in reversed(kids)]
 
     def signatures(self) -> list[Signature]:
-        """What each recorded path takes, reads, writes and gives, in the order of `paths`."""
+        """What each recorded path takes, reads, writes and returns, in the order of `paths`."""
         return [path[-1].ending.signature for path in self._ends() if path[-1].ending]
 
     def graph(self, stage: str = "captured", program: int = -1) -> Graph:
         """One of the graphs that calls run (`programs`; the latest), at a stage.
 
-        stage   "captured", as it was recorded; "optimized", after the passes; "scheduled", in the
-                ops that kernels are made of
+        stage   "captured": as recorded; "optimized": after the passes; "scheduled": lowered to the
+                ops of kernels
         """
         if not self.programs:
             raise CaptureError(
@@ -147,13 +147,13 @@ class Inspectable(Wrapper):
         return self.programs[program].graph(stage)
 
     def splits(self) -> list[Split]:
-        """For each path with a backward: what is saved for it, and what is run once more."""
+        """For each path with a backward: what is saved for it, and what is recomputed."""
         endings = [segment.ending for segment in self.segments() if segment.ending is not None]
         found = [split_of(ending) for ending in endings]
         return [split for split in found if split is not None]
 
     def segments(self) -> Iterator[Segment]:
-        """The stretches of all recorded paths."""
+        """The segments of all recorded paths."""
         stack = list(self._roots)
         while stack:
             segment = stack.pop()

@@ -1,6 +1,6 @@
-"""Leaves that a run makes and leaves behind: `x.detach().requires_grad_()`, a new Parameter.
+"""Leaves that a run creates and that outlive it: `x.detach().requires_grad_()`, a new Parameter.
 
-Also those from outside that it gives another value before it reads them.
+Also leaves from outside whose value it replaces before it reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def new_leaves(
     output: Callable[[Tensor], int],
     outside: Callable[[Tensor], Given | None],
 ) -> list[NewLeaf]:
-    """Those among the tensors that a run made; `kept` grows by their gradients."""
+    """The new leaves among the tensors of a run; adds their gradients to `kept`."""
     found: list[NewLeaf] = []
     for number, tensor in enumerate(kept):
         learns, cls = is_new_leaf(tensor), type(tensor)
@@ -39,8 +39,8 @@ def new_leaves(
 def make_leaves(
     leaves: Sequence[NewLeaf], made: list[Tensor], outside: Callable[[int], Any]
 ) -> None:
-    """Let tensors of a call be what those of the recorded run were. `outside` gives what is at a
-    place."""
+    """Make tensors of a replay leaves, as in the recorded run. `outside(i)` is the object at place
+    i."""
     for leaf in leaves:
         tensor, cls = made[leaf.output], leaf.cls
         if type(tensor) is not cls:
@@ -57,9 +57,9 @@ def make_leaves(
 
 
 def sets_requires_grad(entry: Written) -> bool:
-    """Whether a tensor from outside was made a leaf that learns, or one that does not.
+    """Whether requires_grad of a tensor from outside was set or cleared.
 
-    A computed value makes neither: it leaves a leaf one, or brings its own history.
+    Assigning a computed value does neither: the tensor stays a leaf, or gets the value's history.
     """
     tensor, before = entry.tensor, entry.node
     now = tensor._node
@@ -71,8 +71,8 @@ def sets_requires_grad(entry: Written) -> bool:
 
 
 def unread_leaves(written: dict[int, Written], read: Container[int]) -> list[Written]:
-    """Leaves from outside whose first value nobody read: they were written to before. `read` has
-    the ids of those that were read."""
+    """Leaves from outside that were written before anything read them. `read` has the ids of
+    those that were read."""
     return [
         entry
         for key, entry in written.items()

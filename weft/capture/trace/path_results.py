@@ -1,4 +1,4 @@
-"""What a path gives when it is run: its result with its history, and what it writes outside."""
+"""The results of a replayed path: its return value with its history, and its writes outside."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Numbers = dict[Value, Tensor]
 
 
 class Execute(Protocol):
-    """A graph made ready; `weft.runtime.executable.Executable`."""
+    """An executable graph; see `weft.runtime.executable.Executable`."""
 
-    recording: int  # the number of the recording that it is a part of
+    recording: int  # the number of the recording that it belongs to
 
     @property
     def call(self) -> Callable[[list[Tensor]], Sequence[Tensor]]:
-        """Computes the outputs, for which no gradients are recorded. To be looked up for each run:
-        tools that look at runs exchange it."""
+        """Computes the outputs, without histories. Look it up for each run: tools that observe runs
+        replace it."""
         ...
 
     def graph(self, stage: str) -> Graph:
@@ -41,7 +41,7 @@ class Execute(Protocol):
         ...
 
 
-#: A graph in the form in which it is run; an `OutputRouting` says what a call of it puts where.
+#: Makes a graph executable; an `OutputRouting` says which outputs a call delivers to which inputs.
 Prepare = Callable[..., Execute]
 
 
@@ -53,7 +53,7 @@ def finish(
     name: str,
     prepare: Prepare,
 ) -> Any:
-    """The result of a path that was run; what the function wrote is written now."""
+    """The result of a path that was run; also does its writes."""
     ending = path[-1].ending
     assert ending is not None
     signature = ending.signature
@@ -139,7 +139,7 @@ def _link(
         arrived = [i for i in places if grads[i] is not None]
         flags = [(i, by_output[len(places) + number]) for number, i in enumerate(open_)]
         missing = [i for i, there in flags if i in arrived and not there]
-        if len(missing) < len(arrived):  # else there is no history at all: the gradients are zeros
+        if len(missing) < len(arrived):  # else all cotangents are absent: gradients are zeros
             for i in missing:
                 grads[i] = None
         return grads
@@ -157,7 +157,7 @@ def _link(
         given = _cotangents(cotangents, backward.cotangents, fill)
         return spread(program.call(_given(kept, given, release)), outputs)
 
-    # Leaves that the run made are inputs, too: what they were computed of is behind them.
+    # Leaves that the run made are inputs, too: their own computation has no gradients.
     inputs = [value for segment in path for value, _ in segment.inputs]
     inputs += backward.sources[len(inner) :]
     edges = dict(zip(backward.sources, [x._node for x in sources], strict=True))
@@ -181,8 +181,9 @@ def _link(
 
 
 def _partial(graph: Graph, before: int, absent: Sequence[int]) -> tuple[Graph, Sequence[int], bool]:
-    """The graph of a backward for some cotangents, which outputs of the whole one it has, and
-    whether absent cotangents are zeros. `before`: how many inputs there are before cotangents."""
+    """The graph of a backward without the absent cotangents, the numbers of its outputs in the
+    whole one, and whether absent cotangents are zeros. `before`: the number of inputs before the
+    cotangents."""
     cotangents = range(before, len(graph.inputs))
     found = without_cotangents(graph, cotangents, {before + i for i in absent}) if absent else None
     if found is None:
@@ -202,7 +203,7 @@ def _cotangents(
 
 
 def _behind(name: str, inputs: Sequence[Value], nodes: Sequence[Node], wanted: Any) -> Graph:
-    """A graph of some nodes in which the inputs stay what is given, also where a node makes one."""
+    """A graph of some nodes. An input is used as given, even if one of the nodes computes it."""
     graph = Graph(name)
     graph.set_inputs([value.type for value in inputs], [""] * len(inputs))
     given = dict(zip(inputs, graph.inputs, strict=True))
@@ -215,7 +216,7 @@ def _behind(name: str, inputs: Sequence[Value], nodes: Sequence[Node], wanted: A
 
 
 def _given(kept: list[Any], cotangents: Sequence[Tensor], release: bool) -> list[Any]:
-    """The inputs of a backward; with `release` nobody else holds on to what was kept."""
+    """The inputs of a backward; with `release`, the last references to saved values."""
     given = [*kept, *cotangents]
     if release:
         kept.clear()
@@ -223,5 +224,5 @@ def _given(kept: list[Any], cotangents: Sequence[Tensor], release: bool) -> list
 
 
 def _plain(value: Any) -> Any:
-    """What is kept for backward, without its history; a stack of tensors is kept as it is."""
+    """A value saved for backward, without its history; a stack of tensors is saved unchanged."""
     return wrap(value._data) if isinstance(value, Tensor) else value

@@ -1,4 +1,4 @@
-"""What a recorded path saves for its backward, and what is computed anew for a memory budget."""
+"""What a recorded path saves for its backward, and what is recomputed for a memory budget."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.ops.identity import FENCE
 
 
 def split_path(path: Sequence[Segment], shared: int, budget: float | None) -> None:
-    """Choose what the path saves for its backward; cheap ops are run once more there.
+    """Choose what the path saves for its backward; cheap ops are recomputed there.
 
-    The first `shared` segments are those of other paths, too, and stay as they are.
+    The first `shared` segments also belong to other paths, and are not changed.
     """
     ending = path[-1].ending
     assert ending is not None
@@ -55,10 +55,10 @@ def _crossing(path: Sequence[Segment]) -> list[Value]:
 def _split_step(
     path: Sequence[Segment], shared: int, ending: Ending, start: int, budget: float
 ) -> None:
-    """The same for a path that goes backward itself, such as a training step.
+    """The same for a path that contains a backward, such as a training step.
 
-    What comes before the node `start`, the first of a backward, is the forward part. Where Python
-    asked for a value on the way, the path stays as it is.
+    Nodes before `start`, the first of a backward, are the forward part. A path on which Python
+    asked for a value is not changed.
     """
     segment = path[-1]
     if len(path) > 1 or shared:
@@ -80,9 +80,9 @@ def _split_step(
 
 
 def _copied(found: Split) -> list[Node]:
-    """The backward part; what is run once more are copies, which fences keep apart from the first.
+    """The backward part, with copies of recomputed nodes.
 
-    Equal calls would be merged again otherwise.
+    Fences keep the copies from being merged with the originals again.
     """
     again = set(found.recomputed)
     copies: dict[Value, Value] = {}
@@ -104,18 +104,18 @@ def _copied(found: Split) -> list[Node]:
     return nodes
 
 
-# --- to tell of it -----------------------------------------------------------------------------
+# --- reports -----------------------------------------------------------------------------------
 
 
 def split_of(ending: Ending) -> Split | None:
-    """How the path of an ending was split, if it was."""
+    """The split of the path of an ending, if there is one."""
     if ending.backward is not None and ending.backward.split is not None:
         return ending.backward.split
     return ending.split
 
 
 def budget_trouble(path: Sequence[Segment]) -> str:
-    """Why a path does not keep the budget that was asked for; empty if it does."""
+    """Why a path exceeds its memory budget; empty if it does not."""
     ending = path[-1].ending
     assert ending is not None
     found = split_of(ending)
@@ -127,7 +127,7 @@ def budget_trouble(path: Sequence[Segment]) -> str:
         )
     if found is None and ending.backward_at is not None:
         return (
-            "the memory budget is not applied: the function goes backward itself, and Python "
+            "the memory budget is not applied: the function calls backward itself, and Python "
             "asks for the value of a tensor on the way"
         )
     return ""

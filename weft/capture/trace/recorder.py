@@ -1,7 +1,7 @@
-"""Records one run of a function along one path, and answers what Python asks on the way.
+"""Records one run of a function along one path, and answers questions of Python on the way.
 
-The function runs on the user's own objects, watched (`Watch`); its op calls become nodes. Only
-where Python asks a tensor for its value are the nodes so far computed, on this call's numbers.
+The function runs on the user's own objects, watched (`Watch`); its op calls become nodes. If Python
+asks a tensor for its value, the nodes so far are computed on the numbers of this call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from weft.record.recorder import Written
 
 
 class RawSegment:
-    """A stretch of the recorded run, up to a question or the end."""
+    """A segment of the recorded run, up to a question or the end."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class TraceRecorder(HistoryRecorder):
     """Records one run of a function.
 
     records    whether control flow on tensors becomes part of the graph (see `Watch`)
-    fallback   what is done with foreign code that gets tensors of the graph
+    fallback   how to call foreign code that gets tensors of the graph
     """
 
     doubtful = True
@@ -91,14 +91,14 @@ class TraceRecorder(HistoryRecorder):
         self.kwargs = kwargs
         self.segments: list[RawSegment] = []
         self.refusals: list[str] = []
-        self.usable = True  # can this call be finished from the recording?
-        self.differentiated = True  # is a backward wanted of what it gives?
-        self.name = "trace"  # of the function, and what its positional arguments are called
+        self.usable = True  # whether this call can be finished from the recording
+        self.differentiated = True  # whether to record a backward of the result
+        self.name = "trace"  # the name of the function
         self._inputs: list[tuple[Value, Origin]] = []
         self._origins: dict[Value, Origin] = {}
-        self._start = 0  # of the current segment, in the nodes of the graph
-        self._numbers: dict[Value, Tensor] = {}  # what is computed so far
-        self._computed = 0  # up to this node
+        self._start = 0  # first node of the current segment
+        self._numbers: dict[Value, Tensor] = {}  # values that are computed so far
+        self._computed = 0  # number of nodes that are computed
         self._answers: dict[tuple[Value, str], Any] = {}
         self._arrays: dict[int, tuple[Any, Tensor]] = {}
         self._inputs_of_numbers: dict[int, Tensor] = {}  # by id of the origin, which is kept alive
@@ -116,7 +116,7 @@ class TraceRecorder(HistoryRecorder):
         check_open(tensor)
         origin = self.watch.origin_of(tensor)
         if origin is None and isinstance(tensor, StateTensor):
-            # The state of a generator that the function makes: the same in each call.
+            # The state of a generator that the function creates: the same in each call.
             attrs = constant_attrs(tensor.numpy(), tensor.device)
             return self.value_of(self.emit(CONSTANT, [], attrs)[0])
         if origin is None:
@@ -146,7 +146,7 @@ class TraceRecorder(HistoryRecorder):
         return known[1]
 
     def number(self, origin: Origin, value: float) -> Tensor:
-        """An input for a Python number: any later call may have another one."""
+        """An input for a Python number, which may differ in later calls."""
         found = self._inputs_of_numbers.get(id(origin))
         if found is None:
             numbers = wrap(np.asarray(value))
@@ -164,7 +164,7 @@ class TraceRecorder(HistoryRecorder):
             self.refuse("the gradient was read of a tensor that was not reached from outside")
 
     def input_of(self, tensor: Tensor) -> Value | None:
-        """The input that a tensor from outside has become; None if the run did not use it."""
+        """The input for a tensor from outside; None if the run did not use it."""
         found = self._lifted.get(id(tensor))
         return None if found is None else found[1]
 
@@ -194,7 +194,7 @@ class TraceRecorder(HistoryRecorder):
         return answer
 
     def _compute(self, value: Value) -> Tensor:
-        """The number of a value in this call: all nodes up to now are computed."""
+        """The numbers of a value in this call; computes all nodes so far."""
         numbers = self._numbers
         nodes = self.graph.nodes
         with no_grad(), self._unwatched():
@@ -202,21 +202,24 @@ class TraceRecorder(HistoryRecorder):
                 node = nodes[self._computed]
                 for missing in [v.node for v in node.inputs if v not in numbers]:
                     with apart():
-                        self._compute_node(missing)  # backward has extended it meanwhile
+                        self._compute_node(missing)  # a backward has extended it since
                 self._compute_node(node)
                 self._computed += 1
         return numbers[value]
 
     @contextlib.contextmanager
     def _unwatched(self) -> Iterator[None]:
-        """Effects that are nodes of the graph are shown when it is replayed, and what a call back
-        into Python reads and writes is its own business."""
+        """Compute nodes without watching and without their effects.
+
+        Effects that are nodes run when the graph is replayed. Reads and writes of calls into Python
+        are not part of the recording.
+        """
         watch = self.watch
         if not watch.records:
             yield
             return
         before, watch.active = watch.active, False
-        noted = set(watch._noted)  # what is not guarded now is to be guarded when it is read again
+        noted = set(watch._noted)  # what is not guarded now gets a guard at its next read
         try:
             with silently():
                 yield
@@ -256,7 +259,7 @@ class TraceRecorder(HistoryRecorder):
     # --- the end ------------------------------------------------------------------------------
 
     def finish(self, result: Any) -> Ending:
-        """Cut the last segment and note what the run gives."""
+        """End the last segment and note the results of the run."""
         if isinstance(result, Maybe):
             raise undefined("the result", result.why)
         use_all(self.flow, result, lists=False)
@@ -325,7 +328,7 @@ class TraceRecorder(HistoryRecorder):
         )
 
     def _in_effects(self) -> list[Tensor]:
-        """The tensors in what the run wrote to Python objects, or printed."""
+        """The tensors that the run wrote to Python objects, or printed."""
         found: list[Tensor] = []
 
         def collect(tensor: Tensor) -> Tensor:
@@ -341,11 +344,11 @@ class TraceRecorder(HistoryRecorder):
         return found
 
     def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
-        """An array from outside that is handed to Weft becomes an input: its content is free."""
+        """The input for an array from outside that Weft gets: its elements need no guard."""
         return True
 
     def _outside(self, obj: Any) -> Origin | None:
-        """Where an object from outside is found; None for one that the run made."""
+        """The origin of an object from outside; None for one that the run made."""
         if isinstance(obj, Tensor) and obj._data.__class__ is SymbolicArray:
             if id(obj) not in self.written:
                 return None
@@ -359,17 +362,17 @@ class TraceRecorder(HistoryRecorder):
         origin = self.watch.origin_of(tensor)
         if origin is None:
             if isinstance(tensor, StateTensor):
-                return []  # of a generator that the function makes
+                return []  # the state of a generator that the function creates
             self.refuse(f"a tensor ({tensor.type}) was written that was not found outside")
             origin = pinned(tensor, "a tensor")
         if sets_requires_grad(entry):
             self.refuse("requires_grad was set on a tensor from outside")
-            self.usable = False  # no output of a graph says so
+            self.usable = False  # no output of a graph can do that
         value = None
         if tensor._data is not entry.data:
-            # What it holds is a tensor of its own here: the target is only told at the end.
+            # Its value is a tensor of its own here: the target is assigned at the end.
             held = wrap(tensor._data)
-            if tensor._node is not entry.node:  # a leaf stays one: what it holds has no history
+            if tensor._node is not entry.node:  # a leaf stays a leaf: its value has no history
                 held._node = tensor._node
             value = binding.output(held)
         now = getattr(tensor, "_grad", None)
@@ -385,13 +388,13 @@ class TraceRecorder(HistoryRecorder):
     def _backward(
         self, results: list[Tensor], forward: int, own: Sequence[Tensor] = ()
     ) -> Backward | None:
-        """Run autograd on the symbolic results: what it leaves behind is the backward."""
+        """Run autograd on the symbolic results: the nodes that it records are the backward."""
         lifted = [
             (tensor, value)
             for tensor, value in self._lifted.values()
             if self._node_of(tensor) is not None
         ]
-        new = [(leaf, self.value_of(leaf)) for leaf in own]  # they stay the last
+        new = [(leaf, self.value_of(leaf)) for leaf in own]  # these come last
         unread = unread_leaves(self.written, self._lifted)
         cotangents = [Value(type_of(result), f"g{i}") for i, result in enumerate(results)]
         starts = [symbolic(value, self) for value in cotangents]
@@ -420,7 +423,7 @@ class TraceRecorder(HistoryRecorder):
         return Backward(nodes, sources, cotangents, gradients, there, conflicts=shared)
 
     def _lift_old(self, entry: Written) -> Value:
-        """The input for what a leaf held before it was written to: its gradient goes there."""
+        """The input for the value of a leaf before a write: its gradient belongs to that."""
         old = wrap(entry.data)
         origin = self.watch.origin_of(entry.tensor) or pinned(entry.tensor, "a tensor")
         value = self._input(type_of(old), origin, old)

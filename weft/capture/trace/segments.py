@@ -1,12 +1,12 @@
-"""The tree of paths that a traced function has been recorded along.
+"""The tree of recorded paths of a captured function.
 
     root ── graph nodes ── question: is %3 true?
                              ├─ True  ── graph nodes ── result
                              └─ False ── graph nodes ── question …
 
-A path is a run from the root to an ending. Where Python asked for a value, the path goes on
-differently for each answer; what lies before the question is shared. Each segment carries the
-guards on the Python values that were read along it.
+A path leads from the root to an ending. If Python asked for a value, each answer continues
+differently; the segments before the question are shared. Each segment has the guards on Python
+values that were read in it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from weft.ir.signature import Given, Signature
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What Python asked: a value, as what, and where in the user's code."""
+    """A question of Python: a value, its kind (bool, float, …), and where in the user's code."""
 
     value: Value
     kind: str
     location: SourceLocation | None
 
     def answer(self, tensor: Tensor) -> Any:
-        """What the tensor answers."""
+        """The answer of the tensor."""
         array = tensor.numpy()
         if self.kind == "numpy":
             return array
@@ -56,7 +56,7 @@ PYTHON: dict[str, Callable[[Any], Any]] = {
 
 
 def answer_key(answer: Any) -> Any:
-    """Answers with equal keys take the same path: NaN is itself, and -0.0 is not 0.0."""
+    """A key of an answer; equal keys take the same path. NaN equals itself, -0.0 is not 0.0."""
     if isinstance(answer, np.ndarray):
         return (answer.dtype.str, answer.shape, answer.tobytes())
     if isinstance(answer, float):
@@ -68,17 +68,17 @@ def answer_key(answer: Any) -> Any:
 
 @dataclass(slots=True)
 class Ending:
-    """What a path gives: its signature, what that is bound to, and the backward of it.
+    """The end of a path: its signature, live objects of that, and the backward.
 
-    signature         what it reads, writes and gives
-    origins           of the places of the signature: where each is found
-    made              of the outputs of the signature: the value of each
+    signature         what it reads, writes and returns
+    origins           for each place of the signature, how to fetch it
+    made              for each output of the signature, its value
     effects           writes to Python objects
-    places            of tensors in effects, by id: outputs, or from outside
-    keep              those tensors: their ids stay theirs
-    backward          the nodes that compute gradients, or None where no result has a history
+    places            by id of a tensor in effects: the output, or the place outside
+    keep              those tensors, kept alive so that their ids stay valid
+    backward          the nodes that compute gradients, or None if no result has a history
     backward_at       the number of the first node of a backward pass inside of the path
-    split             what is computed anew for such a pass, where a memory budget is asked for
+    split             what is recomputed for such a pass, if there is a memory budget
     """
 
     signature: Signature
@@ -97,7 +97,7 @@ class Ending:
         return bool(self.signature.writes or self.effects)
 
     def outside(self) -> Iterator[Origin]:
-        """Where tensors (and other objects) are found that the path writes to, or hands on."""
+        """Origins of tensors and other objects that the path writes to or passes on."""
         for place in self.signature.handed_on():
             yield self.origins[place]
         for found in self.places.values():
@@ -105,7 +105,7 @@ class Ending:
                 yield self.origins[found.place]
 
 
-#: For each result, the results after whose backward it has none.
+#: For each result, the results whose backward frees its history.
 Conflicts = tuple[frozenset[int], ...]
 
 
@@ -115,20 +115,20 @@ class Backward:
 
     sources     the inputs that want gradients
     cotangents  one value per tracked result
-    gradients   one value per source; None where none arrives
-    there       one condition per source, under which its gradient arrives; None: it always does
-    conflicts   for each result, those that free something of its history when they go backward
+    gradients   one value per source, or None if it gets no gradient
+    there       one condition per source, under which it gets a gradient; None: always
+    conflicts   for each result, those whose backward frees parts of its history
     """
 
-    nodes: list[Node]  # with those of the forward part that are run once more
+    nodes: list[Node]  # with recomputed nodes of the forward part
     sources: list[Value]
     cotangents: list[Value]
     gradients: list[Value | None]
     there: list[Value | None]
-    freed: bool = False  # the function itself went backward, and freed what that needs
+    freed: bool = False  # the function called backward itself, which freed the history
     conflicts: Conflicts = ()
-    split: Split | None = None  # what is saved for it, and what is computed anew
-    #: The executable forms, by the cotangents that are absent; and which outputs each gives.
+    split: Split | None = None  # what is saved for it, and what is recomputed
+    #: By absent cotangents: the executable, and the numbers of its outputs.
     ready: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
@@ -137,9 +137,9 @@ def _closed(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
 
 
 def input_reader() -> Callable[[Any], Tensor]:
-    """What makes an input of the graph of a tensor, an array or a number.
+    """A function that makes an input of the graph from a tensor, an array or a number.
 
-    A number is most often that of the call before, such as a learning rate: so is its tensor then.
+    A number such as a learning rate seldom changes: then its tensor is reused.
     """
     last: tuple[Any, Any] = (None, None)
 
@@ -159,7 +159,7 @@ def input_reader() -> Callable[[Any], Tensor]:
 
 
 def array_tensor(given: np.ndarray[Any, Any] | float) -> Tensor:
-    """A tensor with the numbers of an array that somebody else may write to."""
+    """A tensor with a copy of an array that others may write to."""
     array = np.asarray(given)
     dtype = dtype_of_numpy(array.dtype)
     return wrap(array.astype(dtype.numpy, copy=True))
@@ -167,11 +167,11 @@ def array_tensor(given: np.ndarray[Any, Any] | float) -> Tensor:
 
 @dataclass(eq=False, slots=True)
 class Segment:
-    """A stretch of a path without questions.
+    """A part of a path without questions.
 
-    guards    what must hold of Python values for this segment to be taken
-    inputs    values that are fetched from outside when it is entered, with where they are found
-    enter     checks the guards and fetches; see `compile_entry`. `fetched` is what it gives
+    guards    what must hold for Python values so that the segment is taken
+    inputs    values that are fetched from outside at its start, with their origins
+    enter     checks the guards and fetches; see `compile_entry`
     """
 
     guards: list[Any]
@@ -181,16 +181,16 @@ class Segment:
     children: dict[Any, list[Segment]] = field(default_factory=dict)
     answers: dict[Any, Any] = field(default_factory=dict)  # key -> the answer itself
     ending: Ending | None = None
-    exports: dict[Value, None] = field(default_factory=dict)  # what is used after it
-    ready: Any = None  # the executable form
+    exports: dict[Value, None] = field(default_factory=dict)  # values that are used after it
+    ready: Any = None  # the executable
     enter: Enter = field(default=_closed, repr=False)
     fetched: list[Origin] = field(default_factory=list)
     recording: int = 0  # the number of the recording that made it
-    fast_path: Any = None  # all that a call does from here on, where the path is but this segment
+    fast_path: Any = None  # the rest of a call, if the path is only this segment
     writes: bool = False  # whether the fast path writes to something outside
 
     def open(self) -> None:
-        """Make the function that checks the guards and fetches what is read from outside."""
+        """Compile the function that checks the guards and fetches values from outside."""
         known = {id(g.origin) for g in self.guards if g.kind == "tensor"}
         wanted: dict[int, Wanted] = {}
         for _, origin in self.inputs:
@@ -202,23 +202,23 @@ class Segment:
         self.fetched = [places[i][0] for i in order]
 
     def places(self) -> dict[int, int]:
-        """Where in the list that `enter` gives the value of an origin stands, by its id."""
+        """By id of an origin: the position of its value in the list that `enter` returns."""
         return {id(origin): i for i, origin in enumerate(self.fetched)}
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """-1 where all guards hold, else the number of one that does not."""
+        """-1 if all guards hold, else the number of one that fails."""
         found = self.enter(args, kwargs)
         return -1 if found.__class__ is list else int(found)
 
     def made(self) -> Iterator[Value]:
-        """The values that this segment brings into being."""
+        """The values that this segment defines: its inputs and the outputs of its nodes."""
         for value, _ in self.inputs:
             yield value
         for node in self.nodes:
             yield from node.outputs
 
     def graph(self, name: str) -> tuple[Graph, list[Value], list[Value]]:
-        """The segment as a graph of its own, with the values that its inputs and outputs are."""
+        """The segment as a graph, and the values that its inputs and outputs stand for."""
         mine = set(self.made()) - {value for value, _ in self.inputs}
         used: dict[Value, None] = {}
         for node in self.nodes:
@@ -230,5 +230,5 @@ class Segment:
 
 
 def acts(graph: Graph) -> bool:
-    """Whether a graph does something beside giving results."""
+    """Whether a graph has effects."""
     return any(node.op.effect for part in graph.walk() for node in part.nodes)

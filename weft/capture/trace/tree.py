@@ -1,4 +1,4 @@
-"""Growing the tree of paths: a new one is put beside those it shares its beginning with."""
+"""Adds recorded paths to the tree; a new path shares segments with paths that begin alike."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def insert(
     budget: float | None = None,
     recording: int = 0,
 ) -> list[Segment]:
-    """Add a recorded path to the tree; `taken` are the segments that this call already went along.
+    """Add a recorded path to the tree; returns its segments.
 
-    The segments of the whole path are returned. `budget` is that of memory, see `split`;
-    `recording` is the number of the one that this is.
+    taken       the segments that this call already ran
+    budget      the memory budget, see `split`
+    recording   the number of this recording
     """
     shared = list(taken)
     renamed: dict[Value, Value] = {}
     if not all(_same(old, new, renamed) for old, new in zip(shared, raw, strict=False)):
-        shared, renamed = [], {}  # the run did not repeat itself: a path of its own
+        shared, renamed = [], {}  # the run did not repeat the same nodes: share nothing
     path = [*shared, *[_segment(part, renamed) for part in raw[len(shared) :]]]
     path[-1].ending = _renamed_ending(ending, renamed)
     split_path(path, len(shared), budget)
@@ -52,7 +53,7 @@ def insert(
 
 
 def _same(old: Segment, new: RawSegment, renamed: dict[Value, Value]) -> bool:
-    """Whether a recorded stretch repeats a segment; its values are then those of the segment."""
+    """Whether recorded nodes repeat a segment; then maps their values to those of the segment."""
     if len(old.inputs) != len(new.inputs) or len(old.nodes) != len(new.nodes):
         return False
     if old.question is None or new.question is None or old.question.kind != new.question.kind:
@@ -104,7 +105,7 @@ def _renamed_ending(ending: Ending, renamed: dict[Value, Value]) -> Ending:
 
 
 def _export(path: list[Segment], start: int) -> None:
-    """Tell each segment which of its values the new part of the path uses after it."""
+    """Add to the exports of each segment the values that the new part of the path uses."""
     owners: Owners = {}
     for segment in path:
         for value in segment.made():
@@ -148,7 +149,7 @@ def describe(roots: Sequence[Segment]) -> str:
     stack: list[tuple[Segment, str, str]] = []
     for number, root in reversed(list(enumerate(roots))):
         stack.append((root, "", f"recording {number}: {len(root.guards)} guards"))
-    while stack:  # not by recursion: a loop of a thousand questions is a thousand deep
+    while stack:  # without recursion: a loop of a thousand questions is a thousand levels deep
         segment, indent, head = stack.pop()
         lines.append(indent + head)
         indent += "  "

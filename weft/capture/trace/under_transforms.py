@@ -1,9 +1,8 @@
-"""A captured function that `vmap` or `jvp` runs: vmap(compile(f)).
+"""Captured functions inside of `vmap` or `jvp`: vmap(compile(f)).
 
-Inside of `vmap` alone, what is called is the function for all elements, compile(vmap(f)). Elsewhere
-the function's own graph is run, op by op, on the tensors of the transform. So a condition on a
-mapped tensor, which Python could not answer, is an `if` in the graph, and each element takes its
-side.
+Inside of a single `vmap`, the function for all elements is called: compile(vmap(f)). Otherwise the
+function's own graph is run op by op on the tensors of the transform. So a condition on a mapped
+tensor, which Python could not decide, is an `if` in the graph, and each element takes its side.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def call_for_all(traced: Captured[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call with mapped arguments by one of the function for all elements.
+    """The result of a call with mapped arguments, by the function for all elements.
 
-    MISSING where that is not possible: other transforms or a recording are under way, an argument
-    goes by name only, or the function uses a mapped tensor that it does not take.
+    MISSING if that is not possible: inside of other transforms or a recording, with keyword-only
+    arguments, or if the function uses a mapped tensor that is not an argument.
     """
     recorders = binding._thread.recorders
     if any(found.__class__ is not Mapping for found in recorders):
@@ -67,7 +66,7 @@ def call_for_all(traced: Captured[..., Any], args: tuple[Any, ...], kwargs: dict
 
 
 def _by_position(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """All arguments of a call by position; None where some go by name only."""
+    """All arguments of a call by position; None if some are keyword-only."""
     if not kwargs:
         return args
     try:
@@ -78,7 +77,7 @@ def _by_position(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _for_all(traced: Captured[..., Any], in_axes: Any) -> Captured[..., Any]:
-    """The function for all elements of a `vmap`, captured alike."""
+    """The function for all elements of a `vmap`, captured with the same options."""
     key = repr(in_axes)
     with traced._lock:
         found = traced._mapped.get(key)
@@ -89,7 +88,7 @@ def _for_all(traced: Captured[..., Any], in_axes: Any) -> Captured[..., Any]:
 
 
 def runs_inside(segment: Segment) -> bool:
-    """Whether a path can be run there: it is one graph, and writes nothing outside."""
+    """Whether a path can run inside of a transform: it is one graph and writes nothing outside."""
     ending = segment.ending
     if ending is None or ending.effects:
         return False
@@ -100,7 +99,7 @@ def runs_inside(segment: Segment) -> bool:
 
 
 def run_inside(segment: Segment, given: list[Any]) -> Any:
-    """What the function gives for what its guards let pass."""
+    """The result of a path, from the values that its guards fetched."""
     ending = segment.ending
     assert ending is not None
     at = segment.places()

@@ -209,7 +209,7 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     marked = hooks.watch.known(args[0]) if function.__qualname__ in _MARKS else None
     if marked is not None:
         hooks.watch.refuse(f"a hook is registered on {marked.origin.text}")
-        _put_again(hooks, marked.obj)
+        _register_outside(hooks, marked.obj)
     for value in (*args, *kwargs.values()):
         if isinstance(value, np.ndarray):
             known = hooks.watch.known(value)
@@ -220,8 +220,8 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     return function(*args, **kwargs)
 
 
-def _put_again(hooks: Hooks, tensor: Tensor) -> None:
-    """Refuse a hook on a tensor from outside: a replay would not register it."""
+def _register_outside(hooks: Hooks, tensor: Tensor) -> None:
+    """Undo the hook after the run; the function itself then runs again and registers it."""
     if tensor._node is not None and hooks.watch.tensors is not None:
         hooks.watch.undo(keep_hooks(tensor._node))
         hooks.watch.tensors.usable = False
