@@ -312,7 +312,7 @@ INSIDE = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*goes on into what was computed outside")
+@pytest.mark.filterwarnings("ignore:.*continues into ops from outside")
 @pytest.mark.parametrize("row", INSIDE, ids=lambda row: row.__name__)
 def test_a_backward_inside_notices_each_hook(row: Callable[[Wrap], list[Any]]) -> None:
     expected = row(lambda function: function)

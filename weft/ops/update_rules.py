@@ -99,6 +99,12 @@ def _batch_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs)
     return tuple(Same(new) if s else new for new, s in zip(out, scalar, strict=False))
 
 
+def descent(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
+    """The direction of a step against which to move: the gradient with weight decay, for rules."""
+    d = -g if maximize else g
+    return d + weight_decay * p if weight_decay else d
+
+
 def number(xp: Any, value: Any, dtype: Any) -> Any:
     """A 0-d value in another dtype, for rules.
 

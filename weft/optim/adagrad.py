@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from weft.core.tensor import Tensor
-from weft.ops.creation import full_like, zeros, zeros_like
-from weft.ops.update_rules import Array, apply, chunks, rule
-from weft.optim.flags import accept
-from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
-from weft.optim.rate import rate_of
+from weft.ops.creation import full_like
+from weft.ops.update_rules import Array, chunks, descent, rule
+from weft.optim.optimizer import Group, OptimizerError, Params
+from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- Adagrad -----------------------------------------------------------------------------------
 
@@ -29,9 +28,7 @@ def _adagrad(
     weight_decay: float,
     maximize: bool,
 ) -> tuple[Any, ...]:
-    d = -g if maximize else g
-    if weight_decay:
-        d = d + weight_decay * p
+    d = descent(p, g, weight_decay, maximize)
     rate = lr / (1 + xp.astype(step, p.dtype) * lr_decay)
     total = total + d * d
     return p - rate * (d / (xp.sqrt(total) + eps)), total, step + 1
@@ -53,10 +50,7 @@ def _adagrad_in_place(
     step += 1
     for piece in chunks(p, total, g):
         p, total, g = piece
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + weight_decay * p
+        g = descent(p, g, weight_decay, maximize)
         scratch = g * g
         total += scratch
         np.sqrt(total, out=scratch)
@@ -76,7 +70,7 @@ adagrad_update = rule(
 )
 
 
-class Adagrad(Optimizer):
+class Adagrad(RuleOptimizer):
     """Adagrad (Duchi and others, 2011): p -= lr * grad / (sqrt(sum of all grad²) + eps).
 
     The sum starts from `initial_accumulator_value`; after n steps the learning rate is
@@ -90,6 +84,9 @@ class Adagrad(Optimizer):
     [0.5, 1.5]
     """
 
+    _rule = adagrad_update
+    _state = ("sum",)
+
     def __init__(
         self,
         params: Params,
@@ -102,37 +99,23 @@ class Adagrad(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, self._name)
-        options = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            lr_decay=lr_decay,
+            eps=eps,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            maximize=maximize,
+        )
 
     def _check_options(self, group: Group) -> None:
         start = "initial_accumulator_value"
         self._at_least_zero(group, "lr", "lr_decay", "eps", "weight_decay", start)
 
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        if "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
-            state["sum"] = full_like(p, group["initial_accumulator_value"])
-        apply(
-            adagrad_update,
-            p,
-            state["sum"],
-            state["step"],
-            grad,
-            rate_of(p, group),
-            lr_decay=group["lr_decay"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def first_value(self, name: str, p: Tensor, group: Group) -> Tensor:
+        return full_like(p, group["initial_accumulator_value"])
 
 
 # --- Adadelta ----------------------------------------------------------------------------------
@@ -152,9 +135,7 @@ def _adadelta(
     weight_decay: float,
     maximize: bool,
 ) -> tuple[Any, ...]:
-    d = -g if maximize else g
-    if weight_decay:
-        d = d + weight_decay * p
+    d = descent(p, g, weight_decay, maximize)
     square = rho * square + (1 - rho) * (d * d)
     d = xp.sqrt(moved + eps) / xp.sqrt(square + eps) * d
     return p - lr * d, square, rho * moved + (1 - rho) * (d * d), step + 1
@@ -177,10 +158,7 @@ def _adadelta_in_place(
     step += 1
     for piece in chunks(p, square, moved, g):
         p, square, moved, g = piece
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + weight_decay * p
+        g = descent(p, g, weight_decay, maximize)
         scratch = g * g
         scratch *= 1 - rho
         square *= rho
@@ -208,7 +186,7 @@ adadelta_update = rule(
 )
 
 
-class Adadelta(Optimizer):
+class Adadelta(RuleOptimizer):
     """Adadelta (Zeiler, 2012): each step is as large as the steps before it were on average.
 
     >>> x = weft.tensor([1.0, 2.0], requires_grad=True)
@@ -218,6 +196,9 @@ class Adadelta(Optimizer):
     >>> bool((x < weft.tensor([1.0, 2.0])).all())
     True
     """
+
+    _rule = adadelta_update
+    _state = ("square_avg", "acc_delta")
 
     def __init__(
         self,
@@ -230,36 +211,11 @@ class Adadelta(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, self._name)
-        options = {
-            "lr": lr,
-            "rho": rho,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params, flags, lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "rho", "eps", "weight_decay")
         if group["rho"] > 1:
             raise OptimizerError(f"rho must not exceed 1: {group['rho']}", op="Adadelta")
-
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        if "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
-            state["square_avg"] = zeros_like(p)
-            state["acc_delta"] = zeros_like(p)
-        apply(
-            adadelta_update,
-            p,
-            state["square_avg"],
-            state["acc_delta"],
-            state["step"],
-            grad,
-            rate_of(p, group),
-            rho=group["rho"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )

@@ -10,9 +10,9 @@ import numpy as np
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
 from weft.ops.update_rules import Array, apply, chunks, number, rule
-from weft.optim.flags import accept
-from weft.optim.optimizer import Group, Optimizer, Params
+from weft.optim.optimizer import Group, Params
 from weft.optim.rate import rate_of
+from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- the rule ----------------------------------------------------------------------------------
 # m, v, peak: the averages of the gradient and of its square, and (amsgrad) the largest v so far.
@@ -119,7 +119,7 @@ amsgrad_update = rule(
 # --- the optimizers ----------------------------------------------------------------------------
 
 
-class Adam(Optimizer):
+class Adam(RuleOptimizer):
     """Adam (Kingma and Ba, 2014).
 
     m = b1 * m + (1 - b1) * grad, v = b2 * v + (1 - b2) * grad², both corrected for their start
@@ -148,16 +148,16 @@ class Adam(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, self._name)
-        options = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            betas=tuple(betas),
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=amsgrad,
+            maximize=maximize,
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "eps", "weight_decay")

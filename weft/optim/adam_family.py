@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
-from weft.ops.creation import ones, zeros, zeros_like
-from weft.ops.update_rules import apply, by_evaluation, number, rule
-from weft.optim.flags import accept
-from weft.optim.optimizer import Group, Optimizer, Params
-from weft.optim.rate import rate_of
+from weft.ops.creation import ones, zeros_like
+from weft.ops.update_rules import by_evaluation, descent, number, rule
+from weft.optim.optimizer import Group, Params
+from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- the rules ---------------------------------------------------------------------------------
 
 
-def _descent(xp: Any, p: Any, g: Any, lr: Any, attrs: dict[str, Any]) -> tuple[Any, Any]:
+def _decayed(p: Any, g: Any, lr: Any, attrs: dict[str, Any]) -> tuple[Any, Any]:
     """The parameter and the direction after weight decay."""
-    d = -g if attrs["maximize"] else g
     decay = attrs["weight_decay"]
     if decay and attrs["decoupled"]:
-        return p - lr * decay * p, d
-    return p, d + decay * p if decay else d
+        return p - lr * decay * p, descent(p, g, 0, attrs["maximize"])
+    return p, descent(p, g, decay, attrs["maximize"])
 
 
 def _moments(m: Any, v: Any, d: Any, betas: tuple[float, float]) -> tuple[Any, Any]:
@@ -33,7 +32,7 @@ def _nadam(
     xp: Any, p: Any, m: Any, v: Any, mu_product: Any, step: Any, g: Any, lr: Any, **attrs: Any
 ) -> tuple[Any, ...]:
     beta1, beta2 = attrs["betas"]
-    p, d = _descent(xp, p, g, lr, attrs)
+    p, d = _decayed(p, g, lr, attrs)
     m, v = _moments(m, v, d, attrs["betas"])
     step = step + 1
     t = number(xp, step, xp.float64)
@@ -51,7 +50,7 @@ def _radam(
     xp: Any, p: Any, m: Any, v: Any, step: Any, g: Any, lr: Any, **attrs: Any
 ) -> tuple[Any, ...]:
     beta1, beta2 = attrs["betas"]
-    p, d = _descent(xp, p, g, lr, attrs)
+    p, d = _decayed(p, g, lr, attrs)
     m, v = _moments(m, v, d, attrs["betas"])
     step = step + 1
     t = number(xp, step, xp.float64)
@@ -70,7 +69,7 @@ def _adamax(
     xp: Any, p: Any, m: Any, u: Any, step: Any, g: Any, lr: Any, **attrs: Any
 ) -> tuple[Any, ...]:
     beta1, beta2 = attrs["betas"]
-    p, d = _descent(xp, p, g, lr, attrs)
+    p, d = _decayed(p, g, lr, attrs)
     m = m + (1 - beta1) * (d - m)
     u = xp.maximum(beta2 * u, xp.abs(d) + attrs["eps"])
     step = step + 1
@@ -93,35 +92,21 @@ adamax_update = _card("adamax_update", "p m v step g lr", _ATTRS, _adamax, 4)
 # --- the optimizers ----------------------------------------------------------------------------
 
 
-class _Moments(Optimizer):
+class _Moments(RuleOptimizer):
     """What the three share: two averages and a count of steps for each parameter."""
 
-    _rule: Op
-    _attrs: tuple[str, ...] = ("betas", "eps", "weight_decay", "maximize")
-    _state: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+    _state: Sequence[str] = ("exp_avg", "exp_avg_sq")
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "eps", "weight_decay")
         self._below_one(group, "betas")
 
-    def _first_state(self, p: Tensor, state: dict[str, Any]) -> None:
-        state["step"] = zeros((), dtype="float32", device=p.device)
-        for name in self._state:
-            state[name] = ones((), dtype="float32") if name == "mu_product" else zeros_like(p)
+    def first_value(self, name: str, p: Tensor, group: Group) -> Tensor:
+        return ones((), dtype="float32") if name == "mu_product" else zeros_like(p)
 
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        if "step" not in state:
-            self._first_state(p, state)
-        apply(
-            self._rule,
-            p,
-            *(state[name] for name in self._state),
-            state["step"],
-            grad,
-            rate_of(p, group),
-            decoupled=bool(group.get("decoupled_weight_decay", False)),
-            **{name: group[name] for name in self._attrs},
-        )
+    def attrs_of(self, rule: Op, group: Group) -> dict[str, Any]:
+        attrs = {name: group[name] for name in rule.attrs if name != "decoupled"}
+        return {**attrs, "decoupled": bool(group.get("decoupled_weight_decay", False))}
 
 
 class NAdam(_Moments):
@@ -136,7 +121,6 @@ class NAdam(_Moments):
     """
 
     _rule = nadam_update
-    _attrs = (*_Moments._attrs, "momentum_decay")
     _state = ("exp_avg", "exp_avg_sq", "mu_product")
 
     def __init__(
@@ -152,17 +136,17 @@ class NAdam(_Moments):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, "NAdam")
-        options = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            betas=tuple(betas),
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum_decay=momentum_decay,
+            decoupled_weight_decay=decoupled_weight_decay,
+            maximize=maximize,
+        )
 
     def _check_options(self, group: Group) -> None:
         super()._check_options(group)
@@ -186,16 +170,16 @@ class RAdam(_Moments):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, "RAdam")
-        options = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            betas=tuple(betas),
+            eps=eps,
+            weight_decay=weight_decay,
+            decoupled_weight_decay=decoupled_weight_decay,
+            maximize=maximize,
+        )
 
 
 class Adamax(_Moments):
@@ -215,12 +199,12 @@ class Adamax(_Moments):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, "Adamax")
-        options = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            betas=tuple(betas),
+            eps=eps,
+            weight_decay=weight_decay,
+            maximize=maximize,
+        )

@@ -17,9 +17,9 @@ from weft.ops.functions import finfo
 from weft.ops.matmul import matmul
 from weft.ops.reduce import mean, sum
 from weft.ops.shape import permute_dims
-from weft.optim.flags import accept
-from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
+from weft.optim.optimizer import Group, OptimizerError, Params
 from weft.optim.rate import rate_of
+from weft.optim.rule_optimizer import RuleOptimizer
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ _ADJUST = {
 }
 
 
-class Muon(Optimizer):
+class Muon(RuleOptimizer):
     """Muon (Jordan and others, 2024): momentum, made orthogonal. For matrices only.
 
     Give biases, norms and embeddings to AdamW. The orthogonal matrix is found in the dtype of the
@@ -78,18 +78,18 @@ class Muon(Optimizer):
         adjust_lr_fn: str | None = None,
         **flags: Any,
     ) -> None:
-        accept(flags, "Muon")
-        options = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "ns_coefficients": tuple(ns_coefficients),
-            "eps": eps,
-            "ns_steps": ns_steps,
-            "adjust_lr_fn": adjust_lr_fn,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_coefficients=tuple(ns_coefficients),
+            eps=eps,
+            ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "weight_decay", "momentum")
@@ -122,7 +122,7 @@ class Muon(Optimizer):
         assign(p, value - rate * adjust * cast(turned, p.dtype), "Muon")
 
 
-class Adafactor(Optimizer):
+class Adafactor(RuleOptimizer):
     """Adafactor (Shazeer and Stern, 2018): mean squares of a matrix as one row and one column.
 
     Its state is as small as the sides of the matrix. Steps are relative to the size of the weights
@@ -141,16 +141,16 @@ class Adafactor(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, "Adafactor")
-        options = {
-            "lr": lr,
-            "beta2_decay": beta2_decay,
-            "eps": tuple(eps),
-            "d": d,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            beta2_decay=beta2_decay,
+            eps=tuple(eps),
+            d=d,
+            weight_decay=weight_decay,
+            maximize=maximize,
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "weight_decay")

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from weft.core.tensor import Tensor
-from weft.ops.creation import zeros, zeros_like
-from weft.ops.update_rules import Array, apply, chunks, rule
-from weft.optim.flags import accept
-from weft.optim.optimizer import Group, Optimizer, Params
-from weft.optim.rate import rate_of
+from weft.ir.op import Op
+from weft.ops.update_rules import Array, chunks, descent, rule
+from weft.optim.optimizer import Group, Params
+from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- the rule ----------------------------------------------------------------------------------
 # `square` is the running mean of grad². Then come, as far as the options ask for them, `mean`, the
@@ -31,9 +30,7 @@ def _rule(
     maximize: bool,
 ) -> tuple[Any, ...]:
     *state, step, g, lr = rest
-    d = -g if maximize else g
-    if weight_decay:
-        d = d + weight_decay * p
+    d = descent(p, g, weight_decay, maximize)
     square = alpha * square + (1 - alpha) * (d * d)
     spread = square
     if centered:
@@ -61,10 +58,7 @@ def _in_place(
     rate = float(lr)
     for piece in chunks(p, square, gradient, *kept):
         p, square, g, *state = piece
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + weight_decay * p
+        g = descent(p, g, weight_decay, maximize)
         scratch = g * g
         scratch *= 1 - alpha
         square *= alpha
@@ -107,7 +101,7 @@ RULES = {
 }
 
 
-class RMSprop(Optimizer):
+class RMSprop(RuleOptimizer):
     """RMSprop (Hinton, 2012): p -= lr * grad / (sqrt(mean of grad²) + eps).
 
     The mean is a running one: alpha * mean + (1 - alpha) * grad². `centered` divides by the
@@ -134,36 +128,23 @@ class RMSprop(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, self._name)
-        options = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+            maximize=maximize,
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "alpha", "eps", "weight_decay", "momentum")
 
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        if "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
+    def rule_of(self, group: Group) -> tuple[Op, list[str]]:
         names = ["square_avg"]
         names += ["grad_avg"] if group["centered"] else []
         names += ["momentum_buffer"] if group["momentum"] > 0 else []
-        for name in names:
-            if name not in state:
-                state[name] = zeros_like(p)
-        apply(
-            RULES[bool(group["centered"]), group["momentum"] > 0],
-            p,
-            *(state[name] for name in names),
-            state["step"],
-            grad,
-            rate_of(p, group),
-            **{attr: group[attr] for attr in ATTRS.split()},
-        )
+        return RULES[bool(group["centered"]), group["momentum"] > 0], names

@@ -6,19 +6,17 @@ from typing import Any
 
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros_like
-from weft.ops.update_rules import Array, apply, rule
+from weft.ops.update_rules import Array, apply, descent, rule
 from weft.optim.blas import add_scaled, scale
-from weft.optim.flags import accept
-from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
+from weft.optim.optimizer import Group, OptimizerError, Params
 from weft.optim.rate import rate_of
+from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- p - lr * g --------------------------------------------------------------------------------
 
 
 def _plain(xp: Any, p: Any, g: Any, lr: Any, *, weight_decay: float, maximize: bool) -> Any:
-    d = -g if maximize else g
-    if weight_decay:
-        d = d + weight_decay * p
+    d = descent(p, g, weight_decay, maximize)
     return p - lr * d
 
 
@@ -55,9 +53,7 @@ def _momentum(
     nesterov: bool,
     maximize: bool,
 ) -> tuple[Any, Any]:
-    d = -g if maximize else g
-    if weight_decay:
-        d = d + weight_decay * p
+    d = descent(p, g, weight_decay, maximize)
     buf = momentum * buf + (1 - dampening) * d
     return p - lr * (d + momentum * buf if nesterov else buf), buf
 
@@ -99,7 +95,7 @@ sgd_momentum_update = rule(
 )
 
 
-class SGD(Optimizer):
+class SGD(RuleOptimizer):
     """Stochastic gradient descent: p -= lr * grad, optionally with momentum.
 
     With momentum the gradients are first averaged into `momentum_buffer`:
@@ -126,16 +122,16 @@ class SGD(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, self._name)
-        options = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            momentum=momentum,
+            dampening=dampening,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            maximize=maximize,
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "momentum", "weight_decay")

@@ -6,11 +6,10 @@ from typing import Any
 
 from weft.core.operands import as_number
 from weft.core.tensor import Tensor
-from weft.ops.creation import full, full_like, ones, zeros, zeros_like
-from weft.ops.update_rules import apply, by_evaluation, number, rule
-from weft.optim.flags import accept
-from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
-from weft.optim.rate import rate_of
+from weft.ops.creation import full, full_like, zeros_like
+from weft.ops.update_rules import by_evaluation, descent, number, rule
+from weft.optim.optimizer import Group, OptimizerError, Params
+from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- the rules ---------------------------------------------------------------------------------
 
@@ -71,9 +70,7 @@ def _asgd(
     weight_decay: float,
     maximize: bool,
 ) -> tuple[Any, ...]:
-    d = -g if maximize else g
-    if weight_decay:
-        d = d + weight_decay * p
+    d = descent(p, g, weight_decay, maximize)
     step = step + 1
     t = number(xp, step, xp.float64)
     rate, share = number(xp, eta, p.dtype), number(xp, mu, p.dtype)
@@ -112,7 +109,7 @@ asgd_update = rule(
 # --- the optimizers ----------------------------------------------------------------------------
 
 
-class Lion(Optimizer):
+class Lion(RuleOptimizer):
     """Lion (Chen and others, 2023): steps of one size, in the direction of the sign of a mean.
 
     m = b2 * m + (1 - b2) * grad; p -= lr * (sign(b1 * m + (1 - b1) * grad) + weight_decay * p).
@@ -126,6 +123,9 @@ class Lion(Optimizer):
     [0.75, -1.75]
     """
 
+    _rule = lion_update
+    _state = ("exp_avg",)
+
     def __init__(
         self,
         params: Params,
@@ -136,40 +136,24 @@ class Lion(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, "Lion")
-        options = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params, flags, lr=lr, betas=tuple(betas), weight_decay=weight_decay, maximize=maximize
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "weight_decay")
         self._below_one(group, "betas")
 
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        if "exp_avg" not in state:
-            state["exp_avg"] = zeros_like(p)
-        apply(
-            lion_update,
-            p,
-            state["exp_avg"],
-            grad,
-            rate_of(p, group),
-            betas=group["betas"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
 
-
-class Rprop(Optimizer):
+class Rprop(RuleOptimizer):
     """Resilient propagation (Riedmiller and Braun, 1993), for gradients of whole datasets.
 
     Each weight has a step of its own that grows while the gradient keeps its sign, and shrinks when
     the sign changes.
     """
+
+    _rule = rprop_update
+    _state = ("prev", "step_size")
 
     def __init__(
         self,
@@ -181,14 +165,9 @@ class Rprop(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, "Rprop")
-        options = {
-            "lr": lr,
-            "etas": tuple(etas),
-            "step_sizes": tuple(step_sizes),
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params, flags, lr=lr, etas=tuple(etas), step_sizes=tuple(step_sizes), maximize=maximize
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr")
@@ -197,29 +176,18 @@ class Rprop(Optimizer):
                 f"etas are a factor below 1 and one above it: {group['etas']}", op="Rprop"
             )
 
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        if "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
-            state["prev"] = zeros_like(p)
-            state["step_size"] = full_like(p, as_number(group["lr"], "Rprop"))
-        apply(
-            rprop_update,
-            p,
-            state["prev"],
-            state["step_size"],
-            state["step"],
-            grad,
-            etas=group["etas"],
-            step_sizes=group["step_sizes"],
-            maximize=group["maximize"],
-        )
+    def first_value(self, name: str, p: Tensor, group: Group) -> Tensor:
+        return zeros_like(p) if name == "prev" else full_like(p, as_number(group["lr"], "Rprop"))
 
 
-class ASGD(Optimizer):
+class ASGD(RuleOptimizer):
     """Averaged gradient descent (Polyak and Juditsky, 1992): state["ax"] is the mean weight.
 
     The rate falls as lr / (1 + lambd * lr * step) ** alpha; the mean begins after `t0` steps.
     """
+
+    _rule = asgd_update
+    _state = ("ax", "eta", "mu")
 
     def __init__(
         self,
@@ -233,39 +201,22 @@ class ASGD(Optimizer):
         maximize: bool = False,
         **flags: Any,
     ) -> None:
-        accept(flags, "ASGD")
-        options = {
-            "lr": lr,
-            "lambd": lambd,
-            "alpha": alpha,
-            "t0": t0,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, options)
+        super().__init__(
+            params,
+            flags,
+            lr=lr,
+            lambd=lambd,
+            alpha=alpha,
+            t0=t0,
+            weight_decay=weight_decay,
+            maximize=maximize,
+        )
 
     def _check_options(self, group: Group) -> None:
         self._at_least_zero(group, "lr", "weight_decay")
 
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        if "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
-            rate = as_number(group["lr"], "ASGD")
-            state["eta"] = full((), rate, dtype="float32", device=p.device)
-            state["mu"] = ones((), dtype="float32", device=p.device)
-            state["ax"] = zeros_like(p)
-        apply(
-            asgd_update,
-            p,
-            state["ax"],
-            state["eta"],
-            state["mu"],
-            state["step"],
-            grad,
-            rate_of(p, group),
-            lambd=group["lambd"],
-            alpha=group["alpha"],
-            t0=group["t0"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def first_value(self, name: str, p: Tensor, group: Group) -> Tensor:
+        if name == "ax":
+            return zeros_like(p)
+        value = 1.0 if name == "mu" else as_number(group["lr"], "ASGD")
+        return full((), value, dtype="float32", device=p.device)
