@@ -17,7 +17,7 @@ import pytest
 import weft
 import weft.nn
 import weft.optim
-from weft.autodiff.recompute_schedule import Pair
+from weft.autodiff.recompute_schedule import JointParts
 from weft.autodiff.split import cut, price, saving, split
 from weft.core.bind import bind
 from weft.ir.graph import Graph, Value
@@ -64,15 +64,17 @@ def random_graph(seed: int, count: int) -> Graph:
     return graph
 
 
-def random_pair(seed: int) -> Pair:
+def random_pair(seed: int) -> JointParts:
     """The first nodes are the forward part, the last ones the backward part."""
     graph = random_graph(seed, 13)
     forward, backward = graph.nodes[:9], graph.nodes[9:]
     gradients = [node.out for node in backward]
-    return Pair(graph.inputs, forward, backward, lasting=[forward[-1].out], gradients=gradients)
+    return JointParts(
+        graph.inputs, forward, backward, lasting=[forward[-1].out], gradients=gradients
+    )
 
 
-def cost(pair: Pair, saved: set[int]) -> float:
+def cost(pair: JointParts, saved: set[int]) -> float:
     """What saving these values costs, with what has to be repeated then."""
     total = sum(saving(pair, value) for value in saved)
     seen: set[int] = set()

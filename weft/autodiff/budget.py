@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.autodiff.recompute_schedule import Outcome, Pair, flops
+from weft.autodiff.recompute_schedule import JointParts, Outcome, flops
 
 #: How often the whole sequence is gone through at most, and how many steps that may be in all.
 MOST_TRIES = 100
 MOST_STEPS = 150_000
 
 
-def within(pair: Pair, start: Outcome, limit: float) -> Outcome:
+def within(pair: JointParts, start: Outcome, limit: float) -> Outcome:
     """What to save for a peak of at most `limit`; the lowest peak that was found, if none is."""
     if start.peak <= limit:
         return start
@@ -31,7 +31,7 @@ def within(pair: Pair, start: Outcome, limit: float) -> Outcome:
 
 
 class _Search:
-    def __init__(self, pair: Pair, limit: float) -> None:
+    def __init__(self, pair: JointParts, limit: float) -> None:
         self.pair = pair
         self.limit = limit
         steps = len(pair.forward) + len(pair.backward)
@@ -152,7 +152,7 @@ class _Search:
 class _Stretches:
     """Where the forward part can be cut, and what that costs."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: JointParts) -> None:
         self.pair = pair
         self.reference = pair.outcome(pair.needed)
         needed = set(pair.needed)

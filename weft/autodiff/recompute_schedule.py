@@ -37,7 +37,7 @@ def flops(node: Node) -> int:
     return node.op.estimate(given, results, **node.attrs).flops
 
 
-class Step:
+class NodeCost:
     """A node in numbers."""
 
     __slots__ = ("extra", "inputs", "node", "outputs", "repeats", "shares")
@@ -64,18 +64,18 @@ class Outcome:
     """
 
     saved: tuple[int, ...]
-    order: tuple[tuple[Step, bool], ...]
-    runs: tuple[Step, ...]
+    order: tuple[tuple[NodeCost, bool], ...]
+    runs: tuple[NodeCost, ...]
     peak: int
     place: int
     last: list[int]
 
     @property
-    def again(self) -> list[Step]:
+    def again(self) -> list[NodeCost]:
         return [step for step, again in self.order if again]
 
 
-class Pair:
+class JointParts:
     """The two parts.
 
     inputs      values that the caller holds, those that only the backward part is given included
@@ -103,7 +103,7 @@ class Pair:
         self.values: list[Value] = [*held, *made]
         number = {value: i for i, value in enumerate(self.values)}
         storages = Storages()
-        steps = [Step(node, number, storages.add(node)) for node in nodes]
+        steps = [NodeCost(node, number, storages.add(node)) for node in nodes]
         self.root = [number[storages.of(value)] for value in self.values]
         self.size = [0] * len(held) + [
             0 if storages.of(value) is not value else nbytes(value) for value in made
@@ -119,7 +119,7 @@ class Pair:
         self.lasting = [number[value] for value in lasting]
         self.crossing = [number[v] for v in crossing if number[v] < first_later]
         self.backward = _leading_to(self.gradients, steps[len(forward) :])
-        self.maker: list[Step | None] = [None] * first_later
+        self.maker: list[NodeCost | None] = [None] * first_later
         for step in self.forward:
             for value in step.outputs:
                 self.maker[value] = step
@@ -164,18 +164,18 @@ class Pair:
                 stack += [v for v in step.inputs if v not in saved]
         return saved
 
-    def _step(self, value: int) -> Step:
+    def _step(self, value: int) -> NodeCost:
         step = self.maker[value]
         assert step is not None
         return step
 
-    def _late(self, saved: set[int]) -> tuple[list[tuple[Step, bool]], dict[int, None]]:
+    def _late(self, saved: set[int]) -> tuple[list[tuple[NodeCost, bool]], dict[int, None]]:
         """The backward part with what is run once more, each right before its first use."""
         there = bytearray(self.later)
         for value in range(self.held):
             there[value] = 1
         read: dict[int, None] = {}
-        order: list[tuple[Step, bool]] = []
+        order: list[tuple[NodeCost, bool]] = []
 
         def fetch(wanted: int) -> None:
             stack = [wanted]
@@ -212,7 +212,7 @@ class Pair:
     # --- the memory ---------------------------------------------------------------------------
 
     def _memory(
-        self, runs: Sequence[Step], order: Sequence[tuple[Step, bool]]
+        self, runs: Sequence[NodeCost], order: Sequence[tuple[NodeCost, bool]]
     ) -> tuple[int, int, list[int]]:
         count = len(self.values)
         where = list(self.root)  # the storage in which a value is found; of the second runs: later
@@ -256,10 +256,10 @@ class Pair:
         return peak, place, last
 
 
-def _leading_to(wanted: Iterable[int], steps: Sequence[Step]) -> list[Step]:
+def _leading_to(wanted: Iterable[int], steps: Sequence[NodeCost]) -> list[NodeCost]:
     """Those of some steps, in order, that lead to values, or do something."""
     marked = set(wanted)
-    found: list[Step] = []
+    found: list[NodeCost] = []
     for step in reversed(steps):
         if not marked.isdisjoint(step.outputs) or step.node.op.effect:
             found.append(step)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from weft.autodiff.budget import within
-from weft.autodiff.recompute_schedule import Outcome, Pair, flops, may_repeat
+from weft.autodiff.recompute_schedule import JointParts, Outcome, flops, may_repeat
 from weft.ir.graph import Node, Value
 from weft.ir.liveness import nbytes
 from weft.ir.op import Trait
@@ -26,7 +26,7 @@ PASS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class BackwardSplit:
     """How a joint graph was split.
 
     saved           values of the forward part that the backward part is given, inputs aside
@@ -87,13 +87,15 @@ def split(
     lasting: Iterable[Value] = (),
     crossing: Iterable[Value] = (),
     budget: float | None = None,
-) -> Split:
-    """Choose what the forward part saves for the backward part; for the values see `Pair`.
+) -> BackwardSplit:
+    """Choose what the forward part saves for the backward part; for the values see `JointParts`.
 
     With a budget, what else is needed is done to keep the peak of memory below that part of what
     it is if everything is saved: also matrix products are repeated then.
     """
-    pair = Pair(inputs, forward, backward, lasting=lasting, gradients=gradients, crossing=crossing)
+    pair = JointParts(
+        inputs, forward, backward, lasting=lasting, gradients=gradients, crossing=crossing
+    )
     reference = pair.outcome(pair.needed)
     outcome = pair.outcome(cut(pair))
     if budget is not None:
@@ -101,9 +103,11 @@ def split(
     return described(pair, outcome, reference, budget)
 
 
-def described(pair: Pair, outcome: Outcome, reference: Outcome, budget: float | None) -> Split:
+def described(
+    pair: JointParts, outcome: Outcome, reference: Outcome, budget: float | None
+) -> BackwardSplit:
     again = [step.node for step in outcome.again]
-    return Split(
+    return BackwardSplit(
         tuple([pair.values[value] for value in outcome.saved]),
         tuple(again),
         tuple([step.node for step, _ in outcome.order]),
@@ -116,7 +120,7 @@ def described(pair: Pair, outcome: Outcome, reference: Outcome, budget: float | 
     )
 
 
-def cut(pair: Pair) -> set[int]:
+def cut(pair: JointParts) -> set[int]:
     """The cheapest set of values from which all needed ones can be computed by cheap ops.
 
     In the flow network each value is an edge whose capacity is what saving it costs. From the
@@ -157,7 +161,7 @@ def cut(pair: Pair) -> set[int]:
     return {v for v in enter if enter[v] not in late and leave[v] in late}
 
 
-def saving(pair: Pair, value: int) -> int:
+def saving(pair: JointParts, value: int) -> int:
     """What saving a value costs: a view holds all of what it is a view of."""
     own = nbytes(pair.values[value])
     return max(own, pair.size[pair.root[value]]) + 1

@@ -95,7 +95,7 @@ def transformed(function: FunctionType) -> Definition:
     return node
 
 
-def _found(function: FunctionType) -> source.Found:
+def _found(function: FunctionType) -> source.FoundSource:
     """The definition of a function, checked against its code object."""
     try:
         found = source.find(function)
@@ -109,7 +109,7 @@ def _found(function: FunctionType) -> source.Found:
     return found
 
 
-def _mangled(found: source.Found, *, copy: bool = True) -> Definition:
+def _mangled(found: source.FoundSource, *, copy: bool = True) -> Definition:
     """The definition, with private names mangled for the class that it stands in."""
     node: Definition = _copied(found.node) if copy else found.node
     if found.private:
@@ -188,7 +188,7 @@ def _renamed(code: CodeType, old: str, new: str) -> CodeType:
     return code.replace(co_qualname=name, co_consts=constants, co_name=shown)
 
 
-def _check_fresh(found: source.Found, original: CodeType) -> None:
+def _check_fresh(found: source.FoundSource, original: CodeType) -> None:
     """Raise NoSource if the file was edited after the import: its text is not what runs."""
     if any(name.startswith("@py") for name in original.co_varnames + original.co_names):
         return  # rewritten by pytest: the same text, another code

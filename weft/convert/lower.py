@@ -48,7 +48,7 @@ def is_internal(name: str) -> bool:
     return name.startswith("__weft_")
 
 
-class Lowering:
+class JumpLowering:
     """Lowers one function. `names` are the variables that it adds; `stops` the flags that end a
     `for`."""
 

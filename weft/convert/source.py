@@ -30,7 +30,7 @@ class NoSource(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSource:
     """A function's definition, and the class in whose body it stands ("" for none).
 
     alone     whether nothing else holds the tree, so that it may be changed
@@ -56,7 +56,7 @@ _files: dict[str, _File] = {}
 MOST_FILES = 256
 
 
-def find(function: FunctionType) -> Found:
+def find(function: FunctionType) -> FoundSource:
     """The definition of a function. Raises `NoSource` if none fits its code."""
     code = function.__code__
     alone = _alone(code, function.__globals__)
@@ -68,7 +68,7 @@ def find(function: FunctionType) -> Found:
     return found
 
 
-def find_typed(code: CodeType) -> Iterator[Found]:
+def find_typed(code: CodeType) -> Iterator[FoundSource]:
     """Candidates for the definition of a function that is in no file."""
     for text in typed.texts(code.co_filename):
         try:
@@ -79,7 +79,7 @@ def find_typed(code: CodeType) -> Iterator[Found]:
             yield found
 
 
-def _find_in(file: _File, code: CodeType) -> Found | None:
+def _find_in(file: _File, code: CodeType) -> FoundSource | None:
     known = file.definitions
     if code.co_name == "<lambda>":
         known = file.lambdas
@@ -93,10 +93,10 @@ def _find_in(file: _File, code: CodeType) -> Found | None:
     if not candidates:
         return None
     node, class_name = candidates[0]
-    return Found(node, class_name, code.co_filename)
+    return FoundSource(node, class_name, code.co_filename)
 
 
-def _alone(code: CodeType, module: dict[str, Any]) -> Found | None:
+def _alone(code: CodeType, module: dict[str, Any]) -> FoundSource | None:
     """A `def` parsed without the rest of its file, to save the time of parsing a large file.
 
     None if that might give another result: then the file is parsed whole.
@@ -127,7 +127,7 @@ def _alone(code: CodeType, module: dict[str, Any]) -> Found | None:
     if not _fits(body[0], code):
         return None
     private = not text.isascii() or _PRIVATE.search(text) is not None
-    return Found(body[0], _class_of(code), code.co_filename, alone=True, private=private)
+    return FoundSource(body[0], _class_of(code), code.co_filename, alone=True, private=private)
 
 
 #: A name that begins with two underscores and does not end with them.

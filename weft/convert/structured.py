@@ -23,7 +23,7 @@ from weft.convert.definedness import analyse
 from weft.convert.expressions import COMPARE, lambda_, load, store
 from weft.convert.jumps import assigned, binds_inside, looks_at_frame, yields
 from weft.convert.liveness import Facts, Names
-from weft.convert.lower import RESULT, Lowering, is_internal, not_any
+from weft.convert.lower import RESULT, JumpLowering, is_internal, not_any
 from weft.convert.scopes import GLOBAL, LOCAL, Scope
 from weft.convert.statements import Statement, Statements
 from weft.convert.walk import walk
@@ -55,7 +55,7 @@ class Structured(Statements):
             own = scope.bound - scope.globals - scope.nonlocals
             self.facts = analyse(body, scope.parameters, own)
             self.analysed = scope
-            lowering = Lowering(self.facts)
+            lowering = JumpLowering(self.facts)
             body = lowering.function(body)
             scope.bound |= lowering.names
             self.stops = lowering.stops

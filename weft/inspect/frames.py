@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.source import SourceLocation
 from weft.ir.graph import Node, Value
-from weft.ir.interpret import PreparedGraph, Watch
+from weft.ir.interpret import PreparedGraph, RunObserver
 
 __all__ = ["Frame", "Frames", "line_of", "loops_text"]
 
@@ -42,7 +42,7 @@ class Frame:
         return None if place is None or place >= len(self.slots) else self.slots[place]
 
 
-class Frames(Watch):
+class Frames(RunObserver):
     """Keeps the frames of one run, the outermost first."""
 
     def __init__(self) -> None:

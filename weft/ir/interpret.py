@@ -27,7 +27,7 @@ Control = Callable[[Node, list[Any], Mapping[str, Any]], Any]
 Bindings = dict[str, int]
 
 
-class Watch:
+class RunObserver:
     """Is told of each step of a run: for a stepper, or a search for NaN. Slots stay filled.
 
     It may read and change the slots: `PreparedGraph.place` has the slot of each value.
@@ -59,7 +59,7 @@ class Runner:
 
     __slots__ = ("call", "sizes", "watch")
 
-    def __init__(self, call: Call, sizes: Bindings, watch: Watch | None = None) -> None:
+    def __init__(self, call: Call, sizes: Bindings, watch: RunObserver | None = None) -> None:
         self.call = call
         self.sizes = sizes
         self.watch = watch
@@ -107,7 +107,7 @@ class PreparedGraph:
         call: Call,
         bindings: Bindings | None = None,
         control: Control | None = None,
-        watch: Watch | None = None,
+        watch: RunObserver | None = None,
     ) -> list[Any]:
         """The slots after the run: `outputs` tells those of the outputs; others may be empty.
 

@@ -17,7 +17,7 @@ from weft.core.tensor import Tensor
 
 
 @dataclass(eq=False)
-class Entry:
+class HookEntry:
     """A registered hook. One function may be registered twice: entries compare by identity."""
 
     hook: Callable[..., Any]
@@ -26,13 +26,13 @@ class Entry:
 
 
 @dataclass(eq=False)
-class Hooks:
+class ModuleHooks:
     """The hooks of one module, in the order in which they are called."""
 
-    forward_pre: list[Entry] = field(default_factory=list)
-    forward: list[Entry] = field(default_factory=list)
-    backward_pre: list[Entry] = field(default_factory=list)
-    backward: list[Entry] = field(default_factory=list)
+    forward_pre: list[HookEntry] = field(default_factory=list)
+    forward: list[HookEntry] = field(default_factory=list)
+    backward_pre: list[HookEntry] = field(default_factory=list)
+    backward: list[HookEntry] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.forward_pre or self.forward or self.backward_pre or self.backward)
@@ -52,10 +52,10 @@ class HookHandle:
         always: bool = False,
     ) -> None:
         if module._module_hooks is None:
-            module._module_hooks = Hooks()
+            module._module_hooks = ModuleHooks()
         self._module = module
-        self._hooks: list[Entry] = getattr(module._module_hooks, kind)
-        self._entry = Entry(hook, with_kwargs, always)
+        self._hooks: list[HookEntry] = getattr(module._module_hooks, kind)
+        self._entry = HookEntry(hook, with_kwargs, always)
         self._hooks.insert(0 if prepend else len(self._hooks), self._entry)
         changed()
 
@@ -74,7 +74,7 @@ class HookHandle:
 
 
 def call_with_hooks(
-    module: Any, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: Any, hooks: ModuleHooks, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a module that has hooks."""
     for entry in tuple(hooks.forward_pre):
@@ -101,7 +101,7 @@ def call_with_hooks(
 
 
 def _after_forward(
-    entry: Entry, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    entry: HookEntry, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> Any:
     given = (args, kwargs) if entry.with_kwargs else (args,)
     changed_to = entry.hook(module, *given, result)
@@ -128,7 +128,7 @@ class _Gate(Function):
 class _Gates:
     """The two gates of one call of a module, and what they have seen."""
 
-    def __init__(self, module: Any, hooks: Hooks) -> None:
+    def __init__(self, module: Any, hooks: ModuleHooks) -> None:
         self.module = module
         self.pre = tuple(hooks.backward_pre)
         self.hooks = tuple(hooks.backward)

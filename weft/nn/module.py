@@ -13,7 +13,7 @@ from weft.core.grad_mode import no_grad
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.nn.compiled_forward import CompiledForward
-from weft.nn.hooks import HookHandle, Hooks, call_with_hooks
+from weft.nn.hooks import HookHandle, ModuleHooks, call_with_hooks
 from weft.nn.members import Members
 from weft.nn.state import Loaded, load_state_dict, state_dict
 
@@ -36,7 +36,9 @@ class Module(Members):
     tensor([1., 2., 3.])
     """
 
-    _module_hooks: Hooks | None  # None, the common case: calling the module is calling forward
+    _module_hooks: (
+        ModuleHooks | None
+    )  # None, the common case: calling the module is calling forward
 
     def __init__(self) -> None:
         pass

@@ -25,14 +25,14 @@ class At:
     def __init__(self, x: Tensor) -> None:
         self._x = x
 
-    def __getitem__(self, key: Any) -> Place:
-        return Place(self._x, key)
+    def __getitem__(self, key: Any) -> ArrayPlace:
+        return ArrayPlace(self._x, key)
 
     def __repr__(self) -> str:
         return f"At({self._x!r})"
 
 
-class Place:
+class ArrayPlace:
     """Some places of a tensor. Each method gives a new tensor; where a place is named twice, sums,
     products and extremes take all values that belong there.
 

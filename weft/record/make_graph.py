@@ -41,7 +41,7 @@ def spec(shape: Any, dtype: Any = None, *, device: Any = None) -> TensorType:
     return TensorType(wanted, tuple([as_dim(size, "spec") for size in sizes]), as_device(device))
 
 
-class Output:
+class OutputLeaf:
     """A leaf of a result that is an output of the graph."""
 
     __slots__ = ("index",)
@@ -50,7 +50,7 @@ class Output:
         self.index = index
 
 
-class Input:
+class InputLeaf:
     """A leaf of the arguments that is an input of the graph."""
 
     __slots__ = ("index",)
@@ -64,13 +64,13 @@ class Interface:
     """How to call a recorded graph like the function that it was recorded from.
 
     arguments   the structure of (args, kwargs)
-    leaves      their leaves: an `Input`, or the Python value that must be given again
+    leaves      their leaves: an `InputLeaf`, or the Python value that must be given again
     captured    tensors from outside that the function reads: the inputs after the arguments
     result      the structure of the return value
-    results     its leaves: an `Output`, or a Python value
+    results     its leaves: an `OutputLeaf`, or a Python value
     written     tensors from outside that get a new value, and whether they get its history, too;
                 the values are the outputs after the result
-    graded      tensors from outside that get a new gradient, and its `Output` (after `written`);
+    graded      tensors from outside that get a new gradient, and its `OutputLeaf`, after those;
                 None if the gradient is removed
     """
 
@@ -80,7 +80,7 @@ class Interface:
     result: TreeSpec
     results: tuple[Any, ...]
     written: tuple[tuple[Tensor, bool], ...]
-    graded: tuple[tuple[Tensor, Output | None], ...]
+    graded: tuple[tuple[Tensor, OutputLeaf | None], ...]
 
 
 class OnceRecorder(GraphRecorder):
@@ -124,7 +124,7 @@ def make_graph(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph
             given.append(leaf)
             stands.append(leaf)
             continue
-        stands.append(Input(len(graph.inputs)))
+        stands.append(InputLeaf(len(graph.inputs)))
         given.append(_symbolic_input(graph, recorder, leaf, name))
     called, named = tree_unflatten(arguments, given)
     try:
@@ -157,7 +157,7 @@ def _finish(
     results: list[Any] = []
     for leaf in leaves:
         if isinstance(leaf, Tensor):
-            results.append(Output(len(outputs)))
+            results.append(OutputLeaf(len(outputs)))
             outputs.append(recorder.value_of(leaf))
         else:
             results.append(leaf)
@@ -167,12 +167,12 @@ def _finish(
         if entry.tensor._data is not entry.data
     ]
     outputs += [recorder.value_of(tensor) for tensor, _ in written]
-    graded: list[tuple[Tensor, Output | None]] = []
+    graded: list[tuple[Tensor, OutputLeaf | None]] = []
     for entry in recorder.written.values():
         grad = getattr(entry.tensor, "_grad", None)
         if grad is entry.grad:
             continue
-        graded.append((entry.tensor, None if grad is None else Output(len(outputs))))
+        graded.append((entry.tensor, None if grad is None else OutputLeaf(len(outputs))))
         outputs += [] if grad is None else [recorder.value_of(grad)]
     graph.outputs = tuple(outputs)
     graph.interface = Interface(
@@ -238,12 +238,12 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         )
     inputs: list[Any] = []
     for leaf, stand in zip(leaves, interface.leaves, strict=True):
-        if isinstance(stand, Input):
+        if isinstance(stand, InputLeaf):
             inputs.append(_fitting(graph, stand.index, leaf))
         elif leaf is not stand and leaf != stand:
             raise CaptureError(f"the graph @{graph.name} was recorded for {stand!r}, not {leaf!r}")
     outputs = _outputs(graph, [*inputs, *interface.captured])
-    first = sum(isinstance(leaf, Output) for leaf in interface.results)
+    first = sum(isinstance(leaf, OutputLeaf) for leaf in interface.results)
     for (target, history), value in zip(interface.written, outputs[first:], strict=False):
         announce_write(target)
         target._data = value._data
@@ -253,7 +253,7 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         target.grad = None if grad is None else outputs[grad.index]
     return tree_unflatten(
         interface.result,
-        [outputs[r.index] if isinstance(r, Output) else r for r in interface.results],
+        [outputs[r.index] if isinstance(r, OutputLeaf) else r for r in interface.results],
     )
 
 

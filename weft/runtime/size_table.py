@@ -19,7 +19,7 @@ import numpy as np
 from weft.base.dim_algebra import Dim
 from weft.schedule.memory import Buffers, planned
 
-__all__ = ["Filled", "SizeTable", "recipe"]
+__all__ = ["FilledTable", "SizeTable", "recipe"]
 
 #: What an expression may call.
 _FUNCTIONS = {"max": max, "min": min, "__builtins__": {}}
@@ -48,7 +48,7 @@ def recipe(
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledTable:
     """The table for one set of sizes, and the bytes of its arena."""
 
     table: np.ndarray[Any, Any]
@@ -79,10 +79,10 @@ class SizeTable:
         """Whether no tensor of the graph is empty for these sizes."""
         return bool(eval(self._filled, {**_FUNCTIONS, **sizes}))
 
-    def filled(self, sizes: Mapping[str, int]) -> Filled:
+    def filled(self, sizes: Mapping[str, int]) -> FilledTable:
         """The table for these sizes."""
         known = self.known(sizes)
-        return Filled(np.array(eval(self._read, known), np.int64), eval(self._arena, known))
+        return FilledTable(np.array(eval(self._read, known), np.int64), eval(self._arena, known))
 
     def known(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The values of all names that expressions use."""

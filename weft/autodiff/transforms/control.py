@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.transforms.history import twin
-from weft.autodiff.transforms.levels import Journal, Level, all_elements, innermost_level
+from weft.autodiff.transforms.levels import Level, SavedTensors, all_elements, innermost_level
 from weft.autodiff.transforms.regions import taking_part
 from weft.autodiff.transforms.vmap import is_mapped
 from weft.base.errors import DTypeError
@@ -123,7 +123,7 @@ class _Ran:
 
 def _run(branch: Branch, operands: Sequence[Any]) -> _Ran:
     """Run a branch; what it wrote is noted, and taken back."""
-    journal = Journal()
+    journal = SavedTensors()
     with _level().journal(journal):
         leaves, spec = tree_flatten(branch(*operands))
     kept = [_twin(leaf) for leaf in leaves]

@@ -58,7 +58,7 @@ class DualArray(LevelArray):
 register_level(DualArray, "jvp")
 
 
-class Forward(Level):
+class ForwardLevel(Level):
     """Carries a tangent with each value."""
 
     function = "jvp"
@@ -186,7 +186,7 @@ def jvp(fn: Function, primals: Any, tangents: Any, has_aux: bool = False) -> Any
     values, spec = _primals(tuple(primals), "jvp")
     given = tangent_leaves(tuple(tangents), values, spec, "jvp")
     directions = [None if t is None else t.clone() for t in given]
-    level = Forward()
+    level = ForwardLevel()
     outputs, out_spec, aux = _run(level, fn, values, spec, directions, has_aux, "jvp")
     out = tree_unflatten(out_spec, [outward(level, x) for x in outputs])
     moved = [_nonzero(level.below(x), level.tangent(x)) for x in outputs]
@@ -222,7 +222,7 @@ def tangent_leaves(
 
 
 def _run(
-    level: Forward,
+    level: ForwardLevel,
     fn: Function,
     values: Sequence[Tensor],
     spec: TreeSpec,
@@ -260,7 +260,7 @@ def _nonzero(value: Tensor, tangent: Tangent) -> Tensor:
 LinearMap = Callable[[Sequence[Tangent]], Sequence[Tangent]]
 
 
-class Linear(Forward):
+class LinearLevel(ForwardLevel):
     """Notes the linear map of each op call. A tangent is the number of a place."""
 
     function = "linearize"
@@ -298,7 +298,7 @@ class Linear(Forward):
         saved: MaybeTensors,
     ) -> Sequence[Any]:
         def apply(given: Sequence[Tangent]) -> Sequence[Tangent]:
-            return Forward.push_custom(self, call, given, outs, saved)
+            return ForwardLevel.push_custom(self, call, given, outs, saved)
 
         return self.note(apply, tangents, list(map(is_float, outs)))
 
@@ -339,7 +339,7 @@ class Linearized:
         op: str,
         has_aux: bool = False,
     ) -> None:
-        self.level = level = Linear()
+        self.level = level = LinearLevel()
         places = level.take(len(values))
         given = [
             place if x.dtype.kind in FLOATS else None

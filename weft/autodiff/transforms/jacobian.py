@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from weft.autodiff.transforms.forward import Linearized, jvp
-from weft.autodiff.transforms.reverse import Run, grad, with_aux
+from weft.autodiff.transforms.reverse import ReverseRun, grad, with_aux
 from weft.autodiff.transforms.trees import (
     FLOATS,
     Function,
@@ -170,9 +170,9 @@ class _Derivatives:
         self.op = op
         self.mode = mode
         self.name = name_of(fn)
-        self.run: Run | None = None
+        self.run: ReverseRun | None = None
         self.linear: Linearized | None = None
-        run = Run(trees, op, names, allow_int=False, tracked=mode != "forward")
+        run = ReverseRun(trees, op, names, allow_int=False, tracked=mode != "forward")
         self.specs = run.specs
         self.inputs = run.primals
         if mode == "reverse":

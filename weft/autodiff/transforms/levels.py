@@ -91,7 +91,7 @@ def register_level(kind: type[LevelArray], function: str) -> None:
     )
 
 
-class Held:
+class SavedTensor:
     """What a tensor from outside held before the function gave it something else."""
 
     __slots__ = ("data", "grad", "node", "tensor")
@@ -108,11 +108,11 @@ class Held:
             self.tensor._grad = self.grad
 
 
-class Journal:
+class SavedTensors:
     """What tensors held before they were written to, by their id."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, Held] = {}
+        self.entries: dict[int, SavedTensor] = {}
 
     def restore(self) -> None:
         for held in self.entries.values():
@@ -160,8 +160,8 @@ class Level(Recorder):
         self.refusal = ""  # why a write outside could not be kept
         #: While the function runs that could run by its graph: how many effects it began with.
         self._effects: int | None = None
-        self._held: dict[int, Held] = {}  # by id of the tensor, which the entry keeps alive
-        self._journals: list[Journal] = []
+        self._held: dict[int, SavedTensor] = {}  # by id of the tensor, which the entry keeps alive
+        self._journals: list[SavedTensors] = []
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -178,7 +178,7 @@ class Level(Recorder):
         Where a gradient that is taken in it passes control flow of a recorded graph, it is recorded
         as a graph by itself, which is run then; but if Python asks for values in it, as it is.
         """
-        journal, before = Journal(), self._effects
+        journal, before = SavedTensors(), self._effects
         self._effects = _Graphs.effects()
         try:
             with self.journal(journal):
@@ -248,7 +248,7 @@ class Level(Recorder):
     # --- writes -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def journal(self, journal: Journal) -> Iterator[None]:
+    def journal(self, journal: SavedTensors) -> Iterator[None]:
         """Have a journal note what is written to."""
         self._journals.append(journal)
         try:
@@ -258,9 +258,9 @@ class Level(Recorder):
 
     def write(self, target: Tensor) -> None:
         for journal in self._journals:
-            journal.entries.setdefault(id(target), Held(target))
+            journal.entries.setdefault(id(target), SavedTensor(target))
         if not self.has(target):
-            self._held.setdefault(id(target), Held(target))
+            self._held.setdefault(id(target), SavedTensor(target))
             super().write(target)
 
     def keeps_gradient(self, target: Tensor) -> bool:

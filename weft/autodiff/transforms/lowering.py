@@ -17,7 +17,14 @@ from typing import Any
 
 from weft.autodiff.node import Barrier, Node
 from weft.autodiff.transforms.history import Primal
-from weft.autodiff.transforms.levels import Held, Journal, Level, Unlowered, all_elements, left
+from weft.autodiff.transforms.levels import (
+    Level,
+    SavedTensor,
+    SavedTensors,
+    Unlowered,
+    all_elements,
+    left,
+)
 from weft.autodiff.transforms.tangents import is_float
 from weft.core.bind import recorder, recording
 from weft.core.grad_mode import mode
@@ -27,7 +34,7 @@ from weft.core.tensor import StateTensor, Tensor, wrap
 __all__: list[str] = []
 
 
-class Attempt:
+class LowerOrAsk:
     """Lets `Unlowered` pass out of all nested recordings of a level.
 
     It ends there, where Python can be asked instead; else it goes on to who runs the function.
@@ -54,7 +61,7 @@ class Cut(Barrier):
     hint = "differentiate outside: grad(jvp(f)), grad(vmap(f))"
 
 
-class Lowering:
+class LoweredNode:
     """One node of control flow in a function of a level."""
 
     def __init__(self, level: Level) -> None:
@@ -86,7 +93,7 @@ class Lowering:
             yield
 
     @contextlib.contextmanager
-    def above(self, journal: Journal) -> Iterator[None]:
+    def above(self, journal: SavedTensors) -> Iterator[None]:
         """Run a function of the level in a nested recording.
 
         What it wrote to tensors from outside of that is in the journal, and taken back.
@@ -119,7 +126,7 @@ def _gradients(on: bool) -> Iterator[None]:
         mode.enabled = before
 
 
-def _made_in(here: Any, held: Held) -> bool:
+def _made_in(here: Any, held: SavedTensor) -> bool:
     """Whether a tensor that was written to was made inside of a nested recording."""
     data = all_elements(wrap(held.data))._data
     return data.__class__ is SymbolicArray and data.recorder is here

@@ -12,10 +12,10 @@ from typing import Any
 
 from weft.autodiff.transforms.control import select, truth
 from weft.autodiff.transforms.history import twin
-from weft.autodiff.transforms.levels import Journal, Unlowered
-from weft.autodiff.transforms.lowering import Lowering
+from weft.autodiff.transforms.levels import SavedTensors, Unlowered
+from weft.autodiff.transforms.lowering import LoweredNode
 from weft.autodiff.transforms.regions import taking_part
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import MapLevel
 from weft.base.errors import CaptureError, DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.core.bind import rebind
@@ -31,10 +31,10 @@ __all__: list[str] = []
 Function = Callable[..., Any]
 
 
-class _Lowering(Lowering):
+class _Lowering(LoweredNode):
     """Takes tensors of one level to the level below, with the axis of the elements, and back."""
 
-    level: Mapping
+    level: MapLevel
 
     def wholes(self, leaves: Sequence[Any]) -> list[Any]:
         """Leaves for all elements; to be called below."""
@@ -68,7 +68,7 @@ class _Arm:
 
     def run(self) -> list[Any]:
         """In a recording of its own: what it gives, and what tensors hold that it writes."""
-        journal = Journal()
+        journal = SavedTensors()
         with self.lowering.above(journal):
             if self.mask is None:
                 result = self.branch(*self.operands)
@@ -100,7 +100,7 @@ class _Arm:
 
 
 def chosen_by_each(
-    level: Mapping,
+    level: MapLevel,
     cond: Function,
     masks: Sequence[Tensor],
     branches: Sequence[Function],
@@ -131,7 +131,7 @@ def _write(masks: Sequence[Tensor], arms: Sequence[_Arm], op: str) -> None:
 
 
 def chosen_once(
-    level: Mapping, choose: Function, chosen: Tensor, branches: Sequence[Function], operands: Any
+    level: MapLevel, choose: Function, chosen: Tensor, branches: Sequence[Function], operands: Any
 ) -> Any:
     """A choice that is the same for all elements; `choose(chosen, branches)` records it below."""
     lowering = _Lowering(level)
@@ -167,7 +167,7 @@ class _Written(Exception):
 
 
 def mapped_while_node(
-    level: Mapping, loop: Function, cond_fn: Function, body_fn: Function, init: Any, test: Tensor
+    level: MapLevel, loop: Function, cond_fn: Function, body_fn: Function, init: Any, test: Tensor
 ) -> Any:
     """A loop for all elements; those that are done keep what they have.
 
@@ -183,7 +183,7 @@ def mapped_while_node(
 
 
 def _while_node(
-    level: Mapping,
+    level: MapLevel,
     loop: Function,
     cond_fn: Function,
     body_fn: Function,
@@ -203,7 +203,7 @@ def _while_node(
 
     def body(state: list[Tensor]) -> list[Any]:
         *parts, on = lowering.elements(state)
-        journal = Journal()
+        journal = SavedTensors()
         with lowering.above(journal):
             hold(parts[count:])
             with taking_part(on):
@@ -249,7 +249,7 @@ class _Widened(Exception):
 
 
 def mapped_scan_node(
-    level: Mapping, loop: Function, f: Function, init: Any, xs: Sequence[Tensor], structure: Any
+    level: MapLevel, loop: Function, f: Function, init: Any, xs: Sequence[Tensor], structure: Any
 ) -> tuple[Any, Any]:
     """A scan for all elements; `loop(f, init, xs)` is `weft.scan`, which records it below."""
     mapped = [isinstance(x, Tensor) and level.mapped(x) for x in tree_flatten(init)[0]]
@@ -261,7 +261,7 @@ def mapped_scan_node(
 
 
 def _scan_node(
-    level: Mapping,
+    level: MapLevel,
     loop: Function,
     f: Function,
     init: Any,
@@ -292,7 +292,7 @@ def _scan_node(
         ]
 
     def step(state: list[Any], slices: list[Tensor]) -> Any:
-        journal = Journal()
+        journal = SavedTensors()
         carry = tree_unflatten(spec, lifted(state, mapped))
         with lowering.above(journal):
             given = f(carry, tree_unflatten(structure, lifted(slices, rows)))

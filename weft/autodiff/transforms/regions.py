@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.autodiff.transforms.levels import LevelArray, left
-from weft.autodiff.transforms.vmap import MappedArray, Mapping
+from weft.autodiff.transforms.vmap import MapLevel, MappedArray
 from weft.base import dtypes
 from weft.core.bind import bind, recorder, recording
 from weft.core.grad_mode import mode
@@ -19,7 +19,7 @@ from weft.ops.reduce import any as any_of
 __all__: list[str] = []
 
 
-class Region:
+class MaskedRegion:
     """The elements that take part in a branch, or in an iteration of a loop.
 
     All elements compute it. Those that take no part do so with the values of the first one that
@@ -30,7 +30,7 @@ class Region:
     outer    the region that this one is in
     """
 
-    def __init__(self, level: Mapping, active: Tensor) -> None:
+    def __init__(self, level: MapLevel, active: Tensor) -> None:
         self.level = level
         self.outer = level.region
         self.active = active
@@ -85,23 +85,23 @@ def taking_part(active: Tensor) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _within(level: Mapping, active: Tensor) -> Iterator[None]:
+def _within(level: MapLevel, active: Tensor) -> Iterator[None]:
     before = level.region
-    level.region = Region(level, active)
+    level.region = MaskedRegion(level, active)
     try:
         yield
     finally:
         level.region = before
 
 
-def _by_level(active: Tensor) -> list[tuple[Mapping, Tensor]]:
+def _by_level(active: Tensor) -> list[tuple[MapLevel, Tensor]]:
     """The levels on which it is mapped, the innermost first, and what it is on them."""
-    found: list[tuple[Mapping, Tensor]] = []
+    found: list[tuple[MapLevel, Tensor]] = []
     while isinstance(active._data, LevelArray):
         data = active._data
         if isinstance(data, MappedArray) and data.mapped:
             level = data.level
-            assert isinstance(level, Mapping)
+            assert isinstance(level, MapLevel)
             found.append((level, active))
             with left(level):
                 active = any_of(data.tensor)

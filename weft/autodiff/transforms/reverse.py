@@ -40,7 +40,7 @@ from weft.ops.identity import detached
 __all__ = ["grad", "value_and_grad", "vjp"]
 
 
-class Run:
+class ReverseRun:
     """One run of a function on arguments that are differentiated.
 
     primals   their leaves, as the function got them
@@ -185,7 +185,7 @@ def vjp(fn: Function, *primals: Any, has_aux: bool = False) -> Any:
             hint="weft.vjp(f, x, y) takes the arguments of f",
         )
     names = [f"primals[{i}]" for i in range(len(primals))]
-    run = Run(primals, "vjp", names, allow_int=True)
+    run = ReverseRun(primals, "vjp", names, allow_int=True)
     value, aux = with_aux(run.call(fn, run.trees, {}), has_aux, fn, "vjp")
     outputs, spec = tensors_of(value, "vjp", f"the result of {name_of(fn)}")
     outputs = [twin(out) for out in outputs]
@@ -202,7 +202,7 @@ def pullback(fn: Function, *primals: Any) -> tuple[list[Tensor], Any, Any]:
     """As `vjp` with `has_aux`, of a function that gives a list of tensors. What is returned takes a
     list of cotangents, too; None for a result that has none."""
     names = [f"primals[{i}]" for i in range(len(primals))]
-    run = Run(primals, "vjp", names, allow_int=True)
+    run = ReverseRun(primals, "vjp", names, allow_int=True)
     value, aux = run.call(fn, run.trees, {})
     outputs = [twin(out) for out in value]
 
@@ -286,7 +286,7 @@ def _transformed(
     def call(*args: Any, **kwargs: Any) -> Any:
         which = chosen(numbers, len(args), fn, op)
         names = [f"argument {i}" for i in which]
-        run = Run([args[i] for i in which], op, names, allow_int)
+        run = ReverseRun([args[i] for i in which], op, names, allow_int)
         given = list(args)
         for i, tree in zip(which, run.trees, strict=True):
             given[i] = tree

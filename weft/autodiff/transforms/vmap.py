@@ -39,7 +39,7 @@ from weft.ops.batching import (
 )
 
 if TYPE_CHECKING:
-    from weft.autodiff.transforms.regions import Region
+    from weft.autodiff.transforms.regions import MaskedRegion
 
 __all__ = ["vmap"]
 
@@ -57,7 +57,7 @@ class MappedArray(LevelArray):
 
     word = "mapped"
 
-    def __init__(self, tensor: Tensor, mapped: bool, level: Mapping) -> None:
+    def __init__(self, tensor: Tensor, mapped: bool, level: MapLevel) -> None:
         super().__init__(tensor, level, tensor.shape[1:] if mapped else tensor.shape)
         self.mapped = mapped
         self.region = level.region
@@ -66,7 +66,7 @@ class MappedArray(LevelArray):
 register_level(MappedArray, "vmap")
 
 
-class Mapping(Level):
+class MapLevel(Level):
     """Does each op call for all elements of an axis at once."""
 
     function = "vmap"
@@ -74,7 +74,7 @@ class Mapping(Level):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
-        self.region: Region | None = None  # the branch, or iteration, that is being run
+        self.region: MaskedRegion | None = None  # the branch, or iteration, that is being run
 
     def mapped(self, tensor: Tensor) -> bool:
         """Whether a tensor differs from element to element."""
@@ -279,7 +279,7 @@ def vmap(
         paths = [f"args{path}" for path in positional.paths()]
         paths += [f"kwargs{path}" for path in named.paths()]
         size = mapped_size(leaves, axes, paths, axis_size)
-        level = Mapping(size)
+        level = MapLevel(size)
         given = [
             _argument(level, leaf, axis, path)
             for leaf, axis, path in zip(leaves, axes, paths, strict=True)
@@ -305,7 +305,7 @@ def vmap(
     return transformed(call, fn, "vmap", lambda f: vmap(f, in_axes, out_axes, axis_size))
 
 
-def _argument(level: Mapping, leaf: Any, axis: Any, path: str) -> Any:
+def _argument(level: MapLevel, leaf: Any, axis: Any, path: str) -> Any:
     """A leaf of the arguments as the function gets it."""
     if axis is None:
         return level.element(leaf.clone(), False) if isinstance(leaf, Tensor) else leaf
@@ -314,7 +314,7 @@ def _argument(level: Mapping, leaf: Any, axis: Any, path: str) -> Any:
     return level.element(moved(tensor, at, 0) if at else tensor.clone(), True)
 
 
-def _result(level: Mapping, out: Tensor, axis: Any, path: str) -> Tensor:
+def _result(level: MapLevel, out: Tensor, axis: Any, path: str) -> Tensor:
     if axis is None:
         if level.mapped(out):
             raise ShapeError(

@@ -17,7 +17,7 @@ from weft.autodiff.transforms.history import twin
 from weft.autodiff.transforms.levels import left
 from weft.autodiff.transforms.reverse import pullback
 from weft.autodiff.transforms.tangents import is_float
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import MapLevel
 from weft.core.grad_mode import mode, set_grad_enabled
 from weft.core.tensor import Tensor, wrap
 from weft.ops.creation import zeros
@@ -41,7 +41,7 @@ class _Captured(Barrier):
 
 
 def call_whole(
-    level: Mapping, whole: Whole, inputs: Sequence[Tensor], spread: Sequence[bool]
+    level: MapLevel, whole: Whole, inputs: Sequence[Tensor], spread: Sequence[bool]
 ) -> list[Tensor]:
     """The results on the level; `spread` says which inputs have the axis of the elements."""
     with left(level):
@@ -53,12 +53,12 @@ def call_whole(
     return call.results(call.run)
 
 
-def spreads(level: Mapping, x: Tensor) -> bool:
+def spreads(level: MapLevel, x: Tensor) -> bool:
     """Whether an input needs the axis of the elements: it differs, or its gradient may."""
     return level.mapped(x) or has_history(level, x)
 
 
-def has_history(level: Mapping, x: Tensor) -> bool:
+def has_history(level: MapLevel, x: Tensor) -> bool:
     """Whether an input has a history on the level."""
     return mode.enabled and is_float(x) and level.has(x) and x._node is not None
 
@@ -71,7 +71,7 @@ class _Call:
 
     def __init__(
         self,
-        level: Mapping,
+        level: MapLevel,
         whole: Whole,
         inputs: Sequence[Tensor],
         spread: Sequence[bool],

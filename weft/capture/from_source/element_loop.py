@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import MapLevel
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
@@ -86,7 +86,7 @@ def result_of(x: Any) -> Any:
     return as_held(x, x.dtype) if isinstance(x, Number) else x
 
 
-def one_by_one(hooks: Hooks, level: Mapping, function: Function, args: Any, kwargs: Any) -> Any:
+def one_by_one(hooks: Hooks, level: MapLevel, function: Function, args: Any, kwargs: Any) -> Any:
     """The result of a function for all elements of a `vmap`, on its level."""
     leaves, spec = tree_flatten((args, kwargs))
     tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]

@@ -17,7 +17,7 @@ from weft.base.shapes import size_of
 from weft.capture.from_source import repeat
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import dynamic_list_of
-from weft.capture.from_source.iteration import Rows, Steps, rows_of, zipped
+from weft.capture.from_source.iteration import LoopRows, Steps, rows_of, zipped
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import effect, templated
 from weft.capture.watch.builtin_calls import Handler, comparing
@@ -46,11 +46,11 @@ def range_(hooks: Hooks, *args: Any) -> Any:
         if value.dtype.kind not in ("int", "uint") or size_of(value.shape) != 1:
             return NotImplemented  # for its error
     given = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
-    return Rows([Steps(*given)], 0)
+    return LoopRows([Steps(*given)], 0)
 
 
 def _has_tensor(hooks: Hooks, value: Any) -> bool:
-    if isinstance(value, Rows) or hooks.asks(value):
+    if isinstance(value, LoopRows) or hooks.asks(value):
         return True
     # Inside of a branch or body Python cannot ask how long a list is.
     return hooks.flow.depth > 0 and dynamic_list_of(value) is not None
@@ -69,7 +69,7 @@ def enumerate_(hooks: Hooks, iterable: Any, start: Any = 0) -> Any:
     rows = rows_of(hooks, iterable) if _has_tensor(hooks, iterable) else None
     if rows is None or not isinstance(start, int):
         return NotImplemented
-    return zipped([Rows([Steps(start, start + rows.count, 1)], 0), rows])
+    return zipped([LoopRows([Steps(start, start + rows.count, 1)], 0), rows])
 
 
 def reversed_(hooks: Hooks, values: Any) -> Any:

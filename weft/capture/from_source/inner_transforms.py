@@ -13,9 +13,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.autodiff.transforms.forward import Forward
+from weft.autodiff.transforms.forward import ForwardLevel
 from weft.autodiff.transforms.levels import Level, Unlowered, innermost_level, left
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import MapLevel
 from weft.autodiff.transforms.whole_call import call_whole, has_history, spreads
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
@@ -60,14 +60,14 @@ def leveled(hooks: Hooks, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function, updated=())  # without the attributes that mark a transform
     def run(*args: Any, **kwargs: Any) -> Any:
         level = innermost_level()
-        if not isinstance(level, (Mapping, Forward)):
+        if not isinstance(level, (MapLevel, ForwardLevel)):
             return function(*args, **kwargs)
         reason = ""
         cause = None
         try:
             return _by_its_graph(hooks, level, function, args, kwargs)
         except _OneByOne as way:
-            assert isinstance(level, Mapping)
+            assert isinstance(level, MapLevel)
             found = _by_itself(hooks, level, function, args, kwargs) if way.maybe else MISSING
             return one_by_one(hooks, level, function, args, kwargs) if found is MISSING else found
         except _AsItIs as way:
@@ -87,7 +87,7 @@ def leveled(hooks: Hooks, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_itself(
-    hooks: Hooks, level: Mapping, function: Callable[..., Any], args: Any, kwargs: Any
+    hooks: Hooks, level: MapLevel, function: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """The result of the function itself on the level; MISSING if Python asks a tensor there.
 
@@ -170,7 +170,7 @@ def _in_one_step(
     """
     tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and level.has(x)]
     inputs = [leaves[i] for i in tensors]
-    if not isinstance(level, Mapping) or not any(has_history(level, x) for x in inputs):
+    if not isinstance(level, MapLevel) or not any(has_history(level, x) for x in inputs):
         return list(run(list(leaves)))
     spread = [spreads(level, x) for x in inputs]
     others: list[Any] = []
@@ -204,7 +204,7 @@ def _check_way(level: Level, nested: NestedRecorder, chose: bool) -> None:
         raise _AsItIs
     if any(not isinstance(state.tensor, StateTensor) for state in states):
         raise _AsItIs(WRITES)
-    if isinstance(level, Mapping):
+    if isinstance(level, MapLevel):
         if acts or not maskable(graph):
             raise _OneByOne(bool(states) or differentiates(graph))
     elif acts:

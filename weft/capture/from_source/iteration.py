@@ -129,7 +129,7 @@ def _integer(value: Any) -> Tensor:
     return cast(one, dtypes.int64)
 
 
-class Rows:
+class LoopRows:
     """Several streams in step, and how to build an item from one part of each."""
 
     def __init__(self, streams: Sequence[Stream], form: Any) -> None:
@@ -167,8 +167,8 @@ class Rows:
     def count_number(self) -> Any:
         return self.count
 
-    def reversed(self) -> Rows:
-        return Rows([_turned(stream) for stream in self.streams], self.form)
+    def reversed(self) -> LoopRows:
+        return LoopRows([_turned(stream) for stream in self.streams], self.form)
 
 
 def _formed(form: Any, parts: Sequence[Any]) -> Any:
@@ -193,30 +193,30 @@ def _turned(stream: Stream) -> Stream:
     return Steps(last, stream.start - stream.step, -stream.step)
 
 
-def rows_of(hooks: Hooks, value: Any) -> Rows | None:
+def rows_of(hooks: Hooks, value: Any) -> LoopRows | None:
     """The streams of a loop over this value, if the loop can be part of a graph."""
-    if isinstance(value, Rows):
+    if isinstance(value, LoopRows):
         return value
     dynamic = dynamic_list_of(value)
     if dynamic is not None and len(dynamic.kinds) == 1 and not dynamic.numbers[0]:
         if isinstance(graph_recorder(), NestedRecorder):
-            return Rows([Listed(dynamic)], 0)
+            return LoopRows([Listed(dynamic)], 0)
         count = dynamic.asked_length()
-        return Rows([Along(dynamic.columns(count)[0]) if count else Steps(0, 0, 1)], 0)
+        return LoopRows([Along(dynamic.columns(count)[0]) if count else Steps(0, 0, 1)], 0)
     if isinstance(value, range):
-        return Rows([Steps(value.start, value.stop, value.step)], 0)
+        return LoopRows([Steps(value.start, value.stop, value.step)], 0)
     if isinstance(value, Tensor) and value.ndim and isinstance(value.shape[0], int):
-        return Rows([Along(value)], 0)
+        return LoopRows([Along(value)], 0)
     return None
 
 
-def zipped(parts: Sequence[Rows]) -> Rows:
+def zipped(parts: Sequence[LoopRows]) -> LoopRows:
     streams: list[Stream] = []
     forms: list[Any] = []
     for part in parts:
         forms.append(_shifted(part.form, len(streams)))
         streams += part.streams
-    return Rows(streams, tuple(forms))
+    return LoopRows(streams, tuple(forms))
 
 
 def _shifted(form: Any, by: int) -> Any:

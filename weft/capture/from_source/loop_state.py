@@ -41,11 +41,11 @@ class AlwaysFails(CaptureError):
     """The body of a loop always ends in an error."""
 
 
-class Filled(CaptureError):
+class DictGrows(CaptureError):
     """The body of a loop adds entries to a dict, so its first iteration differs from the others."""
 
 
-class Place:
+class CarriedPlace:
     """A variable, attribute or item, with the tree of values that it holds."""
 
     def __init__(self, entry: Entry, key: Any, initial: Any) -> None:
@@ -162,7 +162,7 @@ class LoopState:
         self.name = name
         self.length: int | None = None  # the number of iterations, if known
         self.missing_words = f"where the loop ends before{line_of(None, body)}"
-        self.places: dict[tuple[int, Any], Place] = {}
+        self.places: dict[tuple[int, Any], CarriedPlace] = {}
         self.rows: Sequence[Tensor] = ()  # the tensors that it iterates over
         self.peeled = False  # whether the first iteration was peeled
         self._even: dict[int, tuple[Entry, int]] = {}
@@ -241,7 +241,7 @@ class LoopState:
             if leaf.kind is not None
         ]
 
-    def _tensors(self) -> list[tuple[Place, PlaceLeaf]]:
+    def _tensors(self) -> list[tuple[CarriedPlace, PlaceLeaf]]:
         """Leaves that are tensors before and after the body, and so can be written to."""
         return [
             (place, leaf)
@@ -289,7 +289,7 @@ class LoopState:
                     continue
                 if out.__class__ is DynamicList:
                     raise UnknownLength(entry.obj, [out])
-                place = self.places[at] = Place(entry, key, first)
+                place = self.places[at] = CarriedPlace(entry, key, first)
                 if not place.missing:
                     entry.note(self.hooks, key)
                 place.leave(out, self)
@@ -301,7 +301,7 @@ class LoopState:
     def _filled(self, obj: Any, more: int) -> CaptureError:
         is_state = isinstance(obj, CountedState)
         first = "take one step of the optimizer" if is_state else "put them there"
-        return (CaptureError if self.peeled else Filled)(
+        return (CaptureError if self.peeled else DictGrows)(
             f"{kind_of_container(obj)} gets {more} new entries in the body of a loop"
             f"{line_of(None, self.body)}",
             op=self.name,

@@ -83,7 +83,7 @@ def shown(value: Any) -> str:
 
 
 @dataclass
-class Pair:
+class MergedPair:
     """A result of the node: its value on each side."""
 
     values: tuple[Any, Any]
@@ -99,7 +99,7 @@ class Merge:
         self.functions = functions
         self.words = words
         self.op = op
-        self.pairs: list[Pair] = []
+        self.pairs: list[MergedPair] = []
         self._known: dict[tuple[int, int], Build] = {}
         self._filled: dict[tuple[int, int], Build] = {}
         self._kept: list[Any] = []
@@ -194,7 +194,7 @@ class Merge:
 
     def result(self, a: Any, b: Any, kind: Type) -> Build:
         index = len(self.pairs)
-        self.pairs.append(Pair((a, b), kind))
+        self.pairs.append(MergedPair((a, b), kind))
         return lambda results: results[index]
 
     def _tensor_kind(self, title: str, a: Any, b: Any) -> Type:

@@ -13,11 +13,11 @@ from weft.capture.watch.origin import MISSING
 from weft.core.number import HELD_AS, joint_kind, kind_of, may_count, number
 from weft.core.tensor import Tensor
 from weft.ir.types import TensorType, Type
-from weft.record.control.loop_leaf import Leaf
+from weft.record.control.loop_leaf import CarriedLeaf
 from weft.record.control.nested import NestedRecorder
 
 
-class PlaceLeaf(Leaf):
+class PlaceLeaf(CarriedLeaf):
     """One leaf of a place. While it is not carried, its value is `fixed`; a Python number stays
     one."""
 

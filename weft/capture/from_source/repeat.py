@@ -17,9 +17,9 @@ from weft.base.errors import CaptureError
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.conditions import predicate, side
-from weft.capture.from_source.iteration import Rows, Unrolled, rows_of
+from weft.capture.from_source.iteration import LoopRows, Unrolled, rows_of
 from weft.capture.from_source.loop_alias import Aliased
-from weft.capture.from_source.loop_state import AlwaysFails, Filled
+from weft.capture.from_source.loop_state import AlwaysFails, DictGrows
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.source_loop import SourceLoop, unchanged
 from weft.capture.notes import place_now
@@ -144,7 +144,7 @@ def _trouble(record: Callable[[], None]) -> _Trouble | None:
         record()
     except (Aliased, AlwaysFails, HistoryDiffers) as reason:
         return _Trouble(not isinstance(reason, AlwaysFails), reason.message)
-    except Filled as reason:
+    except DictGrows as reason:
         return _Trouble(True, reason.message, reason.hint or "")
     return None
 
@@ -250,7 +250,7 @@ def for_(
 def _for(
     hooks: Hooks,
     iterable: Any,
-    rows: Rows | None,
+    rows: LoopRows | None,
     body: Callable[[Any], Any],
     going: Callable[[], Any] | None,
     variables: LoopVariables,
@@ -293,7 +293,7 @@ def _for(
         hooks.watch.notes.unroll(place, rounds, why)
 
 
-def _why_python(iterable: Any, rows: Rows | None) -> str:
+def _why_python(iterable: Any, rows: LoopRows | None) -> str:
     """Why Python runs a loop without an attempt to record it; "" if it may be recorded."""
     if isinstance(iterable, Unrolled):
         return "it is unrolled by weft.unroll"
@@ -309,7 +309,7 @@ def _one(body: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
 
 def _for_as_scan(
     hooks: Hooks,
-    rows: Rows,
+    rows: LoopRows,
     body: Callable[[Any], Any],
     variables: LoopVariables,
 ) -> None:
@@ -335,7 +335,7 @@ def _for_as_scan(
 
 def _for_as_while(
     hooks: Hooks,
-    rows: Rows,
+    rows: LoopRows,
     body: Callable[[Any], Any],
     going: Callable[[], Any] | None,
     variables: LoopVariables,

@@ -23,7 +23,7 @@ from weft.ir.types import TOKEN
 from weft.record.control.agree import line_of
 from weft.record.control.borders import BorderError
 from weft.record.control.loop_histories import reached_by
-from weft.record.control.loop_leaf import Leaf
+from weft.record.control.loop_leaf import CarriedLeaf
 from weft.record.control.nested import NestedRecorder, graph_recorder
 from weft.record.control.recorded_loop import RecordedLoop
 from weft.record.recorder import GraphRecorder
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Step = Callable[[NestedRecorder], None]
 
 
-class _TokenLeaf(Leaf):
+class _TokenLeaf(CarriedLeaf):
     """The token that orders effects of the body; carried if there are any."""
 
     __slots__ = ("here",)
@@ -69,7 +69,7 @@ class SourceLoop(RecordedLoop):
 
     # --- places -------------------------------------------------------------------------------
 
-    def leaves(self) -> list[Leaf]:
+    def leaves(self) -> list[CarriedLeaf]:
         return [*self.python.leaves(), self.token]
 
     def enter_values(self, nested: NestedRecorder) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from weft.autodiff.split import Split
+from weft.autodiff.split import BackwardSplit
 from weft.base.errors import CaptureError
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.path_results import Execute
@@ -146,7 +146,7 @@ class Inspectable(Wrapper):
             )
         return self.programs[program].graph(stage)
 
-    def splits(self) -> list[Split]:
+    def splits(self) -> list[BackwardSplit]:
         """For each path with a backward: what is saved for it, and what is recomputed."""
         endings = [segment.ending for segment in self.segments() if segment.ending is not None]
         found = [split_of(ending) for ending in endings]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.autodiff.split import Split, split
+from weft.autodiff.split import BackwardSplit, split
 from weft.capture.trace.segments import Ending, Segment
 from weft.ir.graph import Node, Value
 from weft.ops.identity import FENCE
@@ -79,7 +79,7 @@ def _split_step(
     segment.nodes = [*forward, *_copied(found)]
 
 
-def _copied(found: Split) -> list[Node]:
+def _copied(found: BackwardSplit) -> list[Node]:
     """The backward part, with copies of recomputed nodes.
 
     Fences keep the copies from being merged with the originals again.
@@ -107,7 +107,7 @@ def _copied(found: Split) -> list[Node]:
 # --- reports -----------------------------------------------------------------------------------
 
 
-def split_of(ending: Ending) -> Split | None:
+def split_of(ending: Ending) -> BackwardSplit | None:
     """The split of the path of an ending, if there is one."""
     if ending.backward is not None and ending.backward.split is not None:
         return ending.backward.split

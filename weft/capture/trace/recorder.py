@@ -29,7 +29,7 @@ from weft.capture.trace.binding import Binding
 from weft.capture.trace.conflicts import conflicts
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
-from weft.capture.trace.segments import Backward, Ending, Question, array_tensor
+from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
 from weft.capture.watch.effects import Now
 from weft.capture.watch.origin import Origin, input_name, pinned
 from weft.capture.watch.watch import Watch
@@ -387,7 +387,7 @@ class TraceRecorder(HistoryRecorder):
 
     def _backward(
         self, results: list[Tensor], forward: int, own: Sequence[Tensor] = ()
-    ) -> Backward | None:
+    ) -> PathBackward | None:
         """Run autograd on the symbolic results: the nodes that it records are the backward."""
         lifted = [
             (tensor, value)
@@ -409,7 +409,7 @@ class TraceRecorder(HistoryRecorder):
         except FreedError:
             sources = [value for _, value in [*lifted, *new]]
             nothing: list[Value | None] = [None] * len(sources)
-            return Backward([], sources, cotangents, nothing, nothing, freed=True)
+            return PathBackward([], sources, cotangents, nothing, nothing, freed=True)
         lifted += [(x.tensor, self._lift_old(x)) for x in unread if x.node in caught]
         lifted += new
         targets = [self._node_of(tensor) for tensor, _ in lifted]
@@ -420,7 +420,7 @@ class TraceRecorder(HistoryRecorder):
         nodes = self.graph.nodes[forward:]
         sources = [value for _, value in lifted]
         shared = conflicts([result._node for result in results], frozenset(targets))
-        return Backward(nodes, sources, cotangents, gradients, there, conflicts=shared)
+        return PathBackward(nodes, sources, cotangents, gradients, there, conflicts=shared)
 
     def _lift_old(self, entry: Written) -> Value:
         """The input for the value of a leaf before a write: its gradient belongs to that."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.autodiff.split import Split
+from weft.autodiff.split import BackwardSplit
 from weft.base.dtypes import dtype_of_numpy
 from weft.base.source import SourceLocation
 from weft.capture.watch.guard_code import Enter, Wanted, compile_entry
@@ -87,9 +87,9 @@ class Ending:
     effects: list[Any]
     places: dict[int, int | Given]
     keep: list[Tensor]
-    backward: Backward | None
+    backward: PathBackward | None
     backward_at: int | None = None
-    split: Split | None = None
+    split: BackwardSplit | None = None
 
     @property
     def writes(self) -> bool:
@@ -110,7 +110,7 @@ Conflicts = tuple[frozenset[int], ...]
 
 
 @dataclass(slots=True)
-class Backward:
+class PathBackward:
     """The backward part of a path.
 
     sources     the inputs that want gradients
@@ -127,7 +127,7 @@ class Backward:
     there: list[Value | None]
     freed: bool = False  # the function called backward itself, which freed the history
     conflicts: Conflicts = ()
-    split: Split | None = None  # what is saved for it, and what is recomputed
+    split: BackwardSplit | None = None  # what is saved for it, and what is recomputed
     #: By absent cotangents: the executable, and the numbers of its outputs.
     ready: dict[tuple[int, ...], Any] = field(default_factory=dict)
 

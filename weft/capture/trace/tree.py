@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.capture.trace.recompute_choice import split_path
 from weft.capture.trace.recorder import RawSegment
-from weft.capture.trace.segments import Backward, Ending, Question, Segment, answer_key
+from weft.capture.trace.segments import Ending, PathBackward, Question, Segment, answer_key
 from weft.capture.watch.origin import same_place
 from weft.ir.attributes import attrs_key
 from weft.ir.equal import same_graph
@@ -120,7 +120,7 @@ def _export(path: list[Segment], start: int) -> None:
             _use(backward_inputs(segment.ending.backward), owners, None)
 
 
-def backward_inputs(backward: Backward | None) -> list[Value]:
+def backward_inputs(backward: PathBackward | None) -> list[Value]:
     """The values of the forward run that the backward uses."""
     if backward is None:
         return []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.levels import ClosedLevel
-from weft.autodiff.transforms.vmap import Mapping, vmap
+from weft.autodiff.transforms.vmap import MapLevel, vmap
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.trace.segments import Segment
@@ -34,10 +34,10 @@ def call_for_all(traced: Captured[..., Any], args: tuple[Any, ...], kwargs: dict
     arguments, or if the function uses a mapped tensor that is not an argument.
     """
     recorders = binding._thread.recorders
-    if any(found.__class__ is not Mapping for found in recorders):
+    if any(found.__class__ is not MapLevel for found in recorders):
         return MISSING
     level = recorders[-1]
-    assert isinstance(level, Mapping)
+    assert isinstance(level, MapLevel)
     given = _by_position(traced.function, args, kwargs)
     if given is None:
         return MISSING

@@ -14,7 +14,7 @@ from weft.core.tensor import Tensor
 from weft.inspect.profile.eager import Eager, now
 from weft.inspect.profile.events import Event, MemoryChange
 from weft.ir.graph import Node
-from weft.ir.interpret import PreparedGraph, Watch
+from weft.ir.interpret import PreparedGraph, RunObserver
 from weft.ir.types import TensorType
 from weft.runtime.executable import Executable, Program
 from weft.runtime.machine_code import MachineCode
@@ -100,7 +100,7 @@ class Programs:
         return [slots[i] for i in program.outputs]
 
 
-class _Nodes(Watch):
+class _Nodes(RunObserver):
     """Records each node of an interpreted run."""
 
     def __init__(self, program: str) -> None:

@@ -1,6 +1,6 @@
 """`vmap` of a node of control flow that takes the same path for all elements.
 
-The nested graphs are batched. If elements take different paths, `Differs` is raised: see
+The nested graphs are batched. If elements take different paths, `PathsDiffer` is raised: see
 `weft.autodiff.transforms.control`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import MapLevel
 from weft.core.bind import recording
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Node
@@ -17,11 +17,11 @@ from weft.ir.types import StackType, TensorType, Type
 from weft.ops.batching import moved
 from weft.ops.control import SCAN, WHILE
 from weft.ops.stacks import SharedStack, widened
-from weft.record.control.closed import Run, described, inner_recorder
+from weft.record.control.closed import LevelRunner, described, inner_recorder
 from weft.record.control.nested import NestedRecorder, close
 
 
-class Differs(Exception):
+class PathsDiffer(Exception):
     """Elements take different paths."""
 
 
@@ -32,7 +32,7 @@ class _Body:
         self.graph = graph
         self.size = size
         self.nested = inner_recorder(graph.name)
-        self.level = Mapping(size)
+        self.level = MapLevel(size)
         kinds = [v.type for v in graph.inputs]
         given = [
             self.nested.input(_wide_type(kind, size) if on else kind)
@@ -44,7 +44,7 @@ class _Body:
         self.found: list[Tensor] = []
         self.mapped: list[bool] = []  # for each output
 
-    def record(self, run: Run) -> None:
+    def record(self, run: LevelRunner) -> None:
         with recording(self.nested), recording(self.level):
             self.found = run(self.graph, self.elements)
         self.mapped = [self.level.mapped(x) for x in self.found]
@@ -74,7 +74,7 @@ def batched(
     node: Node,
     operands: Sequence[Tensor],
     mapped: Sequence[bool],
-    run: Run,
+    run: LevelRunner,
     call: Callable[..., list[Tensor]],
 ) -> tuple[list[Tensor], list[bool]]:
     """The results of a node for all elements, and which of them are mapped."""
@@ -83,7 +83,9 @@ def batched(
 
 
 class _Call:
-    def __init__(self, size: int, node: Node, run: Run, call: Callable[..., list[Tensor]]) -> None:
+    def __init__(
+        self, size: int, node: Node, run: LevelRunner, call: Callable[..., list[Tensor]]
+    ) -> None:
         self.size = size
         self.node = node
         self.run = run
@@ -144,7 +146,7 @@ def _branches(
     call: _Call, operands: list[Tensor], mapped: list[bool]
 ) -> tuple[list[Tensor], list[bool]]:
     if mapped[0]:
-        raise Differs
+        raise PathsDiffer
     given = mapped[1:]
     while True:
         before = list(given)
@@ -167,7 +169,7 @@ def _while(
     body, flags = call.settled(graph, consts, carries, mapped)
     test = call.body(condition, flags)
     if test.mapped[0]:
-        raise Differs
+        raise PathsDiffer
     ends = [*flags[consts:], *body.mapped[carries:]]
     recorders = [test.finish([False]), body.finish(ends)]
     start = call.start(operands, mapped, flags)

@@ -28,7 +28,7 @@ from weft.record.control.node import ControlNode, emit
 from weft.record.recorder import GraphRecorder
 
 
-class _Branch:
+class _BranchBackward:
     """One branch, its backward, and which results of the node hold its residuals."""
 
     def __init__(self, halves: Halves) -> None:
@@ -75,7 +75,7 @@ def branches_backward(
     found: list[Tensor | None] = [None] * len(asked)
     if not wanted:
         return found
-    branches = [_Branch(each) for each in halves]
+    branches = [_BranchBackward(each) for each in halves]
     first = len(node.outputs)
     kinds: list[Type] = []
     filled = [branch.place(kinds, first) for branch in branches]
@@ -139,7 +139,7 @@ def _is_open(halves: Halves, i: int) -> bool:
 
 
 def _backward(
-    branch: _Branch,
+    branch: _BranchBackward,
     operands: list[int],
     results: list[int],
     arriving: list[int],

@@ -16,9 +16,9 @@ from weft.autodiff.transforms.control import (
     mapped_switch,
     switch_masks,
 )
-from weft.autodiff.transforms.lowering import Attempt
+from weft.autodiff.transforms.lowering import LowerOrAsk
 from weft.autodiff.transforms.mapped_nodes import chosen_by_each, chosen_once
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import MapLevel
 from weft.base import dtypes
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
@@ -84,10 +84,10 @@ def cond(
     level = recorded_level()
     if level is not None and isinstance(pred, Tensor):
         ways = (true_fn, false_fn)
-        if isinstance(level, Mapping):
-            with Attempt(level):
+        if isinstance(level, MapLevel):
+            with LowerOrAsk(level):
                 return _below(level, lambda p, two: cond(p, *two), pred, ways, operands, "cond")
-        with Attempt(level):
+        with LowerOrAsk(level):
             return on_level(lambda: cond(pred, *ways, *operands))
     here = graph_recorder()
     if here is None and is_mapped(pred):
@@ -108,10 +108,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise ShapeError("there is no branch to choose", op="switch")
     level = recorded_level()
     if level is not None and isinstance(index, Tensor):
-        if isinstance(level, Mapping):
-            with Attempt(level):
+        if isinstance(level, MapLevel):
+            with LowerOrAsk(level):
                 return _below(level, switch, index, branches, operands, "switch")
-        with Attempt(level):
+        with LowerOrAsk(level):
             return on_level(lambda: switch(index, branches, *operands))
     here = graph_recorder()
     if here is None and is_mapped(index):
@@ -125,7 +125,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
 
 def _below(
-    level: Mapping,
+    level: MapLevel,
     choose: Callable[..., Any],
     chosen: Tensor,
     branches: Sequence[Callable[..., Any]],

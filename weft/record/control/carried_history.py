@@ -21,7 +21,7 @@ from weft.ir.literal import CONSTANT
 from weft.record.control.borders import Border, CarriedNode
 
 
-class Differs(Exception):
+class NotCarried(Exception):
     """The history of a carried value cannot be carried; the message says why."""
 
 
@@ -58,14 +58,14 @@ class History:
         self._edges: dict[Node, list[tuple[str, Any]]] = {}
         self._root = first
         if first is None or last is None:
-            raise Differs("it has none before the loop" if first is None else "it has none")
+            raise NotCarried("it has none before the loop" if first is None else "it has none")
         twins: dict[Node, Node] = {}
         waiting = [(first, last)]
         while waiting:
             one, two = waiting.pop()
             if one in twins:
                 if twins[one] is not two:
-                    raise Differs("it is another one before the loop")
+                    raise NotCarried("it is another one before the loop")
                 continue
             twins[one] = two
             self._note(one, two)
@@ -79,21 +79,21 @@ class History:
     def _note(self, one: Node, two: Node) -> None:
         """Compare two nodes."""
         if isinstance(two, (Border, CarriedNode)):
-            raise Differs("it reaches back over several iterations")
+            raise NotCarried("it reaches back over several iterations")
         if type(two) not in (OpNode, PartNode):
-            raise Differs(f"it goes through {two.name()}")
+            raise NotCarried(f"it goes through {two.name()}")
         if type(one) is not type(two) or one.name() != two.name() or one.shape != two.shape:
-            raise Differs(f"it is {one.name()} before the loop, and {two.name()} in the body")
+            raise NotCarried(f"it is {one.name()} before the loop, and {two.name()} in the body")
         if len(one.edges) != len(two.edges) or one.extra is not None or two.extra is not None:
-            raise Differs(f"{one.name()} has a hook, or other operands before the loop")
+            raise NotCarried(f"{one.name()} has a hook, or other operands before the loop")
         if isinstance(one, PartNode) and isinstance(two, PartNode):
             if one.index != two.index:
-                raise Differs("it is another one before the loop")
+                raise NotCarried("it is another one before the loop")
         elif isinstance(one, OpNode) and isinstance(two, OpNode):
             if one.plan is not two.plan or not _equal(one.attrs, two.attrs):
-                raise Differs(f"{one.name()} has other arguments before the loop")
+                raise NotCarried(f"{one.name()} has other arguments before the loop")
             if one.kept is FREED or any(n.kept.__class__ is Dropped for n in (one, two)):
-                raise Differs(f"what {one.name()} kept is freed, or computed again (checkpoint)")
+                raise NotCarried(f"what {one.name()} kept is freed, or computed again (checkpoint)")
             self._kept[one] = self._pair(one.kept, two.kept, one.name())
         edges = [self._edge(a, b) for a, b in zip(one.edges, two.edges, strict=True)]
         self._edges[one] = edges
@@ -106,7 +106,7 @@ class History:
         if other is not None:
             return "carried", other
         if one is None or two is None:
-            raise Differs("it has other operands with gradients before the loop")
+            raise NotCarried("it has other operands with gradients before the loop")
         return "inner", one
 
     def _pair(self, one: Any, two: Any, name: str) -> Any:
@@ -124,7 +124,7 @@ class History:
             self.ends.append(two)
             self.shape.append("slot")
             return _Slot(len(self.starts) - 1)
-        raise Differs(f"{name} keeps something else before the loop")
+        raise NotCarried(f"{name} keeps something else before the loop")
 
     def _is_same(self, one: Any, two: Any) -> bool:
         if one is two:

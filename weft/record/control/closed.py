@@ -19,7 +19,7 @@ from weft.record.control.nested import NestedRecorder
 from weft.record.recorder import GraphRecorder
 
 
-class Run(Protocol):
+class LevelRunner(Protocol):
     """Runs graphs and nodes on the innermost level, for the rules of transforms."""
 
     def __call__(self, graph: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:

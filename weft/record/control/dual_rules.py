@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.gradient_flow import active_results, carried_active, is_smooth
-from weft.autodiff.transforms.forward import Forward
+from weft.autodiff.transforms.forward import ForwardLevel
 from weft.core.bind import recording
 from weft.core.grad_mode import enable_grad
 from weft.core.operands import cast
@@ -18,7 +18,7 @@ from weft.ops.control import SCAN, WHILE
 from weft.ops.stacks import zero_of
 from weft.record.control.closed import (
     Groups,
-    Run,
+    LevelRunner,
     described,
     groups_of,
     inner_recorder,
@@ -37,7 +37,7 @@ class Dual:
     active   for each result, whether it has a tangent
     """
 
-    def __init__(self, node: Node, tangents: Tangents, run: Run) -> None:
+    def __init__(self, node: Node, tangents: Tangents, run: LevelRunner) -> None:
         self.node = node
         self.run = run
         flags = [t is not None for t in tangents]
@@ -138,7 +138,7 @@ class Dual:
         """A nested graph that also takes tangents of inputs (`flags`) and gives those of outputs
         (`wanted`)."""
         nested = inner_recorder(graph.name)
-        level = Forward()
+        level = ForwardLevel()
         values = [Value(value.type, value.name) for value in graph.inputs]
         tangents = [
             Value(v.type) if on else None for v, on in zip(graph.inputs, flags, strict=True)

@@ -10,9 +10,9 @@ from weft.base.errors import CaptureError, CaptureGradientError
 from weft.core.tensor import Tensor
 from weft.record.control.agree import line_of
 from weft.record.control.borders import Border, CarriedNode
-from weft.record.control.carried_history import Differs, History
+from weft.record.control.carried_history import History, NotCarried
 from weft.record.control.closed import value_type
-from weft.record.control.loop_leaf import Leaf, node_of
+from weft.record.control.loop_leaf import CarriedLeaf, node_of
 from weft.record.control.nested import NestedRecorder
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ class HistoryDiffers(CaptureError):
 class _Wanted:
     """A value that is carried together with its history."""
 
-    def __init__(self, leaf: Leaf) -> None:
+    def __init__(self, leaf: CarriedLeaf) -> None:
         self.leaf = leaf
         self.place = leaf.border.place  # the line where it is differentiated
         self.history: History | None = None
-        self.leaves: list[Leaf] = []  # one for each array that the history keeps
+        self.leaves: list[CarriedLeaf] = []  # one for each array that the history keeps
 
 
 class CarriedHistories:
@@ -48,7 +48,7 @@ class CarriedHistories:
         #: for want of one before any recording was complete, so what it carries is not known.
         self.shown = False
 
-    def leaves(self) -> list[Leaf]:
+    def leaves(self) -> list[CarriedLeaf]:
         return [leaf for wanted in self._wanted for leaf in wanted.leaves]
 
     def enter(self, nested: NestedRecorder) -> None:
@@ -84,7 +84,7 @@ class CarriedHistories:
             self._want(leaf)
         return bool(found)
 
-    def check(self, states: Sequence[Leaf]) -> None:
+    def check(self, states: Sequence[CarriedLeaf]) -> None:
         """Carry or refuse hidden histories that lead to a target of a backward pass."""
         found = _escaping([*self._tensors(), *states])
         for leaf in found:
@@ -99,7 +99,7 @@ class CarriedHistories:
         if found:
             raise Again
 
-    def check_asked(self, nested: NestedRecorder, states: Sequence[Leaf]) -> None:
+    def check_asked(self, nested: NestedRecorder, states: Sequence[CarriedLeaf]) -> None:
         """Raise HistoryDiffers if the body asked for a history that iterations do not share.
 
         A body is recorded once, with all histories that a carried value has in any iteration.
@@ -131,7 +131,7 @@ class CarriedHistories:
                     "(or none, x.detach()) so that all iterations are alike",
                 )
 
-    def _want(self, leaf: Leaf) -> None:
+    def _want(self, leaf: CarriedLeaf) -> None:
         one = _Wanted(leaf)
         self._wanted.append(one)
         self._update(one)
@@ -148,7 +148,7 @@ class CarriedHistories:
         outer = {inner: value for (value, _), (_, inner) in captured.items()}
         try:
             found = History(leaf.began, node_of(leaf.out), carried, outer)
-        except Differs as reason:
+        except NotCarried as reason:
             raise self._refused(one, str(reason)) from None
         one.history = found
         if before is not None and before.shape == found.shape:
@@ -171,7 +171,7 @@ class CarriedHistories:
             "x.detach()",
         )
 
-    def _tensors(self) -> list[Leaf]:
+    def _tensors(self) -> list[CarriedLeaf]:
         leaves = self.loop.leaves()
         return [leaf for leaf in leaves if leaf.kind is not None and not leaf.is_number]
 
@@ -198,7 +198,7 @@ def check_slices(slices: Sequence[tuple[Tensor, Tensor]], loop: str) -> None:
             )
 
 
-def _escaping(leaves: Sequence[Leaf]) -> list[Leaf]:
+def _escaping(leaves: Sequence[CarriedLeaf]) -> list[CarriedLeaf]:
     """Carries whose hidden history leads to a target of a backward pass in the body."""
     hidden: dict[Any, list[Any]] = {
         leaf.border: [node_of(leaf.out), leaf.began]
@@ -252,9 +252,9 @@ def _ends(nodes: Sequence[Any], borders: set[Any]) -> set[Any]:
     return found
 
 
-def _leaf(start: Any, end: Any) -> Leaf:
+def _leaf(start: Any, end: Any) -> CarriedLeaf:
     """An array that a node of a history keeps, as a leaf that the loop carries."""
-    leaf = Leaf("", tensor_of(start, None))
+    leaf = CarriedLeaf("", tensor_of(start, None))
     leaf.kind = value_type(leaf.initial)
     leaf.out = tensor_of(end, None)
     return leaf

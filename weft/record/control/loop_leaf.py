@@ -11,7 +11,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.ir.types import Type
 from weft.ops.stacks import zero_of
 from weft.record.control.agree import typed
-from weft.record.control.nested import NestedRecorder, State
+from weft.record.control.nested import NestedRecorder, WrittenState
 
 
 def node_of(value: Any) -> Any:
@@ -19,7 +19,7 @@ def node_of(value: Any) -> Any:
     return value._node if isinstance(value, Tensor) else None
 
 
-class Leaf:
+class CarriedLeaf:
     """One value that a loop carries.
 
     kind       its type; None while it is not carried: the body sees the value from outside
@@ -82,12 +82,12 @@ class Leaf:
         return self.initial if self.kind is None else self.after
 
 
-class StateLeaf(Leaf):
+class StateLeaf(CarriedLeaf):
     """A tensor from outside that the body writes to in place, or its gradient."""
 
     __slots__ = ("_began", "keeps", "state")
 
-    def __init__(self, state: State, nested: NestedRecorder, loop: str) -> None:
+    def __init__(self, state: WrittenState, nested: NestedRecorder, loop: str) -> None:
         super().__init__(state.title(), None)
         entry = nested.written[id(state.tensor)]
         self.state = state

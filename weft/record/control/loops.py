@@ -14,9 +14,9 @@ from typing import Any
 
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.control import is_mapped, mapped_while
-from weft.autodiff.transforms.lowering import Attempt
+from weft.autodiff.transforms.lowering import LowerOrAsk
 from weft.autodiff.transforms.mapped_nodes import mapped_scan_node, mapped_while_node
-from weft.autodiff.transforms.vmap import Mapping
+from weft.autodiff.transforms.vmap import MapLevel
 from weft.base import dtypes
 from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
@@ -80,18 +80,18 @@ def while_loop(cond_fn: Function, body_fn: Function, init: Any) -> Any:
     """
     here = graph_recorder()
     level = recorded_level()
-    if level is not None and not isinstance(level, Mapping):
-        with Attempt(level):
+    if level is not None and not isinstance(level, MapLevel):
+        with LowerOrAsk(level):
             return on_level(lambda: while_loop(cond_fn, body_fn, init))
     carry = _own(here, init)
     while True:
         if here is not None and isinstance(_probed(here, cond_fn, carry), Tensor):
             return record_while(here, cond_fn, body_fn, carry)
         test = cond_fn(carry)
-        if isinstance(level, Mapping) and isinstance(test, Tensor):
-            with Attempt(level):
+        if isinstance(level, MapLevel) and isinstance(test, Tensor):
+            with LowerOrAsk(level):
                 return mapped_while_node(level, while_loop, cond_fn, body_fn, carry, test)
-            with Attempt(level):
+            with LowerOrAsk(level):
                 return on_level(functools.partial(while_loop, cond_fn, body_fn, carry))
         if is_mapped(test):
             return _finished(mapped_while(cond_fn, body_fn, carry, test), "while_loop")
@@ -205,10 +205,10 @@ def _scan(
         def below(step: Function, start: Any, rows: Any) -> Any:
             return scan(step, start, rows, count, reverse, unroll)
 
-        if isinstance(level, Mapping):
-            with Attempt(level):
+        if isinstance(level, MapLevel):
+            with LowerOrAsk(level):
                 return mapped_scan_node(level, below, f, init, tensors, structure)
-        with Attempt(level):
+        with LowerOrAsk(level):
             last, ys = on_level(lambda: scan(f, init, xs, length, reverse, unroll))
             return last, ys
     if here is None or (known and count > 0 and (unroll is True or unroll >= count)):

@@ -34,7 +34,7 @@ from weft.record.recorder import GraphRecorder, Written
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class WrittenState:
     """A tensor from outside, or its gradient, that recorded code writes to."""
 
     tensor: Tensor
@@ -144,7 +144,7 @@ class NestedRecorder(GraphRecorder):
 
     # --- state --------------------------------------------------------------------------------
 
-    def hold(self, state: State, kind: Type, historic: bool) -> None:
+    def hold(self, state: WrittenState, kind: Type, historic: bool) -> None:
         """Make a tensor from outside, or its gradient, an input while this recorder is active."""
         tensor = state.tensor
         self.written.setdefault(id(tensor), Written(tensor))
@@ -161,15 +161,15 @@ class NestedRecorder(GraphRecorder):
         """Whether a tensor is a state: it is from outside and written in here, or its gradient."""
         return id(tensor) in self.written or any(held is tensor for held in self._held.values())
 
-    def changes(self) -> list[State]:
+    def changes(self) -> list[WrittenState]:
         """The states that were written."""
-        found: list[State] = []
+        found: list[WrittenState] = []
         for entry in self.written.values():
             tensor = entry.tensor
             data, node = self._held.get((id(tensor), False), (entry.data, entry.node))
             grad = self._held.get((id(tensor), True), entry.grad)
             if tensor._data is not data:
-                found.append(State(tensor, False))
+                found.append(WrittenState(tensor, False))
             elif tensor._node is not node:
                 raise CaptureError(
                     f"requires_grad of a tensor from outside ({tensor.type}) is set inside of a "
@@ -177,10 +177,10 @@ class NestedRecorder(GraphRecorder):
                     hint="set it before",
                 )
             if getattr(tensor, "_grad", None) is not grad:
-                found.append(State(tensor, True))
+                found.append(WrittenState(tensor, True))
         return found
 
-    def kept_node(self, state: State) -> bool:
+    def kept_node(self, state: WrittenState) -> bool:
         """Whether a tensor still has its old history: a leaf that was written under no_grad()."""
         entry = self.written[id(state.tensor)]
         node: Any = state.tensor._node
@@ -366,7 +366,7 @@ def set_inputs(graph: Graph, values: Sequence[Value]) -> None:
 
 
 def assign_states(
-    states: Sequence[State], results: Sequence[Tensor], keeps_node: Sequence[bool]
+    states: Sequence[WrittenState], results: Sequence[Tensor], keeps_node: Sequence[bool]
 ) -> None:
     """Assign the results of a node to the states that its nested graphs wrote."""
     for state, result, keeps in zip(states, results, keeps_node, strict=True):

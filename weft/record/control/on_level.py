@@ -14,19 +14,19 @@ from typing import Any
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_level
-from weft.autodiff.transforms.lowering import Attempt
+from weft.autodiff.transforms.lowering import LowerOrAsk
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
-from weft.record.control.closed import Run, bottom_recorder, value_type
+from weft.record.control.closed import LevelRunner, bottom_recorder, value_type
 from weft.record.control.nested import NestedRecorder, assign_states, close, recorded_level
 from weft.record.recorder import GraphRecorder
 
 #: Runs a graph on the innermost level. `weft/wiring.py` sets it to `level_run.RUN`.
-_runs: list[Run] = []
+_runs: list[LevelRunner] = []
 
 
-def use_run(run: Run) -> None:
+def use_run(run: LevelRunner) -> None:
     _runs[:] = [run]
 
 
@@ -55,7 +55,7 @@ def call_graph(graph: Graph, inputs: Sequence[Tensor]) -> list[Any]:
     """The outputs of a graph on the innermost level, with control flow recorded if need be."""
     level = recorded_level()
     if level is not None:
-        with Attempt(level):
+        with LowerOrAsk(level):
             return _runs[0](graph, inputs)
     return GraphRun(graph).outputs(inputs)
 

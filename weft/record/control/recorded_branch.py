@@ -10,7 +10,7 @@ from weft.base.errors import CaptureError
 from weft.core.bind import recording
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
-from weft.record.control.nested import NestedRecorder, State, assign_states, close
+from weft.record.control.nested import NestedRecorder, WrittenState, assign_states, close
 from weft.record.control.node import emit, unfollowed
 from weft.record.recorder import GraphRecorder
 
@@ -21,7 +21,7 @@ class RecordedBranch:
     def __init__(self, nested: NestedRecorder) -> None:
         self.nested = nested
         #: By key: a state, its value at the end, and whether it keeps its history.
-        self.states: dict[tuple[int, bool], tuple[State, Tensor | None, bool]] = {}
+        self.states: dict[tuple[int, bool], tuple[WrittenState, Tensor | None, bool]] = {}
         self.error: BaseException | None = None  # if the branch raises
 
     def note_states(self) -> None:
@@ -31,7 +31,7 @@ class RecordedBranch:
             end = None if held is None else tensor_of(held._data, held._node)
             self.states[state.key] = (state, end, self.nested.kept_node(state))
 
-    def end_of(self, state: State) -> Tensor | None:
+    def end_of(self, state: WrittenState) -> Tensor | None:
         """The value of a state at the end of this branch."""
         found = self.states.get(state.key)
         return state.now() if found is None else found[1]
@@ -39,9 +39,9 @@ class RecordedBranch:
 
 def states_of(
     branches: Sequence[RecordedBranch], op: str, error: type[CaptureError] = CaptureError
-) -> list[State]:
+) -> list[WrittenState]:
     """States that any branch writes. A gradient must be None after all branches, or after none."""
-    found: list[State] = []
+    found: list[WrittenState] = []
     for state, *_ in {k: v for b in branches for k, v in b.states.items()}.values():
         missing = [b.end_of(state) is None for b in branches if b.error is None]
         if not all(missing):
@@ -77,7 +77,7 @@ def emit_branches(
     return emit(here, op, [chosen, *captured], graphs, {}, opaque=opaque)
 
 
-def assign(states: Sequence[State], results: Sequence[Any], branches: Any) -> None:
+def assign(states: Sequence[WrittenState], results: Sequence[Any], branches: Any) -> None:
     """Assign the results of the node to the states.
 
     A leaf that all branches wrote to under no_grad() keeps its history.

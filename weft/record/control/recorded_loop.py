@@ -15,7 +15,7 @@ from weft.ops.control import SCAN, WHILE
 from weft.record.control.agree import line_of
 from weft.record.control.borders import BorderError
 from weft.record.control.loop_histories import Again, CarriedHistories, check_slices
-from weft.record.control.loop_leaf import Leaf, StateLeaf
+from weft.record.control.loop_leaf import CarriedLeaf, StateLeaf
 from weft.record.control.nested import NestedRecorder, assign_states, close, stand_in
 from weft.record.control.node import emit, unfollowed
 from weft.record.recorder import GraphRecorder
@@ -48,7 +48,7 @@ class RecordedLoop:
 
     # --- to be defined by subclasses ----------------------------------------------------------
 
-    def leaves(self) -> list[Leaf]:
+    def leaves(self) -> list[CarriedLeaf]:
         """The values of all places, in the order in which they are entered."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ class RecordedLoop:
 
     # --- recording ----------------------------------------------------------------------------
 
-    def carried(self) -> list[Leaf]:
+    def carried(self) -> list[CarriedLeaf]:
         """All values that the node carries, in the order of the body's inputs."""
         found = [*self.leaves(), *self.histories.leaves(), *self.states]
         return [leaf for leaf in found if leaf.kind is not None]

@@ -12,7 +12,7 @@ from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, type_of
 from weft.record.control.agree import as_leaf, carry_type, check_structure, line_of
 from weft.record.control.branches import truth
-from weft.record.control.loop_leaf import Leaf
+from weft.record.control.loop_leaf import CarriedLeaf
 from weft.record.control.nested import NestedRecorder, check_effects
 from weft.record.control.recorded_loop import RecordedLoop
 from weft.record.recorder import GraphRecorder
@@ -32,7 +32,7 @@ class TreeLoop(RecordedLoop):
         leaves, self.structure = tree_flatten(init)
         paths = self.structure.paths()
         self.tree = [
-            Leaf(f"carry{path}" if path else "the carry", as_leaf(leaf, name))
+            CarriedLeaf(f"carry{path}" if path else "the carry", as_leaf(leaf, name))
             for leaf, path in zip(leaves, paths, strict=True)
         ]
         for leaf in self.tree:
@@ -41,7 +41,7 @@ class TreeLoop(RecordedLoop):
         where = user_location()
         self.line = f" ({where})" if where else ""
 
-    def leaves(self) -> list[Leaf]:
+    def leaves(self) -> list[CarriedLeaf]:
         return self.tree
 
     def enter_values(self, nested: NestedRecorder) -> None:
