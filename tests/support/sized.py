@@ -105,4 +105,51 @@ VIEWS = {
         lambda x: weft.broadcast_to(x, (x.shape[0], 5)) * 2, [("B", 1)], exact=True
     ),
 }
-CASES = {**LOOPS, **VIEWS}
+
+
+def _mlp_gradients(x: Any, w: Any, v: Any) -> Any:
+    return weft.grad(lambda p: ((F.gelu(x @ p[0]) @ p[1]) ** 2).mean())((w, v))
+
+
+def _narrow(dtype: Any) -> Callable[..., Any]:
+    return lambda x, w: weft.astype(x, dtype) @ weft.astype(w, dtype)
+
+
+PRODUCTS = {
+    "rows of a product": SizedCase(lambda x, w: x @ w, [("B", 96), (96, 300)]),
+    "times a transposed": SizedCase(lambda x, w: x @ w.T, [("B", 96), (300, 96)]),
+    "rows together": SizedCase(lambda x, w: x @ w, [("B", "T", 64), (64, 256)], rtol=1e-4),
+    "terms": SizedCase(lambda x, w: x.T @ w, [("B", 32), ("B", 48)], rtol=1e-4),
+    "terms together": SizedCase(
+        lambda x, w: x.reshape((-1, 32)).T @ w.reshape((-1, 48)),
+        [("B", "T", 32), ("B", "T", 48)],
+        rtol=3e-4,
+    ),
+    "columns of a product": SizedCase(lambda x, w: x @ w, [(20, 32), (32, "B")]),
+    "rows and columns": SizedCase(lambda x, w: x @ w.T, [("B", 32), ("T", 32)]),
+    "all sizes": SizedCase(lambda x, w: x @ w, [("B", "T"), ("T", "B")], rtol=1e-4),
+    "stacks": SizedCase(lambda x, w: x @ w, [("B", 20, 32), ("B", 32, 48)]),
+    "scores": SizedCase(lambda x: x @ weft.permute_dims(x, (0, 2, 1)), [("B", "T", 16)]),
+    "short terms": SizedCase(lambda x, w: x @ w, [("B", 4), (4, 64)]),
+    "many terms": SizedCase(lambda x, w: x @ w, [("B", 3000), (3000, 40)], rtol=3e-4),
+    "a matrix and a vector": SizedCase(lambda x, v: x @ v, [("B", 32), (32,)]),
+    "long dots": SizedCase(lambda x, v: x @ v, [(20, "B"), ("B",)], rtol=1e-4),
+    "a dot": SizedCase(lambda x, v: x @ v, [("B",), ("B",)], rtol=1e-4),
+    "float16": SizedCase(_narrow(weft.float16), [("B", 32), (32, 48)], rtol=2e-3),
+    "bfloat16": SizedCase(_narrow(weft.bfloat16), [("B", 32), (32, 48)], rtol=1e-2),
+    "int8": SizedCase(
+        lambda x, w: weft.astype(x * 9, weft.int8) @ weft.astype(w * 9, weft.int8),
+        [("B", 32), (32, 48)],
+        exact=True,
+    ),
+    "a layer": SizedCase(
+        lambda x, w, b: F.relu(x @ w + b) + x, [("B", "T", 64), (64, 64), (64,)], rtol=1e-4
+    ),
+    "a total of a product": SizedCase(
+        lambda x, w: ((x @ w) ** 2).sum(), [("B", 32), (32, 48)], rtol=1e-4
+    ),
+    "gradients of layers": SizedCase(
+        _mlp_gradients, [("B", "T", 64), (64, 96), (96, 64)], rtol=3e-4
+    ),
+}
+CASES = {**LOOPS, **VIEWS, **PRODUCTS}

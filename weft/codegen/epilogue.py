@@ -12,6 +12,7 @@ from weft.codegen.loops.access import Access, access_of, dtype_of, operand, resu
 from weft.codegen.loops.plan import all_accesses
 from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
+from weft.codegen.scalar.masks import enabled
 from weft.codegen.text import Function
 from weft.codegen.totals import add_to_total
 from weft.ir.graph import Value
@@ -78,7 +79,7 @@ class Epilogue:
         self._f = f
         at = index_of(self.group, index, self.axes)
         last = self.axes[-1][-1] if self.axes and self.axes[-1] else None
-        count = 0 if mask is None else self._count(f, mask, lanes)
+        count = 0 if mask is None else enabled(f, mask, lanes)
         point = Point(
             f,
             self.group,
@@ -106,10 +107,3 @@ class Epilogue:
 
     def _start(self, access: Access) -> Ptr:
         return self.pointers[access.root] + access.offset
-
-    def _count(self, f: Function, mask: str, lanes: int) -> Size:
-        """How many lanes a mask enables: they are the first ones."""
-        bits = f(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
-        name = f.module.declare(f"i{lanes}", f"llvm.ctpop.i{lanes}", f"i{lanes}")
-        ones = f(f"call i{lanes} @{name}(i{lanes} {bits})")
-        return f.index(f(f"zext i{lanes} {ones} to i64"))

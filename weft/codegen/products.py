@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims, is_zero, typical
 from weft.base.dtypes import DType
 from weft.codegen import matmul
 from weft.codegen.epilogue import Epilogue
@@ -60,9 +61,12 @@ def _main(
         prologues[0] = Prologue(group.prologues[0], places, axes(seen))
     at = [i if i in prologues else places[leaf.root] for i, leaf in enumerate((a, b))]
     ops = len(group.nodes)
+    # The last of the kernels is wrapped then.
+    alone = bool(group.totals) or group.tail is not None
     return matmul.emit(
-        module, name, product, at[0], at[1], store, scratch, prologues, ops=ops, run=run
-    )
+        module, name, product, at[0], at[1], store, scratch, prologues, ops=ops, run=run,
+        alone=alone,
+    )  # fmt: skip
 
 
 def _seen(loops: Group, view: View, count: int) -> Map:
@@ -80,7 +84,7 @@ def packs(machine: Machine, node: Node, side: int, left: View, right: View) -> b
     if node.op is not MATMUL or node.inputs[side].tensor_type.dtype.kind != "float":
         return False
     packed = (left, right)[side]
-    if len(packed.shape) < 2 or min(packed.shape[-2:]) < 2:
+    if len(packed.shape) < 2 or has_dims(packed.shape) or min(packed.shape[-2:]) < 2:
         return False
     return matmul.packs_once(_product(node, left, right)[0], machine, side)
 
@@ -109,11 +113,11 @@ def _product(node: Node, one: View, two: View) -> tuple[Product, Axes]:
             (v.shape[-2 - back], v.strides[-2 - back]) if len(v.shape) >= 2 + back else (1, 0)
             for v in (one, two)
         ]
-        batch.append(max(size for size, _ in sizes))
+        batch.append(sizes[0][0] if sizes[1][0] == 1 else sizes[1][0])
         steps.append(
             (sizes[0][1] if sizes[0][0] != 1 else 0, sizes[1][1] if sizes[1][0] != 1 else 0)
         )
-    if m and batch and not any(step for _, step in steps):
+    if not is_zero(m) and batch and all(is_zero(step) for _, step in steps):
         return _rows_together(one, two, batch, dtype_of(node.inputs[0]), vector_a, vector_b)
     first = Operand(tuple(s for s, _ in steps), one.strides[-2], one.strides[-1], one.offset)
     second = Operand(tuple(s for _, s in steps), two.strides[-2], two.strides[-1], two.offset)
@@ -141,7 +145,7 @@ class _Run:
 def _runs(view: View) -> list[_Run]:
     """All dimensions of a matrix except its columns, in runs; larger strides come first."""
     dims = [i for i in range(len(view.shape) - 1) if view.shape[i] != 1]
-    dims.sort(key=lambda i: -view.strides[i])
+    dims.sort(key=lambda i: -typical(view.strides[i]))
     runs: list[_Run] = []
     for i in reversed(dims):
         size, step = view.shape[i], view.strides[i]
@@ -161,7 +165,7 @@ def _rows_together(
     assert whole is not None
     runs = _runs(whole)
     near = [run for run in runs if run.step == 1] if one.strides[-1] != 1 else []
-    rows = max(near or runs, key=lambda run: run.size)
+    rows = max(near or runs, key=lambda run: typical(run.size))
     others = [run for run in runs if run is not rows]
     first = Operand(tuple(run.step for run in others), rows.step, one.strides[-1], one.offset)
     second = Operand((0,) * len(others), two.strides[-2], two.strides[-1], two.offset)

@@ -20,7 +20,7 @@ from weft.codegen.attention_nodes import emit_attention, emit_attention_grad
 from weft.codegen.cancel import copy_in_parts
 from weft.codegen.checks.calls import REDZONE, Buffer, Checking
 from weft.codegen.checks.module import CheckedModule
-from weft.codegen.contract import RUN, SIZES, SMALL_CONSTANT, NotNative
+from weft.codegen.contract import RUN, SMALL_CONSTANT, NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import emit_rows
@@ -194,7 +194,7 @@ class _GraphWriter:
             most = max(len(found) for found in self.arguments.values())
             self.args = args_table(f, most)
             if self.module.varies:
-                (self.args + -1).store((f.ptr("%run", "ptr") + SIZES).load())
+                (self.args + -1).store(f.size_table())
         for place, buffer in enumerate(buffers):
             (self.args + place).store(buffer.address)
         return self.args

@@ -72,6 +72,7 @@ class Function:
         self._count = 0
         self.at = "entry"  # the label of the current block
         self._sizes: dict[int, None] = {}  # the places of the sizes that it reads
+        self._hands_on = False  # whether it uses the address of their table
 
     def number(self) -> int:
         """A number that makes names unique in the function: `word.number`."""
@@ -113,12 +114,17 @@ class Function:
         self._sizes[place] = None
         return Index(self, f"%size.{place}")
 
+    def size_table(self) -> str:
+        """The address of the table of sizes, to be handed on."""
+        self._hands_on = True
+        return "%sizes"
+
     def _finds_sizes(self) -> bool:
         return self._head.startswith(("ptr %args,", "ptr %table, ptr %arena, ptr %run"))
 
     def _loaded_sizes(self) -> list[str]:
         """The lines that load them: they precede `%args` of a kernel, and follow the run."""
-        if not self._sizes:
+        if not (self._sizes or self._hands_on):
             return []
         base, word = ("%args", -1) if self._head.startswith("ptr %args,") else ("%run", SIZES)
         lines = [

@@ -7,8 +7,11 @@ parts, in order. So the result depends on how work is cut into items, but not on
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from weft.base.dim_algebra import dim_max
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import PARAMS, Kernel, args_table, argument, each_item
@@ -58,7 +61,7 @@ def emit_totals(
     scratch memory, `run` that of the run, if a kernel polls it."""
     *before, main = kernels
     reductions = {node.outputs[0]: Reduction(node) for node in group.totals}
-    at, end = {}, -(-max(kernel.scratch for kernel in kernels) // 64) * 64
+    at, end = {}, -(-functools.reduce(dim_max, [k.scratch for k in kernels]) // 64) * 64
     for value, reduction in reductions.items():
         at[value] = end
         end += -(-main.items * reduction.dtype.itemsize // 64) * 64
@@ -66,7 +69,7 @@ def emit_totals(
     f = module.function(f"{name}.totals", "i32", PARAMS)
     given = args_table(f, count)
     if module.varies:
-        (given + -1).store((f.ptr("%args", "ptr") + -1).load())
+        (given + -1).store(f.size_table())
     f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
     parts = argument(f, scratch)
     rooms = {}
@@ -87,7 +90,7 @@ def emit_totals(
             part = parts.of(memory_type(reduction.dtype)).bytes(at[value]) + item
             store(f, reduction.dtype, part, whole, 1)
     f.do("ret i32 0")
-    made = [*before, Kernel(f.name, main.items, main.cost + 20, end, main.stops)]
+    made = [*before, replace(main, name=f.name, cost=main.cost + 20, scratch=end)]
     for number, (value, reduction) in enumerate(reductions.items()):
         last = f"{name}.total{number}"
         out, parts_at = places[value], at[value]

@@ -12,8 +12,8 @@ from weft.codegen.index import Ptr, Size
 from weft.codegen.loops.access import Access, result_access
 from weft.codegen.loops.pieces import fill
 from weft.codegen.loops.plan import LoopPlan
-from weft.codegen.loops.point import mask_literal
 from weft.codegen.loops.reduce import Reduction
+from weft.codegen.scalar.masks import mask_literal
 from weft.codegen.text import Function
 from weft.ir.graph import Node
 from weft.schedule.groups import Group

@@ -24,10 +24,11 @@ from weft.codegen.loops.access import Access, Loop, access_of, dtype_of, operand
 from weft.codegen.loops.columns import Columns, in_registers
 from weft.codegen.loops.pieces import combine_columns, combine_totals
 from weft.codegen.loops.plan import BLOCK, LoopPlan, axis_to_poll, cost_of, plan, work_of
-from weft.codegen.loops.point import Point, first_lanes
+from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.loops.rows_in_lanes import emit_rows_in_lanes, fits_lanes
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
+from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group, Leaf

@@ -7,8 +7,8 @@ from weft.codegen.cancel import cancellable_loop, pollable_run, takes_long
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Index, Ptr, Size, minimum
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
-from weft.codegen.loops.point import first_lanes
 from weft.codegen.loops.reduce import Reduction
+from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.text import Function, Module
 
 __all__ = ["combine_columns", "combine_totals", "fill"]

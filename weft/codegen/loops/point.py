@@ -15,26 +15,7 @@ from weft.ir.graph import Node, Value
 from weft.ops.cards import IDENTITY
 from weft.schedule.groups import Group, Leaf, Operand, Scalar
 
-__all__ = ["Point", "first_lanes", "mask_literal"]
-
-
-def mask_literal(lanes: int, count: int) -> str:
-    """A mask of the first `count` of some lanes."""
-    return "<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">"
-
-
-def first_lanes(f: Function, lanes: int, count: Size) -> str:
-    """A mask of the first `count` of some lanes, a number that perhaps only the run knows."""
-    if isinstance(count, int):
-        return mask_literal(lanes, count)
-    steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
-    short = f(f"trunc i64 {f.size(count)} to i32")
-    one = f(f"insertelement <{lanes} x i32> poison, i32 {short}, i64 0")
-    all_ = f(
-        f"shufflevector <{lanes} x i32> {one}, <{lanes} x i32> poison, "
-        f"<{lanes} x i32> zeroinitializer"
-    )
-    return f(f"icmp slt <{lanes} x i32> <{steps}>, {all_}")
+__all__ = ["Point"]
 
 
 class Point:

@@ -19,13 +19,14 @@ from weft.codegen.index import Ptr, Size, minimum
 from weft.codegen.kernel import PARAMS, Kernel, each_item
 from weft.codegen.loops.access import Access, dtype_of, operand, result_access
 from weft.codegen.loops.plan import LoopPlan, most_lanes
-from weft.codegen.loops.point import Point, first_lanes
+from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction
 from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
 from weft.codegen.loops.transpose import transpose_back
 from weft.codegen.machine import Machine
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.pack import transpose
+from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group

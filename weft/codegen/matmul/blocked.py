@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from weft.base.dim_algebra import Dim
+from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.cancel import cancellable_loop, loop_to_poll, pollable_run
 from weft.codegen.index import Index, Ptr, Size, divide, minimum, offset, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
@@ -12,8 +14,10 @@ from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, transpose
 from weft.codegen.matmul.plan import FEW, Blocks, MatmulPlan, up
 from weft.codegen.matmul.product import Operand, Product
+from weft.codegen.matmul.sized import Variant
 from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Walk, terms, tile
+from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
@@ -45,16 +49,18 @@ def blocked(
     prologues: Mapping[int, Source] = NOTHING,
     *,
     ops: int,
+    variant: Variant | None = None,
 ) -> list[Kernel]:
     """The kernels of a product that has at least one term and one element.
 
     `places` are the positions of a, b, scratch memory and the run in `%args`; the last two may be
-    None. `ops`: the estimated ops of the store for each element.
+    None. `ops`: the estimated ops of the store for each element. `variant`: that of the plan, if
+    sizes of the run decide.
     """
-    writer = _Writer(module, product, number, plan, store, ops)
+    writer = _Writer(module, product, number, plan, store, ops, variant)
     writer.prologues = prologues
     kernels = []
-    if writer.scratch:
+    if not is_zero(writer.scratch):
         kernels.append(writer.write_copies(f"{name}.copy", places))
     kernels.append(writer.write(name, places))
     return kernels
@@ -78,8 +84,13 @@ class _Writer:
         plan: MatmulPlan,
         store: Store,
         ops: int,
+        variant: Variant | None = None,
     ) -> None:
         self.module = module
+        #: How many rows tiles may have, and the most; the condition for the kernels to run.
+        self.counts = (plan.rows,) if variant is None else variant.rows
+        self.rows = self.counts[-1]
+        self.condition = "" if variant is None else variant.condition
         self.product = product
         self.number = number
         self.plan = plan
@@ -93,15 +104,16 @@ class _Writer:
         self.side = -(-self.panels // plan.panels)
         # Whether sums go to the store from registers: not if tiles overlap or are partial.
         whole = product.n % self.panel == 0 or self.panels == 1
-        many = self.tiles * self.panels * product.stacks >= MANY
-        short = plan.rows * plan.vectors * ops <= WRITTEN_OUT
-        self.direct = self.blocks == 1 and product.k <= SHORT and many and short
+        many = typical(self.tiles * self.panels * product.stacks) >= MANY
+        short = self.rows * plan.vectors * ops <= WRITTEN_OUT
+        self.direct = self.blocks == 1 and typical(product.k) <= SHORT and many and short
+        self.direct = self.direct and not has_dims((plan.rows, product.n, product.k))
         self.direct = self.direct and whole and product.m % plan.rows == 0
         # Whether panels of b are copied one at a time: if all of a stays in the first-level cache,
         # the panel should stay there as well.
-        rows = plan.rows * plan.tiles
+        rows = self.rows * plan.tiles
         most = Blocks.of(module.machine.caches).near // 2
-        near = self.blocks == 1 and rows * product.k * number.size <= most
+        near = self.blocks == 1 and typical(rows * product.k) * number.size <= most
         self.one_by_one = near and plan.a == "place" and plan.b == "own" and plan.panels > 1
         self.a_is_row_major = product.a.column == 1
         self.b_is_row_major = product.b.column == 1
@@ -111,20 +123,21 @@ class _Writer:
 
         # Copies: bytes between their lines, and sizes of their parts.
         width = number.width
-        terms = product.k if plan.b == "shared" else plan.terms
+        block = _most(plan.terms)
+        terms = product.k if plan.b == "shared" else block
         self.b_panel = up(terms, self.lanes) * self.panel * width
-        lines, length = (plan.rows, plan.terms)[:: 1 if self.a_is_row_major else -1]
+        lines, length = (self.rows, block)[:: 1 if self.a_is_row_major else -1]
         self.a_pitch = (up(length, self.lanes) + _GAP) * width
         self.a_own = lines * self.a_pitch
         if plan.a == "shared":  # a panel for each tile, as for b, but without gaps between terms
-            self.a_pitch = plan.rows * width
+            self.a_pitch = self.rows * width
         # Terms are written as whole vectors: the excess is overwritten by the next term, or is
         # padding.
         self.a_tile = up(product.k * self.a_pitch, 64) + self.lanes * width
         self.a_all = self.tiles * self.a_tile
         self.b_all = self.panels * self.b_panel  # of one matrix
-        self.b_stacks = product.stacks if any(product.b.batch) else 1
-        self.a_stacks = product.stacks if any(product.a.batch) else 1
+        self.b_stacks = 1 if all(map(is_zero, product.b.batch)) else product.stacks
+        self.a_stacks = 1 if all(map(is_zero, product.a.batch)) else product.stacks
         self.b_start = self.a_stacks * self.a_all if plan.a == "shared" else 0
         self.scratch = self.b_start + (self.b_stacks * self.b_all if plan.b == "shared" else 0)
 
@@ -137,20 +150,20 @@ class _Writer:
         assert places[2] is not None
         scratch = argument(f, places[2])
         items = 0
-        cost = product.k * self.panel * 0.1
+        cost = typical(product.k) * self.panel * 0.1
         run = pollable_run(f, places[3], cost)
         self.copied = COPIED if run is not None else product.k
-        pace = self.panel * 0.1 * self.copied
+        pace = self.panel * 0.1 * typical(self.copied)
         with each_item(f) as item:
             if self.plan.a == "shared":
                 items = self.a_stacks * self.tiles
-                with f.when(f(f"icmp slt i64 {item}, {items}")):
+                with f.when(f(f"icmp slt i64 {item}, {f.size(items)}")):
                     stack, t = divide(item, self.tiles)
                     batch = unravel(stack, product.batch)
                     src = self._start(argument(f, places[0]), product.a, batch)
                     src = src.bytes(self._row(t) * number.size)
                     dst = scratch.bytes(item * self.a_tile)
-                    rows = self.plan.rows
+                    rows = self.rows
                     move = panel(f.module, number, -(-rows // self.lanes))
                     with self._parts(run, pace) as (start, count):
                         near, far = src.bytes(start * self.a_step), dst.bytes(start * self.a_pitch)
@@ -161,7 +174,7 @@ class _Writer:
             if self.plan.b == "shared":
                 first = items
                 items += self.b_stacks * self.panels
-                with f.when(f(f"icmp sge i64 {item}, {first}")):
+                with f.when(f(f"icmp sge i64 {item}, {f.size(first)}")):
                     stack, p = divide(item - first, self.panels)
                     batch = unravel(stack, product.batch)
                     dst = scratch.bytes(self.b_start + stack * self.b_all)
@@ -172,7 +185,8 @@ class _Writer:
                         far = dst.bytes(start * (self.panel * number.width))
                         self._copy_panel(near, far, p, (start, count), batch)
         f.do("ret i32 0")
-        return Kernel(name, items, cost, self.scratch, run is not None)
+        work = 0 if self.product.varies is False else items * product.k * (100 * self.panel)
+        return self._kernel(name, items, cost, work, run)
 
     @contextmanager
     def _parts(self, run: Ptr | None, pace: float) -> Iterator[tuple[Size, Size]]:
@@ -192,13 +206,14 @@ class _Writer:
         product, plan = self.product, self.plan
         a, b = (argument(f, place) for place in places[:2])
         scratch = None if places[2] is None else argument(f, places[2])
-        work = plan.tiles * max(plan.rows, FEW) * plan.panels * plan.vectors * product.k
-        cost = 10 + work * 0.3 * f.module.machine.multiply_cycles
+        work = plan.tiles * max(self.rows, FEW) * plan.panels * plan.vectors * typical(product.k)
+        cost = 10 + typical(work) * 0.3 * f.module.machine.multiply_cycles
         self.run = pollable_run(f, places[3], cost)
-        self.slow, self.round = loop_to_poll([self.blocks, plan.tiles, plan.panels], cost)
+        rounds = [typical(size) for size in (self.blocks, plan.tiles, plan.panels)]
+        self.slow, self.round = loop_to_poll(rounds, cost)
         self.store.begin(f)
-        waiting = plan.tiles * plan.panels if self.blocks > 1 else 1
-        self.sums = self._room(plan.rows * self.panel * self.number.width * waiting)
+        waiting = plan.tiles * plan.panels if self.blocks != 1 else 1
+        self.sums = self._room(self.rows * self.panel * self.number.width * waiting)
         self.a_room = self._room(self.a_own) if plan.a == "own" else None
         copies = 1 if self.one_by_one else plan.panels
         self.b_room = self._room(self.b_panel * copies) if plan.b == "own" else None
@@ -208,11 +223,11 @@ class _Writer:
             batch = unravel(stack, product.batch)
             if plan.a == "shared":
                 assert scratch is not None
-                at_a = scratch.bytes(stack * (self.a_all if self.a_stacks > 1 else 0))
+                at_a = scratch.bytes(stack * (self.a_all if self.a_stacks != 1 else 0))
             else:
                 at_a = self._start(a, product.a, batch)
             if plan.b == "shared":
-                each = self.b_all if self.b_stacks > 1 else 0
+                each = self.b_all if self.b_stacks != 1 else 0
                 assert scratch is not None
                 at_b = scratch.bytes(self.b_start + stack * each)
             else:
@@ -220,7 +235,21 @@ class _Writer:
             self._item(at_a, at_b, batch, down, side)
         f.do("ret i32 0")
         items = product.stacks * self.down * self.side
-        return Kernel(name, items, cost, self.scratch, self.run is not None)
+        pace = round(300 * f.module.machine.multiply_cycles)
+        total = self.tiles * self.rows * self.panels * plan.vectors * product.k * product.stacks
+        return self._kernel(name, items, cost, total * pace, self.run)
+
+    def _kernel(self, name: str, items: int, cost: float, work: int, run: Ptr | None) -> Kernel:
+        """The kernel of some items, which take so many ns each, and so many picoseconds in all."""
+        if not self.product.varies:
+            return Kernel(name, items, cost, self.scratch, run is not None)
+        scratch = self.scratch
+        if self.condition:
+            let = self.module.sizes.let
+            items = let(f"{items} if {self.condition} else 0", low=0)
+            if not is_zero(scratch):
+                scratch = let(f"{scratch} if {self.condition} else 0", low=0)
+        return Kernel(name, items, cost, scratch, run is not None, work=work)
 
     def _loop(self, place: int, start: Size, stop: Size, step: int = 1) -> Loop:
         """A loop of an item (0: over blocks, 1: over tiles, 2: over panels); one of them polls the
@@ -276,9 +305,9 @@ class _Writer:
             with f.loop(*panels) as p:
                 self._copy_panel(b, self._own_panel(p, panels[0]), p, (start, count), batch)
         more, done = "false", None
-        if self.blocks > 1:
+        if self.blocks != 1:
             more = f(f"icmp ne i64 {start}, 0")
-            done = f(f"icmp sge i64 {start + count}, {product.k}")
+            done = f(f"icmp sge i64 {start + count}, {f.size(product.k)}")
         with self._loop(1, *tiles) as t:
             row = self._row(t)
             if plan.a == "shared":
@@ -301,7 +330,7 @@ class _Writer:
                     at_b = b.bytes(p * self.b_panel)
                 else:
                     at_b = b.bytes(p * (self.panel * number.size))
-                walk = Walk(at_a, a_step, at_b, b_step, count)
+                walk = Walk(at_a, f.size(a_step), at_b, f.size(b_step), f.size(count))
                 if self.direct:
                     self._at_once(walk, row, p, batch)
                 else:
@@ -322,24 +351,42 @@ class _Writer:
         """Add a block's terms to the sums of a tile; returns their address."""
         f, plan, n, width = self.f, self.plan, self.product.n, self.number.width
         sums = self.sums
-        if self.blocks > 1:
-            sums = sums.bytes(near * (plan.rows * self.panel * width))
+        if self.blocks != 1:
+            sums = sums.bytes(near * (self.rows * self.panel * width))
         given = (
             f"(ptr {walk.a}, i64 {walk.a_step}, ptr {walk.b}, i64 {walk.b_step}, i64 {walk.k}, "
             f"ptr {sums}, i64 {self.panel * width}, i1 {more})"
         )
         whole = n // self.panel  # whole panels
         if plan.b != "place" or n % self.panel == 0:
-            f.do(f"call void @{self._tile(self.panel)}{given}")
+            self._call_tile(self.panel, given)
         elif whole == 0:
-            f.do(f"call void @{self._tile(n)}{given}")
+            self._call_tile(n, given)
         else:  # in place, nothing may be read beyond the last column of b
             inner = f(f"icmp slt i64 {p}, {whole}")
             with f.when(inner):
-                f.do(f"call void @{self._tile(self.panel)}{given}")
+                self._call_tile(self.panel, given)
             with f.when(f(f"xor i1 {inner}, true")):
-                f.do(f"call void @{self._tile(n % self.panel)}{given}")
+                self._call_tile(n % self.panel, given)
         return sums
+
+    def _call_tile(self, columns: int, given: str) -> None:
+        """Call the function for a tile of so many columns, and of the rows of this run."""
+        f, counts = self.f, self.counts
+        if len(counts) == 1:
+            f.do(f"call void @{self._tile(columns, self.rows)}{given}")
+            return
+        end = f.fresh("tiled")
+        rows = f.size(self.plan.rows)
+        for count in reversed(counts):
+            this, other = f.fresh("tile"), f.fresh("fewer")
+            f.branch(f(f"icmp eq i64 {rows}, {count}"), this, other)
+            f.block(this)
+            f.do(f"call void @{self._tile(columns, count)}{given}")
+            f.jump(end)
+            f.block(other)
+        f.jump(end)
+        f.block(end)
 
     def _at_once(self, walk: Walk, row: Size, p: Size, batch: list[Size]) -> None:
         """A tile whose sums go from registers to the store."""
@@ -363,7 +410,7 @@ class _Writer:
                 some = tail if v == plan.vectors - 1 else 0
                 self._give(made[r * plan.vectors + v], index, some)
 
-    def _give(self, value: str, index: list[Size], some: int = 0) -> None:
+    def _give(self, value: str, index: list[Size], some: Size = 0) -> None:
         """Pass a vector of sums to the store; if `some` is not 0, only the first `some` lanes are
         valid."""
         f, number, lanes = self.f, self.number, self.lanes
@@ -372,16 +419,20 @@ class _Writer:
             self.store.put(f, number.narrowed(f, one, 1), 1, index)
         else:
             value = number.narrowed(f, value, lanes)
-            self.store.put(f, value, lanes, index, ones(some, lanes) if some else None)
+            if isinstance(some, int):
+                mask = ones(some, lanes) if some else None
+            else:
+                mask = first_lanes(f, lanes, some)
+            self.store.put(f, value, lanes, index, mask)
 
-    def _tile(self, columns: int) -> str:
+    def _tile(self, columns: int, rows: int) -> str:
         """The function for a tile of `columns` columns."""
         plan, number = self.plan, self.number
         return tile(
             self.f.module,
             number if plan.a == "place" else number.packed,
             number if plan.b == "place" else number.packed,
-            plan.rows,
+            rows,
             -(-columns // self.lanes),
             across=not self.a_is_row_major,
             last=columns % self.lanes,
@@ -419,17 +470,31 @@ class _Writer:
             name = panel(f.module, number, self.plan.vectors)
             self._call(name, src, self.b_step, dst, step, count, cols)
         else:
+            if has_dims((product.k,)):
+                self._transpose(src, dst, step, cols, count)
+                return
             # The last block or part of terms may be shorter.
             whole = min(product.k, self.plan.terms if self.plan.b == "own" else self.copied)
             name = transpose(f.module, number, product.k % whole or whole)
             self._call(name, src, self.b_step, dst, step, cols, count)
 
+    def _transpose(self, src: Ptr, dst: Ptr, step: int, cols: Size, count: Size) -> None:
+        """Transpose a panel of as many terms as only the run knows."""
+        f, number = self.f, self.number
+        many = f(f"icmp sge i64 {f.size(count)}, {self.lanes}")
+        with f.when(many):
+            name = transpose(f.module, number, self.lanes)
+            self._call(name, src, self.b_step, dst, step, cols, count)
+        with f.when(f(f"xor i1 {many}, true")):
+            self._call(transpose(f.module, number, 1), src, self.b_step, dst, step, cols, count)
+
     def _call(
         self, name: str, src: Ptr, src_step: int, dst: Ptr, dst_step: int, rows: Size, cols: Size
     ) -> None:
+        size = self.f.size
         self.f.do(
-            f"call void @{name}(ptr {src}, i64 {src_step}, ptr {dst}, i64 {dst_step}, "
-            f"i64 {rows}, i64 {cols})"
+            f"call void @{name}(ptr {src}, i64 {size(src_step)}, ptr {dst}, i64 {size(dst_step)}, "
+            f"i64 {size(rows)}, i64 {size(cols)})"
         )
 
     # --- results --------------------------------------------------------------------------------
@@ -451,15 +516,26 @@ class _Writer:
             index = [*batch, row + r]
             line = sums.bytes(r * (self.panel * self.number.width)).of(kind)
 
-            def give(v: Size, some: int = 0) -> None:
+            def give(v: Size, some: Size = 0) -> None:
                 value = (line + v).load(self.number.width)
                 self._give(value, [*index, left + v * lanes], some)
 
             if vectors != 0:
                 with f.loop(0, vectors) as v:
                     give(v)
-            if tail and self.panels == 1:
+            if has_dims((tail,)):
+                is_last = f(f"icmp eq i64 {p}, {f.size(self.panels - 1)}")
+                some = f(f"icmp sgt i64 {f.size(tail)}, 0")
+                with f.when(f(f"and i1 {is_last}, {some}")):
+                    give(vectors, f.size(tail))
+            elif tail and self.panels == 1:
                 give(vectors, tail)
             elif tail:
                 with f.when(f(f"icmp eq i64 {p}, {self.panels - 1}")):
                     give(vectors, tail)
+
+
+def _most(size: int) -> int:
+    """The most that a size can be in a run, where room is needed for it; its value, if known."""
+    high = size.bounds[1] if isinstance(size, Dim) else size
+    return size if high is None else high

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from weft.base.dim_algebra import dim_max, dim_min
+from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Ptr, Size, divide, minimum, offset, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import fold
 from weft.codegen.matmul.product import Product
+from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
@@ -32,12 +37,13 @@ def dots(
     f = module.function(name, "i32", PARAMS)
     lanes = module.machine.lanes(number.width)
     n, k = product.n, product.k
-    columns = min(n, lanes)
+    columns = lanes if has_dims((n,)) else min(n, lanes)
     groups = -(-n // columns)
-    per_item = max(1, min(groups, _ITEM // max(1, columns * k // lanes)))
+    many = max(1, _ITEM // max(1, columns * typical(k) // lanes))
+    per_item = many if has_dims((n,)) else max(1, min(groups, many))
     side = -(-groups // per_item)
     a, b = (argument(f, place, number.memory) for place in places[:2])
-    cost = 20 + per_item * columns * k / lanes * 0.5
+    cost = 20 + per_item * columns * typical(k) / lanes * 0.5
     run = pollable_run(f, places[2], cost)
     store.begin(f)
     with each_item(f) as item:
@@ -49,12 +55,24 @@ def dots(
         ]
         first = part * per_item
         with f.loop(first, minimum(first + per_item, groups)) as group:
-            column = minimum(group * columns, n - columns)
-            line = at[1] + column * product.b.column
-            sums = _sums(f, product, number, at[0], line, columns, lanes, run)
-            _put(f, store, number, sums, [*batch, 0], column, group * columns, product)
+            step = product.b.column
+            if has_dims((n,)):  # lines beyond the last column are the last one again
+                column = group * columns
+                lines = [(at[1] + minimum(column + c, n - 1) * step, 0) for c in range(columns)]
+                sums = _sums(f, product, number, at[0], lines, lanes, run)
+                value, left = number.narrowed(f, sums, lanes), minimum(n - column, lanes)
+                store.put(f, value, lanes, [*batch, 0, column], first_lanes(f, lanes, left))
+            else:
+                column = minimum(group * columns, n - columns)
+                line = at[1] + column * step
+                lines = [(line, c * step) for c in range(columns)]
+                sums = _sums(f, product, number, at[0], lines, lanes, run)
+                _put(f, store, number, sums, [*batch, 0], column, group * columns, product)
     f.do("ret i32 0")
-    return [Kernel(name, product.stacks * side, cost, stops=run is not None)]
+    work = 0
+    if product.varies:
+        work = product.stacks * (20_000 * side + groups * columns * k * 500 // lanes)
+    return [Kernel(name, product.stacks * side, cost, stops=run is not None, work=work)]
 
 
 def _sums(
@@ -62,12 +80,13 @@ def _sums(
     product: Product,
     number: Number,
     row: Ptr,
-    line: Ptr,
-    columns: int,
+    lines: Sequence[tuple[Ptr, int]],
     lanes: int,
     run: Ptr | None,
 ) -> str:
-    """A vector of the dot products of a row with `columns` columns."""
+    """A vector of the dot products of a row with some columns. Their terms begin at `lines`:
+    pointers, and offsets from there."""
+    columns = len(lines)
     k, kind = product.k, vector_type(number.kind, lanes)
     wide = max(1, lanes // columns)  # vectors of one column
     cells = [[f.var(kind, "zeroinitializer") for _ in range(wide)] for _ in range(columns)]
@@ -76,17 +95,23 @@ def _sums(
         start = at + u * lanes
         x = number.load(f, row + start, lanes, mask)
         for c in range(columns):
-            y = number.load(f, line + c * product.b.column + start, lanes, mask)
+            y = number.load(f, lines[c][0] + lines[c][1] + start, lanes, mask)
             sum = cells[c][u].load()
             cells[c][u].store(f(number.madd(f, lanes, x, y, sum)))
 
     stride = wide * lanes
     main = k // stride * stride
-    if main:
+    if not is_zero(main):
         with cancellable_loop(f, run, 0, main, stride, each=0.5 * columns * wide) as p:
             for u in range(wide):
                 add(p, u)
-    for u in range(-(-(k - main) // lanes)):
+    if has_dims((k,)):
+        for u in range(wide):
+            rest = dim_min(dim_max(k - main - u * lanes, 0), lanes)
+            if not is_zero(rest):
+                with f.when(f(f"icmp sgt i64 {f.size(rest)}, 0")):
+                    add(f.size(main), u, first_lanes(f, lanes, f.size(rest)))
+    for u in range(0 if has_dims((k,)) else -(-(k - main) // lanes)):
         left = min(lanes, k - main - u * lanes)
         add(main, u, ones(left, lanes) if left < lanes else None)
     word = "fadd" if number.dtype.kind == "float" else "add"

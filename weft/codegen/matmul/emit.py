@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from weft.base.dims import is_zero
 from weft.codegen.kernel import Kernel, Store
 from weft.codegen.machine import Machine
 from weft.codegen.matmul.blocked import NOTHING, blocked
@@ -13,6 +14,7 @@ from weft.codegen.matmul.empty import empty
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.plan import choose, computed_once
 from weft.codegen.matmul.product import Product
+from weft.codegen.matmul.sized import variants
 from weft.codegen.matmul.source import Source
 from weft.codegen.matmul.tile import Tiles
 from weft.codegen.matmul.transpose import transposed_product, transposed_store
@@ -33,12 +35,15 @@ def emit(
     *,
     ops: int = 1,
     run: int | None = None,
+    alone: bool = False,
 ) -> list[Kernel] | None:
     """The kernels that compute a product, run one after the other.
 
     `a`, `b`, `scratch` and `run` are positions in `%args`. Scratch memory passes data from one
     kernel to the next; without it large products are slower. Without the run, long items cannot be
     cancelled. `ops` is the estimated number of ops that the store needs for each element.
+
+    `alone`: whether one kernel computes the product for all sizes of a run, the last one.
 
     `prologues` compute the elements of a (0) or b (1) while they are packed, see `packs_once`: such
     operands are never stored.
@@ -52,15 +57,27 @@ def emit(
         return None
     if 1 not in (product.b.row, product.b.column):
         return None
-    if not product.m * product.n * product.stacks:
+    if is_zero(product.m * product.n * product.stacks):
         return []
-    if not product.k:
+    if is_zero(product.k):
         return empty(module, name, product, store)
-    if product.n == 1 and product.m > 1:
+    if product.n == 1 and product.m != 1:
         store = transposed_store(product, store)
         product, a, b = transposed_product(product), b, a
     if product.m == 1 and product.a.column == product.b.row == 1:
         return dots(module, name, product, number, (a, b, run), store)
+    places = (a, b, scratch, run)
+    if product.varies:
+        made: list[Kernel] = []
+        sharing = scratch is not None
+        found = variants(product, number, module.machine, module.sizes, sharing, alone)
+        for place, variant in enumerate(found):
+            part = f"{name}.{place}" if place else name
+            made += blocked(
+                module, part, product, number, variant.plan, places, store, prologues, ops=ops,
+                variant=variant,
+            )  # fmt: skip
+        return made
     known = Tiles(module, number, across=product.a.column != 1)
     plan = choose(product, number, module.machine, scratch is not None, known)
     if 0 in prologues:
@@ -69,7 +86,6 @@ def emit(
         plan = once
     if 1 in prologues and plan.b == "place":
         plan = replace(plan, b="own")
-    places = (a, b, scratch, run)
     return blocked(module, name, product, number, plan, places, store, prologues, ops=ops)
 
 
@@ -78,7 +94,7 @@ def packs_once(product: Product, machine: Machine, side: int = 1) -> bool:
     `side` is 0, can make one of its left operand without being slower."""
     number = number_of(product.dtype)
     product = product.settled()
-    if number is None or not product.k or min(product.m, product.n) < 2:
+    if number is None or product.varies or not product.k or min(product.m, product.n) < 2:
         return False
     if side == 0:
         again = product.stacks > 1 and not all(product.a.batch)

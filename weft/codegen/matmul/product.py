@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from weft.base.dims import has_dims
 from weft.base.dtypes import NARROW_FLOATS, DType, float32
 
 __all__ = ["Operand", "Product"]
@@ -63,6 +64,12 @@ class Product:
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.batch, self.m, self.n)
+
+    @property
+    def varies(self) -> bool:
+        """Whether some of its sizes or strides are those of a run."""
+        steps = (*self.a.batch, self.a.row, self.a.column, *self.b.batch, self.b.row, self.b.column)
+        return has_dims((self.m, self.n, self.k, *self.batch, *steps))
 
     @property
     def stacks(self) -> int:

@@ -9,6 +9,7 @@ from weft.codegen.index import Size
 from weft.codegen.kernel import Store
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.scalar.forms import compute_type
+from weft.codegen.scalar.masks import enabled
 from weft.codegen.text import Function
 
 __all__ = ["transposed_product", "transposed_store"]
@@ -48,7 +49,9 @@ class _TransposedStore:
         dtype = self.product.accumulator
         kind, whole = compute_type(dtype, 1), compute_type(dtype, lanes)
         room = f.var(whole, value).of(kind)
-        # Masks are constants here, and enable the first lanes.
-        count = lanes if mask is None else mask.count("i1 1")
+        # Masks enable the first lanes.
+        count: Size = lanes
+        if mask is not None:
+            count = mask.count("i1 1") if mask.startswith("<") else enabled(f, mask, lanes)
         with f.loop(0, count) as lane:
             self.store.put(f, (room + lane).load(), 1, [*batch, column + lane, row])
