@@ -40,6 +40,22 @@ def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
     return _ACTIVATIONS[given]
 
 
+def _attended(
+    attention: MultiheadAttention,
+    x: Tensor,
+    source: Tensor,
+    mask: Tensor | None,
+    padding: Tensor | None,
+    is_causal: bool,
+) -> Tensor:
+    """What x attends to in a source, without the weights."""
+    options: dict[str, Any] = {"attn_mask": mask, "key_padding_mask": padding}
+    out: Tensor = attention(x, source, source, need_weights=False, is_causal=is_causal, **options)[
+        0
+    ]
+    return out
+
+
 class _Layer(Module):
     """What encoder and decoder layers share: their options, and the network after attention."""
 
@@ -110,16 +126,7 @@ class TransformerEncoderLayer(_Layer):
         is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            out: Tensor = self.self_attn(
-                x,
-                x,
-                x,
-                key_padding_mask=src_key_padding_mask,
-                need_weights=False,
-                attn_mask=src_mask,
-                is_causal=is_causal,
-            )[0]
-            return out
+            return _attended(self.self_attn, x, x, src_mask, src_key_padding_mask, is_causal)
 
         return self._residual(self._residual(src, 1, attend), 2, self._feed_forward)
 
@@ -145,28 +152,17 @@ class TransformerDecoderLayer(_Layer):
         memory_is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            out: Tensor = self.self_attn(
-                x,
-                x,
-                x,
-                key_padding_mask=tgt_key_padding_mask,
-                need_weights=False,
-                attn_mask=tgt_mask,
-                is_causal=tgt_is_causal,
-            )[0]
-            return out
+            return _attended(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
 
         def look(x: Tensor) -> Tensor:
-            out: Tensor = self.multihead_attn(
+            return _attended(
+                self.multihead_attn,
                 x,
                 memory,
-                memory,
-                key_padding_mask=memory_key_padding_mask,
-                need_weights=False,
-                attn_mask=memory_mask,
-                is_causal=memory_is_causal,
-            )[0]
-            return out
+                memory_mask,
+                memory_key_padding_mask,
+                memory_is_causal,
+            )
 
         x = self._residual(tgt, 1, attend)
         return self._residual(self._residual(x, 2, look), 3, self._feed_forward)

@@ -228,7 +228,8 @@ def empty(shape: int | Sequence[int], *, dtype: Any = None, device: Any = None) 
     return _filled(new_shape(shape, "empty"), 0, _dtype_or_default(dtype), device, "empty")
 
 
-def _like(x: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
+def place_like(x: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
+    """The dtype and the device of x, where none are given."""
     return {
         "dtype": x.dtype if dtype is None else dtype,
         "device": x.device if device is None else device,
@@ -238,25 +239,25 @@ def _like(x: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
 @public()
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of the shape and dtype of x with the same value everywhere."""
-    return full(x.shape, fill_value, **_like(x, dtype, device))
+    return full(x.shape, fill_value, **place_like(x, dtype, device))
 
 
 @public()
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x."""
-    return zeros(x.shape, **_like(x, dtype, device))
+    return zeros(x.shape, **place_like(x, dtype, device))
 
 
 @public()
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of ones of the shape and dtype of x."""
-    return ones(x.shape, **_like(x, dtype, device))
+    return ones(x.shape, **place_like(x, dtype, device))
 
 
 @public()
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x, as `empty` makes them."""
-    return empty(x.shape, **_like(x, dtype, device))
+    return empty(x.shape, **place_like(x, dtype, device))
 
 
 @public()

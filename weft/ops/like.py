@@ -16,7 +16,17 @@ from weft.core.operands import as_number, cast
 from weft.core.public import method, public
 from weft.core.tensor import Tensor
 from weft.ops.cast import astype
-from weft.ops.creation import arange, asarray, empty, full, linspace, ones, tensor, zeros
+from weft.ops.creation import (
+    arange,
+    asarray,
+    empty,
+    full,
+    linspace,
+    ones,
+    place_like,
+    tensor,
+    zeros,
+)
 from weft.ops.elementwise import floor_divide, greater_equal, less_equal, pow, remainder
 from weft.ops.index import nonzero
 from weft.ops.shape import expand_dims
@@ -131,19 +141,12 @@ def type_as(x: Tensor, other: Tensor, /) -> Tensor:
 # --- new tensors -------------------------------------------------------------------------------
 
 
-def _like(x: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
-    return {
-        "dtype": x.dtype if dtype is None else dtype,
-        "device": x.device if device is None else device,
-    }
-
-
 @method()
 def new_zeros(
     x: Tensor, /, shape: int | Sequence[int], *, dtype: Any = None, device: Any = None
 ) -> Tensor:
     """Zeros of another shape, with the dtype and the device of x."""
-    return zeros(shape, **_like(x, dtype, device))
+    return zeros(shape, **place_like(x, dtype, device))
 
 
 @method()
@@ -151,7 +154,7 @@ def new_ones(
     x: Tensor, /, shape: int | Sequence[int], *, dtype: Any = None, device: Any = None
 ) -> Tensor:
     """Ones of another shape, with the dtype and the device of x."""
-    return ones(shape, **_like(x, dtype, device))
+    return ones(shape, **place_like(x, dtype, device))
 
 
 @method()
@@ -159,7 +162,7 @@ def new_empty(
     x: Tensor, /, shape: int | Sequence[int], *, dtype: Any = None, device: Any = None
 ) -> Tensor:
     """`empty` of another shape, with the dtype and the device of x."""
-    return empty(shape, **_like(x, dtype, device))
+    return empty(shape, **place_like(x, dtype, device))
 
 
 @method()
@@ -173,13 +176,13 @@ def new_full(
     device: Any = None,
 ) -> Tensor:
     """A tensor of one value, with the dtype and the device of x."""
-    return full(shape, fill_value, **_like(x, dtype, device))
+    return full(shape, fill_value, **place_like(x, dtype, device))
 
 
 @method()
 def new_tensor(x: Tensor, data: Any, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A new leaf with these values, and the dtype and the device of x."""
-    return tensor(data, **_like(x, dtype, device))
+    return tensor(data, **place_like(x, dtype, device))
 
 
 @public()

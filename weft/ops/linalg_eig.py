@@ -13,7 +13,7 @@ from weft.core.bind import bind
 from weft.core.operands import cast
 from weft.core.public import public
 from weft.core.tensor import Tensor
-from weft.ir.op import Op, Trait
+from weft.ir.op import Op
 from weft.ir.types import TensorType
 from weft.ops.batching import leading
 from weft.ops.linalg_factor import FINITE
@@ -22,6 +22,7 @@ from weft.ops.linalg_rules import (
     floating,
     hermitian,
     identity_like,
+    matrix_card,
     matrix_cost,
     square_size,
     square_type,
@@ -153,15 +154,12 @@ def _expm_vjp(xp: Any, g: Any, _out: Any, x: Any) -> Any:
     return whole[..., :size, size:]
 
 
-_EXPM = Op(
+_EXPM = matrix_card(
     "expm",
     square_type,
     lambda xp, x: _expm_values(x),
-    kinds="floating",
-    vjp=(_expm_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
-    cost=matrix_cost(20),
+    _expm_vjp,
+    flops=20,
 )
 
 

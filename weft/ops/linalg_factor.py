@@ -15,16 +15,14 @@ from weft.base.errors import GradientError, ShapeError
 from weft.core.bind import bind
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
-from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
-from weft.ops.batching import leading
 from weft.ops.linalg_rules import (
     adjoint,
     bind_with_hint,
     floating,
     hermitian,
     identity_like,
-    matrix_cost,
+    matrix_card,
     matrix_sizes,
     square_size,
     square_type,
@@ -48,15 +46,12 @@ def _cholesky_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
     return (both + hermitian(xp, both)) / 2
 
 
-_cholesky = Op(
+_cholesky = matrix_card(
     "cholesky",
     square_type,
     lambda xp, x: xp.linalg.cholesky(x),
-    kinds="floating",
-    vjp=(_cholesky_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
-    cost=matrix_cost(1 / 3),
+    _cholesky_vjp,
+    flops=1 / 3,
 )
 
 
@@ -134,16 +129,13 @@ def _not_unique(what: str, instead: str, op: str) -> GradientError:
     )
 
 
-_qr = Op(
+_qr = matrix_card(
     "qr",
     _qr_type,
     lambda xp, x, *, mode: tuple(xp.linalg.qr(x, mode=mode)),
-    kinds="floating",
-    vjp=(_qr_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
+    _qr_vjp,
+    flops=4,
     outputs=2,
-    cost=matrix_cost(4),
 )
 
 
@@ -200,16 +192,13 @@ def _off_diagonal(xp: Any, x: Any, gaps: Any) -> Any:
     return xp.where(on, 0, x) / xp.where(on, 1, gaps)
 
 
-_eigh = Op(
+_eigh = matrix_card(
     "eigh",
     _eigh_type,
     lambda xp, x: tuple(xp.linalg.eigh(x)),
-    kinds="floating",
-    vjp=(_eigh_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
+    _eigh_vjp,
+    flops=9,
     outputs=2,
-    cost=matrix_cost(9),
 )
 
 
@@ -294,16 +283,13 @@ def _if_longer(xp: Any, long: int, size: int, x: Any) -> Any:
     return x if known_less(size, long) else xp.where(xp.asarray(long) > size, x, 0)
 
 
-_svd = Op(
+_svd = matrix_card(
     "svd",
     _svd_type,
     lambda xp, x, *, full_matrices: tuple(xp.linalg.svd(x, full_matrices=full_matrices)),
-    kinds="floating",
-    vjp=(_svd_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
+    _svd_vjp,
+    flops=14,
     outputs=3,
-    cost=matrix_cost(14),
 )
 
 

@@ -14,8 +14,9 @@ from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
 from weft.core.operands import cast, common, constant
 from weft.core.tensor import Tensor
-from weft.ir.op import Cost, Op, Types
+from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
+from weft.ops.batching import leading
 from weft.ops.elementwise import add, conj, real
 from weft.ops.reduce import sum as total
 from weft.ops.rules import check_kind, conj_of
@@ -29,6 +30,7 @@ __all__ = [
     "floating",
     "hermitian",
     "identity_like",
+    "matrix_card",
     "matrix_cost",
     "matrix_sizes",
     "square_size",
@@ -121,3 +123,26 @@ def matrix_cost(factor: float) -> Callable[..., Cost]:
         return Cost(scaled(work, factor), sum(t.nbytes for t in (*inputs, *outputs)))
 
     return cost
+
+
+def matrix_card(
+    name: str,
+    infer: Callable[..., Any],
+    evaluate: Callable[..., Any],
+    vjp: Callable[..., Any],
+    *,
+    flops: float,
+    outputs: int = 1,
+) -> Op:
+    """The card of a function of each matrix of a stack, with a cost of `flops` (`matrix_cost`)."""
+    return Op(
+        name,
+        infer,
+        evaluate,
+        kinds="floating",
+        vjp=(vjp,),
+        batch=leading,
+        traits=Trait.WIDEN,
+        outputs=outputs,
+        cost=matrix_cost(flops),
+    )

@@ -22,7 +22,6 @@ from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.arguments import integer
 from weft.ops.batch_shape import solve_rule
-from weft.ops.batching import leading
 from weft.ops.creation import eye
 from weft.ops.elementwise import positive
 from weft.ops.linalg_rules import (
@@ -31,6 +30,7 @@ from weft.ops.linalg_rules import (
     floating,
     hermitian,
     identity_like,
+    matrix_card,
     matrix_cost,
     square_size,
     square_type,
@@ -116,15 +116,12 @@ def _inv_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
     return -xp.matmul(xp.matmul(back, g), back)
 
 
-_inv = Op(
+_inv = matrix_card(
     "inv",
     square_type,
     lambda xp, x: xp.linalg.inv(x),
-    kinds="floating",
-    vjp=(_inv_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
-    cost=matrix_cost(2),
+    _inv_vjp,
+    flops=2,
 )
 
 
@@ -241,26 +238,20 @@ def _slogdet_vjp(xp: Any, g: Any, out: Any, x: Any) -> Any:
     return factor[..., None, None] * hermitian(xp, xp.where(singular, xp.nan, inverse))
 
 
-_det = Op(
+_det = matrix_card(
     "det",
     _det_type,
     lambda xp, x: xp.linalg.det(x),
-    kinds="floating",
-    vjp=(_det_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
-    cost=matrix_cost(2 / 3),
+    _det_vjp,
+    flops=2 / 3,
 )
-_slogdet = Op(
+_slogdet = matrix_card(
     "slogdet",
     _slogdet_type,
     lambda xp, x: tuple(xp.linalg.slogdet(x)),
-    kinds="floating",
-    vjp=(_slogdet_vjp,),
-    batch=leading,
-    traits=Trait.WIDEN,
+    _slogdet_vjp,
+    flops=2 / 3,
     outputs=2,
-    cost=matrix_cost(2 / 3),
 )
 
 

@@ -12,7 +12,7 @@ from weft.codegen.indexing.access import raw_type
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.sorting.keys import has_keys
 from weft.codegen.sorting.layout import Axis, axis_of
-from weft.codegen.sorting.sort import Order, make_pair, ordered, pair_of, position_of
+from weft.codegen.sorting.sort import Order, insert_pair, make_pair, ordered, pair_of, position_of
 from weft.codegen.text import Module
 from weft.ir.graph import Node
 
@@ -69,19 +69,5 @@ def _add_keep(module: Module, name: str, pair: str) -> None:
     f = module.function(name, "void", params, "nounwind noinline")
     pairs, hole = f.ptr("%pairs", pair), f.var("i64")
     hole.store(f.index("%n") - 1)
-    head, look, move, end = (f.fresh(word) for word in ("head", "look", "move", "end"))
-    f.jump(head)
-    f.block(head)
-    at = hole.load_index()
-    f.branch(f(f"icmp sgt i64 {at}, 0"), look, end)
-    f.block(look)
-    before = at - 1
-    old = (pairs + before).load(8)
-    f.branch(f(f"icmp ult {pair} %new, {old}"), move, end)
-    f.block(move)
-    (pairs + at).store(old, 8)
-    hole.store(before)
-    f.jump(head)
-    f.block(end)
-    (pairs + hole.load_index()).store("%new", 8)
+    insert_pair(f, pair, pairs, hole, "%new")
     f.do("ret void")

@@ -143,6 +143,25 @@ def ordered(
 # --- routines over pairs -------------------------------------------------------------------------
 
 
+def insert_pair(f: Function, pair: str, pairs: Ptr, hole: Ptr, new: str) -> None:
+    """Insert a pair into the pairs in order before the `hole`, which moves down to its place."""
+    head, look, move, end = (f.fresh(word) for word in ("head", "look", "move", "end"))
+    f.jump(head)
+    f.block(head)
+    at = hole.load_index()
+    f.branch(f(f"icmp sgt i64 {at}, 0"), look, end)
+    f.block(look)
+    before = at - 1
+    old = (pairs + before).load(8)
+    f.branch(f(f"icmp ult {pair} {new}, {old}"), move, end)
+    f.block(move)
+    (pairs + at).store(old, 8)
+    hole.store(before)
+    f.jump(head)
+    f.block(end)
+    (pairs + hole.load_index()).store(new, 8)
+
+
 def _add_insertion(module: Module, pair: str) -> None:
     params = [("ptr", "pairs"), ("i64", "n")]
     f = module.function(f"weft.insertion.{pair}", "void", params, "nounwind noinline")
@@ -150,21 +169,7 @@ def _add_insertion(module: Module, pair: str) -> None:
     with f.loop(1, f.index("%n")) as i:
         new = (pairs + i).load(8)
         hole.store(i)
-        head, look, move, end = (f.fresh(word) for word in ("head", "look", "move", "end"))
-        f.jump(head)
-        f.block(head)
-        at = hole.load_index()
-        f.branch(f(f"icmp sgt i64 {at}, 0"), look, end)
-        f.block(look)
-        before = at - 1
-        old = (pairs + before).load(8)
-        f.branch(f(f"icmp ult {pair} {new}, {old}"), move, end)
-        f.block(move)
-        (pairs + at).store(old, 8)
-        hole.store(before)
-        f.jump(head)
-        f.block(end)
-        (pairs + hole.load_index()).store(new, 8)
+        insert_pair(f, pair, pairs, hole, new)
     f.do("ret void")
 
 
