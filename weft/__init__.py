@@ -109,6 +109,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import cuda as cuda
     from weft import data as data
     from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare
@@ -127,6 +128,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
         {
             "Session": "weft.session",
             "compare": "weft.inspect.compare.compare",
+            "cuda": "weft.cuda",
             "data": "weft.data",
             "detect_nan": "weft.inspect.watch.nan",
             "distributions": "weft.distributions",

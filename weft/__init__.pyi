@@ -62,6 +62,7 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import cuda as cuda
     from weft import data as data
     from weft import distributions as distributions
     from weft.inspect.compare.compare import compare as compare

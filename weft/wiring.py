@@ -1,6 +1,6 @@
 """What lower layers call of higher ones: the one place where layers are wired to each other.
 
-A layer imports only from those before it. Five times one must call what lies behind it, and two of
+A layer imports only from those before it. Six times one must call what lies behind it, and two of
 the classes that users hold do things that only later layers know how to do. All of that is filled
 in here, once, when `weft` is imported; no other module reaches into a layer that is not its own.
 So it does not matter which module is imported first.
@@ -23,6 +23,7 @@ from weft.base.tracebacks import use_short_tracebacks
 from weft.capture.trace.captured import Captured
 from weft.core.bind import use_tape
 from weft.inspect.attach import HTML, METHODS
+from weft.ir.dispatch import use_opener
 from weft.ir.graph import Graph
 from weft.ir.parse import parse_graph
 from weft.ops.control import use_rows
@@ -31,6 +32,7 @@ from weft.record.control.level_run import RUN
 from weft.record.control.on_level import on_level, python_effects, use_run
 from weft.record.declared import enter, leave
 from weft.record.make_graph import run_graph
+from weft.runtime.cuda.opening import open_cuda
 
 #: What a layer calls, and what is called.
 CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
@@ -39,6 +41,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
     (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
     (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op
+    (use_opener, ("cuda", "cupy", open_cuda)),  # ir.dispatch: the device that CuPy's arrays are on
     (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by
 ]
 #: What is given to classes of other layers.

@@ -115,7 +115,7 @@ def _random(like: Tensor, rng: np.random.Generator) -> Tensor:
     values = rng.standard_normal(like.shape)
     if like.dtype.kind == "complex":
         values = values + 1j * rng.standard_normal(like.shape)
-    return asarray(values, dtype=like.dtype)
+    return asarray(values, dtype=like.dtype, device=like.device)
 
 
 def _weighted(outputs: list[Tensor], weights: list[Tensor]) -> Tensor:

@@ -32,6 +32,8 @@ class Device:
 
 
 CPU = Device("cpu")
+#: The unit that a kind of device means where no number is said: "cuda" after weft.cuda.set_device.
+CURRENT: dict[str, int] = {}
 
 
 def as_device(device: Any) -> Device:
@@ -43,5 +45,5 @@ def as_device(device: Any) -> Device:
     if isinstance(device, str):
         kind, _, index = device.partition(":")
         if kind and (not index or index.isdecimal()):
-            return Device(kind, int(index or 0))
+            return Device(kind, int(index) if index else CURRENT.get(kind, 0))
     raise DeviceError(f"{device!r} is not a device", hint='use a string like "cpu" or "cuda:0"')

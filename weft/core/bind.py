@@ -21,6 +21,7 @@ from weft.base.device import Device
 from weft.base.errors import GradientError
 from weft.core.call_errors import cause, check_devices, explained, mixed
 from weft.core.grad_mode import mode
+from weft.core.placement import common_place
 from weft.core.tensor import (
     UNASKED,
     Tensor,
@@ -31,7 +32,7 @@ from weft.core.tensor import (
     witness,
     wrap,
 )
-from weft.ir.dispatch import family_for
+from weft.ir.dispatch import family_for, family_of
 from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import OPS, Op
 
@@ -218,14 +219,14 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
             a = inputs[0]._data
             b = inputs[1]._data
             if b.__class__ is not ndarray:
-                raise mixed(inputs)
+                return _brought_together(op, inputs, attrs)
             out = run(op.kernels[ndarray][a.dtype], a, b)
         elif inputs:
             arrays = [tensor._data for tensor in inputs]
             a = arrays[0]
             for array in arrays:
                 if array.__class__ is not a.__class__:
-                    raise mixed(inputs)
+                    return _brought_together(op, inputs, attrs)
             if a.__class__ is not ndarray:
                 check_devices(inputs)
             kernel = op.kernels[a.__class__][arrays[op.dispatch_on].dtype]
@@ -247,6 +248,19 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
         if x._node is not None:
             return tape(op, inputs, attrs, tensor)
     return tensor
+
+
+def _brought_together(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
+    """The call on operands of several devices: single numbers go to where the others are."""
+    if any(family_of(x._data).refusal for x in inputs):
+        raise mixed(inputs)
+    place = common_place(op, [type_of(x) for x in inputs])
+    if place is None:
+        raise mixed(inputs)
+    moves = OPS["to_device"]
+    return bind(
+        op, *[x if x.device == place else bind(moves, x, device=place) for x in inputs], **attrs
+    )
 
 
 def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, Any], Any]:

@@ -19,6 +19,7 @@ from weft.core.bind import bind, new_tensor, rebind, recorder
 from weft.core.number import Number as UnknownNumber
 from weft.core.number import as_held, joint_kind, number_tensor
 from weft.core.tensor import Tensor, result_class_of
+from weft.ir.dispatch import family_of
 from weft.ir.op import OPS
 
 Number = builtins.bool | int | float | complex
@@ -73,15 +74,20 @@ def is_strong(value: Any) -> builtins.bool:
     return isinstance(value, Tensor) and value.__class__ is not UnknownNumber
 
 
-#: 0-d tensors of Python numbers that met a NumPy array, by (number, dtype): x * 2 in a loop.
-_constants: dict[tuple[Number, np.dtype[Any]], Tensor] = {}
+#: 0-d tensors of Python numbers that met a NumPy array, by (number, dtype): x * 2 in a loop. Of
+#: numbers that met arrays elsewhere, by their device and class too: each would be copied there.
+_constants: dict[Any, Tensor] = {}
 
 
 def paired(tensor: Tensor, number: Any) -> Tensor | None:
     """`number` as a tensor of `tensor`'s dtype; None where the two have to be promoted first."""
     data = tensor._data
-    cached = data.__class__ is np.ndarray and recorder() is None
-    found = _constants.get((number, data.dtype)) if cached else None
+    cached = recorder() is None
+    key: Any = (number, data.dtype)
+    if data.__class__ is not np.ndarray:
+        cached = cached and number.__class__ in NUMBERS and not family_of(data).refusal
+        key = (number, data.dtype, tensor.device, data.__class__) if cached else None
+    found = _constants.get(key) if cached else None
     if found is None:
         kind = number_kind(number)
         dtype = tensor.dtype
@@ -91,7 +97,7 @@ def paired(tensor: Tensor, number: Any) -> Tensor | None:
         if number and cached:  # 0.0 and -0.0 are one key: keep neither
             if len(_constants) > 1000:
                 _constants.clear()
-            _constants[number, data.dtype] = found
+            _constants[key] = found
     return found
 
 

@@ -276,11 +276,23 @@ class Tensor(TensorMethods):
         array = family_of(self._data).to_numpy(self._data)
         return wrap(family.from_numpy(array, self.device), self)
 
-    def to(self, target: Any, /) -> Tensor:
-        """The same values in another dtype or on another device, whichever `target` names."""
-        if isinstance(target, Device) or (isinstance(target, str) and target not in DTYPES):
-            return self.to_device(target)
-        return self.astype(target, copy=False)
+    def to(
+        self, *targets: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False
+    ) -> Tensor:
+        """The same values in another dtype or on another device, or both, as the targets name them.
+
+        A tensor names its own. `non_blocking` changes nothing: copies are ordered before what uses
+        them, and copies to the CPU are waited for.
+        """
+        for target in targets:
+            if isinstance(target, Tensor):
+                dtype, device = target.dtype, target.device
+            elif isinstance(target, Device) or (isinstance(target, str) and target not in DTYPES):
+                device = target
+            elif not isinstance(target, bool):  # PyTorch's third one is non_blocking
+                dtype = target
+        out: Tensor = self if dtype is None else self.astype(dtype, copy=False)
+        return out if device is None else out.to_device(device)
 
     def __dlpack__(
         self,
@@ -296,6 +308,10 @@ class Tensor(TensorMethods):
         for others. `copy=False` shares it with those too: then their writes show in this tensor,
         and in no other.
         """
+        if type(self._data) is not np.ndarray:
+            if copy is False:
+                return own(self).__dlpack__(stream=stream)
+            return self._data.copy().__dlpack__(stream=stream)
         if self.dtype.numpy.kind == "V":
             raise BufferError(f"NumPy cannot export {self.dtype.name}; cast it to float32 first")
         knows_read_only = max_version is not None and tuple(max_version) >= (1, 0)
@@ -415,6 +431,8 @@ def own(tensor: Tensor) -> Any:
     data = tensor._data
     if type(data) is np.ndarray and (data.base is not None or not data.flags.writeable):
         tensor._data = data.copy()
+    elif type(data) is not np.ndarray and getattr(data, "base", None) is not None:
+        tensor._data = data.copy()  # a view of an array on another device
     else:
         del data
         if not (_owns and alone_in_tensor(tensor)):

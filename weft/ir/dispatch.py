@@ -54,6 +54,8 @@ class Family:
     device_of: Callable[[Any], Device]
     #: if set, kernels cannot run on arrays of this family, and this text says why
     refusal: str = ""
+    #: (op, kernel) -> the kernel to run instead: for devices on which kernels need something around
+    adapted: Callable[[str, Kernel], Kernel] | None = None
     #: kernels that users registered: by op name and dtype (None: any dtype)
     registered: dict[tuple[str, DType | None], Kernel] = field(default_factory=dict)
 
@@ -61,6 +63,8 @@ class Family:
 FAMILIES: dict[tuple[str, str], Family] = {}
 _BY_TYPE: dict[type, Family] = {}
 _TABLES: dict[str, KernelTables] = {}  # by op name
+#: What registers a device that not all programs use, by its kind and by the module of its arrays.
+_OPENERS: dict[str, Callable[[], None]] = {}
 
 
 def register_device(
@@ -72,6 +76,7 @@ def register_device(
     from_numpy: Callable[[np.ndarray[Any, Any], Device], Any],
     to_numpy: Callable[[Any], np.ndarray[Any, Any]],
     device_of: Callable[[Any], Device] | None = None,
+    adapted: Callable[[str, Kernel], Kernel] | None = None,
 ) -> Family:
     """Make a device (or a layout on a device) known to Weft. See `docs/kernels.md`."""
     if (device, layout) in FAMILIES or array_type in _BY_TYPE:
@@ -85,9 +90,18 @@ def register_device(
         from_numpy,
         to_numpy,
         device_of or (lambda _array: only),
+        adapted=adapted,
     )
     FAMILIES[device, layout] = _BY_TYPE[array_type] = family
     return family
+
+
+def use_opener(device: str, module: str, opener: Callable[[], None]) -> None:
+    """Let a device be registered when it is first asked for, or an array of a module is met.
+
+    `opener` calls `register_device`, or raises what says why there is no such device here.
+    """
+    _OPENERS[device] = _OPENERS[module] = opener
 
 
 def register_stand_in(family: Family) -> None:
@@ -146,6 +160,9 @@ def how_to_bring_together(devices: Iterable[Device]) -> str:
 
 def family_for(device: Device, layout: str = "dense") -> Family:
     family = FAMILIES.get((device.kind, layout))
+    if family is None and device.kind in _OPENERS and (device.kind, "dense") not in FAMILIES:
+        _OPENERS[device.kind]()
+        family = FAMILIES.get((device.kind, layout))
     if family is None:
         known = ", ".join(sorted({name for name, _ in FAMILIES}))
         raise DeviceError(
@@ -163,6 +180,16 @@ def family_of(array: Any) -> Family:
             hint="weft.register_device makes one known",
         )
     return family
+
+
+def is_device_array(value: Any) -> bool:
+    """Whether this is an array of a device other than the CPU, which may be registered now."""
+    kind = type(value)
+    if kind not in _BY_TYPE and kind.__name__ == "ndarray":
+        opener = _OPENERS.get(kind.__module__.partition(".")[0])
+        if opener is not None:
+            opener()
+    return kind in _BY_TYPE and kind is not np.ndarray and not _BY_TYPE[kind].refusal
 
 
 class DTypeTable(dict[np.dtype[Any], Kernel]):
@@ -191,6 +218,8 @@ class DTypeTable(dict[np.dtype[Any], Kernel]):
             kernel = kernel or bind_namespace(tables.eval, dtype.kind, family.namespace)
             if tables.widen and dtype in NARROW_FLOATS:
                 kernel = widened(kernel, numpy_dtype)
+        if family.adapted is not None:
+            kernel = family.adapted(tables.op, kernel)
         self[numpy_dtype] = kernel
         return kernel
 

@@ -136,6 +136,10 @@ class Module(Members):
         """Parameters and buffers on the CPU."""
         return self.to(device="cpu")
 
+    def cuda(self: M, device: Any = None) -> M:
+        """Parameters and buffers on a GPU: `to("cuda")`, or the GPU with a number."""
+        return self.to(device=f"cuda:{device}" if isinstance(device, int) else device or "cuda")
+
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
         """Bring the module to a device without regard to its values: they are not defined then."""
         return self.to(device=device)

@@ -168,7 +168,9 @@ def lerp(start: Tensor, end: Tensor, weight: Operand, /) -> Tensor:
     gap = subtract(last, first)
     from_start = add(first, multiply(gap, weight))
     from_end = subtract(last, multiply(gap, subtract(1, weight)))
-    return cast(where(less(abs(as_tensor(weight, "lerp")), 0.5), from_start, from_end), dtype)
+    return cast(
+        where(less(abs(as_tensor(weight, "lerp", like=first)), 0.5), from_start, from_end), dtype
+    )
 
 
 @public("clamp_min")

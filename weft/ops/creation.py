@@ -26,7 +26,7 @@ from weft.core.operands import (
 )
 from weft.core.public import public
 from weft.core.tensor import Tensor, wrap
-from weft.ir.dispatch import FAMILIES
+from weft.ir.dispatch import family_for, is_device_array
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.cast import astype
@@ -82,7 +82,7 @@ def asarray(
     place = as_device(device)
     if isinstance(obj, Dim):
         return constant(obj, wanted or default_for_kind("int"), place)
-    if copy is False and not _is_device_array(obj):
+    if copy is False and not is_device_array(obj):
         array = np.asarray(obj) if hasattr(obj, "__array_interface__") else None
         native = None if array is None else dtypes.dtype_of_numpy(array.dtype)
         if array is None or array.dtype != native.numpy or wanted not in (None, native):  # type: ignore[union-attr]
@@ -90,7 +90,7 @@ def asarray(
         array = array.view(np.ndarray)
         array.flags.writeable = False
         return new_tensor(array, place, obj)
-    if _is_device_array(obj):
+    if is_device_array(obj):
         made = wrap(obj if copy is False else obj.copy())
         made = made if device is None else made.to_device(place)
     else:
@@ -105,11 +105,6 @@ def _of_numbers(obj: Any, dtype: DType, device: Device) -> Tensor:
     return constant(obj, dtype, device)
 
 
-def _is_device_array(obj: Any) -> bool:
-    """Whether this is an array of a registered device other than the CPU."""
-    return any(type(obj) is f.array_type for f in FAMILIES.values()) and type(obj) is not np.ndarray
-
-
 @public()
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
@@ -121,6 +116,10 @@ def tensor(
     return made
 
 
+#: What DLPack calls memory of an NVIDIA GPU, and memory that it shares with the CPU.
+_CUDA_MEMORY = (2, 13)
+
+
 @public()
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor of another library's array, through the DLPack protocol.
@@ -129,6 +128,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """
     if isinstance(x, Tensor):
         return asarray(x, device=device, copy=copy)
+    if int(x.__dlpack_device__()[0]) in _CUDA_MEMORY:
+        shared = family_for(as_device("cuda")).namespace.from_dlpack(x)
+        made = wrap(shared if copy is False else shared.copy())
+        return made if device is None else made.to_device(device)
     place = as_device(device)
     array = np.from_dlpack(x)
     if copy is not False:

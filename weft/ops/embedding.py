@@ -62,7 +62,7 @@ def _embedding_numpy(weight: Any, indices: Any, *, padding_idx: int | None) -> A
 def _row_sums(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
     """The sums of the rows of g that have the same number, without the padding."""
     numbers = xp.reshape(indices, (1, size_of(indices.shape)))
-    table = xp.reshape(xp.arange(rows, dtype=indices.dtype), (rows, 1))
+    table = xp.reshape(xp.arange(rows, dtype=indices.dtype, device=indices.device), (rows, 1))
     hits = table == numbers
     if padding_idx is not None:
         hits = hits & (numbers != padding_idx)

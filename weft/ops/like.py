@@ -133,6 +133,12 @@ def cpu(x: Tensor, /) -> Tensor:
 
 
 @method()
+def cuda(x: Tensor, device: Any = None, /) -> Tensor:
+    """The tensor on a GPU: `x.to_device("cuda")`, or the GPU with a number."""
+    return x.to_device(f"cuda:{device}" if isinstance(device, int) else device or "cuda")
+
+
+@method()
 def type_as(x: Tensor, other: Tensor, /) -> Tensor:
     """x in the dtype of another tensor, and on its device."""
     return astype(x, other.dtype, copy=False).to_device(other.device)

@@ -111,7 +111,7 @@ def _lu_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
         whole = xp.concat([whole, *parts], axis=-2)
     if columns > size:
         whole = xp.concat([whole, back], axis=-1)
-    moved = order[..., None] == xp.arange(rows)
+    moved = order[..., None] == xp.arange(rows, device=order.device)
     return xp.matmul(xp.astype(moved, whole.dtype).mT, whole)
 
 

@@ -16,7 +16,7 @@ from weft.base.shapes import Shape, broadcasts_to, size_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batch_index import gather_rule, getitem_rule, scatter_add_rule, setitem_rule
-from weft.ops.index_shape import TENSOR, Index, check_indices, indexed_shape
+from weft.ops.index_shape import TENSOR, Index, check_indices, full_index, indexed_shape
 from weft.ops.rules import apply, sum_to
 
 __all__ = ["GATHER", "GETITEM", "SCATTER_ADD", "SETITEM", "TENSOR", "check_indices"]
@@ -219,34 +219,45 @@ def _scattered_numpy(value: Any, *indices: Any, shape: Shape, index: Index) -> A
     if not indices:
         return _scattered(np, value, shape=shape, index=index)
     out = np.zeros(size_of(shape), value.dtype)
-    np.add.at(out, flat_places(shape, index, indices), value.reshape(-1))
+    np.add.at(out, flat_places(np, shape, index, indices), value.reshape(-1))
     return out.reshape(shape)
 
 
-def flat_places(shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
+def flat_places(xp: Any, shape: Shape, index: Index, indices: Sequence[Any]) -> Any:
     """The flat positions of the elements of x[index], for x of `shape`."""
     parts = index if isinstance(index, tuple) else (index,)
     axis = len(parts) - 1
     if parts == (slice(None),) * axis + (TENSOR,):
         rows, size, inner = size_of(shape[:axis]), shape[axis], size_of(shape[axis + 1 :])
-        first = _in_range(indices[0].reshape(-1), size) * inner
-        block = (first[:, None] + np.arange(inner)).reshape(-1)
-        return (np.arange(rows)[:, None] * (size * inner) + block).reshape(-1)
+        first = in_range(xp, indices[0].reshape(-1), size) * inner
+        block = (first[:, None] + xp.arange(inner)).reshape(-1)
+        return (xp.arange(rows)[:, None] * (size * inner) + block).reshape(-1)
     if parts == (TENSOR,) * len(shape):
         flat: Any = 0
-        for at, size in zip(np.broadcast_arrays(*indices), shape, strict=True):
-            flat = flat * size + _in_range(at, size)
-        return np.reshape(flat, -1)
-    return np.arange(size_of(shape)).reshape(shape)[filled_in(index, indices)].reshape(-1)
+        for at, size in zip(xp.broadcast_arrays(*indices), shape, strict=True):
+            flat = flat * size + in_range(xp, at, size)
+        return xp.reshape(flat, (-1,))
+    within = all_in_range(xp, shape, index, indices)
+    return xp.arange(size_of(shape)).reshape(shape)[filled_in(index, within)].reshape(-1)
 
 
-def _in_range(at: Any, size: int) -> Any:
+def in_range(xp: Any, at: Any, size: int) -> Any:
     """Positions on an axis as nonnegative numbers; an error if one is out of range."""
     wide = at.astype(np.int64)
-    if wide.size and not (-size <= wide.min() and wide.max() < size):
-        wrong = wide[(wide < -size) | (wide >= size)][0]
+    if wide.size and not (-size <= int(wide.min()) and int(wide.max()) < size):
+        wrong = int(wide[(wide < -size) | (wide >= size)][0])
         raise IndexError(f"index {wrong} is out of range for an axis of size {size}")
-    return np.where(wide < 0, wide + size, wide)
+    return xp.where(wide < 0, wide + size, wide)
+
+
+def all_in_range(xp: Any, shape: Shape, index: Index, indices: Sequence[Any]) -> list[Any]:
+    """The tensors of an index for x of `shape`, as `in_range` gives them."""
+    sizes = iter(shape)
+    parts = [
+        (part, None if part is None else next(sizes)) for part in full_index(index, len(shape))
+    ]
+    axes = [size for part, size in parts if part is TENSOR]
+    return [in_range(xp, at, size) for at, size in zip(indices, axes, strict=True)]  # type: ignore[arg-type]
 
 
 SCATTER_ADD: Op = Op(

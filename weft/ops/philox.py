@@ -50,6 +50,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from weft.base.dtypes import DType, bfloat16, float16, float32, float64, real_dtype
 from weft.base.shapes import Shape, size_of
 
@@ -120,11 +122,16 @@ def _arrays(xp: Any) -> tuple[Any, Any]:
     return constants, xp.asarray(KEY_STEPS, dtype=xp.uint64)
 
 
+def _constants(xp: Any) -> tuple[Any, Any]:
+    """The constants on the device on which the numbers are made, of which there may be several."""
+    return _arrays(xp) if xp is np else _arrays.__wrapped__(xp)
+
+
 def blocks(xp: Any, state: Any, first: int, count: int) -> Words:
     """The words of blocks first … first + count - 1 of a draw."""
     if count <= FEW:
         return _few_blocks(xp, state, first, count)
-    constants, steps = _arrays(xp)
+    constants, steps = _constants(xp)
     key, block = state[0, ...], state[1, ...]
     low, high = (key + steps[0]) & LOW_32, ((key >> 32) + steps[1]) & LOW_32
     index = xp.arange(first, first + count, dtype=xp.uint64) + block

@@ -243,5 +243,5 @@ def pdist(x: Tensor, /, p: float = 2) -> Tensor:
         raise ShapeError("x must be a matrix of rows", op="pdist", operands=[x.type])
     count = range(x.shape[0])
     pairs = [(i, j) for i in count for j in count[i + 1 :]]
-    rows = asarray([i for i, _ in pairs], dtype=int64), asarray([j for _, j in pairs], dtype=int64)
-    return vector_norm(take(x, rows[0], axis=0) - take(x, rows[1], axis=0), ord=p, axis=-1)
+    first, second = (asarray([n[k] for n in pairs], dtype=int64, device=x.device) for k in (0, 1))
+    return vector_norm(take(x, first, axis=0) - take(x, second, axis=0), ord=p, axis=-1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.device import as_device
 from weft.base.dtypes import DType, as_dtype
 from weft.base.errors import RangeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
@@ -58,7 +59,7 @@ def parameters(
         raise error.about(op, [t.type for t in tensors]) from None
     sizes = together if shape is None else new_shape(shape, op)
     check_fits(together, sizes, op)
-    place = source_of(generator, op).device if device is None else device
+    place = source_of(generator, op).device if device is None else as_device(device)
     if tensors and device is None:
         place = tensors[0].device
     found = tuple(

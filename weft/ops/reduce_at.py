@@ -58,7 +58,7 @@ def _combining_numpy(ufunc: Any) -> Callable[..., Any]:
             out[index] = ufunc(out[index], value)
             return out
         part = indexed_shape(x.shape, index, [i.shape for i in indices])
-        places = flat_places(x.shape, index, indices)
+        places = flat_places(np, x.shape, index, indices)
         ufunc.at(out.reshape(-1), places, np.broadcast_to(value, part).reshape(-1))
         return out
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from weft.base import dtypes
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.base.shapes import size_of
@@ -41,7 +39,7 @@ def _found(xp: Any, x1: Any, x2: Any, *, side: str) -> Any:
         raise ValueError  # the type rule explains the error
     count = size_of(x1.shape[:-1])
     tables, rows = (x.reshape(count, x.shape[-1]) for x in (x1, x2))
-    out = np.empty(rows.shape, np.int64)
+    out = xp.empty(rows.shape, dtype=dtypes.int64.numpy)
     for i in range(len(rows)):
         out[i] = xp.searchsorted(tables[i], rows[i], side=side)
     return out.reshape(x2.shape)

@@ -102,7 +102,9 @@ class _Moments(RuleOptimizer):
         self._below_one(group, "betas")
 
     def first_value(self, name: str, p: Tensor, group: Group) -> Tensor:
-        return ones((), dtype="float32") if name == "mu_product" else zeros_like(p)
+        if name == "mu_product":
+            return ones((), dtype="float32", device=p.device)
+        return zeros_like(p)
 
     def attrs_of(self, rule: Op, group: Group) -> dict[str, Any]:
         attrs = {name: group[name] for name in rule.attrs if name != "decoupled"}

@@ -19,13 +19,14 @@ from weft.base.source import user_location
 from weft.core import bind as binding
 from weft.core.bind import Recorder
 from weft.core.grad_mode import mode
+from weft.core.placement import common_place
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import UNASKED, Tensor
 from weft.ir.attributes import attrs_key
 from weft.ir.dispatch import family_of, how_to_bring_together
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Op, Trait
-from weft.ir.types import StackType
+from weft.ir.op import OPS, Op, Trait
+from weft.ir.types import StackType, TensorType
 from weft.ops.identity import FENCE, STOP_GRADIENT
 from weft.ops.stacks import stack_form
 
@@ -86,6 +87,8 @@ class GraphRecorder(Recorder):
         values = [self.value_of(x) for x in inputs]
         if values and values[0].type.__class__ is StackType:
             op = stack_form(op)  # the sum of two gradients, where they are stacks
+        if op.elementwise and len(values) > 1:
+            values = self._brought_together(op, values)
         stops = False  # whether results are cut instead of the stack: its elements keep histories
         if not mode.enabled and op is not STOP_GRADIENT:
             for i, x in enumerate(inputs):
@@ -215,6 +218,21 @@ class GraphRecorder(Recorder):
         unknown = {d for t in types for d in dims_in(t.shape) if str(d).startswith("_")}
         fresh = {str(d): dim(f"n{next(self._unknown)}") for d in sorted(unknown, key=str)}
         return tuple([t.like(shape=_renamed(t.shape, fresh)) for t in types])
+
+    def _brought_together(self, op: Op, values: list[Value]) -> list[Value]:
+        """Operands of an elementwise op, single numbers on the CPU where the others are."""
+        types = [value.type for value in values if isinstance(value.type, TensorType)]
+        if len(types) < len(values) or all(kind.device == types[0].device for kind in types):
+            return values
+        place = common_place(op, types)
+        if place is None:
+            return values  # an error will say so
+        return [
+            value
+            if kind.device == place
+            else self.value_of(self.emit(OPS["to_device"], [value], {"device": place})[0])
+            for value, kind in zip(values, types, strict=True)
+        ]
 
     def _check_places(self, op: Op, types: list[Any]) -> None:
         places = {(t.device, t.layout) for t in types}

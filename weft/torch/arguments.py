@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import weft.core.tensor as core
+from weft.base.device import CPU
 from weft.base.dtypes import DTYPES, get_default_dtype
 from weft.base.errors import DTypeError
 from weft.base.pytree import tree_map
@@ -239,10 +240,16 @@ for _name, _dtype in _DTYPES.items():
     method(_name)(lambda self, memory_format=None, dtype=DTYPES[_dtype]: self.to(dtype))
 
 
-@method("contiguous", "cpu")
+@method("contiguous")
 def _itself(self: Any, memory_format: Any = None) -> Any:
-    """The tensor: its elements are in order, and on the CPU."""
+    """The tensor: its elements are in order."""
     return self
+
+
+@method("cpu")
+def _on_cpu(self: Any, memory_format: Any = None) -> Any:
+    """The tensor on the CPU: itself, if it is there."""
+    return self if self.device == CPU else self.to_device(CPU)
 
 
 @method()

@@ -6,8 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from weft.base.errors import DeviceError
 from weft.compile import compile as core_compile
+from weft.runtime.cuda import api
 
 __all__ = [
     *("backends", "compile", "cuda", "jit", "mps", "set_float32_matmul_precision"),
@@ -27,37 +27,21 @@ def _none(*_args: Any, **_kwargs: Any) -> int:
     return 0
 
 
-def _no_gpu(*_args: Any, **_kwargs: Any) -> Any:
-    raise DeviceError("there is no GPU here", op="cuda", hint="ask torch.cuda.is_available()")
-
-
 def _module(name: str, **members: Any) -> types.ModuleType:
     made = types.ModuleType(f"weft.torch.{name}", f"`torch.{name}`.")
     vars(made).update(members)
     return made
 
 
-cuda = _module(
-    "cuda",
-    is_available=_no,
-    is_bf16_supported=_no,
-    device_count=_none,
-    memory_allocated=_none,
-    max_memory_allocated=_none,
-    manual_seed=_nothing,
-    manual_seed_all=_nothing,
-    empty_cache=_nothing,
-    synchronize=_nothing,
-    current_device=_no_gpu,
-    get_device_name=_no_gpu,
-    set_device=_no_gpu,
-)
+cuda = _module("cuda", **{name: getattr(api, name) for name in api.__all__})
 mps = _module("mps", is_available=_no, manual_seed=_nothing, empty_cache=_nothing)
 backends = _module(
     "backends",
     cudnn=_module("backends.cudnn", is_available=_no, enabled=False),
     mps=_module("backends.mps", is_available=_no, is_built=_no),
-    cuda=_module("backends.cuda", is_built=_no, matmul=_module("backends.cuda.matmul")),
+    cuda=_module(
+        "backends.cuda", is_built=api.is_available, matmul=_module("backends.cuda.matmul")
+    ),
 )
 version = _module("version", cuda=None, hip=None)
 

@@ -15,7 +15,6 @@ import numpy as np
 import weft.core.tensor as core
 from weft.base.device import Device, as_device
 from weft.base.dtypes import DTYPES, DType, as_dtype
-from weft.base.errors import DeviceError
 from weft.base.pytree import tree_map
 from weft.base.shapes import size_of
 from weft.core.bind import register_result_class
@@ -161,7 +160,12 @@ class Tensor(core.Tensor):
 
     # --- where it is --------------------------------------------------------------------------
 
-    is_cuda = is_mps = is_sparse = is_quantized = False
+    is_mps = is_sparse = is_quantized = False
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is on a GPU."""
+        return self.device.kind == "cuda"
 
     def to(
         self,
@@ -186,9 +190,6 @@ class Tensor(core.Tensor):
         if dtype is not None and as_type(dtype) is not self.dtype:
             out = out.astype(as_type(dtype))
         return out.clone() if copy and out is self else out
-
-    def cuda(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise DeviceError("there is no GPU here", op="cuda", hint="ask torch.cuda.is_available()")
 
     def numpy(self, *, force: bool = False, copy: bool = False) -> Any:
         """The value as a NumPy array, read-only: a write to it cannot show in the tensor."""

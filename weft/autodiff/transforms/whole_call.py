@@ -146,7 +146,7 @@ class _Call:
             absent = [i for i, g in enumerate(cotangents) if g is None]
             call = _Call(self.level, partial(self._pulled, absent), given, spread, moving)
             found = call.results(call.run if self.pull is None else partial(self._kept, absent))
-        return [*found, zeros((), dtype=there[0].dtype)]
+        return [*found, zeros((), dtype=there[0].dtype, device=there[0].device)]
 
     def _kept(self, absent: Sequence[int], given: Sequence[Tensor]) -> list[Tensor]:
         """What `_pulled` gives, of what the call kept."""

@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 import weft.nn as core_nn
-from weft.base.errors import DeviceError
 from weft.torch.nn.parameter import Parameter, label_members
 
 
@@ -38,9 +37,6 @@ class Module(core_nn.Module, metaclass=ModuleClass):
     def register_parameter(self, name: str, param: Any) -> None:
         super().register_parameter(name, param)
         label_members(self)
-
-    def cuda(self, _device: Any = None) -> Any:
-        raise DeviceError("there is no GPU here", op="cuda", hint="ask torch.cuda.is_available()")
 
 
 def _same(core: type) -> Any:

@@ -1,0 +1,31 @@
+"""The device "cuda" for tests: the GPU where there is one, else CuPy's stand-in over NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import fake_cupy
+import pytest
+
+from weft.ir.dispatch import unregister_device
+from weft.runtime.cuda import opening
+from weft.runtime.cuda.family import register
+
+REAL = opening.missing() is None
+
+
+@pytest.fixture(scope="module")
+def cuda() -> Iterator[bool]:
+    """Whether it is a real GPU."""
+    if REAL:
+        yield True
+        return
+    module, extension = fake_cupy.fake_cupy(), fake_cupy.fake_cupyx()
+    fake_cupy.settings.count = 2
+    before = opening._Found.cupy, opening._Found.reason
+    register(module, extension)
+    opening._Found.cupy, opening._Found.reason = module, None
+    yield False
+    opening._Found.cupy, opening._Found.reason = before
+    unregister_device("cuda")
+    fake_cupy.settings.current = 0

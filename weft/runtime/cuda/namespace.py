@@ -1,0 +1,129 @@
+"""The Array API namespace in which cards are evaluated on a GPU: CuPy's, and what it lacks.
+
+CuPy says nothing where an index is out of range (it wraps around) or a matrix is singular; the
+functions here say it, as NumPy does. CuPy's elementwise kernels take bfloat16; what has no kernel
+for it (sorting, searching, products) computes in float32, which holds all its values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import bfloat16
+from weft.ops.parts import in_range
+
+__all__ = ["Namespace"]
+
+_BFLOAT16 = bfloat16.numpy
+
+
+class _Linalg:
+    """`cupy.linalg`, with errors where a matrix is singular."""
+
+    def __init__(self, cupy: Any, cupyx: Any) -> None:
+        self._cupy = cupy
+        self._cupyx = cupyx
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._cupy.linalg, name)
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with self._cupyx.errstate(linalg="raise"):
+                return function(*args, **kwargs)
+
+        setattr(self, name, checked)
+        return checked
+
+
+class Namespace:
+    """CuPy's functions under their names, but for those that differ from NumPy's."""
+
+    def __init__(self, cupy: Any, cupyx: Any) -> None:
+        self._cupy = cupy
+        self.linalg = _Linalg(cupy, cupyx)
+        self.erf = cupyx.scipy.special.erf
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._cupy, name)
+        setattr(self, name, found)
+        return found
+
+    # --- new arrays: on the current GPU, which is that of the operands
+
+    def arange(self, *args: Any, device: Any = None, **options: Any) -> Any:
+        return self._cupy.arange(*args, **options)
+
+    def zeros(self, *args: Any, device: Any = None, **options: Any) -> Any:
+        return self._cupy.zeros(*args, **options)
+
+    def ones(self, *args: Any, device: Any = None, **options: Any) -> Any:
+        return self._cupy.ones(*args, **options)
+
+    def eye(self, *args: Any, device: Any = None, **options: Any) -> Any:
+        return self._cupy.eye(*args, **options)
+
+    # --- order ---------------------------------------------------------------------------------
+
+    def sort(self, x: Any, *, axis: int = -1, stable: bool = True) -> Any:
+        if x.dtype == _BFLOAT16:
+            return self._cupy.sort(x.astype(np.float32), axis=axis).astype(_BFLOAT16)
+        return self._cupy.sort(x, axis=axis)
+
+    def argsort(self, x: Any, *, axis: int = -1, stable: bool = True) -> Any:
+        return self._cupy.argsort(_widened(x), axis=axis, kind="stable")
+
+    def searchsorted(self, x1: Any, x2: Any, *, side: str = "left") -> Any:
+        return self._cupy.searchsorted(_widened(x1), _widened(x2), side=side)
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def take(self, x: Any, indices: Any, *, axis: int) -> Any:
+        return self._cupy.take(x, in_range(self._cupy, indices, x.shape[axis]), axis=axis)
+
+    def take_along_axis(self, x: Any, indices: Any, *, axis: int) -> Any:
+        within = in_range(self._cupy, indices, x.shape[axis])
+        return self._cupy.take_along_axis(x, within, axis=axis)
+
+    def repeat(self, x: Any, repeats: Any, *, axis: int) -> Any:
+        """CuPy's takes no array of counts."""
+        if isinstance(repeats, int):
+            return self._cupy.repeat(x, repeats, axis=axis)
+        if repeats.size and int(repeats.min()) < 0:
+            raise ValueError("repeats may not contain negative values.")
+        ends = self._cupy.cumsum(repeats.astype(np.int64))
+        total = int(ends[-1]) if repeats.size else 0
+        places = self._cupy.searchsorted(ends, self._cupy.arange(total), side="right")
+        return self._cupy.take(x, places, axis=axis)
+
+    # --- elementwise ---------------------------------------------------------------------------
+
+    def logical_and(self, x1: Any, x2: Any) -> Any:
+        return self._cupy.logical_and(_truth(x1), _truth(x2))
+
+    def logical_or(self, x1: Any, x2: Any) -> Any:
+        return self._cupy.logical_or(_truth(x1), _truth(x2))
+
+    def logical_xor(self, x1: Any, x2: Any) -> Any:
+        return self._cupy.logical_xor(_truth(x1), _truth(x2))
+
+    def logical_not(self, x: Any) -> Any:
+        return self._cupy.logical_not(_truth(x))
+
+    # --- products ------------------------------------------------------------------------------
+
+    def matmul(self, x1: Any, x2: Any) -> Any:
+        """Of bfloat16 in float32, rounded once."""
+        if x1.dtype == _BFLOAT16:
+            return self._cupy.matmul(_widened(x1), _widened(x2)).astype(_BFLOAT16)
+        return self._cupy.matmul(x1, x2)
+
+
+def _widened(x: Any) -> Any:
+    return x.astype(np.float32) if x.dtype == _BFLOAT16 else x
+
+
+def _truth(x: Any) -> Any:
+    """Complex numbers as bools: CuPy's logical functions take none."""
+    return x != 0 if x.dtype.kind == "c" else x
