@@ -20,8 +20,8 @@ CARDS = "weft/ops/"
 NAMESPACE = "weft/torch/"
 #: Core lies below the cards, and looks up those that it calls.
 BELOW = "weft/core/"
-#: Emitters have tables by name: one row for each op that they emit.
-EMITTERS = "weft/codegen/"
+#: Emitters, and the kernels of a device, have tables by name: one row for each op that they emit.
+EMITTERS = ("weft/codegen/", "weft/runtime/cuda/")
 FILES = [
     path
     for path in sorted((ROOT / "weft").rglob("*.py"))

@@ -25,8 +25,9 @@ from weft.core.tensor import UNASKED, Tensor
 from weft.ir.attributes import attrs_key
 from weft.ir.dispatch import family_of, how_to_bring_together
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import OPS, Op, Trait
+from weft.ir.op import Op, Trait
 from weft.ir.types import StackType, TensorType
+from weft.ops.cards import TO_DEVICE
 from weft.ops.identity import FENCE, STOP_GRADIENT
 from weft.ops.stacks import stack_form
 
@@ -230,7 +231,7 @@ class GraphRecorder(Recorder):
         return [
             value
             if kind.device == place
-            else self.value_of(self.emit(OPS["to_device"], [value], {"device": place})[0])
+            else self.value_of(self.emit(TO_DEVICE, [value], {"device": place})[0])
             for value, kind in zip(values, types, strict=True)
         ]
 

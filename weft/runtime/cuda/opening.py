@@ -7,7 +7,6 @@ import threading
 from typing import Any
 
 from weft.base.errors import DeviceError
-from weft.runtime.cuda.family import register
 
 __all__ = ["missing", "open_cuda"]
 
@@ -53,7 +52,7 @@ def _load() -> None:
             "check `nvidia-smi`: a GPU, and a driver for CUDA 12 or newer, are needed",
         )
         return
-    register(cupy, cupyx)
+    importlib.import_module("weft.runtime.cuda.family").register(cupy, cupyx)
     _Found.cupy = cupy
 
 
