@@ -10,22 +10,31 @@ import pytest
 
 import weft
 from tests.support.sized import CASES, SIZES, inputs_of, specs_of
+from tests.support.sized_kernels import ATTENTION, KERNEL_CASES
+from weft.compile import run_passes
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
+from weft.passes.pipeline import optimize
 from weft.runtime import sized
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.native import NativeProgram, native
 from weft.runtime.sized import SizedProgram
 
+_CASES = {**CASES, **KERNEL_CASES}
+
 
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", _CASES)
 def test_as_the_interpreter(name: str, check: bool) -> None:
-    case = CASES[name]
+    case = _CASES[name]
     graph = weft.make_graph(case.function, *specs_of(case))
+    if name in KERNEL_CASES:  # as `weft.compile` has it: attention is found in such graphs
+        graph = optimize(graph, run_passes())
     program = native(graph, check=check)
     assert isinstance(program, SizedProgram), program.why
     assert not program.native.calls
+    if name in ATTENTION:
+        assert any("attention" in kernel for kernel in program.native.kernels)
     for seed, n in enumerate(SIZES if not check else (7, 1, 33)):
         inputs = inputs_of(case, n, seed)
         try:

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.codegen.attention.cut import number_if_supported, tile_rows
+from weft.base.dims import has_dims, is_zero, typical
+from weft.codegen.attention.cut import Rows, number_if_supported, pollable, work_of
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Work
-from weft.codegen.cancel import cancellable_loop, pollable_run
-from weft.codegen.index import Size, maximum, minimum, unravel
+from weft.codegen.cancel import cancellable_loop
+from weft.codegen.index import Ptr, Size, maximum, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, each_item
 from weft.codegen.math import call
 from weft.codegen.matmul.numbers import Number
-from weft.codegen.matmul.plan import even, up
+from weft.codegen.matmul.plan import up
 from weft.codegen.matmul.product import Operand
 from weft.codegen.text import Module
 
@@ -73,13 +74,13 @@ def emit_backward(
         spec.values > 1 and (given.out_layout.column, given.grad_layout.column) != (1, 1)
     ):
         return None
-    if not spec.queries * spec.values:
+    if is_zero(spec.queries * spec.values):
         return None
-    if not spec.stacks:
+    if is_zero(spec.stacks):
         return []
     writer = _Backward(module, name, spec, number, stores, given)
     too_large = writer.stack_size > module.machine.caches.room
-    if too_large or (writer.blocks > 1 and scratch is None):
+    if too_large or (writer.blocks != 1 and scratch is None):
         return None
     return [writer.write((q, k, v, mask, given.out, given.grad, given.lse, scratch), run)]
 
@@ -115,32 +116,35 @@ class _Backward:
         w, spec = self.w, self.spec
         wide = (up(spec.features, w.lanes) + up(spec.values, w.lanes)) * w.width
         most = max(w.columns, min(_KEYS, size // wide) // w.columns * w.columns)
-        self.keys = min(most, up(spec.keys, w.columns))
+        self.keys = most if has_dims((spec.keys,)) else min(most, up(spec.keys, w.columns))
         self.blocks = -(-spec.keys // self.keys)
         rows = size // (max(self.keys, self.q_pitch) * w.width)
-        self.chunk = even(spec.queries, max(8, rows))
-        self.chunks = -(-spec.queries // self.chunk)
-        self.rows = tile_rows(self.chunk, w.module.machine)
-        self.tiles = -(-self.chunk // self.rows)
+        self.cut = cut = Rows.of(w.module, spec.queries, max(8, rows))
+        self.chunk, self.chunks = cut.chunk, cut.chunks
+        self.rows, self.tiles = cut.rows, cut.tiles
+        w.counts = cut.counts
         self.pitch = self.keys + GAP
         self.dq_size = self.tiles * self.rows * self.q_pitch  # elements of a chunk's sums
+        self.lines = self.tiles  # from the sums of one chunk to those of the next
+        self.may_be_local = self.blocks == 1 or has_dims((self.blocks,))
 
     def _rooms(self) -> dict[str, int]:
         """The number of elements of each local buffer."""
         w, spec = self.w, self.spec
+        chunk = self.cut.largest
         return {
             "packed_k": self.keys * up(spec.features, w.lanes),
             "packed_v": self.keys * up(spec.values, w.lanes),
-            "weights": self.chunk * self.pitch,
-            "slopes": self.chunk * self.pitch,
+            "weights": chunk * self.pitch,
+            "slopes": chunk * self.pitch,
             "dk": self.keys * self.q_pitch,
             "dv": self.keys * self.v_pitch,
-            "deltas": self.chunk,
-            "dq": self.dq_size if self.blocks == 1 else 0,
-            "left": w.left_size(self.rows, max(spec.features, spec.values)),
+            "deltas": chunk,
+            "dq": self.cut.room * self.q_pitch if self.may_be_local else 0,
+            "left": w.left_size(self.cut.most, max(spec.features, spec.values)),
             "copy_k": w.copy_size(self.keys, spec.features, 2),
-            "copy_q": w.copy_size(self.chunk, spec.features, 2),
-            "copy_grad": w.copy_size(self.chunk, spec.values, 2),
+            "copy_q": w.copy_size(chunk, spec.features, 2),
+            "copy_grad": w.copy_size(chunk, spec.values, 2),
         }
 
     def write(self, places: tuple[int | None, ...], run: int | None) -> Kernel:
@@ -149,9 +153,11 @@ class _Backward:
         (self.q, self.k, self.v, self.mask, self.out, self.grad, self.lse, scratch) = w.arguments(
             *places
         )
-        pairs = spec.queries * spec.keys * (0.6 if spec.causal else 1.0)
-        cost = 50 + pairs * (3 * spec.features + 2 * spec.values + 40) / w.lanes * 0.3
-        self.run, self.round = pollable_run(f, run, cost), cost / (self.blocks * self.chunks)
+        each = (3 * spec.features + 2 * spec.values + 40) / w.lanes * 0.3
+        each *= 0.6 if spec.causal else 1.0
+        cost = 50 + typical(spec.queries) * typical(spec.keys) * each
+        self.run = pollable(f, run, spec.queries * spec.keys, cost)
+        self.round = cost / typical(self.blocks * self.chunks)
         for store in self.stores:
             store.begin(f)
         rooms = {word: w.room(size) for word, size in self._rooms().items()}
@@ -163,12 +169,25 @@ class _Backward:
         dq_bytes = self.chunks * self.dq_size * w.width
         with each_item(f) as stack:
             self.stack, self.batch = stack, unravel(stack, spec.batch)
-            self.dq = rooms["dq"] if self.blocks == 1 else scratch.bytes(stack * dq_bytes)
+            self.dq = self._sums(rooms["dq"], scratch, stack, dq_bytes)
             with f.loop(0, spec.keys, self.keys) as start:
                 self._block(start)
         f.do("ret i32 0")
         room = 0 if self.blocks == 1 else spec.stacks * dq_bytes
-        return Kernel(self.name, spec.stacks, cost, room, self.run is not None)
+        if has_dims((self.blocks,)):
+            room = w.module.sizes.let(f"0 if {self.blocks} == 1 else {room}", low=0)
+        work = work_of(spec.stacks, spec, each)
+        return Kernel(self.name, spec.stacks, cost, room, self.run is not None, work=work)
+
+    def _sums(self, room: Ptr, scratch: Ptr, stack: Size, size: int) -> Ptr:
+        """Where dq is summed up: in local memory, or in scratch memory for several blocks."""
+        f = self.w.f
+        if not has_dims((self.blocks,)):
+            return room if self.blocks == 1 else scratch.bytes(stack * size)
+        self.lines = self.w.module.sizes.let(f"0 if {self.blocks} == 1 else {self.tiles}", low=0)
+        one = f(f"icmp eq i64 {f.size(self.blocks)}, 1")
+        far = scratch.bytes(stack * size)
+        return f.ptr(f(f"select i1 {one}, ptr {room}, ptr {far}"), room.kind)
 
     def _block(self, start: Size) -> None:
         """Process one block of keys with all queries."""
@@ -183,14 +202,17 @@ class _Backward:
         self.k_right = w.right(
             self.k_rows, w.step(spec.k), count, spec.features, 2, self.copies["k"], self.keys
         )
+        rows: Size = self.keys
+        if has_dims((spec.keys,)):
+            rows = (count + (self.key_rows - 1)) // self.key_rows * self.key_rows
         for room, pitch in ((self.dk, self.q_pitch), (self.dv, self.v_pitch)):
-            with f.loop(0, self.keys * pitch, w.lanes) as i:
+            with f.loop(0, rows * pitch, w.lanes) as i:
                 w.write(w.number_vec(0.0), w.element(room, i))
         with cancellable_loop(f, self.run, 0, self.chunks, each=self.round) as c:
             first = minimum(c * self.chunk, spec.queries - self.chunk)
             if spec.causal:
                 end = minimum(first + self.chunk, spec.keys)
-                with f.when(f(f"icmp slt i64 {start}, {end}")):
+                with f.when(f(f"icmp slt i64 {start}, {f.size(end)}")):
                     self._chunk(c, first, end)
             else:
                 self._chunk(c, first, spec.keys)
@@ -232,7 +254,13 @@ class _Backward:
         left_over = self.chunk - skip
         rights = [
             w.right(
-                rows.bytes(skip * step), step, left_over, columns, 2, self.copies[word], self.chunk
+                rows.bytes(skip * step),
+                step,
+                left_over,
+                columns,
+                2,
+                self.copies[word],
+                self.cut.largest,
             )
             for rows, step, columns, word in (
                 (queries, q_step, spec.features, "q"),
@@ -252,11 +280,11 @@ class _Backward:
                 )  # fmt: skip
 
         more = f(f"icmp ne i64 {self.start}, 0")
-        done = f(f"icmp sge i64 {self.start + count}, {end}")
+        done = f(f"icmp sge i64 {self.start + count}, {f.size(end)}")
         with f.loop(0, self.tiles) as t:
             row = self._row(t)
             left = self.slopes.bytes(row * pitch)
-            line = t if self.blocks == 1 else (c * self.tiles + t)
+            line = t if self.blocks == 1 else (c * self.lines + t)
             to = self.dq.bytes(line * (self.rows * self.q_pitch * w.width))
             w.multiply(
                 self.rows, left, pitch, self.k_right, count, to, self.q_pitch * w.width, more

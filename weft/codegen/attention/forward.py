@@ -7,15 +7,16 @@ first.
 
 from __future__ import annotations
 
-from weft.codegen.attention.cut import number_if_supported, tile_rows
+from weft.base.dims import has_dims, is_zero, typical
+from weft.codegen.attention.cut import Rows, number_if_supported, pollable, work_of
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Right, Work, largest
-from weft.codegen.cancel import cancellable_loop, pollable_run
+from weft.codegen.cancel import cancellable_loop
 from weft.codegen.index import Ptr, Size, divide, maximum, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, each_item
 from weft.codegen.math import call
 from weft.codegen.matmul.numbers import Number
-from weft.codegen.matmul.plan import even, up
+from weft.codegen.matmul.plan import up
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Module
 
@@ -48,7 +49,7 @@ def emit_forward(
     number = number_if_supported(spec)
     if number is None:
         return None
-    if not spec.queries * spec.values * spec.stacks:
+    if is_zero(spec.queries * spec.values * spec.stacks):
         return []
     return [_Forward(module, name, spec, number, store).write((q, k, v, mask, lse), run)]
 
@@ -64,13 +65,14 @@ class _Forward:
         self.out_pitch = up(spec.values, w.columns) + GAP
         second = module.machine.caches.second  # must hold a block of keys and an item's sums
         most = max(8, min(_QUERIES, second * 3 // 32 // (self.out_pitch * w.width)))
-        self.chunk = even(spec.queries, most)
-        self.chunks = -(-spec.queries // self.chunk)
-        self.rows = tile_rows(self.chunk, module.machine)
-        self.tiles = -(-self.chunk // self.rows)
+        self.cut = cut = Rows.of(module, spec.queries, most)
+        self.chunk, self.chunks = cut.chunk, cut.chunks
+        self.rows, self.tiles = cut.rows, cut.tiles
+        w.counts = cut.counts
         fit = second // 8 // (up(max(spec.features, spec.values), w.lanes) * w.width)
         most = max(w.columns, min(_KEYS, fit) // w.columns * w.columns)
-        self.keys = min(most, up(spec.keys, w.columns))
+        # Of keys that only the run counts, a block has as many as it may.
+        self.keys = most if has_dims((spec.keys,)) else min(most, up(spec.keys, w.columns))
         self.blocks = -(-spec.keys // self.keys)
         self.pitch = self.keys + GAP
 
@@ -81,17 +83,17 @@ class _Forward:
         f = w.f = w.module.function(self.name, "i32", PARAMS)
         self.q, self.k, self.v, self.mask, self.lse = w.arguments(*places)
         self.gives_lse = places[-1] is not None
-        pairs = self.chunk * spec.keys * (0.6 if spec.causal else 1.0)
-        cost = 50 + pairs * (spec.features + spec.values + 40) / w.lanes * 0.3
-        self.run, self.round = pollable_run(f, run, cost), cost / self.blocks
+        each = (0.6 if spec.causal else 1.0) * (spec.features + spec.values + 40) / w.lanes * 0.3
+        cost = 50 + typical(self.chunk) * typical(spec.keys) * each
+        self.run, self.round = pollable(f, run, spec.keys, cost), cost / typical(self.blocks)
         self.store.begin(f)
-        count = self.tiles * self.rows
+        count = self.cut.room
         self.packed_keys = w.room(self.keys * up(spec.features, w.lanes))
-        self.scores = w.room(self.rows * self.pitch)
+        self.scores = w.room(self.cut.most * self.pitch)
         self.sums = w.room(count * self.out_pitch)
         self.tops, self.totals = w.room(count), w.room(count)
         self.values = w.room(w.copy_size(self.keys, spec.values, 2))
-        self.left = w.room(w.left_size(self.rows, spec.features))
+        self.left = w.room(w.left_size(self.cut.most, spec.features))
         with each_item(f) as item:
             stack, part = divide(item, self.chunks)
             self.own = part * self.chunk  # the first query of the item itself
@@ -100,7 +102,8 @@ class _Forward:
             self._item()
         f.do("ret i32 0")
         items = spec.stacks * self.chunks
-        return Kernel(self.name, items, cost, stops=self.run is not None)
+        work = work_of(items, spec, each)
+        return Kernel(self.name, items, cost, stops=self.run is not None, work=work)
 
     def _item(self) -> None:
         w, spec = self.w, self.spec
@@ -161,7 +164,7 @@ class _Forward:
             "false",
         )
         state = t * self.rows
-        later = f(f"icmp ne i64 {start}, 0") if self.blocks > 1 else "false"
+        later = f(f"icmp ne i64 {start}, 0") if self.blocks != 1 else "false"
         with f.loop(0, self.rows) as r:
             line = self.scores.bytes(r * (self.pitch * w.width))
             at = state + r
@@ -172,7 +175,13 @@ class _Forward:
             mask = w.mask_row(self.mask, self.batch, query, start)
             before, top, total = self._softmax(line, own, limit, mask, at)
             w.write(top, w.element(self.tops, at))
-            if self.blocks > 1:
+            if has_dims((self.blocks,)):
+                joined = f.var(w.kind, total.name)
+                with f.when(later):
+                    scale = self._scaled("true", before, top, at)
+                    joined.store((w.read_one(self.totals, at) * scale + total).name)
+                total = w.vec(joined.load(), 1)
+            elif self.blocks > 1:
                 scale = self._scaled(later, before, top, at)
                 total = w.read_one(self.totals, at) * scale + total
             w.write(total, w.element(self.totals, at))

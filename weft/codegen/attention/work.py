@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims
 from weft.codegen.attention.spec import Attention
 from weft.codegen.index import Ptr, Size, minimum, offset
 from weft.codegen.kernel import Store, argument
@@ -43,6 +44,8 @@ class Work:
     """What the parts of a kernel share. `f` is set when the kernel's function begins."""
 
     f: Function
+
+    counts: tuple[int, ...] = ()  # the rows that tiles may have, if only the run knows them
 
     def __init__(self, module: Module, spec: Attention, number: Number) -> None:
         self.module = module
@@ -126,8 +129,8 @@ class Work:
             src = rows.bytes(first * step)
             dst = room.bytes(first // self.columns * size)
             f.do(
-                f"call void @{name}(ptr {src}, i64 {step}, ptr {dst}, "
-                f"i64 {self.columns * width}, i64 {some}, i64 {features})"
+                f"call void @{name}(ptr {src}, i64 {f.size(step)}, ptr {dst}, "
+                f"i64 {self.columns * width}, i64 {f.size(some)}, i64 {features})"
             )
 
     def keys_side(self, room: Ptr, features: int, count: Size) -> Right:
@@ -180,8 +183,8 @@ class Work:
             dst = room.bytes(p * each)
             some = minimum(columns - first, whole)
             f.do(
-                f"call void @{name}(ptr {src}, i64 {step}, ptr {dst}, i64 {whole * width}, "
-                f"i64 {count}, i64 {some})"
+                f"call void @{name}(ptr {src}, i64 {f.size(step)}, ptr {dst}, i64 {whole * width}, "
+                f"i64 {f.size(count)}, i64 {some})"
             )
         return Right(room, whole * width, each, vectors, panels, 0)
 
@@ -199,9 +202,10 @@ class Work:
             return at, step
         pitch = self._left_pitch(columns) * self.width
         name = copy(self.f.module, self.number)
+        size = self.f.size
         self.f.do(
-            f"call void @{name}(ptr {at}, i64 {step}, ptr {room}, i64 {pitch}, "
-            f"i64 {rows}, i64 {columns})"
+            f"call void @{name}(ptr {at}, i64 {size(step)}, ptr {room}, i64 {pitch}, "
+            f"i64 {size(rows)}, i64 {columns})"
         )
         return room, pitch
 
@@ -220,14 +224,57 @@ class Work:
     ) -> None:
         """Multiply one tile of rows with all panels; steps are in bytes."""
         f, packed = self.f, self.number.packed
-        name = tile(f.module, packed, packed, rows, right.vectors, across=across, last=right.last)
+        first = ""
+        if has_dims((rows,)):
+            name = self._tile_of(right)
+            first = f"i64 {f.size(rows)}, "
+        else:
+            name = tile(
+                f.module, packed, packed, rows, right.vectors, across=across, last=right.last
+            )
         with f.loop(0, right.panels) as p:
             at = right.at.bytes(p * right.panel)
             to = out.bytes(p * (right.vectors * self.lanes * self.width))
             f.do(
-                f"call void @{name}(ptr {left}, i64 {left_step}, ptr {at}, i64 {right.step}, "
-                f"i64 {terms}, ptr {to}, i64 {out_step}, i1 {more})"
+                f"call void @{name}({first}ptr {left}, i64 {f.size(left_step)}, ptr {at}, "
+                f"i64 {f.size(right.step)}, i64 {f.size(terms)}, ptr {to}, i64 {out_step}, "
+                f"i1 {more})"
             )
+
+    def _tile_of(self, right: Right) -> str:
+        """A function that calls the tile with as many rows as its first argument says."""
+        packed, counts, vectors, last = self.number.packed, self.counts, right.vectors, right.last
+        name = f"tiles.{packed}.{'.'.join(map(str, counts))}x{vectors}.{last}"
+        params = [
+            ("i64", "rows"),
+            ("ptr noalias", "a"),
+            ("i64", "a_step"),
+            ("ptr noalias", "b"),
+            ("i64", "b_step"),
+            ("i64", "k"),
+            ("ptr noalias", "sums"),
+            ("i64", "sums_step"),
+            ("i1", "more"),
+        ]
+        given = ", ".join(f"{kind} %{param}" for kind, param in params[1:])
+
+        def make(module: Module) -> None:
+            tiles = [
+                tile(module, packed, packed, rows, vectors, across=False, last=last)
+                for rows in counts
+            ]
+            f = module.function(name, "void", params, "nounwind noinline")
+            labels = [f.fresh("rows") for _ in counts]
+            cases = " ".join(
+                f"i64 {rows}, label %{label}" for rows, label in zip(counts, labels, strict=True)
+            )
+            f.do(f"switch i64 %rows, label %{labels[-1]} [ {cases} ]")
+            for label, one in zip(labels, tiles, strict=True):
+                f.block(label)
+                f.do(f"call void @{one}({given})")
+                f.do("ret void")
+
+        return self.module.once(name, make)
 
     # --- scores ---------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from weft.ops.cards import (
     ASTYPE,
     DIVIDE,
     EQUAL,
+    GETITEM,
     LESS_EQUAL,
     MATMUL,
     MULTIPLY,
@@ -272,7 +273,7 @@ def _is_causal(mask: Value) -> bool:
 def _counted(value: Value) -> tuple[int, ...] | None:
     """The shape of a value that holds 0, 1, 2…"""
     node, shape = value.node, value.tensor_type.shape
-    if node is not None and node.op is RESHAPE:
+    if node is not None and (node.op is RESHAPE or _only_adds_axes(node)):
         node = node.inputs[0].node
     if node is None:
         return None
@@ -282,6 +283,13 @@ def _counted(value: Value) -> tuple[int, ...] | None:
         return None
     array = node.attrs["value"].array
     return shape if (array.reshape(-1) == np.arange(array.size)).all() else None
+
+
+def _only_adds_axes(node: Node) -> bool:
+    """Whether a node indexes a value with `:` and None."""
+    return node.op is GETITEM and all(
+        part is None or part == slice(None) for part in node.attrs["index"]
+    )
 
 
 def _fits(q: Value, k_turned: Value, v: Value, mask: Value | None, end: Node) -> bool:
