@@ -152,4 +152,129 @@ PRODUCTS = {
         _mlp_gradients, [("B", "T", 64), (64, 96), (96, 64)], rtol=3e-4
     ),
 }
-CASES = {**LOOPS, **VIEWS, **PRODUCTS}
+
+
+def _indices(x: Any, of: int) -> Any:
+    """Indices from 0 to of - 1, made of the numbers in a tensor."""
+    return weft.astype(weft.abs(x * 1000), weft.int64) % of
+
+
+def _with_row(x: Any, y: Any) -> Any:
+    x = x * 1.0
+    x[0] = y
+    return x
+
+
+def _with_part(x: Any) -> Any:
+    y = x * 2.0
+    y[:, 1:] = x[:, 1:] * 3
+    return y
+
+
+def _embedding_gradient(w: Any, x: Any) -> Any:
+    return weft.grad(lambda w: (F.embedding(_indices(x, 9), w) ** 2).sum())(w)
+
+
+INDEXING = {
+    "take": SizedCase(
+        lambda x, i: weft.take(x, _indices(i, 5), axis=0), [(5, 8), ("B",)], exact=True
+    ),
+    "take of a size": SizedCase(
+        lambda x, i: weft.take(x, _indices(i, x.shape[0]), axis=0), [("T", 8), ("B",)], exact=True
+    ),
+    "take columns": SizedCase(
+        lambda x: weft.take(x, weft.tensor([2, 0, -1]), axis=1), [("B", 5)], exact=True
+    ),
+    "gather": SizedCase(
+        lambda x, i: x[_indices(i, x.shape[0]), 1:], [("B", 4), ("T",)], exact=True
+    ),
+    "along an axis": SizedCase(
+        lambda x: weft.take_along_axis(x, _indices(x, 5)[:, :2], axis=1), [("B", 5)], exact=True
+    ),
+    "embedding": SizedCase(
+        lambda w, x: F.embedding(_indices(x, 9), w), [(9, 16), ("B", "T")], exact=True
+    ),
+    "gradient of an embedding": SizedCase(_embedding_gradient, [(9, 16), ("B", "T")], rtol=1e-4),
+    "joined": SizedCase(
+        lambda x, y: weft.concat([x, y, x], axis=0), [("B", 3), ("T", 3)], exact=True
+    ),
+    "joined columns": SizedCase(
+        lambda x, y: weft.concat([x, y], axis=1), [("B", 3), ("B", "T")], exact=True
+    ),
+    "many joined": SizedCase(
+        lambda x, y: weft.concat([x, y] * 6, axis=1), [("B", 3), ("B", "T")], exact=True
+    ),
+    "stacked": SizedCase(lambda x: weft.stack([x, x * 2], axis=1), [("B", 3)], exact=True),
+    "a row written": SizedCase(_with_row, [("B", 3), (3,)], exact=True),
+    "a part written": SizedCase(_with_part, [("B", "T", 3)], exact=True),
+    "arange": SizedCase(lambda x: weft.arange(x.shape[0]) * 2 + 1, [("B", 2)], exact=True),
+    "eye": SizedCase(lambda x: weft.eye(x.shape[0]) * 2, [("B",)], exact=True),
+    "padded": SizedCase(lambda x: F.pad(x, (0, 1, 1, 2)), [("B", 3)], exact=True),
+    "gradient of a slice": SizedCase(
+        lambda x: weft.grad(lambda x: (x[1:] * x[:-1]).sum())(x), [("B", 3)]
+    ),
+    "cross entropy": SizedCase(
+        lambda x: weft.grad(lambda x: F.cross_entropy(x, _indices(x[:, 0], 33)))(x), [("B", 33)]
+    ),
+    "cross entropy of T": SizedCase(
+        lambda x: F.cross_entropy(x.reshape((-1, 33)), _indices(x[:, :, 0], 33).reshape((-1,))),
+        [("B", "T", 33)],
+    ),
+}
+
+
+def _scanned(x: Any, w: Any) -> Any:
+    return weft.scan(
+        lambda h, row: (weft.tanh(row @ w + h * 0.2), h.sum()), weft.zeros(w.shape[1]), x
+    )
+
+
+def _recurrent(x: Any, w: Any) -> Any:
+    def step(h: Any, row: Any) -> Any:
+        h = weft.tanh(row + h @ w * 0.2)
+        return h, h
+
+    return weft.scan(step, weft.zeros((x.shape[1], 8)), x)
+
+
+def _backwards(x: Any) -> Any:
+    return weft.scan(lambda c, row: (c + row, c), weft.zeros(3), x, reverse=True)
+
+
+def _recurrent_gradient(x: Any, w: Any) -> Any:
+    return weft.grad(lambda w: (_recurrent(x, w)[1] ** 2).mean())(w)
+
+
+def _halved(x: Any) -> Any:
+    return weft.while_loop(lambda y: (y * y).sum() > 1.0, lambda y: y * 0.5, x)
+
+
+def _halved_gradient(x: Any) -> Any:
+    return weft.grad(lambda x: (_halved(x) * x).sum())(x)
+
+
+def _either(x: Any) -> Any:
+    return weft.cond(x.sum() > 0, lambda x: weft.exp(x) * 2, lambda x: x.sum(axis=0) - x, x)
+
+
+def _nested(x: Any) -> Any:
+    def outer(c: Any, row: Any) -> Any:
+        inner = weft.scan(lambda a, item: (a * 0.5 + item, a), weft.zeros(()), row)
+        return c + inner[0], inner[1]
+
+    return weft.scan(outer, weft.zeros(()), x)
+
+
+CONTROL = {
+    "a scan over B": SizedCase(_scanned, [("B", 3), (3, 5)], rtol=1e-4),
+    "a recurrent net": SizedCase(_recurrent, [("T", "B", 8), (8, 8)], rtol=1e-4),
+    "a scan backwards": SizedCase(_backwards, [("B", 3)], rtol=1e-4),
+    "gradient of a recurrent net": SizedCase(
+        _recurrent_gradient, [("T", "B", 8), (8, 8)], rtol=3e-4
+    ),
+    "a while loop": SizedCase(_halved, [("B", 2)], exact=True),
+    "gradient of a while loop": SizedCase(_halved_gradient, [("B", 2)], rtol=1e-4),
+    "a branch": SizedCase(_either, [("B", "T")], rtol=1e-4),
+    "a scan in a scan": SizedCase(_nested, [("B", "T")], rtol=1e-4),
+}
+CASES = {**LOOPS, **VIEWS, **PRODUCTS, **INDEXING, **CONTROL}

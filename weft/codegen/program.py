@@ -247,7 +247,7 @@ class _GraphWriter:
             STACK_OPS[node.op.name](self.f, node, given, out, check)
             return
         at = self.plan.memory.offsets.get(step.group)
-        arena = self.f.ptr("%arena").bytes(at or 0)
+        arena = self.f.ptr("%arena").bytes(0 if at is None else at)
         names = [nested.name for nested in step.nested]
         inner = -(-functools.reduce(dim_max, [nested.arena for nested in step.nested]) // 64) * 64
         emit_control(

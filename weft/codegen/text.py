@@ -34,6 +34,8 @@ __all__ = ["Function", "Module", "Variable"]
 #: have stacks of 64 KiB. Those below `SMALL` mostly become registers.
 STACK, SMALL = 4096, 256
 _LINE = 64
+#: First parameters of functions that find the sizes of the run: kernels, graphs, pops of stacks.
+_KNOW_SIZES = ("ptr %args,", "ptr %table, ptr %arena, ptr %run", "ptr %run, ptr %stack,")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class Function:
         return "%sizes"
 
     def _finds_sizes(self) -> bool:
-        return self._head.startswith(("ptr %args,", "ptr %table, ptr %arena, ptr %run"))
+        return self._head.startswith(_KNOW_SIZES)
 
     def _loaded_sizes(self) -> list[str]:
         """The lines that load them: they precede `%args` of a kernel, and follow the run."""

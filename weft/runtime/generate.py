@@ -14,9 +14,8 @@ from weft.codegen.program import CpuEmitter
 from weft.codegen.sizes import GENERATED
 from weft.codegen.text import Module
 from weft.ir.concrete import bounds_of, names_of_inputs
-from weft.ir.graph import Graph
+from weft.ir.graph import Graph, Value
 from weft.ir.types import TensorType
-from weft.ops.cards import GETITEM
 from weft.ops.index_shape import indices_in_range
 from weft.passes.lowering.lower import lowered
 from weft.runtime.entry import add_run
@@ -78,14 +77,19 @@ def _shapes(root: GraphPlan) -> list[tuple[int, ...]]:
 
 
 def _indexed(root: GraphPlan) -> list[int]:
-    """Sizes that are at least 1 where all indices of views are in range."""
+    """Sizes that are at least 1 where all numbers in indices are in range."""
     found: list[int] = []
     for _, plan in root.walk():
         for node in plan.graph.nodes:
-            if node.op is GETITEM:
-                shape = node.inputs[0].tensor_type.shape
-                found += [n for n in indices_in_range(shape, node.attrs["index"]) if has_dims((n,))]
+            if "index" not in node.attrs:
+                continue
+            shape = node.attrs["shape"] if "shape" in node.attrs else _shape(node.inputs[0])
+            found += [n for n in indices_in_range(shape, node.attrs["index"]) if has_dims((n,))]
     return found
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return value.tensor_type.shape
 
 
 def _examples(emitter: CpuEmitter, plan: ProgramPlan) -> Iterator[Mapping[str, int]]:

@@ -331,7 +331,7 @@ class NativeProgram(Program):
 
     def _with_stacks(self, call: Callable[[list[Any]], list[Any]]) -> Callable[..., list[Any]]:
         """A call with stacks among its inputs or outputs."""
-        kinds = [value.type for value in self.captured.outputs]
+        kinds = [sized_type(value.type, self._sizes) for value in self.captured.outputs]
         stacks = [i for i, v in enumerate(self.captured.inputs) if isinstance(v.type, StackType)]
 
         def call_with_stacks(inputs: list[Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dims import has_dims
 from weft.ir.failing import DOES_MORE
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op
@@ -57,7 +58,9 @@ def row_scan(node: Node) -> RowScan | None:
     sizes = {k.shape[0] if isinstance(k, TensorType) and k.shape else None for k in kinds}
     if len(sizes) != 1 or None in sizes:
         return None
-    count = int(sizes.pop() or 0)
+    count = sizes.pop() or 0
+    if has_dims((count,)):  # parts of a known size would not be equal
+        return None
     size = _part_size(count)
     if not size:
         return None

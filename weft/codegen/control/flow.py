@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import is_zero
 from weft.codegen.contract import ELEMENT, PAYLOAD
 from weft.codegen.control.heap import heap
 from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type
@@ -60,7 +62,8 @@ class Frame:
 
 
 def _room(kind: Any) -> int:
-    return -(-size_of_type(kind) // 64) * 64 or 64
+    size = -(-size_of_type(kind) // 64) * 64
+    return 64 if is_zero(size) else size
 
 
 def _carried(node: Node, body: Graph | None) -> list[Value]:
@@ -242,7 +245,7 @@ def _scan(frame: Frame) -> None:
     for i, (value, address) in enumerate(xs):
         if isinstance(value.type, StackType):
             size = size_of_type(value.type.element)
-            top = f.ptr(f(f"call ptr @{heap(f.module)}(ptr %run, i64 {size})"))
+            top = f.ptr(f(f"call ptr @{heap(f.module)}(ptr %run, i64 {f.size(size)})"))
             popped[i] = (f.var("ptr", address.of("ptr").load()), top)
     made = {
         i: (f.var("ptr", "null"), frame.own(slots + 64 * i))
@@ -277,7 +280,7 @@ def _scan(frame: Frame) -> None:
 
 
 def _slice(value: Value, address: Ptr, at: Size, length: int) -> Ptr:
-    size = size_of_type(value.type) // max(length, 1)
+    size = size_of_type(value.type) // dim_max(length, 1)
     return address.bytes(at * size)
 
 

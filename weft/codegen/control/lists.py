@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import has_dims, is_zero
 from weft.codegen.contract import ONLY, PAYLOAD, SUM, Status
+from weft.codegen.control.heap import heap
 from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type, zeros_cell
 from weft.codegen.index import Index, Ptr
 from weft.codegen.text import Function
@@ -43,8 +46,19 @@ def _pop(f: Function, node: Node, given: Addresses, out: Addresses, check: Check
     if below.name == "null":
         below = f.var("i8", count=64)
     if top.name == "null":
-        top = f.var("i8", count=size_of_type(kind.element), align=16)
+        top = _room(f, size_of_type(kind.element))
     check(f(f"call i32 @{name}(ptr %run, ptr {stack}, ptr {below}, ptr {top})"))
+
+
+def _room(f: Function, size: int) -> Ptr:
+    """Memory for an element that nothing reads."""
+    if not has_dims((size,)):
+        return f.var("i8", count=size, align=16)
+    made = f.ptr(f(f"call ptr @{heap(f.module)}(ptr %run, i64 {f.size(size)})"))
+    with f.when(f(f"icmp eq ptr {made}, null")):
+        f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
+        f.block(f.fresh("never"))
+    return made
 
 
 def _add(f: Function, _node: Node, given: Addresses, out: Addresses, _check: Check) -> None:
@@ -88,8 +102,8 @@ def _rows(f: Function, node: Node, given: Addresses, out: Addresses, check: Chec
     kind = node.inputs[0].type
     assert isinstance(kind, StackType)
     name = pop(f.module, kind.element)
-    size, count = size_of_type(kind.element), int(node.attrs["size"])
-    if not count:
+    size, count = size_of_type(kind.element), node.attrs["size"]
+    if is_zero(count):
         check(str(Status.FAILED))
         return
     stack = f.var("ptr", _top(given[0]))
@@ -103,8 +117,8 @@ def _rows(f: Function, node: Node, given: Addresses, out: Addresses, check: Chec
 def _of(f: Function, node: Node, given: Addresses, out: Addresses, _check: Check) -> None:
     kind = node.inputs[0].type
     assert isinstance(kind, TensorType)
-    count = int(kind.shape[0])
-    size = size_of_type(kind) // max(count, 1)
+    count = kind.shape[0]
+    size = size_of_type(kind) // dim_max(count, 1)
     stack = f.var("ptr", "null")
     with f.loop(0, count) as i:
         row = given[0].bytes(i * size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.base.dims import typical
 from weft.codegen.cancel import return_if_cancelled
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.stacks import size_of_type
@@ -32,10 +33,10 @@ def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
         return None
     constants = node.inputs[: node.attrs["consts"]]
     # Each part reads them in each iteration: they must stay in the cache.
-    if sum(size_of_type(value.type) for value in constants) > machine.caches.second // 2:
+    if typical(sum(size_of_type(value.type) for value in constants)) > machine.caches.second // 2:
         return None
     once = _nanoseconds(node.graphs[0], machine)
-    if once > MOST or once * node.attrs["length"] < LEAST:
+    if once > MOST or once * typical(node.attrs["length"]) < LEAST:
         return None
     return row_scan(node)
 
@@ -59,7 +60,7 @@ def _nanoseconds(body: Graph, machine: Machine) -> float:
         if not is_view(node):
             given = tuple(value.tensor_type for value in node.inputs)
             made = tuple(value.tensor_type for value in node.outputs)
-            flops = node.op.estimate(given, made, **node.attrs).flops
+            flops = typical(node.op.estimate(given, made, **node.attrs).flops)
             cycles += flops * (product if Trait.PRODUCT in node.op.traits else elementwise)
     return cycles / machine.ghz
 
@@ -95,7 +96,7 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
     with each_item(f) as item:
         _check(f)(f(f"call i32 @{name}.part(ptr %args, i64 {item}, ptr {run})"))
     f.do("ret i32 0")
-    cost = _nanoseconds(cut.body, module.machine) * node.attrs["length"]
+    cost = _nanoseconds(cut.body, module.machine) * typical(node.attrs["length"])
     return Kernel(name, cut.parts, cost, room * cut.parts, stops=True)
 
 

@@ -10,6 +10,8 @@ A stack is the address of its top cell; null if it is empty:
 
 from __future__ import annotations
 
+from weft.base.dim_algebra import Dim
+from weft.base.dims import has_dims
 from weft.codegen.contract import ELEMENT, ONLY, PAYLOAD, SUM, ZEROS, Status
 from weft.codegen.control.heap import heap
 from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
@@ -32,7 +34,7 @@ def zeros_cell(module: Module) -> str:
 def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> Ptr:
     """A cell with space for `size` bytes of an element; the function returns if memory runs out."""
     name = heap(f.module)
-    cell = f.ptr(f(f"call ptr @{name}(ptr %run, i64 {PAYLOAD + size})"))
+    cell = f.ptr(f(f"call ptr @{name}(ptr %run, i64 {f.size(PAYLOAD + size)})"))
     with f.when(f(f"icmp eq ptr {cell}, null")):
         f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
         f.block(f.fresh("never"))
@@ -51,13 +53,18 @@ def push(f: Function, below: str, element: Ptr, size: int) -> Ptr:
 
 def copy(f: Function, to: Ptr, source: Ptr, size: int) -> None:
     name = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1")
-    f.do(f"call void @{name}(ptr {to}, ptr {source}, i64 {size}, i1 false)")
+    f.do(f"call void @{name}(ptr {to}, ptr {source}, i64 {f.size(size)}, i1 false)")
 
 
 def pop(module: Module, element: TensorType | StackType) -> str:
     """`i32 @pop(ptr run, ptr stack, ptr below, ptr top)` writes the stack below, and the top."""
     name = f"pop.{element}".replace("[", ".").replace("]", "").replace(",", "x")
     name = name.replace("<", ".").replace(">", "")
+    if isinstance(element, StackType):
+        if has_dims(element.innermost.shape):
+            name = "pop.stack"  # an address, whatever lies there
+    elif isinstance(element.nbytes, Dim):  # all depends on the dtype and the size
+        name = f"pop.{element.dtype.short}.size{module.sizes.slot(element.nbytes)}"
     return module.once(name, lambda m: _pop(m, name, element))
 
 
@@ -77,7 +84,7 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     with f.when(f(f"icmp ne i64 {f.ptr('%stack', 'i64').load()}, {SUM}")):
         f.do(f"ret i32 {f(f'call i32 @{one}(ptr %run, ptr %stack, ptr %below, ptr %top)')}")
         f.block(f.fresh("never"))
-    other = f.ptr(f(f"call ptr @{heap(module)}(ptr %run, i64 {size})"))
+    other = f.ptr(f(f"call ptr @{heap(module)}(ptr %run, i64 {f.size(size)})"))
     with f.when(f(f"icmp eq ptr {other}, null")):
         f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
         f.block(f.fresh("never"))
@@ -177,7 +184,7 @@ def _zero(f: Function, element: Type, size: int) -> None:
         f.ptr("%top", "ptr").store(zeros_cell(f.module))
         return
     name = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1")
-    f.do(f"call void @{name}(ptr %top, i8 0, i64 {size}, i1 false)")
+    f.do(f"call void @{name}(ptr %top, i8 0, i64 {f.size(size)}, i1 false)")
 
 
 def _case(f: Function, kind: str, number: int):  # type: ignore[no-untyped-def]

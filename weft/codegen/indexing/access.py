@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weft.base.dims import is_zero
 from weft.base.dtypes import DType
 from weft.codegen.cancel import copy_in_parts
 from weft.codegen.contract import Status
@@ -53,7 +54,7 @@ def wrapped(f: Function, index: Index, size: int) -> tuple[Index, str]:
     below = f(f"icmp slt i64 {index}, 0")
     from_end = index + size  # user data: it may overflow
     place = f.index(f(f"select i1 {below}, i64 {from_end}, i64 {index}"))
-    return place, f(f"icmp uge i64 {place}, {size}")
+    return place, f(f"icmp uge i64 {place}, {f.size(size)}")
 
 
 def copy_block(f: Function, target: Ptr, source: Ptr, size: int, run: Ptr | None = None) -> None:
@@ -62,20 +63,20 @@ def copy_block(f: Function, target: Ptr, source: Ptr, size: int, run: Ptr | None
     if size in (1, 2, 4, 8, 16):
         kind = raw_type(size)
         target.of(kind).store(source.of(kind).load(1), 1)
-    elif size:
+    elif not is_zero(size):
         copy_in_parts(f, run, target, source, size)
 
 
 def copy_bytes(f: Function, target: Ptr, source: Ptr, size: Size) -> None:
     """Copy bytes; their number may be known at run time only."""
     name = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1 immarg")
-    f.do(f"call void @{name}(ptr {target}, ptr {source}, i64 {size}, i1 false)")
+    f.do(f"call void @{name}(ptr {target}, ptr {source}, i64 {f.size(size)}, i1 false)")
 
 
 def clear_bytes(f: Function, target: Ptr, size: Size) -> None:
     """Zero bytes; their number may be known at run time only."""
     name = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1 immarg")
-    f.do(f"call void @{name}(ptr {target}, i8 0, i64 {size}, i1 false)")
+    f.do(f"call void @{name}(ptr {target}, i8 0, i64 {f.size(size)}, i1 false)")
 
 
 @contextmanager

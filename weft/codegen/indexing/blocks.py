@@ -53,7 +53,7 @@ def fill_block(f: Function, target: Ptr, value: str, count: Size, itemsize: int)
         g.do("ret void")
 
     f.module.once(name, make)
-    f.do(f"call void @{name}(ptr {target}, {kind} {value}, i64 {count})")
+    f.do(f"call void @{name}(ptr {target}, {kind} {value}, i64 {f.size(count)})")
 
 
 def combine_block(
@@ -89,7 +89,7 @@ def combine_block(
         step(f, target, source, 1)
         return
     f.module.once(name, make)
-    f.do(f"call void @{name}(ptr {target}, ptr {source}, i64 {count})")
+    f.do(f"call void @{name}(ptr {target}, ptr {source}, i64 {f.size(count)})")
 
 
 def _piece_range(f: Function, size: int, piece: int) -> tuple[Size, Size]:

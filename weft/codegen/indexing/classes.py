@@ -39,7 +39,7 @@ def _class_of(
     """The class (0 for the ignored index), and an i1: is it ignored? Else the kernel fails."""
     ignored = _is_ignored(f, index, dtype, ignore_index)
     found = f.index(f(f"select i1 {ignored}, i64 0, i64 {index}"))
-    fail_if(f, f(f"icmp uge i64 {found}, {classes}"))
+    fail_if(f, f(f"icmp uge i64 {found}, {f.size(classes)}"))
     return found, ignored
 
 

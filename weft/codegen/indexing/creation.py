@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dims import is_zero, typical
 from weft.base.dtypes import DType, float64, int64, uint64
 from weft.codegen.cancel import copy_in_parts, pollable_run
 from weft.codegen.index import Index, Size, minimum
@@ -52,16 +53,16 @@ def eye(module: Module, name: str, node: Node) -> list[Kernel] | None:
     size, columns = out.dtype.itemsize, node.attrs["columns"]
     f = module.function(name, "i32", PARAMS)
     target = argument(f, 0, raw_type(size))
-    cost = 3 + columns * size / 20
+    cost = 3 + typical(columns) * size / 20
     run = pollable_run(f, 2, cost)
     with each_item(f) as row:
         start = row * columns
         copy_in_parts(f, run, target + start, None, columns * size)
         column = row + node.attrs["k"]
-        with f.when(f(f"icmp ult i64 {column}, {columns}")):
+        with f.when(f(f"icmp ult i64 {column}, {f.size(columns)}")):
             (target + start + column).store(bits_of(1, out.dtype), 1)
     f.do("ret i32 0")
-    rows = node.attrs["rows"] if columns else 0
+    rows = 0 if is_zero(columns) else node.attrs["rows"]
     return [Kernel(name, rows, cost, stops=run is not None)]
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.cancel import pollable_run, return_if_cancelled
 from weft.codegen.index import Index, Ptr, maximum, minimum
 from weft.codegen.indexing.access import copy_block, copy_bytes
@@ -26,7 +27,7 @@ def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
     lengths = [math.prod(v.tensor_type.shape[axis:]) * size for v in node.inputs]
     starts = [0, *itertools.accumulate(lengths)]
     total = starts.pop()
-    rows = math.prod(out.shape[:axis]) if total else 0
+    rows = 0 if is_zero(total) else math.prod(out.shape[:axis])
     f = module.function(name, "i32", PARAMS)
     target = argument(f, len(lengths))
     run = None
@@ -42,7 +43,7 @@ def concat(module: Module, name: str, node: Node) -> list[Kernel] | None:
                 count = stop - begin
                 copy_bytes(f, target + begin, origin, count)
     else:
-        items, cost = rows, 2 * len(lengths) + total / 20
+        items, cost = rows, 2 * len(lengths) + typical(total) / 20
         run = pollable_run(f, len(lengths) + 2, cost)
         few = len(lengths) <= _FEW
         sources = [argument(f, i) for i in range(len(lengths))] if few else []
@@ -66,11 +67,18 @@ def _table(
     f: Function, lengths: list[int], starts: list[int]
 ) -> Iterator[tuple[Ptr, Index, Index]]:
     """A loop over the tensors: the pointer, the length and the start of each."""
-    kind = f"[{len(lengths)} x i64]"
-    tables = [
-        f.ptr(f.module.constant(kind, "[" + ", ".join(f"i64 {n}" for n in numbers) + "]"), "i64")
-        for numbers in (lengths, starts)
-    ]
+    tables = [_array(f, numbers) for numbers in (lengths, starts)]
     with f.loop(0, len(lengths)) as i:
         length, start = ((table + i).load_index() for table in tables)
         yield argument(f, i), length, start
+
+
+def _array(f: Function, numbers: list[int]) -> Ptr:
+    """The numbers as an array: a constant, or written now if the run tells them."""
+    if has_dims(numbers):
+        made = f.var("i64", count=len(numbers), align=16)
+        for place, number in enumerate(numbers):
+            (made + place).store(f.size(number))
+        return made
+    text = ", ".join(f"i64 {number}" for number in numbers)
+    return f.ptr(f.module.constant(f"[{len(numbers)} x i64]", f"[{text}]"), "i64")

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dim_algebra import known_less
+from weft.base.dims import is_zero
 from weft.base.shapes import broadcast_shapes
-from weft.ops.index_shape import TENSOR, full_index
+from weft.ops.index_shape import TENSOR, full_index, slice_length, slice_start
 
 __all__ = ["Part", "Picked", "along_axis", "dense_steps", "indexed", "merged"]
 
@@ -77,17 +79,16 @@ def indexed(shape: Sequence[int], index: Any, tensors: Sequence[Sequence[int]] =
             continue
         size, stride = next(axes)
         if isinstance(part, slice):
-            first, _, step = part.indices(size)
-            length = len(range(*part.indices(size)))
+            length, step = slice_length(part, size), 1 if part.step is None else part.step
             rest.append((length, stride * step))
-            start += first * stride if length else 0
+            start += 0 if is_zero(length) else slice_start(part, size) * stride
             continue
         taken.append(i)
         front = len(rest) if front is None else front
         if part is TENSOR:
             picked.append((size, stride))
         else:
-            start += (part + size if part < 0 else part) * stride
+            start += (part + size if known_less(part, 0) else part) * stride
     adjacent = not taken or taken[-1] - taken[0] + 1 == len(taken)
     at = (front or 0) if adjacent and tensors else 0
     count = len(together)

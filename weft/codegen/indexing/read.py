@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import is_zero, typical
 from weft.base.dtypes import DType
 from weft.codegen.cancel import pollable_run
 from weft.codegen.index import Index, Ptr, Size, offset, unravel
@@ -49,7 +51,7 @@ class Walk:
 def walk(part: Part) -> Walk:
     sizes, (steps, *others) = merged(part.shape, part.steps, *(t.steps for t in part.tensors))
     block = 1
-    if sizes and steps[-1] == 1 and not any(other[-1] for other in others):
+    if sizes and steps[-1] == 1 and all(is_zero(other[-1]) for other in others):
         block, sizes, steps = sizes[-1], sizes[:-1], steps[:-1]
         others = [other[:-1] for other in others]
     tensors = tuple(replace(t, steps=s) for t, s in zip(part.tensors, others, strict=True))
@@ -88,7 +90,7 @@ def checked(
     if negative:
         index, outside = wrapped(f, index, size)
     else:
-        outside = f(f"icmp uge i64 {index}, {size}")
+        outside = f(f"icmp uge i64 {index}, {f.size(size)}")
     fail_if(f, outside)
     return index
 
@@ -99,7 +101,7 @@ def _read(
     x, *tensors = (value.tensor_type for value in node.inputs)
     plan = walk(part)
     # Indices are checked even if x has no elements, as in NumPy.
-    empty = not math.prod(part.shape)
+    empty = is_zero(math.prod(part.shape))
     if empty and node.op is not TAKE:
         return check_tensors(module, name, part, [t.dtype for t in tensors], negative)
     size = x.dtype.itemsize
@@ -109,16 +111,16 @@ def _read(
     pointers = [argument(f, i) for i in range(1, last)]
     length = plan.sizes[-1] if plan.sizes else 1
     outer = plan.sizes[:-1]
-    cost = 0.4 + 0.3 * len(tensors) + plan.block * size / 32
+    cost = 0.4 + 0.3 * len(tensors) + typical(plan.block) * size / 32
     run = pollable_run(f, last + 2, cost)
-    with row_range(f, max(length, 1)) as (row, begin, end):
+    with row_range(f, dim_max(length, 1)) as (row, begin, end):
         at = unravel(row, outer)
         base = offset(plan.start, zip(at, plan.steps[:-1], strict=True))
         row_places = []
         for tensor, pointer, given in zip(plan.tensors, pointers, tensors, strict=True):
             place = offset(0, zip(at, tensor.steps[:-1], strict=True))
             row_places.append(place)
-            if not tensor.steps or not tensor.steps[-1]:
+            if not tensor.steps or is_zero(tensor.steps[-1]):
                 index = checked(f, given.dtype, pointer, place, tensor.size, negative)
                 base = index * tensor.step + base
         out_row = row * (length * plan.block)
@@ -127,7 +129,7 @@ def _read(
             for tensor, pointer, given, place in zip(
                 plan.tensors, pointers, tensors, row_places, strict=True
             ):
-                if tensor.steps and tensor.steps[-1]:
+                if tensor.steps and not is_zero(tensor.steps[-1]):
                     place = j * tensor.steps[-1] + place
                     index = checked(f, given.dtype, pointer, place, tensor.size, negative)
                     here = index * tensor.step + here
@@ -144,11 +146,12 @@ def check_tensors(
 
     If the tensors together select nothing, none of them is checked.
     """
-    if not part.together:
+    if is_zero(part.together):
         return []
     kernels = []
     for number, (tensor, dtype) in enumerate(zip(part.tensors, kinds, strict=True)):
-        count = math.prod(size for size, step in zip(part.shape, tensor.steps, strict=True) if step)
+        sizes = zip(part.shape, tensor.steps, strict=True)
+        count = math.prod(size for size, step in sizes if not is_zero(step))
         label = f"{name}.check{number}"
         f = module.function(label, "i32", PARAMS)
         pointer = argument(f, first + number)

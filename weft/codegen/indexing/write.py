@@ -13,9 +13,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
+from weft.base.dim_algebra import dim_min
+from weft.base.dims import has_dims, is_zero, typical
 from weft.base.dtypes import NARROW_FLOATS, DType
 from weft.codegen.cancel import cancellable_loop, loop_to_poll, pollable_run
-from weft.codegen.index import Ptr, Size, minimum, offset, unravel
+from weft.codegen.index import Index, Ptr, Size, minimum, offset, unravel
 from weft.codegen.indexing.access import copy_block, copy_bytes, load_index, raw_type, wrapped
 from weft.codegen.indexing.blocks import (
     accumulator,
@@ -111,9 +113,9 @@ def _sums(
     target = place + narrow
     steps = dense_steps(value.shape)
     # the card does not check indices of empty rows
-    looked_at = node.op is not ROW_SUMS or out.shape[-1]
+    looked_at = node.op is not ROW_SUMS or not is_zero(out.shape[-1])
     kernels = check_tensors(module, name, part, list(kinds)) if looked_at else []
-    size = scratch or out.nbytes
+    size = scratch if narrow else out.nbytes
     kernels.append(clear_kernel(module, f"{name}.clear", target, size, scratch))
     writing = Writing(
         part, steps, value.dtype, "add" if tensors else "", target, 0, 1, kinds, skipped, scratch
@@ -165,19 +167,19 @@ _COLUMNS = 128  # bytes of a block that make one item
 def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]:
     """`run_at`: the position of the run in `%args`, for long items."""
     part = w.part
-    if not math.prod(part.shape):
+    if is_zero(math.prod(part.shape)):
         return []
     sizes, (steps, own, *others) = merged(
         part.shape, part.steps, w.steps, *(t.steps for t in part.tensors)
     )
     block, fills = 1, False
     dense = (1,) if w.combine else (0, 1)
-    if sizes and steps[-1] == 1 and own[-1] in dense and not any(o[-1] for o in others):
+    if sizes and steps[-1] == 1 and own[-1] in dense and all(is_zero(o[-1]) for o in others):
         block, fills = sizes[-1], own[-1] == 0
         sizes, steps, own = sizes[:-1], steps[:-1], own[:-1]
         others = [o[:-1] for o in others]
     axes = range(len(sizes))
-    free = [axis for axis in axes if not any(o[axis] for o in others)]
+    free = [axis for axis in axes if all(is_zero(o[axis]) for o in others)]
     turns = [axis for axis in axes if axis not in free]
     size = w.dtype.itemsize
     wide = accumulator(w.dtype).itemsize * (2 if w.dtype.kind == "complex" else 1)
@@ -187,11 +189,15 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     target, values = argument(f, w.target, raw_type(room)), argument(f, w.values, raw_type(size))
     pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
     each = math.prod(sizes[axis] for axis in turns)
-    columns = min(max(_COLUMNS // size, 1), block)
+    columns = dim_min(max(_COLUMNS // size, 1), block)
     items = math.prod(sizes[axis] for axis in free) if free else -(-block // columns)
-    cost = each * (0.4 + 0.3 * len(w.kinds) + block / (1 if free else items) * size / 30)
+    share = typical(block) / (1 if free else typical(items))
+    cost = typical(each) * (0.4 + 0.3 * len(w.kinds) + share * size / 30)
     run = pollable_run(f, run_at, cost)
-    slow, round_ = loop_to_poll([sizes[axis] for axis in turns], cost)
+    slow, round_ = loop_to_poll([typical(sizes[axis]) for axis in turns], cost)
+    work = 0
+    if has_dims((each, block)):
+        work = each * items * round(400 + 300 * len(w.kinds)) + each * block * (size * 33)
     with ExitStack() as stack:
         at: dict[int, Size] = {}
         first: Size = 0
@@ -199,7 +205,7 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
         if free:
             item = stack.enter_context(each_item(f))
             at |= zip(free, unravel(item, [sizes[axis] for axis in free]), strict=True)
-        elif items > 1:
+        elif items != 1:
             first = f.index("%begin") * columns
             count = minimum(f.index("%end") * columns, block) - first
         for number, axis in enumerate(turns):
@@ -220,7 +226,7 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
         stack.enter_context(nullcontext() if keep is None else f.when(keep))
         _write_block(f, w, target + place, values + value, count, fills, run)
     f.do("ret i32 0")
-    return [Kernel(name, items, cost, w.scratch, stops=run is not None)]
+    return [Kernel(name, items, cost, w.scratch, stops=run is not None, work=work)]
 
 
 def _write_block(
@@ -239,10 +245,10 @@ def _write_block(
         combine_block(f, w.combine, accumulator_source(w.dtype), target, value, count)
     elif fills:
         fill_block(f, target, value.load(1), count, size)
-    elif isinstance(count, int):
-        copy_block(f, target, value, count * size, run)
-    else:
+    elif isinstance(count, Index):
         copy_bytes(f, target, value, count * size)
+    else:
+        copy_block(f, target, value, count * size, run)
 
 
 def accumulator_source(dtype: DType) -> DType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from weft.base.dims import is_zero
 from weft.base.dtypes import DType
 from weft.codegen.index import Ptr
 from weft.codegen.kernel import argument
@@ -63,7 +64,7 @@ def _steps(view: View, place: Map, sizes: Mapping[int, int]) -> tuple[tuple[int,
         for axis in reversed(place[-back]):
             steps[axis] = steps.get(axis, 0) + step
             step *= sizes[axis]
-    return tuple(sorted((axis, step) for axis, step in steps.items() if step))
+    return tuple(sorted((axis, step) for axis, step in steps.items() if not is_zero(step)))
 
 
 def access_of(group: Group, leaf: Leaf, place: Map) -> Access:
