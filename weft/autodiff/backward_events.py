@@ -1,4 +1,4 @@
-"""What whoever records is told of histories and backward passes."""
+"""Tells recorders about histories and backward passes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from weft.core.bind import recorder
 
 
 def meets(node: Any, goes_on: bool) -> None:
-    """A pass comes to a node; see `Recorder.met`."""
+    """A pass reaches a node; see `Recorder.met`."""
     if recorder() is not None:
         binding._tell("met", node, goes_on)
 
 
 def followed(function: Any) -> Any:
-    """A function of the user's that was handed over earlier, as it is recorded: a hook."""
+    """A user's function that was registered earlier, such as a hook, as it must be recorded."""
     return function if recorder() is None else binding._tell("followed", function)
 
 

@@ -1,11 +1,11 @@
-"""What to save so that the peak of memory stays below a budget, for as little work as possible.
+"""Chooses what to save to keep the peak of memory below a budget, with little recomputation.
 
-Nothing is estimated: each choice is judged by the peak of the whole sequence (`Pair.outcome`). The
-search begins with checkpoints: the forward part is cut into stretches, what leads from one to the
-next is saved, and everything inside is computed anew when the backward part gets there. As what is
-saved adds up from stretch to stretch, the stretches get shorter. On a chain of n equal layers that
-takes a multiple of √n of the memory of one. Then, as far as the budget allows, results are saved
-after all, those first that are the most work for their bytes.
+Nothing is estimated: each choice is judged by the peak of the whole sequence
+(`JointParts.outcome`). The search begins with checkpoints: the forward part is cut into segments,
+values that cross a cut are saved, and everything inside a segment is recomputed when the backward
+part reaches it. Since saved values add up, later segments are shorter. On a chain of n equal layers
+that takes a multiple of √n of the memory of one layer. Then, as far as the budget allows, more
+results are saved, first those with the most work per byte.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Iterable
 
 from weft.autodiff.recompute_schedule import JointParts, Outcome, flops
 
-#: How often the whole sequence is gone through at most, and how many steps that may be in all.
+#: Maximum evaluations of the whole sequence, and maximum steps of all of them.
 MOST_TRIES = 100
 MOST_STEPS = 150_000
 
 
 def within(pair: JointParts, start: Outcome, limit: float) -> Outcome:
-    """What to save for a peak of at most `limit`; the lowest peak that was found, if none is."""
+    """What to save for a peak of at most `limit`; if that is impossible, for the lowest peak."""
     if start.peak <= limit:
         return start
     search = _Search(pair, limit)
@@ -45,10 +45,10 @@ class _Search:
     # --- checkpoints --------------------------------------------------------------------------
 
     def best(self, start: Outcome) -> Outcome:
-        """By checkpoints: those of the largest bound that keeps the limit, or of the lowest peak.
+        """Checkpoints for the largest bound that keeps the limit, or for the lowest peak.
 
-        The bounds fall by a tenth, or a fifth in large graphs; between the last two, or around the
-        best, they are finer.
+        Bounds are tried in steps of a tenth (a fifth in large graphs), then in finer steps around
+        the best one.
         """
         stretches = _Stretches(self.pair)
         best, at = start, 1.0
@@ -69,7 +69,7 @@ class _Search:
         share = finer
         while share > 0.005 and self.tries > 8 and not attempt(share):
             share *= finer
-        if best.peak <= self.limit:  # a larger bound, and so less to repeat, may do as well
+        if best.peak <= self.limit:  # a larger bound, with less to recompute, may also do
             for finer in (1.17, 1.08, 1.04):
                 found = self.outcome(stretches.checkpoints(top * at * finer))
                 if found.peak <= self.limit:
@@ -84,7 +84,7 @@ class _Search:
     # --- refinement ---------------------------------------------------------------------------
 
     def saved_after_all(self, found: Outcome) -> Outcome:
-        """Save what is the most work for its bytes, as long as the peak allows it."""
+        """Save results with the most work per byte, as long as the peak allows it."""
         size = self.pair.size
         spared = self._spared(found)
         offers = [
@@ -107,9 +107,9 @@ class _Search:
         return found
 
     def _spared(self, found: Outcome) -> dict[int, int]:
-        """The work that is spared by saving the results of a step: its own, and what only it uses.
+        """The work saved by keeping the results of a step: its own, and of steps only it uses.
 
-        The number of users counts those that are run once more, and the backward part as one.
+        Users are counted among recomputed steps; the backward part counts as one.
         """
         users: dict[int, int] = dict.fromkeys(self.pair.needed, 1)
         for step in found.again:
@@ -117,7 +117,7 @@ class _Search:
                 users[value] = users.get(value, 0) + 1
         again = {id(step) for step in found.again}
         spared: dict[int, int] = {}
-        for step in found.again:  # in an order in which they can be run
+        for step in found.again:  # in topological order
             total = self.work[id(step)]
             for value in step.inputs:
                 made = self.pair.maker[value] if value >= self.pair.held else None
@@ -127,7 +127,7 @@ class _Search:
         return spared
 
     def dropped(self, found: Outcome) -> Outcome:
-        """Compute anew, of what is alive at the peak, whatever lowers it."""
+        """Recompute values that are alive at the peak, if that lowers it."""
         pair = self.pair
         while self.tries > 0:
             alive = [v for v in found.saved if found.last[pair.root[v]] >= found.place]
@@ -164,7 +164,7 @@ class _Stretches:
                 wanted.update(step.inputs)
         self.useful = useful[::-1]
         root, size = pair.root, pair.size
-        self.made: list[list[int]] = []  # what each step makes
+        self.made: list[list[int]] = []  # the values that each step makes
         self.last_use: dict[int, int] = {}
         storage_made: dict[int, int] = {}
         storage_last: dict[int, int] = {}
@@ -185,7 +185,7 @@ class _Stretches:
             end = storage_last.get(storage, place)
             change[place] += size[storage]
             change[end] -= size[storage]
-        self.open: list[int] = []  # bytes that lead from up to a step to behind it
+        self.open: list[int] = []  # bytes that cross a cut after each step
         now = 0
         for place in range(len(self.useful)):
             now += change[place]
@@ -193,7 +193,7 @@ class _Stretches:
         self.beside = self._beside()
 
     def _beside(self) -> list[int]:
-        """For each step the bytes that the backward part has of its own when it gets there."""
+        """For each step, the bytes that the backward part itself holds when it reaches it."""
         pair, reference = self.pair, self.reference
         begin = len(reference.runs)
         steps = begin + len(reference.order)
@@ -219,12 +219,12 @@ class _Stretches:
         return beside
 
     def checkpoints(self, bound: float) -> set[int]:
-        """What to save so that no stretch, with what is saved before it, is above the bound."""
+        """What to save so that no segment, with values saved before it, exceeds the bound."""
         pair = self.pair
         saved: set[int] = set()
         storages: set[int] = set()
-        leads_on: list[int] = []  # values made before the last cut and used behind it
-        total = 0  # bytes of what is saved
+        leads_on: list[int] = []  # values that cross the last cut
+        total = 0  # bytes saved so far
         start = place = inside = 0
         while place < len(self.useful):
             inside += self.weight[place]
@@ -243,7 +243,7 @@ class _Stretches:
         return saved
 
     def _best_cut(self, start: int, stop: int) -> int:
-        """The place in a stretch where the least is saved for what it covers."""
+        """The cut in a segment that saves the fewest bytes for the segment that it closes."""
         best, least = start, float("inf")
         covered = 0
         for place in range(start, stop):

@@ -18,17 +18,16 @@ Backward = Callable[[Sequence[Any]], Sequence[Tensor | None]]
 
 
 class CallNode(Node):
-    """What made the results of a recorded call.
+    """The history of the results of a recorded call.
 
-    backward        computes the gradients of what the forward run kept
-    differentiable  computes the same by ops on the tape, for gradients of gradients; and for
-                    cotangents of a `vmap` or `jvp`, which have no numbers
-    release         the last backward, which lets go of what was kept while it runs; None: the
-                    same as `backward`
-    conflicts       for each result, those after whose backward there is none for it. A cotangent
-                    that does not arrive is None then. None: one backward is all there is, and
-                    such a cotangent is zeros
-    spent           the results that went backward, and freed their histories
+    backward        computes the gradients from the values that the forward run saved
+    differentiable  the same by ops on the tape: for gradients of gradients, and for cotangents of
+                    a `vmap` or `jvp`, which have no numbers
+    release         the last backward, which releases saved values while it runs; None: the same as
+                    `backward`
+    conflicts       for each result, those whose backward frees its history; absent cotangents are
+                    None. Without `conflicts` there is only one backward, and they are zeros
+    spent           the results whose histories a backward has freed
     """
 
     __slots__ = ("backward", "conflicts", "differentiable", "label", "release", "spent", "types")
@@ -70,7 +69,7 @@ class CallNode(Node):
         return [part if create else data_of(part) for part in grads]
 
     def _goes_back(self, given: Sequence[Any], keep: bool) -> bool:
-        """Note which results go backward, if their histories are not kept; whether none is left."""
+        """Note the results of a backward that frees histories; whether all are freed then."""
         if self.conflicts is None:
             return True
         now = {i for i, part in enumerate(given) if part is not None}
@@ -91,9 +90,9 @@ N = TypeVar("N", bound=CallNode)
 
 
 class FreedNode(CallNode):
-    """The same for a call that went backward itself, and freed what that needs.
+    """The same for a call that ran a backward itself, which freed the history.
 
-    Its edges only say what it came from; they are looked up when somebody asks.
+    Its edges are only for inspection, and computed on demand.
     """
 
     __slots__ = ("sources",)
@@ -109,9 +108,9 @@ class FreedNode(CallNode):
 def freed_node(
     label: str, kinds: tuple[TensorType, ...]
 ) -> Callable[[Sequence[Tensor], Sequence[Tensor]], None]:
-    """What gives results of these types the history of a call through which no gradient passes any
-    more: `give(sources, results)`."""
-    # What is the same in each call is the class's: each call makes a node.
+    """A function `give(sources, results)` that gives results of these types the history of such a
+    call, through which no gradient can pass."""
+    # Each call makes a node, so what all calls share belongs to the class.
     common = {
         "backward": staticmethod(FREED),
         "differentiable": staticmethod(FREED),
@@ -146,7 +145,7 @@ def link(
     conflicts: Sequence[frozenset[int]] | None = None,
     kind: type[N] = CallNode,  # type: ignore[assignment]
 ) -> N:
-    """Give results the history of one call that made them of inputs; see CallNode."""
+    """Give results the history of one call; see CallNode."""
     node = kind()
     node.edges = tuple([x._node for x in inputs])
     node.backward = backward

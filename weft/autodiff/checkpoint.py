@@ -1,8 +1,8 @@
-"""`weft.checkpoint`: memory for time. What a function computes is not kept, but computed again.
+"""`weft.checkpoint`: trades time for memory. Intermediate results are recomputed instead of kept.
 
-The function runs on the tape as always, but its nodes drop what they would keep. The first that is
-asked for it in a backward pass has the function run once more, on what it read then, and all nodes
-take theirs from that run. So whatever autograd can do, it can do through a checkpoint, too.
+The function runs on the tape as always, but its nodes drop what they would keep. The first node
+that needs it in a backward pass runs the function again on the same inputs, and all nodes take
+their values from that run. So everything that autograd can do works through a checkpoint, too.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Region(Recorder):
         self.kwargs = kwargs
         self.policy = policy
         self.saved: dict[int, Any] = {}  # results that are kept, by the number of the call
-        #: Tensors from outside that were read: what they held and where it came from.
+        #: Tensors from outside that were read: their values and histories.
         self.read: dict[int, tuple[Tensor, Any, Any]] = {}
         self._kept: list[Any] | None = None
         self._expected: list[str] = []  # the ops whose nodes dropped something
@@ -112,7 +112,7 @@ class Region(Recorder):
         for number, node in enumerate(self._nodes):
             node.kept = Dropped(self, number)
         self._expected = [node.op.name for node in self._nodes]
-        self._nodes = []  # the nodes hold on to this, so this lets go of them
+        self._nodes = []  # the nodes refer to this: break the cycle
         return result
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
@@ -159,14 +159,14 @@ class Region(Recorder):
     # --- the second ---------------------------------------------------------------------------
 
     def kept(self, number: int) -> Any:
-        """What the node of this number would have kept."""
+        """What node `number` would have kept."""
         if self._kept is None or self._kept[number] is None:
             self._kept = self._again()
         kept, self._kept[number] = self._kept[number], None
         return kept
 
     def _again(self) -> list[Any]:
-        """Run the function once more, on what it read, and leave no trace of that."""
+        """Run the function again on the same inputs, without effects outside."""
         self._start(again=True)
         now = [(tensor, tensor._data, tensor._node) for tensor, _, _ in self.read.values()]
         for tensor, data, node in self.read.values():

@@ -1,14 +1,14 @@
-"""Gradients that are there or not: what a recorded branch or loop leaves open.
+"""Gradients that exist only under a condition, because of branches and loops of a recorded graph.
 
-Where a graph chooses between branches, the backward of the choice gives zeros for what the branch
-that was taken did not use. Eagerly there is no gradient at all: `.grad` stays None, an optimizer
-passes the parameter by, a hook is not called. So while a graph is recorded, the engine carries
-along under which condition a gradient is there, a `bool[]` tensor of the graph, and has the
-recorder decide where that makes a difference. A gradient without a doubt is there for certain. The
-zeros themselves stay zeros, whatever they pass through.
+The backward of an `if` of the graph gives zeros for operands that the taken branch did not use.
+Eagerly there is no gradient at all: `.grad` stays None, an optimizer skips the parameter, a hook is
+not called. So while a graph is recorded, the engine carries with each gradient the condition (a
+`bool[]` tensor, called its doubt) under which it exists, and asks the recorder to decide where that
+makes a difference. A gradient without a doubt always exists. The zeros of a missing gradient stay
+zeros, whatever ops they pass through.
 
-What a branch gives has `requires_grad` if it has a history on any side. Where the side that was
-taken has none at all, an eager backward would be refused; here the gradients are the zeros.
+A result of an `if` has `requires_grad` if it has a history on any side. If the taken side has none,
+an eager backward would be refused; here the gradients are zeros.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Choice = Callable[[Tensor, Tensor], Tensor]
 
 
 def decides(node: Node) -> bool:
-    """Whether it makes a difference if a node gets zeros, or nothing."""
+    """Whether a gradient of zeros and a missing gradient differ for a node."""
     if node.extra is not None and (node.extra.prehooks or node.extra.hooks):
         return True
     if not isinstance(node, AccumulateGrad):
@@ -49,11 +49,11 @@ def decides(node: Node) -> bool:
 
 
 class Conditions:
-    """The conditions of the gradients that wait in a backward pass, and who still has to be masked.
+    """The conditions of pending gradients in a backward pass, and which still need a mask.
 
     A mask keeps the zeros of a missing gradient zeros: 0 times the infinite slope of a root is NaN.
-    One mask serves a whole chain of ops: what they compute of a missing gradient is thrown away
-    where it would meet another gradient, or leave the pass.
+    One mask serves a whole chain of ops: it is applied where the gradient would be added to another
+    one, or leave the pass.
     """
 
     def __init__(self, of_roots: Doubts | None, create: bool, keep: bool) -> None:
@@ -70,9 +70,9 @@ class Conditions:
         return bool(self.of)
 
     def pop(self, node: Node) -> Tensor | None:
-        """The condition of a node's gradient; of several results, that of any of them.
+        """The condition of a node's gradient; for several results, that any of them has one.
 
-        If they differ, control flow is told of each: it has masks inside.
+        If these differ, a node of control flow gets each: it has masks inside.
         """
         parts = self._of_parts.pop(node, None)
         if parts is None:
@@ -90,7 +90,7 @@ class Conditions:
         parts[part.index] = None if doubt is None or before is None else _either(before, doubt)
 
     def enter(self, node: Node, g: Any, doubt: Tensor, is_end: bool) -> Any:
-        """The gradient that a node runs on, masked unless that can wait."""
+        """The gradient that a node runs on, masked unless that can be delayed."""
         self._is_unmasked = node in self._unmasked
         self._unmasked.discard(node)
         if not self._is_unmasked or not (is_end or _grows(node) or not _can_wait(node)):
@@ -99,9 +99,9 @@ class Conditions:
         return self._mask(g, doubt)
 
     def stand_in(self, node: Node, doubt: Tensor, g: Any) -> tuple[Node, Any]:
-        """What runs in the place of a node, and on what: a product of masked operands.
+        """The node to run instead, and its gradient: a product with a masked operand.
 
-        So its large gradient, as that of a matrix times a vector, needs no mask of its own.
+        Then a large gradient, such as that of a matrix times a vector, needs no mask of its own.
         """
         self._masked = -1
         self._computes = _keeps_floats(node)  # asked now: running it may free what it keeps
@@ -123,7 +123,7 @@ class Conditions:
         waiting: Gradients,
         own: Sequence[Tensor | None] | None,
     ) -> Sequence[Any]:
-        """Note the conditions of what a node gives to those before it; `own` are those it adds."""
+        """Note the conditions of a node's gradients for its inputs; `own` are those it adds."""
         unmasked = False
         if doubt is not None and _can_wait(node):
             unmasked = self._is_unmasked or self._computes
@@ -155,7 +155,7 @@ class Conditions:
         here: Tensor | None,
         later: bool,
     ) -> None:
-        """One more gradient for a node: masks can wait only if both have the same condition."""
+        """Add a gradient of a node; masks can be delayed only if both have the same condition."""
         before = self.of.get(edge)
         if before is here:
             if later:
@@ -187,7 +187,7 @@ class Conditions:
 
 
 def _can_wait(node: Node) -> bool:
-    """Whether a node computes nothing but tensors of tensors, one gradient per operand."""
+    """Whether a node is an op call with one gradient per operand."""
     if not isinstance(node, OpNode) or node.extra is not None or node.outputs != 1:
         return False
     return Trait.STACK not in node.op.traits
@@ -207,18 +207,18 @@ def _is_float(data: Any) -> bool:
 
 
 _INTEGER = np.dtype(np.int64)
-#: From this ratio of sizes on, a mask on what is larger costs more than one on what is smaller.
+#: From this ratio of sizes on, a mask on the larger gradient costs more than the product.
 _LARGE = 4
 
 
 def _grows(node: Node) -> bool:
-    """Whether a gradient that a node gives is much larger than the one it gets."""
+    """Whether a gradient for an input is much larger than the gradient of the result."""
     here = _size(node)
     return any(_size(edge) > _LARGE * here for edge in node.edges if edge is not None)
 
 
 def _size(node: Node) -> int:
-    """The number of elements; 0 if only the data knows it."""
+    """The number of elements; 0 if it depends on data."""
     size = math.prod(node.shape)
     return size if type(size) is int else 0
 
@@ -248,26 +248,26 @@ _choose: Choice = _where
 
 
 def use_choice(choose: Choice) -> None:
-    """How to have a gradient where a condition holds, and zeros elsewhere.
+    """Set how to mask a gradient by a condition.
 
-    `weft.wiring` puts that of the recording of control flow here: a choice between branches has
-    doubts of its own when it is differentiated again, which `where` has not.
+    `weft.wiring` sets the function of `weft.record.control`: an `if` of the graph has conditional
+    gradients when it is differentiated again, which `where` has not.
     """
     global _choose
     _choose = choose
 
 
 def _is_other(part: Any) -> bool:
-    """Whether a gradient is none, or a stack of gradients."""
+    """Whether a gradient is None, or a stack of gradients."""
     value = getattr(data_of(part), "value", None)
     return part is None or (isinstance(value, Value) and not isinstance(value.type, TensorType))
 
 
 def own_doubts(node: Node, grads: Sequence[Any]) -> Sequence[Tensor | None] | None:
-    """The doubts that a node itself adds about what it gives; None: none.
+    """The conditions that a node adds to its gradients, or None.
 
-    A list that a loop grew has one gradient, a stack. Elements that nobody used are zeros in it: so
-    a gradient that is taken off it is there if it is not zero.
+    A list that a loop filled has one gradient, a stack, with zeros for elements that were not used.
+    So a gradient popped off it exists if it is not zero.
     """
     if node.doubts is not None or not isinstance(node, OpNode):
         return node.doubts  # type: ignore[no-any-return]
@@ -277,7 +277,7 @@ def own_doubts(node: Node, grads: Sequence[Any]) -> Sequence[Tensor | None] | No
 
 
 def is_used(part: Any) -> Tensor:
-    """Whether a gradient is there that is zeros if nobody used what it is of."""
+    """Whether a gradient exists, for one that is zeros if its value was not used."""
     with no_grad():
         return any_of((part if isinstance(part, Tensor) else wrap(part)) != 0)
 

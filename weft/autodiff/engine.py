@@ -44,7 +44,7 @@ from weft.ops.parts import Patch
 
 
 class _Passes:
-    """How many backward passes were begun: who records a loop body sees whether one was in it."""
+    """The number of backward passes so far: tells a recorder whether a loop body runs one."""
 
     count = 0
 
@@ -53,7 +53,7 @@ passes = _Passes()
 
 
 class _Observer(threading.local):
-    """Who applies the nodes of backward passes that run now, and looks on: a profiler."""
+    """Applies the nodes of backward passes while it is active, such as a profiler."""
 
     apply: Callable[..., Any] | None = None
 
@@ -77,11 +77,11 @@ def run(
     keep      do not free what the nodes kept
     create    compute with tensors, so that the gradients can be differentiated again
     targets   only what leads to these is computed, and no `.grad` is touched
-    cut       do not go on behind a target to others: the targets are taken as independent, and
-              their hooks are left to the pass that goes on behind them
-    doubts    gets the conditions under which gradients of targets are there at all, where a graph
-              is recorded that chooses (`weft.autodiff.conditional_gradients`)
-    of_roots  conditions under which the gradients of roots are there; else they are zeros
+    cut       stop at targets, which count as independent; their hooks are left to the pass that
+              continues behind them
+    doubts    gets the conditions under which gradients of targets exist, if a graph with branches
+              is recorded (`weft.autodiff.conditional_gradients`)
+    of_roots  conditions under which the gradients of roots exist; otherwise they are zeros
     """
     passes.count += 1
     here = recorder()
@@ -126,9 +126,9 @@ def _run(
     conditions = None if here is None else Conditions(of_roots, create, keep)
     doubts: Doubts | None = None if conditions is None else conditions.of
     doubt: Tensor | None = None
-    passed_by: list[tuple[Node, Any]] = []  # leaves whose gradient is not there, and its zeros
-    arrived = False  # has a leaf got a gradient?
-    following: Node | None = None  # a node that nothing on the heap comes before, and its gradient
+    passed_by: list[tuple[Node, Any]] = []  # leaves without a gradient, and zeros for it
+    arrived = False  # whether a leaf got a gradient
+    following: Node | None = None  # the next node, if nothing on the heap comes before it
     g: Any = None
     while heap or following is not None:
         if following is None:
@@ -168,7 +168,7 @@ def _run(
                 conditions.pass_to_whole(node, doubt)
             _add_part(waiting, heap, node, g)
             continue
-        if doubts is not None:  # what is recorded from here on comes of this node
+        if doubts is not None:  # ops recorded from here on belong to this node
             if freeing is not None:
                 freeing(node)
             if spend is not None and spend(node):
@@ -213,7 +213,7 @@ def _run(
                 waiting[following] = g
                 heappush(heap, (-following.number, following))
                 following = None
-    if not arrived:  # eagerly there is no history to go back on: the gradients are zeros
+    if not arrived:  # eagerly there would be no history: the gradients are zeros
         for node, g in passed_by:
             if node.is_leaf:
                 node.apply(g, create, keep, None)
@@ -269,7 +269,7 @@ def _leading_to(
     while stack:
         node = stack.pop()
         if node in reached or (node.number < lowest and not isinstance(node, Barrier)):
-            continue  # what a barrier hides may be of any number
+            continue  # nodes behind a barrier may have any number
         reached.add(node)
         if node in ends:
             continue

@@ -15,7 +15,7 @@ from weft.ir.sizes import size_names
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.cards import ARANGE, IF, SCAN, STOP_GRADIENT, SWITCH, WHILE
 
-#: Values of a graph whose numbers are known where it is recorded.
+#: Values of a graph whose numbers are known while it is recorded.
 Known = dict[Value, Any]
 
 
@@ -27,9 +27,9 @@ def is_smooth(kind: Type) -> bool:
 
 
 def active_values(graph: Graph, inputs: Sequence[bool], known: Known | None = None) -> set[Value]:
-    """The values that depend differentiably on the inputs that are said to be active.
+    """The values that depend differentiably on the active inputs.
 
-    Where `known` tells what a condition is, only the branch that it chooses counts.
+    If `known` has the value of a condition, only the branch that it chooses counts.
     """
     active = {v for v, on in zip(graph.inputs, inputs, strict=True) if on and is_smooth(v.type)}
     active |= graph.leaves
@@ -42,7 +42,7 @@ def active_values(graph: Graph, inputs: Sequence[bool], known: Known | None = No
 
 
 def has_leaves(node: Node) -> bool:
-    """Whether tensors that are leaves are made inside of a node."""
+    """Whether the nested graphs of a node make leaves."""
     return any(part.leaves for graph in node.graphs for part in graph.walk())
 
 
@@ -116,7 +116,7 @@ def carried_after(node: Node, operands: list[bool], given: Known | None) -> list
     held = {body.inputs[i]: known[x] for i, x in enumerate(node.inputs[:end]) if x in known}
     seen: list[list[bool]] = []
     for step in range(length):
-        if not counts and carried in seen:  # from here on it repeats itself
+        if not counts and carried in seen:  # from here on the states repeat
             first = seen.index(carried)
             return seen[first + (length - first) % (len(seen) - first)]
         seen.append(carried)
@@ -132,12 +132,12 @@ def carried_after(node: Node, operands: list[bool], given: Known | None) -> list
     return carried
 
 
-#: The most iterations of which each is looked at by itself.
+#: Maximum iterations that are analysed one by one.
 MOST_STEPS = 32
 
 
 def constants(values: Iterable[Value]) -> Known:
-    """Those of the values that are small constants: numbers, and what a `for` counts over."""
+    """The values that are small constants: numbers, and the range of a `for`."""
     found: Known = {}
     for value in values:
         node, kind = value.node, value.type
@@ -155,7 +155,7 @@ def constants(values: Iterable[Value]) -> Known:
 
 
 def evaluate(graph: Graph, known: Known) -> Known:
-    """What of a graph's integers and conditions follows from some that are known."""
+    """Integers and conditions of a graph that follow from known values."""
     found = {**known, **constants([value for node in graph.nodes for value in node.outputs])}
     for node in graph.nodes:
         kind = node.outputs[0].type if len(node.outputs) == 1 else None
@@ -168,7 +168,7 @@ def evaluate(graph: Graph, known: Known) -> Known:
             kernel = node.op.kernels[np.ndarray][inputs[node.op.dispatch_on].dtype]
             found[node.out] = np.asarray(quietly(kernel, *inputs, **node.attrs))
         except Exception:
-            continue  # it fails where it is run, on the user's line
+            continue  # it fails when it is run, on the user's line
     return found
 
 
@@ -201,7 +201,7 @@ _CONTROL: dict[Op, Callable[[Node, list[bool]], list[bool]]] = {
 
 
 def needs_box(value: Value, operands: Sequence[Value]) -> bool:
-    """Whether the shape of a value in a nested graph is not known from the operands of its node."""
+    """Whether the shape of a value in a nested graph does not follow from the node's operands."""
     names = size_names([value])
     return bool(names) and not names <= size_names([v for v in operands if _is_tensor(v)])
 

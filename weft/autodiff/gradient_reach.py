@@ -47,8 +47,9 @@ def flowing_carries(
 ) -> list[bool]:
     """The carries of a loop that have a gradient in some iteration.
 
-    inner     the carries that are active inside
-    carried   the carries whose results have one after the loop, and `ys` the ys
+    inner     carries that are active inside
+    carried   carries whose results have a gradient after the loop
+    ys        the same for the ys
     """
     flowing = [on and given for on, given in zip(inner, carried, strict=True)]
     while True:  # a gradient of one carry may reach others
@@ -88,13 +89,13 @@ def _reached_by_loop(
     return [*reached[:consts], *flowing, *reached[end:]]
 
 
-#: Ops that put a gradient in its place among zeros, and those that keep the zeros zeros.
+#: Ops that put a gradient among zeros, and ops that keep zeros zeros.
 _AMONG_ZEROS = (LIST_ONLY, SCATTER_ADD, STACK_ZEROS)
 _PASS_ZEROS = (STACK_ADD, ADD, LIST_OF, RESHAPE, PERMUTE_DIMS, IDENTITY)
 
 
 def has_gaps(cotangent: Value, known: Container[Value]) -> bool:
-    """Whether a cotangent is zeros for elements of a list, or iterations, that nobody used.
+    """Whether a cotangent is zeros for elements of a list, or iterations, that were not used.
 
     `known` are cotangents that have gaps.
     """

@@ -1,9 +1,9 @@
 """A forward and a backward part as one sequence of steps, and the memory that it needs.
 
-What the backward part uses of the forward part is saved, or computed anew from what is saved. A
-node that is run once more stands as late as it can, right before the first that uses it: so what
-it makes is alive for as short as possible. Values are numbers here, since a search for what to
-save goes through the sequence many times.
+Values of the forward part that the backward part uses are saved, or recomputed from saved ones. A
+recomputed node runs as late as possible, right before its first use, so that its result is alive
+for a short time. Values are numbers here, since the search for what to save evaluates the sequence
+many times.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from weft.ir.liveness import Storages, memory_plan, nbytes
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
 
-#: Ops that are never run once more.
+#: Ops that are never recomputed.
 _ONCE = Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE
 
 
 def may_repeat(node: Node) -> bool:
-    """Whether a node gives the same when it is run once more, and does nothing beside that."""
+    """Whether a node can be recomputed: it gives the same result and has no effects."""
     return not node.graphs and not node.op.traits & _ONCE
 
 
 def flops(node: Node) -> int:
-    """The work of a node; 0 where its sizes are not known."""
+    """The work of a node; 0 if its sizes are not known."""
     types = tuple(value.type for value in (*node.inputs, *node.outputs))
     if any(not isinstance(kind, TensorType) or has_dims(kind.shape) for kind in types):
         return 0
@@ -38,7 +38,7 @@ def flops(node: Node) -> int:
 
 
 class NodeCost:
-    """A node in numbers."""
+    """A node, with values as numbers."""
 
     __slots__ = ("extra", "inputs", "node", "outputs", "repeats", "shares")
 
@@ -53,14 +53,14 @@ class NodeCost:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What comes of saving some values.
+    """The sequence for one choice of saved values.
 
-    saved   what is read of them, with those that cannot be computed anew
-    order   the backward part: (step, whether it is of the forward part and run once more)
-    runs    the steps of the forward part that are needed then
-    peak    the most bytes that are alive at once; `place` says at which step, forward first
-    last    for each storage the step that uses it last: those of what is run once more stand
-            behind the others
+    saved   the saved values that are read, with those that cannot be recomputed
+    order   the backward part: (step, whether it is a recomputed step of the forward part)
+    runs    the steps of the forward part that are needed
+    peak    the most bytes that are alive at once; `place` is the step, counted from the forward
+            part on
+    last    for each storage the last step that uses it; storages of recomputed steps come last
     """
 
     saved: tuple[int, ...]
@@ -76,10 +76,10 @@ class Outcome:
 
 
 class JointParts:
-    """The two parts.
+    """The forward and the backward part.
 
-    inputs      values that the caller holds, those that only the backward part is given included
-    lasting     values of the forward part that somebody holds to the end: its results
+    inputs      values that the caller holds, also inputs of the backward part only
+    lasting     values of the forward part that are held to the end of both: its results
     crossing    values of the forward part that are held until its end
     gradients   the results of the backward part
     """
@@ -95,7 +95,7 @@ class JointParts:
         crossing: Iterable[Value] = (),
     ) -> None:
         held = list(dict.fromkeys(inputs))
-        # What answered a question that Python asked while it went backward stands in both parts.
+        # Nodes that answered a question of Python during the backward are in both parts.
         both = set(backward)
         forward = [node for node in forward if node not in both]
         nodes = [*forward, *backward]
@@ -114,7 +114,7 @@ class JointParts:
         self.forward = steps[: len(forward)]
         self.held = len(held)
         first_later = self.held + sum(len(step.outputs) for step in self.forward)
-        self.later = first_later  # the values of the backward part have numbers from here on
+        self.later = first_later  # values of the backward part have numbers from here on
         self.gradients = [number[value] for value in gradients if value is not None]
         self.lasting = [number[value] for value in lasting]
         self.crossing = [number[v] for v in crossing if number[v] < first_later]
@@ -124,7 +124,7 @@ class JointParts:
             for value in step.outputs:
                 self.maker[value] = step
         used = [value for step in self.backward for value in step.inputs]
-        #: What the backward part itself uses of the forward part, inputs aside.
+        #: Values of the forward part that the backward part uses, without inputs.
         self.needed = [
             v for v in dict.fromkeys([*used, *self.gradients]) if self.held <= v < self.later
         ]
@@ -140,7 +140,7 @@ class JointParts:
     # --- the order ----------------------------------------------------------------------------
 
     def outcome(self, saved: Collection[int]) -> Outcome:
-        """The sequence that comes of saving these values, and its memory."""
+        """The sequence for these saved values, and its memory."""
         order, read = self._late(self._settled(set(saved)))
         wanted = [*self.lasting, *self.crossing, *read]
         runs = _leading_to(wanted, self.forward)
@@ -148,7 +148,7 @@ class JointParts:
         return Outcome(tuple(read), tuple(order), tuple(runs), peak, place, last)
 
     def _settled(self, saved: set[int]) -> set[int]:
-        """Of a step with several results, either what is needed of them is saved, or nothing."""
+        """For a step with several results, save all that are needed, or none."""
         if not any(len(self._step(value).outputs) > 1 for value in saved):
             return saved
         stack = [value for value in self.needed if value not in saved]
@@ -170,7 +170,7 @@ class JointParts:
         return step
 
     def _late(self, saved: set[int]) -> tuple[list[tuple[NodeCost, bool]], dict[int, None]]:
-        """The backward part with what is run once more, each right before its first use."""
+        """The backward part with recomputed steps, each right before its first use."""
         there = bytearray(self.later)
         for value in range(self.held):
             there[value] = 1
@@ -215,10 +215,10 @@ class JointParts:
         self, runs: Sequence[NodeCost], order: Sequence[tuple[NodeCost, bool]]
     ) -> tuple[int, int, list[int]]:
         count = len(self.values)
-        where = list(self.root)  # the storage in which a value is found; of the second runs: later
+        where = list(self.root)  # the storage of each value; recomputed ones get new storages
         last = [-1] * (2 * count)
         steps = len(runs) + len(order)
-        change = [0] * (steps + 1)  # of the bytes alive when a step begins
+        change = [0] * (steps + 1)  # change of the bytes alive at the start of each step
         size, root = self.size, self.root
         extra: list[int] = [0] * steps
         for i, step in enumerate(runs):
@@ -257,7 +257,7 @@ class JointParts:
 
 
 def _leading_to(wanted: Iterable[int], steps: Sequence[NodeCost]) -> list[NodeCost]:
-    """Those of some steps, in order, that lead to values, or do something."""
+    """The steps, in order, that values depend on or that have effects."""
     marked = set(wanted)
     found: list[NodeCost] = []
     for step in reversed(steps):

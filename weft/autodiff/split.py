@@ -1,9 +1,9 @@
-"""Splitting a joint graph: what the forward part saves, and what the backward part computes anew.
+"""Splits a joint graph: what the forward part saves, and what the backward part recomputes.
 
-Saving a value costs its bytes; computing it anew costs time. Ops that only move or map elements are
-cheap to repeat where they are used, so of their results as few bytes as possible are saved: a
-minimum cut through the forward graph, between what must be kept (inputs, and results of ops that
-are not to be repeated) and what the backward part uses.
+Saving a value costs its bytes; recomputing it costs time. Ops that only move or map elements are
+cheap to repeat, so of their results as few bytes as possible are saved: a minimum cut through the
+forward graph, between values that must be kept (inputs, and results of ops that are not repeated)
+and values that the backward part uses.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from weft.ir.op import Trait
 
 #: Ops that cost nothing to repeat: they map elements, or only move them.
 FREE = Trait.ELEMENTWISE | Trait.VIEW | Trait.CREATION | Trait.JOINT
-#: Reductions, and composites without a product, go over their input a few times: worth it where
-#: that saves more than this part of its bytes.
+#: Reductions, and composites without a product, read their input a few times. They are repeated if
+#: that saves more than this fraction of its bytes.
 PASS = 0.3
 
 
@@ -29,15 +29,15 @@ PASS = 0.3
 class BackwardSplit:
     """How a joint graph was split.
 
-    saved           values of the forward part that the backward part is given, inputs aside
-    recomputed      forward nodes that the backward part runs once more, in order
+    saved           values of the forward part that are inputs of the backward part
+    recomputed      forward nodes that the backward part repeats, in order
     nodes           the backward part with these, each right before its first use
-    bytes_used      of all forward values that the backward part uses: what saving them would take
-    bytes_saved     of those that are saved
-    flops           of what is run once more
-    peak            the most bytes alive at once in both parts together, inputs aside
-    peak_used       the same if all that the backward part uses were saved: what a budget is of
-    budget          the part of `peak_used` that was asked for; None if nobody asked
+    bytes_used      bytes of all forward values that the backward part uses
+    bytes_saved     bytes of the saved ones
+    flops           work of the recomputed nodes
+    peak            the most bytes alive at once in both parts, without inputs
+    peak_used       the same if all used values were saved: the base of a budget
+    budget          the fraction of `peak_used` that was asked for, or None
     """
 
     saved: tuple[Value, ...] = field(repr=False)
@@ -67,7 +67,7 @@ class BackwardSplit:
 
 
 def price(node: Node) -> int | None:
-    """What repeating a node costs, in bytes that one would save for it; None: it is not done."""
+    """The cost of repeating a node, in bytes of saved values; None if it is not repeated."""
     op = node.op
     if not may_repeat(node) or op.random:
         return None
@@ -90,8 +90,8 @@ def split(
 ) -> BackwardSplit:
     """Choose what the forward part saves for the backward part; for the values see `JointParts`.
 
-    With a budget, what else is needed is done to keep the peak of memory below that part of what
-    it is if everything is saved: also matrix products are repeated then.
+    With a budget, more is recomputed, also matrix products, until the peak of memory is below that
+    fraction of the peak with everything saved.
     """
     pair = JointParts(
         inputs, forward, backward, lasting=lasting, gradients=gradients, crossing=crossing
@@ -123,8 +123,8 @@ def described(
 def cut(pair: JointParts) -> set[int]:
     """The cheapest set of values from which all needed ones can be computed by cheap ops.
 
-    In the flow network each value is an edge whose capacity is what saving it costs. From the
-    source, flow enters at values that are not to be computed anew, or at what that costs; it
+    In the flow network each value is an edge whose capacity is the cost of saving it. Flow enters
+    from the source at values that are not recomputed, or with the cost of recomputing them; it
     leaves at the needed ones.
     """
     network = _Network()
@@ -146,7 +146,7 @@ def cut(pair: JointParts) -> set[int]:
         else:
             if cost:
                 network.edge(source, enter[value], cost // len(step.outputs) + 1)
-            # The inputs are held by others, and so are constants: nothing flows in from there.
+            # Inputs and constants are held anyway: no flow enters there.
             stack.extend(v for v in step.inputs if v >= pair.held)
     for value in enter:
         step = pair.maker[value]
@@ -162,7 +162,7 @@ def cut(pair: JointParts) -> set[int]:
 
 
 def saving(pair: JointParts, value: int) -> int:
-    """What saving a value costs: a view holds all of what it is a view of."""
+    """The cost of saving a value: a view holds the whole value that it is a view of."""
     own = nbytes(pair.values[value])
     return max(own, pair.size[pair.root[value]]) + 1
 
@@ -191,7 +191,7 @@ class _Network:
         return number
 
     def last_cut(self, source: int, sink: int) -> set[int]:
-        """The nodes behind the minimum cut; of several such cuts the one closest to the sink."""
+        """The nodes behind the minimum cut; if there are several, the one closest to the sink."""
         while True:
             levels = self._levels(source)
             if sink not in levels:
@@ -223,7 +223,7 @@ class _Network:
         return levels
 
     def _fill(self, source: int, sink: int, levels: dict[int, int]) -> None:
-        """Send flow along shortest ways until each is blocked; by a path, not by recursion."""
+        """Send flow along shortest paths until each is blocked, without recursion."""
         tried = [0] * len(self.at)
         path: list[int] = []
         here = source

@@ -1,4 +1,4 @@
-"""The axes of a loop nest, and which of them the dimensions of a value run along.
+"""The axes of a loop nest, and along which of them each dimension of a value runs.
 
 The nodes of a group share one iteration space. A dimension of a value runs along one or several of
 its axes (a reshape may join axes, or split one), or along none, where the value is broadcast. Views
@@ -15,7 +15,7 @@ from weft.ops.cards import BROADCAST_TO, PERMUTE_DIMS, RESHAPE
 
 __all__ = ["Map", "Space"]
 
-#: For each dimension of a value, the axes it runs along; () where its size is 1 or it is broadcast.
+#: For each dimension of a value, its axes; () if its size is 1 or it is broadcast.
 Map = tuple[tuple[int, ...], ...]
 
 

@@ -1,4 +1,4 @@
-"""Which results may overwrite an input: parameters and moments, when they are updated.
+"""Which results may overwrite an input, such as updated parameters and moments.
 
 A result may take the buffer of an input if the kernel that writes it is the last to read the input,
 and reads each element only where it writes it. Nothing may fail after the first such write, so that

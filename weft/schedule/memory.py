@@ -1,4 +1,4 @@
-"""Where values lie: one arena for a run, whose memory is reused once a value is dead."""
+"""Memory planning: one arena for a run, whose memory is reused once a value is dead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = TypeVar("Key")
 
 
 def size_of_type(kind: Type) -> int:
-    """Bytes of a value. A stack is an address; a token has no data, but as much room."""
+    """Bytes of a value. A stack is an address; a token has no data, but takes the same room."""
     return kind.nbytes if isinstance(kind, TensorType) else 8
 
 
@@ -89,7 +89,7 @@ def planned(
     return made
 
 
-# --- sizes that each run tells --------------------------------------------------------------------
+# --- sizes that are known at run time -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,8 @@ def named_places(
     alignment: int,
     number: int,
 ) -> tuple[ArenaPlan[Any], Buffers]:
-    """A plan whose offsets and peak are names, and what tells their values in each run. `number`
-    makes the names unique in a program."""
+    """A plan whose offsets and peak are names, and the recipe for their values in each run.
+    `number` makes the names unique in a program."""
     peak = f"arena_{number}"
     rows: list[tuple[str, int, int, int]] = []
     made: ArenaPlan[Any] = ArenaPlan(sizes=sizes, born=born, dies=dies, alignment=alignment)

@@ -45,8 +45,8 @@ def _plain_index(index: Any) -> bool:
 
 
 def literal_of(value: Value) -> Any:
-    """The number that all elements of a value equal, as a NumPy scalar; None if it is not known.
-    A Dim, if it is a size of the run."""
+    """The number that all elements of a value equal, as a NumPy scalar, or a Dim if it is a size of
+    the run; None if it is not known."""
     node = value.node
     if node is None or not isinstance(value.type, TensorType):
         return None

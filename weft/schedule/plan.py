@@ -27,16 +27,16 @@ __all__ += ["Step", "Work", "bytes_of", "control_work", "described", "work_of"]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a plan knows of a piece of generated code.
+    """What a plan knows about one generated function.
 
-    name     of its function
-    items    how many parts of work there are that any thread may do
-    cost     about how many nanoseconds one item takes one thread
+    name     the name of the function
+    items    the number of work items, which threads may share
+    cost     the estimated time of one item on one thread, in nanoseconds
     scratch  bytes of memory shared by all threads of the call
-    stops    whether it takes long, and so polls for cancellation
+    stops    whether it takes long, so that it polls for cancellation
     shared   whether threads share its items
-    work     of all items, in picoseconds, where that depends on sizes of the run: an expression of
-             them. `cost` is then that of likely sizes
+    work     the time of all items in picoseconds, as an expression of sizes of the run, if it
+             depends on them; `cost` is then an estimate for likely sizes
     """
 
     name: str
@@ -49,12 +49,12 @@ class Kernel:
 
     @property
     def varies(self) -> bool:
-        """Whether sizes of the run decide how long it takes."""
+        """Whether its time depends on sizes of the run."""
         return has_dims((self.items, self.work))
 
     @property
     def nanoseconds(self) -> float:
-        """About how long all items take one thread."""
+        """The estimated time of all items on one thread."""
         return typical(self.items) * self.cost
 
 
@@ -97,7 +97,7 @@ Place = Input | Output | Constant | Arena
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """flops and bytes of memory traffic. `open`: it counts one iteration of a loop whose length
+    """Flops and bytes of memory traffic. `open`: this is one iteration of a loop whose length
     depends on data."""
 
     flops: int = 0
@@ -113,13 +113,13 @@ class Work:
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """One group of nodes as it is run.
+    """One group of nodes, with its kernels.
 
     why       for each of its nodes, why it is here: see `weft.schedule.reasons`
-    nested    the plans of the graphs in its node, where that is control flow
-    rows      of a scan that runs in parts of its rows: how it is split. `nested` then has one plan,
-              of the body for one part
-    kernels   what runs, one after the other
+    nested    the plans of the nested graphs of a control flow node
+    rows      how a scan is split into parts of its rows, if it is; `nested` is then the plan of the
+              body for one part
+    kernels   its kernels, in order
     """
 
     group: Group
@@ -149,7 +149,7 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """About how long it takes one thread, as the emitters guess."""
+        """The estimated time on one thread."""
         return sum(kernel.nanoseconds for kernel in self.kernels) * 1e-9
 
     @property
@@ -201,14 +201,14 @@ class Step:
 
 @dataclass
 class GraphPlan:
-    """How one graph is run.
+    """The plan of one graph.
 
     name        unique in the program
-    steps       what runs, in order
+    steps       its steps, in order
     results     for each output of the graph: the value that is computed for it
     outputs     for each value that is written directly to an output: the number of the output
     constants   the values that are constants of the program
-    memory      where other values lie in the arena; and, by their groups, the memory of kernels
+    memory      the offsets of other values in the arena; by group, the scratch memory of kernels
     in_place    pairs of an output and an input that may share a buffer: see `in_place.py`
     """
 
@@ -222,7 +222,7 @@ class GraphPlan:
     in_place: list[tuple[int, int]] = field(default_factory=list)
 
     def place(self, value: Value) -> Place | None:
-        """Where a value lies; None for a result that is never read."""
+        """The place of a value; None for a result that is never read."""
         if value in self._inputs:
             return Input(self._inputs[value])
         if value in self.outputs:
@@ -238,7 +238,7 @@ class GraphPlan:
 
     @property
     def writes_from(self) -> int:
-        """The first step that may write where an input lies; the number of steps if none does."""
+        """The first step that may write to the buffer of an input; the number of steps if none."""
         written = {self.results[output] for output, _ in self.in_place}
         found = (i for i, step in enumerate(self.steps) if written.intersection(step.outputs))
         return next(found, len(self.steps))
@@ -286,10 +286,10 @@ class GraphPlan:
 class ProgramPlan:
     """The plan of a whole program: of its graph, with those nested in it.
 
-    constants   those that values are, without duplicates
+    constants   the constants, without duplicates
     calls       the nodes whose cards are called in Python, by the number of the call
-    buffers     of graphs whose memory depends on the sizes of a run, inner ones first: what is to
-                be placed. The arena of an inner one is a buffer of an outer one
+    buffers     for graphs whose memory depends on sizes of the run, inner ones first: the buffers
+                to place. The arena of an inner graph is a buffer of the outer one
     """
 
     root: GraphPlan
@@ -316,7 +316,7 @@ class ProgramPlan:
 
 
 def described(plan: GraphPlan) -> list[str]:
-    """A plan in words: for each step its ops, and where what it makes lies."""
+    """A plan as text: for each step its ops, and the places of its results."""
     lines: list[str] = []
     for step in plan.steps:
         ops = " ".join(node.op.name for node in step.group.in_order())

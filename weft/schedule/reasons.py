@@ -1,4 +1,4 @@
-"""Why a node is in the kernel it is in, in words.
+"""Why a node is in its kernel, in words.
 
 `Grouping.why` keeps for each node a key of `REASONS` and the group that it did not join, if any.
 """
@@ -21,30 +21,30 @@ REMATERIALIZED: Why = ("rematerialized", None)
 REASONS = {
     "joined": "the same loops compute it",
     "beside": "the loops before it go over the same elements",
-    "begins": "all that it reads lies in memory",
-    "inlined": "cheap, and of inputs only: computed wherever it is used",
-    "follows": "it pools what the convolution made of an image, while that is in the cache",
+    "begins": "all that it reads is in memory",
+    "inlined": "cheap, and depends only on inputs: computed wherever it is used",
+    "follows": "it pools the result of the convolution for an image while that is in the cache",
     "packed": "computed while the product that uses it packs its operand, and never written",
     "unpacked": "written to memory: the product that uses it reads it more than once",
-    "rematerialized": "computed once more, which costs less than to write it and read it again",
-    "copied": "what uses it needs its elements side by side",
+    "rematerialized": "computed again, which costs less than to write it and read it again",
+    "copied": "the kernel that uses it needs contiguous elements",
     "product": "a product has a kernel of its own, which elementwise ops on its result may join",
     "attention": "attention is one kernel, which elementwise ops on its result may join",
-    "attention_grad": "the backward of attention is kernels of its own",
-    "kernel": "it has code of its own",
+    "attention_grad": "the backward of attention has kernels of its own",
+    "kernel": "it has a kernel of its own",
     "control": "control flow: its graphs have kernels of their own",
     "stack": "it works on a stack of the run, in place",
     "call": "there is no machine code for it: Python is called",
     # Why it did not join the group that computes what it reads:
-    "no loops": "that is code of its own, which takes nothing else in",
+    "no loops": "that has code of its own, which no other op can join",
     "full": "that has as many ops as a kernel may have",
     "empty": "that computes nothing",
-    "total": "it needs a total, which is there only after those loops",
+    "total": "it needs a total, which exists only after those loops",
     "view": "those loops cannot follow the view between them",
     "shape": "it goes over other elements",
     "buffers": "that would read more buffers than a kernel may",
-    "twice": "what it reads is there along other axes, or is written only later",
-    "copy": "what it reads has to be put in order first",
+    "twice": "what it reads exists along other axes, or is written only later",
+    "copy": "what it reads must be copied to a dense layout first",
     "axes": "those loops cannot reduce these axes",
     "registers": "its elements come in tiles, which are not reduced there",
 }

@@ -18,12 +18,12 @@ from weft.schedule.views import dense
 
 __all__ = ["bytes_written", "kept", "recipes", "roots_of"]
 
-MOST = 16  # nodes that are computed again to compute one
-DEAR = 2  # of them expensive ones: exp, erf…
+MOST = 16  # maximum nodes that are recomputed for one value
+DEAR = 2  # maximum expensive ones among them: exp, erf…
 
 
 def kept(graph: Graph, in_loops: Callable[[Node], bool]) -> set[Value]:
-    """Values that are written to memory in any case, as not only loops read them."""
+    """Values that are written to memory anyway, because other kernels than loops read them."""
     found: set[Value] = set(graph.outputs)
     for node in reversed(graph.nodes):
         if is_view(node):
@@ -37,8 +37,8 @@ def kept(graph: Graph, in_loops: Callable[[Node], bool]) -> set[Value]:
 def recipes(
     value: Value, home: Group, in_memory: Callable[[Value], bool]
 ) -> dict[Value, Recipe] | None:
-    """How to compute a value of a product's group, and what it depends on there, from what lies in
-    memory, the result of the product included. None if that takes too much, or goes through views.
+    """How to compute a value of a product's group from values in memory, with the result of the
+    product among these. None if that takes too many nodes, or needs views.
     """
     first = home.nodes[0].outputs[0]
 

@@ -33,7 +33,7 @@ from weft.ops.cards import (
 
 __all__ = ["RowScan", "row_scan"]
 
-#: The fewest rows of a part: products of fewer are slower.
+#: Minimum rows of a part: products of fewer rows are slower.
 LEAST_ROWS = 8
 MOST_PARTS = 16
 
@@ -72,7 +72,7 @@ def row_scan(node: Node) -> RowScan | None:
 
 
 def _part_size(count: int) -> int:
-    """The rows of a part: parts are equal, and neither many nor small. 0 if there is no way."""
+    """The rows of a part: parts are equal, few, and not small. 0 if that is impossible."""
     least = max(LEAST_ROWS, -(-count // MOST_PARTS))
     return next((n for n in range(least, count // 2 + 1) if count % n == 0), 0)
 
@@ -83,7 +83,7 @@ class _Cut:
     def __init__(self, body: Graph, count: int, size: int, changing: set[Value]) -> None:
         self.body, self.count, self.size = body, count, size
         self.rows = set(changing)  # values of rows
-        self.fixed: set[Value] = set()  # values that were used as fixed ones
+        self.fixed: set[Value] = set()  # values that are used as fixed ones
         self.graph = Graph(body.name)
 
     def runs(self) -> bool:
@@ -138,7 +138,7 @@ class _Cut:
             known[node.outputs[0]] = new.out
         self.graph.outputs = tuple([known[value] for value in self.body.outputs])
 
-    # --- rules: the attributes that change, or None where the rows do not stay apart ------------
+    # --- rules: the attributes that change, or None if rows do not stay independent -------------
 
     def is_rows(self, value: Value) -> bool:
         return value in self.rows

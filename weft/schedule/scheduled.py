@@ -40,7 +40,7 @@ def scheduled(code: GraphPlan, prefix: str = "", whole: Graph | None = None) -> 
         for node in step.nodes:
             if node in own:
                 _put(graph, node.outputs, known, nested, twins)
-            else:  # a copy that the schedule made, which is not in the graph
+            else:  # a copy that the schedule added
                 _put(graph, node.inputs, known, nested, twins)
         if len(graph.nodes) > first:
             notes[graph.nodes[first]] = f"kernel {prefix}{place}: {_said(step)}"
@@ -49,7 +49,7 @@ def scheduled(code: GraphPlan, prefix: str = "", whole: Graph | None = None) -> 
         _put(graph, node.outputs, known, nested, twins)
     _put(graph, old.outputs, known, nested, twins)
     if len(graph.nodes) > first:
-        notes[graph.nodes[first]] = "in no kernel of their own: views, constants, what is unused"
+        notes[graph.nodes[first]] = "in no kernel of their own: views, constants, unused values"
     graph.outputs = tuple([known[value] for value in old.outputs])
     graph.notes = notes
     return graph

@@ -1,9 +1,9 @@
-"""What the schedule asks about the machine that a program is made for.
+"""The interface between the schedule and the machine that a program is made for.
 
-A `Target` holds facts: which nodes share generated loops, which have kernels of their own, how
-these read their operands, how much fits into one kernel. It is the same for all programs. An
-`Emitter` makes the code of one program: the kernels of each step while the plan is made, of which
-the plan sees a `Kernel`, and the program once the plan is complete.
+A `Target` holds facts that are the same for all programs: which nodes share generated loops, which
+have kernels of their own, how these read their operands, how much fits into one kernel. An
+`Emitter` makes the code of one program: while the plan is made, the kernels of each step (the plan
+sees each as a `Kernel`), and at the end the program.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ __all__ = ["Costs", "Emitter", "Limits", "Target"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one kernel of generated loops may hold.
+    """Limits of one kernel of generated loops.
 
     nodes     ops
     buffers   buffers that it reads
-    total     elements whose total is computed by one item of work, so that the same kernel may
-              use it
+    total     elements that one work item sums, so that the same kernel may use the total
     """
 
     nodes: int = 160
@@ -39,10 +38,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What it takes to launch kernels, in ns.
+    """Costs of threads, in ns.
 
-    share   a kernel that takes one thread longer than this is worth sharing among threads
-    piece   what a thread takes at a time is at least this long
+    share   minimum time of a kernel on one thread to share it among threads
+    piece   minimum time of the work that a thread takes at once
     """
 
     share: float = 12_000.0
@@ -50,7 +49,7 @@ class Costs:
 
 
 class Target(ABC):
-    """Facts about what code is made for."""
+    """Facts about a kind of machine."""
 
     limits = Limits()
     costs = Costs()
@@ -65,8 +64,8 @@ class Target(ABC):
 
     @abstractmethod
     def kind(self, node: Node) -> str:
-        """The kind of group of a node that has kernels of its own: see `weft.schedule.groups`; ""
-        where it has none, and its card is called in Python."""
+        """The kind of group of a node that has kernels of its own (see `weft.schedule.groups`);
+        "" if it has none, so that its card is called in Python."""
 
     @abstractmethod
     def layout(self, node: Node, place: int) -> Layout:
@@ -77,8 +76,8 @@ class Target(ABC):
         """Whether the code of a group may end the run with an error."""
 
     def packs(self, _node: Node, _side: int, _left: View, _right: View) -> bool:
-        """Whether a product packs an operand (0 or 1) just once, given how both lie: what computes
-        its elements may then run there."""
+        """Whether a product packs an operand (0 or 1) only once, given both layouts: then its
+        elements may be computed while they are packed."""
         return False
 
     def pools(self, _product: Node, _node: Node) -> bool:
@@ -86,7 +85,7 @@ class Target(ABC):
         return False
 
     def rows(self, _node: Node) -> RowScan | None:
-        """How a scan is cut into parts of its rows for threads, where that pays."""
+        """How a scan is split into parts of its rows for threads; None if that does not pay."""
         return None
 
 
@@ -97,9 +96,9 @@ class Emitter(ABC):
 
     @abstractmethod
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
-        """Make the kernels of a step, with names that begin with `name`. None if there are none for
-        it: its node is then called in Python. A step of control flow has the plans of its nested
-        graphs; the scratch memory of its kernel must have room for them."""
+        """Make the kernels of a step, with names that begin with `name`. None if it has none: its
+        node is then called in Python. A step of control flow has the plans of its nested graphs;
+        the scratch memory of its kernel must have room for them."""
 
     @abstractmethod
     def emit(self, plan: ProgramPlan) -> Any:

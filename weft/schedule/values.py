@@ -1,7 +1,7 @@
 """Where values are: in a group's loops, in memory, or not computed yet.
 
-Views belong to no group: they say how the value they look at, their root, is read. A view is copied
-where strides cannot express it, or where its reader needs dense elements.
+Views belong to no group: they say how a value in memory, their root, is read. A view is copied if
+strides cannot express it, or if its reader needs dense elements.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Values:
         self.why: dict[Node, Why] = {}  # why each node is where it is: see `weft.schedule.reasons`
         self._last_loop: Group | None = None
         self._home: dict[Value, Group] = {}  # the group that computes a value
-        self._copies: dict[Value, Value] = {}  # views that had to be copied
-        self._inlined: dict[Value, Recipe] = {}  # computed wherever they are used
+        self._copies: dict[Value, Value] = {}  # copies of views
+        self._inlined: dict[Value, Recipe] = {}  # values that are computed wherever they are used
         self._recipes: dict[
             Value, Recipe
         ] = {}  # of inlined values, also of those written to memory since
-        self._only_packed: frozenset[Node] = frozenset()  # these are inlined, too
-        self._wanted: dict[Value, None] = {}  # what must lie in memory
-        self._kept: Collection[Value] = ()  # what will lie in memory in any case
+        self._only_packed: frozenset[Node] = frozenset()  # inlined where a product packs them
+        self._wanted: dict[Value, None] = {}  # values that must be in memory
+        self._kept: Collection[Value] = ()  # values that will be in memory anyway
         self._users: Mapping[Value, Sequence[Node]] = {}
 
     def _new(self, kind: str) -> Group:
@@ -54,7 +54,7 @@ class Values:
         return group
 
     def root(self, value: Value) -> tuple[Value, list[Node]]:
-        """The value that a view looks at, and the views from there to it."""
+        """The root of a view, and the views from the root to it."""
         chain: list[Node] = []
         while value.node is not None and is_view(value.node):
             chain.append(value.node)

@@ -8,7 +8,7 @@
     in place  a result that overwrites an input is written after the last read of the input, and
               each element only where it is read
 
-It uses nothing but the plan, and computes all that it compares with by itself.
+It uses only the plan, and computes everything that it compares independently.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def verify_plan(
             _verify_in_place(found, target, output, given)
 
 
-# --- what is read ---------------------------------------------------------------------------------
+# --- reads ----------------------------------------------------------------------------------------
 
 
 def _is_constant(value: Value) -> bool:
@@ -116,7 +116,7 @@ def _verify_layouts(group: Group, target: Target) -> None:
 _STRIDED = (*IN_REGISTERS, "attention_grad")
 
 
-# --- where things lie -----------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 def _verify_room(step: Step, known: Mapping[str, int]) -> None:
@@ -209,7 +209,7 @@ def _born(
     return made
 
 
-# --- results that take the place of inputs --------------------------------------------------------
+# --- results that overwrite inputs ----------------------------------------------------------------
 
 
 def _verify_in_place(plan: GraphPlan, target: Target, output: int, number: int) -> None:

@@ -1,13 +1,13 @@
 """Control flow whose condition differs from element to element of a `vmap`.
 
-For `weft.cond`, `weft.switch` and `weft.while_loop`, where `is_mapped(condition)`: each branch that
-an element takes runs for all of them, and each element takes the results of its own; a loop runs
-until all elements are done, and those that are done keep what they have. An element that takes no
-part in a branch or an iteration computes it with the values of one that does (`regions`). What
-branches write to tensors is chosen alike. A random generator is advanced by each branch that runs,
-for all elements.
+For `weft.cond`, `weft.switch` and `weft.while_loop` with `is_mapped(condition)`. Each branch that
+some element takes runs for all elements, and each element gets the results of its own branch. A
+loop runs until all elements are done; those that are done keep their values. An element that does
+not take part in a branch or an iteration computes it with the values of one that does (`regions`).
+Writes of branches to tensors are selected in the same way. Each branch that runs advances a random
+generator for all elements.
 
-Where a graph is recorded, see `mapped_nodes`.
+For recorded graphs see `mapped_nodes`.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ def _is_known(mask: Tensor) -> bool:
 
 
 def _may_hold(mask: Tensor) -> bool:
-    """Whether an element may be in a mask; where a graph is recorded, nobody knows."""
+    """Whether an element may be in a mask; always true while a graph is recorded."""
     return not _is_known(mask) or bool(any_of(all_elements(mask)))
 
 
 def mapped_while(cond_fn: Branch, body_fn: Branch, carry: Any, test: Tensor) -> Any:
     """`weft.while_loop` from a carry for which the condition is mapped: `test`.
 
-    Where a graph is recorded, the recorder is asked how often: a trace has a path for each number
-    of iterations.
+    While a graph is recorded, the recorder is asked for the number of iterations: a trace has a
+    path for each number.
     """
     going = truth(test)
     while bool(any_of(all_elements(going))):
@@ -122,20 +122,20 @@ class _Ran:
 
 
 def _run(branch: Branch, operands: Sequence[Any]) -> _Ran:
-    """Run a branch; what it wrote is noted, and taken back."""
+    """Run a branch; its writes are noted and undone."""
     journal = SavedTensors()
     with _level().journal(journal):
         leaves, spec = tree_flatten(branch(*operands))
     kept = [_twin(leaf) for leaf in leaves]
     for key in [k for k, h in journal.entries.items() if isinstance(h.tensor, StateTensor)]:
-        del journal.entries[key]  # of a random generator, which goes on
+        del journal.entries[key]  # the state of a random generator, which is not undone
     writes = {key: (held.tensor, _twin(held.tensor)) for key, held in journal.entries.items()}
     journal.restore()
     return _Ran(kept, spec, writes)
 
 
 def _twin(leaf: Any) -> Any:
-    """A tensor as it is now, whatever is written to it later."""
+    """A tensor with the current value, which later writes do not change."""
     return twin(leaf) if isinstance(leaf, Tensor) else leaf
 
 
@@ -155,7 +155,7 @@ def _chosen(masks: Sequence[Tensor], ran: Sequence[_Ran], op: str) -> Any:
 
 
 def select(masks: Sequence[Tensor], values: Sequence[Any], op: str) -> Any:
-    """Of each element the value of its branch; there are masks for all branches but the last."""
+    """For each element the value of its branch; there are masks for all branches but the last."""
     tensors = any(isinstance(value, Tensor) for value in values)
     if not tensors and all(value is values[0] or value == values[0] for value in values):
         return values[0]

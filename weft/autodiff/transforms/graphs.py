@@ -1,7 +1,7 @@
 """Recorded graphs inside of a function that `vmap` or `jvp` runs.
 
-Their ops are called one by one, as everything is there. Of control flow whose condition differs
-from element to element, all branches run and each element takes its own; see `control`.
+Their ops are called one by one, like all ops there. If a condition differs between elements, all
+branches run and each element takes its own results; see `control`.
 """
 
 from __future__ import annotations

@@ -35,9 +35,10 @@ __all__: list[str] = []
 
 
 class LowerOrAsk:
-    """Lets `Unlowered` pass out of all nested recordings of a level.
+    """Tries to record control flow on the level below; catches `Unlowered` of this level.
 
-    It ends there, where Python can be asked instead; else it goes on to who runs the function.
+    If that is raised and Python can be asked instead, the code after the block runs. Otherwise the
+    exception goes on to the code that runs the function.
     """
 
     def __init__(self, level: Level) -> None:
