@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.autodiff import rows
-from weft.autodiff.conditional_gradients import use_choice
 from weft.autodiff.tape import record
 from weft.autodiff.transforms.levels import use_graphs
 from weft.base.tracebacks import use_short_tracebacks
@@ -27,7 +26,6 @@ from weft.ir.dispatch import use_opener
 from weft.ir.graph import Graph
 from weft.ir.parse import parse_graph
 from weft.ops.control import use_rows
-from weft.record.control.branch_grad import only_where
 from weft.record.control.level_run import RUN
 from weft.record.control.on_level import on_level, python_effects, use_run
 from weft.record.declared import enter, leave
@@ -37,7 +35,6 @@ from weft.runtime.cuda.opening import open_cuda
 #: What a layer calls, and what is called.
 CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_tape, (record,)),  # core.bind notes op calls for backward
-    (use_choice, (only_where,)),  # autodiff: a gradient under a condition is an `if` in a graph
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
     (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
     (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op

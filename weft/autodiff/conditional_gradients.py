@@ -5,7 +5,10 @@ Eagerly there is no gradient at all: `.grad` stays None, an optimizer skips the 
 not called. So while a graph is recorded, the engine carries with each gradient the condition (a
 `bool[]` tensor, called its doubt) under which it exists, and asks the recorder to decide where that
 makes a difference. A gradient without a doubt always exists. The zeros of a missing gradient stay
-zeros, whatever ops they pass through.
+zeros, whatever ops they pass through: see `ONLY_WHERE`.
+
+The gradient of such a graph may also be differentiated op by op. Its conditions are known there: the
+engine turns to all this where a rule says that its condition does not hold (`Absent`).
 
 A result of an `if` has `requires_grad` if it has a history on any side. If the taken side has none,
 an eager backward would be refused; here the gradients are zeros.
@@ -15,14 +18,25 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 
-from weft.autodiff.node import AccumulateGrad, Dropped, Node, OpNode, PartNode, data_of
-from weft.core.bind import recorder
+from weft.autodiff.node import (
+    AccumulateGrad,
+    Dropped,
+    Node,
+    OpNode,
+    PartNode,
+    as_array,
+    data_of,
+    weft_namespace,
+)
+from weft.autodiff.save_plan import Absent
+from weft.autodiff.transforms.levels import LevelArray
+from weft.core.bind import bind, recorder
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, wrap
@@ -30,12 +44,13 @@ from weft.ir.graph import Value
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.ops.elementwise import logical_and, logical_or
+from weft.ops.parts import Patch
 from weft.ops.reduce import any as any_of
-from weft.ops.select import where
+from weft.ops.rules import sum_to
+from weft.ops.select import ONLY_WHERE
 
 Doubts = dict[Node, Tensor]
 Gradients = dict[Node, Any]
-Choice = Callable[[Tensor, Tensor], Tensor]
 
 
 def decides(node: Node) -> bool:
@@ -181,8 +196,12 @@ class Conditions:
             return tuple([self._mask(each, doubt) for each in part])
         if _is_other(part):
             return part
+        if part.__class__ is Patch:
+            part = part.array()
         with enable_grad() if self.create else no_grad():
-            found = _choose(doubt, part if isinstance(part, Tensor) else wrap(part))
+            found = bind(
+                ONLY_WHERE, doubt, part if isinstance(part, Tensor) else wrap(as_array(part))
+            )
         return found if self.create else found._data
 
 
@@ -240,30 +259,16 @@ def _large_factor(node: Node) -> int:
     return -1
 
 
-def _where(doubt: Tensor, part: Tensor) -> Tensor:
-    return where(doubt, part, 0)
-
-
-_choose: Choice = _where
-
-
-def use_choice(choose: Choice) -> None:
-    """Set how to mask a gradient by a condition.
-
-    `weft.wiring` sets the function of `weft.record.control`: an `if` of the graph has conditional
-    gradients when it is differentiated again, which `where` has not.
-    """
-    global _choose
-    _choose = choose
-
-
 def _is_other(part: Any) -> bool:
     """Whether a gradient is None, or a stack of gradients."""
-    value = getattr(data_of(part), "value", None)
+    data = data_of(part)
+    while isinstance(data, LevelArray):
+        data = data.tensor._data
+    value = getattr(data, "value", None)
     return part is None or (isinstance(value, Value) and not isinstance(value.type, TensorType))
 
 
-def own_doubts(node: Node, grads: Sequence[Any]) -> Sequence[Tensor | None] | None:
+def own_doubts(node: Node, grads: Sequence[Any], kept: Any) -> Sequence[Tensor | None] | None:
     """The conditions that a node adds to its gradients, or None.
 
     A list that a loop filled has one gradient, a stack, with zeros for elements that were not used.
@@ -271,15 +276,38 @@ def own_doubts(node: Node, grads: Sequence[Any]) -> Sequence[Tensor | None] | No
     """
     if node.doubts is not None or not isinstance(node, OpNode):
         return node.doubts  # type: ignore[no-any-return]
+    if Trait.CONDITIONAL in node.op.traits:
+        condition = wrap(kept[1])  # under `vmap`, it has been one for each element
+        with no_grad():
+            return [None, any_of(condition) if condition.ndim else condition]
     if Trait.STACK not in node.op.traits or not getattr(recorder(), "has_gaps", False):
         return None
     return [None if _is_other(part) else is_used(part) for part in grads]
 
 
+def gradients_of(node: Node, absent: Absent) -> list[Any]:
+    """What a node gives of which a rule said that its gradient is not there."""
+    grads: list[Any] = [None] * len(node.edges)
+    edge = node.edges[absent.number]
+    assert edge is not None
+    part = absent.part
+    xp = weft_namespace() if isinstance(part, Tensor) else np
+    grads[absent.number] = part if part.shape == edge.shape else sum_to(xp, part, edge.shape)
+    return grads
+
+
+def is_there(doubt: Tensor, g: Any) -> Tensor:
+    """Whether a leaf gets a gradient: if it is there, or is not zero at all.
+
+    A gradient that is not there only because it is 0 at this point may have a derivative.
+    """
+    return doubt if _is_other(g) else _either(doubt, is_used(g))
+
+
 def is_used(part: Any) -> Tensor:
     """Whether a gradient exists, for one that is zeros if its value was not used."""
     with no_grad():
-        return any_of((part if isinstance(part, Tensor) else wrap(part)) != 0)
+        return any_of((part if isinstance(part, Tensor) else wrap(as_array(part))) != 0)
 
 
 def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:

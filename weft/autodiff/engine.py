@@ -22,6 +22,8 @@ from weft.autodiff.conditional_gradients import (
     Doubts,
     Gradients,
     decides,
+    gradients_of,
+    is_there,
     own_doubts,
 )
 from weft.autodiff.node import (
@@ -34,6 +36,7 @@ from weft.autodiff.node import (
     given_data,
     hook_result,
 )
+from weft.autodiff.save_plan import Absent
 from weft.autodiff.tape import anomaly
 from weft.base.source import with_role, work
 from weft.core.bind import decide, quietly, recorder
@@ -128,6 +131,7 @@ def _run(
     doubt: Tensor | None = None
     passed_by: list[tuple[Node, Any]] = []  # leaves without a gradient, and zeros for it
     arrived = False  # whether a leaf got a gradient
+    kept: Any = None  # by the node that runs
     following: Node | None = None  # the next node, if nothing on the heap comes before it
     g: Any = None
     while heap or following is not None:
@@ -145,7 +149,7 @@ def _run(
                 g = conditions.enter(node, g, doubt, node in asked)  # type: ignore[union-attr]
                 may_decide = extra is not None or (needed is None and node.is_leaf)
                 if may_decide and node not in ends and decides(node):
-                    if not decide(doubt):
+                    if not decide(is_there(doubt, g)):
                         passed_by.append((node, g))
                         continue
                     doubt = None
@@ -169,6 +173,7 @@ def _run(
             _add_part(waiting, heap, node, g)
             continue
         if doubts is not None:  # ops recorded from here on belong to this node
+            kept = getattr(node, "kept", None)
             if freeing is not None:
                 freeing(node)
             if spend is not None and spend(node):
@@ -177,13 +182,20 @@ def _run(
             if work.gradient is not None:
                 work.gradient(node.location, work.of, g)
         arrived = arrived or node.is_leaf
-        if doubt is not None and conditions is not None:
-            runs, given = conditions.stand_in(node, doubt, g)
-            grads = runs.apply(given, create, keep, wanted)
-        elif observe is None:
-            grads = node.apply(g, create, keep, wanted)
-        else:
-            grads = observe(node, g, create, keep, wanted)
+        try:
+            if doubt is not None and conditions is not None:
+                runs, given = conditions.stand_in(node, doubt, g)
+                grads = runs.apply(given, create, keep, wanted)
+            elif observe is None:
+                grads = node.apply(g, create, keep, wanted)
+            else:
+                grads = observe(node, g, create, keep, wanted)
+        except Absent as absent:
+            grads = gradients_of(node, absent)
+            if conditions is None:  # a graph is run op by op; see conditional_gradients
+                conditions = Conditions(None, create, keep)
+                doubts = conditions.of
+            kept = (None, absent.condition)
         if watch or (extra is not None and extra.hooks):
             grads = [part.array() if isinstance(part, Patch) else part for part in grads]
         if extra is not None and extra.hooks:
@@ -191,7 +203,7 @@ def _run(
         if watch:
             (anomaly.look or _check)(node, grads, g)
         if doubts is not None:
-            own = own_doubts(node, grads)
+            own = own_doubts(node, grads, kept)
             if doubts or doubt is not None or own is not None:
                 grads = conditions.leave(node, grads, doubt, waiting, own)  # type: ignore[union-attr]
         first: Any = None

@@ -12,6 +12,7 @@ from weft.ops.cards import (
     IDENTITY,
     LIST_OF,
     LIST_ONLY,
+    ONLY_WHERE,
     PERMUTE_DIMS,
     RESHAPE,
     SCAN,
@@ -109,6 +110,8 @@ def has_gaps(cotangent: Value, known: Container[Value]) -> bool:
             waiting += node.inputs
         elif node is not None and node.op is STACK_PUSH:
             waiting.append(node.inputs[0])
+        elif node is not None and node.op is ONLY_WHERE:
+            waiting.append(node.inputs[1])
         elif node is None or not is_stack or node.op not in _AMONG_ZEROS:
             return False
     return True

@@ -10,10 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from weft.base.parameters import POSITIONAL, REST, parameters_of
-from weft.ir.op import DerivativeRule, Op
+from weft.core.bind import recorder
+from weft.core.tensor import Tensor
+from weft.ir.op import DerivativeRule, Op, Trait
 
 NOTHING, ARRAY, TYPE = 0, 1, 2
+
+
+class Absent(Exception):
+    """Raised by a rule where its condition is known not to hold: the engine notes that.
+
+    number      of the input, and its gradient before it is summed to the input's shape
+    condition   does not hold
+    """
+
+    def __init__(self, number: int, part: Any, condition: Any) -> None:
+        self.number, self.part, self.condition = number, part, condition
 
 
 class ArrayType:
@@ -91,6 +106,19 @@ def _stronger(a: int, b: int) -> int:
     return ARRAY if ARRAY in (a, b) else max(a, b)
 
 
+def _conditional(rule: DerivativeRule, number: int) -> DerivativeRule:
+    """The rule of a CONDITIONAL op, where numbers are computed with and nobody records."""
+
+    def checked(xp: Any, g: Any, out: Any, condition: Any, *rest: Any, **attrs: Any) -> Any:
+        part = rule(xp, g, out, condition, *rest, **attrs)
+        held = condition._data if isinstance(condition, Tensor) else condition
+        if recorder() is None and isinstance(held, np.ndarray) and not held.any():
+            raise Absent(number, part, held)
+        return part
+
+    return checked
+
+
 def make_plan(op: Op, wanted: tuple[bool, ...]) -> SavePlan:
     """The plan of an op whose inputs numbered True in `wanted` want a gradient."""
     fixed = len(op.inputs) - op.variadic
@@ -103,7 +131,8 @@ def make_plan(op: Op, wanted: tuple[bool, ...]) -> SavePlan:
         rule = given[min(number, fixed)] if want and given else None
         if rule is None:
             continue
-        rules.append((number, rule, numbered))
+        conditional = Trait.CONDITIONAL in op.traits
+        rules.append((number, _conditional(rule, number) if conditional else rule, numbered))
         rule_out, rule_inputs = _needs(rule, len(wanted), numbered)
         out = _stronger(out, rule_out)
         inputs = [_stronger(a, b) for a, b in zip(inputs, rule_inputs, strict=True)]

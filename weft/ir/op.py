@@ -44,6 +44,7 @@ class Trait(Flag):
     PYTHON = auto()  # calls a Python function, which the text of a graph cannot express
     NEEDS_ELEMENTS = auto()  # fails if an axis that it reduces is empty
     COUNTS = auto()  # its integers are steps of counters, or checked against overflow
+    CONDITIONAL = auto()  # the gradient of the last input is there only where the first holds
     OTHER_DTYPE = auto()  # elementwise, but the result may have another dtype
 
 

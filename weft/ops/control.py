@@ -219,6 +219,11 @@ def _together(run: Any, value: Any, ys: list[Any], reverse: bool) -> Any:
         return run.call(OPS["full"], shape=shape, value=0, dtype=kind.dtype, device=kind.device)
     if reverse:
         ys.reverse()
+    return stacked(run, ys)
+
+
+def stacked(run: Any, ys: list[Any]) -> Any:
+    """Tensors along a new axis; those with histories keep each its own."""
     histories = [getattr(y, "_node", None) for y in ys]
     if any(node is not None for node in histories) and recorder() is None:
         with no_grad():

@@ -14,6 +14,7 @@ from weft.core.bind import bind
 from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import StackType, TensorType
 from weft.ops.batching import Attrs, Inputs, Mapped, moved
+from weft.ops.control import stacked
 from weft.ops.parts import GETITEM
 from weft.ops.stacks import STACK_POP, zero_of
 
@@ -109,11 +110,7 @@ def _together(run: Any, stack: Any, size: int) -> tuple[Any, ...]:
     if not rows:
         raise IndexError("need at least one tensor to stack: the list is empty", op="stack")
     rows.reverse()
-    shape = tuple(rows[0].shape)
-    if not shape:
-        rows = [run.call(OPS["reshape"], row, shape=(1,)) for row in rows]
-    whole = run.call(OPS["concat"], *rows, axis=0)
-    return (run.call(OPS["reshape"], whole, shape=(size, *shape)),)
+    return (stacked(run, rows),)
 
 
 def _stack_of(run: Any, x: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from weft.ir.types import TensorType
 from weft.ops import masks
 from weft.ops.define import BinaryFunction
 from weft.ops.elementwise import equal, greater, less, logical_or, not_equal, sqrt
-from weft.ops.rules import check_same
+from weft.ops.rules import apply, check_same
 
 __all__ = ["clip", "where"]
 
@@ -44,6 +44,25 @@ _where = Op(
         lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, condition, g),
         lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, ~condition, g),
     ),
+)
+
+
+def _finite_where(xp: Any, condition: Any, x: Any) -> Any:
+    return xp.where(xp.logical_or(condition, xp.isfinite(x)), x, xp.zeros_like(x))
+
+
+#: A gradient that is there where a condition holds. Elsewhere it is zeros, and so is all that has
+#: been computed of it: but 0 times the infinite slope of a root is NaN, which becomes 0. What is
+#: finite stays as it is: "no gradient" may mean that it is 0 at this point, and then its own
+#: derivative need not be. The condition says when the gradient of this gradient is there, too:
+#: see `weft.autodiff.conditional_gradients`.
+ONLY_WHERE: Op = Op(
+    "only_where",
+    lambda condition, x: _where_type(condition, x, x),
+    _finite_where,
+    dispatch_on=1,
+    traits=Trait.ELEMENTWISE | Trait.LINEAR | Trait.COMPOSITE | Trait.CONDITIONAL,
+    vjp=(None, lambda xp, g, _out, condition, _x: apply(ONLY_WHERE, condition, g)),
 )
 
 

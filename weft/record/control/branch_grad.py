@@ -11,8 +11,6 @@ from weft.autodiff.gradient_reach import has_gaps
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, copy_nodes, keep_names
 from weft.ir.types import Type
-from weft.ops.control import IF
-from weft.ops.select import where
 from weft.record.control.joint import (
     BOOL,
     Halves,
@@ -23,7 +21,6 @@ from weft.record.control.joint import (
     unboxed,
     zero_value,
 )
-from weft.record.control.nested import graph_recorder
 from weft.record.control.node import ControlNode, emit
 from weft.record.recorder import GraphRecorder
 
@@ -113,24 +110,6 @@ def branches_backward(
         doubts[i + 1] = flag
     call.doubts = doubts
     return found
-
-
-def only_where(condition: Tensor, part: Tensor) -> Tensor:
-    """The gradient if a condition holds, else zeros, as an `if` node.
-
-    When this is differentiated again, the backward of `part` runs only if the condition holds.
-    `where` would run it always, and 0 times the infinite slope of a root is NaN.
-    """
-    here = graph_recorder()
-    if here is None:
-        return where(condition, part, 0)
-    kind = here.value_of(part).type
-    there, nothing = Graph("there"), Graph("nothing")
-    for graph in (there, nothing):
-        graph.set_inputs([kind])
-    there.outputs = there.inputs
-    nothing.outputs = (zero_value(nothing, kind),)
-    return emit(here, IF, [condition, part], [there, nothing], {})[0]
 
 
 def _is_open(halves: Halves, i: int) -> bool:

@@ -8,14 +8,16 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from weft.autodiff.gradient_reach import has_gaps
 from weft.autodiff.node import tensor_of
 from weft.autodiff.transforms.graphs import GraphRun
 from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_level
 from weft.autodiff.transforms.lowering import LowerOrAsk
 from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
 from weft.record.control.closed import LevelRunner, bottom_recorder, value_type
@@ -48,7 +50,31 @@ class LevelNested(NestedRecorder):
         found = self.captured.get(key)
         if found is None:
             found = self.captured[key] = (tensor_of(data, tensor._node), Value(known[1].type))
+            if gappy(tensor):
+                self.with_gaps.add(found[1])
         return found[1]
+
+
+def below_levels(tensor: Tensor) -> Iterator[SymbolicArray]:
+    """The values of graphs that a tensor of levels stands for: its value, and its tangents."""
+    waiting: list[Any] = [tensor]
+    while waiting:
+        x = waiting.pop()
+        data = x._data if isinstance(x, Tensor) else None
+        if isinstance(data, SymbolicArray):
+            yield data
+        elif isinstance(data, LevelArray):
+            waiting += (data.tensor, getattr(data, "tangent", None))
+
+
+def gappy(tensor: Tensor) -> bool:
+    """Whether a cotangent of a level is zeros for iterations that nobody used: `has_gaps`."""
+    return any(has_gaps(data.value, data.recorder.with_gaps) for data in below_levels(tensor))
+
+
+def mark_gaps(tensor: Tensor) -> None:
+    for data in below_levels(tensor):
+        data.recorder.with_gaps.add(data.value)
 
 
 def call_graph(graph: Graph, inputs: Sequence[Tensor]) -> list[Any]:
@@ -76,7 +102,12 @@ def on_level(construct: Callable[[], Any]) -> Any:
     if any(end is None for end in ends):  # a gradient is removed
         raise Unlowered(level)
     operands = close([nested])
-    found = iter(_runs[0](nested.graph, operands))
+    gaps = [has_gaps(value, nested.with_gaps) for value in nested.graph.outputs]
+    results = _runs[0](nested.graph, operands)
+    for x, on in zip(results, gaps, strict=True):
+        if on:
+            mark_gaps(x)
+    found = iter(results)
     made = [next(found) if isinstance(x, Tensor) else x for x in leaves]
     assign_states(states, list(found), keeps)
     return tree_unflatten(spec, made)
