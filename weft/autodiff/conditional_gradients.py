@@ -7,8 +7,8 @@ not called. So while a graph is recorded, the engine carries with each gradient 
 makes a difference. A gradient without a doubt always exists. The zeros of a missing gradient stay
 zeros, whatever ops they pass through: see `ONLY_WHERE`.
 
-The gradient of such a graph may also be differentiated op by op. Its conditions are known there: the
-engine turns to all this where a rule says that its condition does not hold (`Absent`).
+The gradient of such a graph may also be differentiated op by op. Its conditions are known there:
+the engine turns to all this where a rule says that its condition does not hold (`Absent`).
 
 A result of an `if` has `requires_grad` if it has a history on any side. If the taken side has none,
 an eager backward would be refused; here the gradients are zeros.
