@@ -84,4 +84,110 @@ ATTENTION = {
         rtol=2e-4,
     ),
 }
-KERNEL_CASES = {**ATTENTION}
+
+
+def _whole(x: Any, below: Any) -> Any:
+    """Indices from 0 to `below` - 1, made of any numbers."""
+    return weft.astype(weft.abs(x) * 1000, weft.int64) % below
+
+
+def _embedding_gradient(w: Any, i: Any, g: Any) -> Any:
+    return weft.grad(lambda w: (F.embedding(_whole(i, 50), w) * g).sum())(w)
+
+
+def _cross_entropy(x: Any, t: Any) -> Any:
+    return F.cross_entropy(x, _whole(t, x.shape[1]))
+
+
+def _written(x: Any, i: Any, v: Any) -> Any:
+    x = x * 1.0
+    x[_whole(i, x.shape[0])] = v
+    return x
+
+
+def _written_parts(x: Any, v: Any) -> Any:
+    x = x * 1.0
+    x[1:, 2] = v[1:]
+    x[0] = 3.0
+    return x
+
+
+def _written_fifth(x: Any, i: Any) -> Any:
+    x = x * 1.0
+    x[4] = 3.0
+    return x[4, _whole(i, 3)] + x.sum()
+
+
+_ROWS = [(50, 24), ("B", "T")]
+_BLOCKS = weft.bfloat16
+INDEXING = {
+    "embedding": SizedCase(lambda w, i: F.embedding(_whole(i, 50), w), _ROWS, exact=True),
+    "embedding of Dims": SizedCase(
+        lambda w, i: F.embedding(_whole(i, w.shape[0]), w), [("B", 3), ("T",)], exact=True
+    ),
+    "the gradient of an embedding": SizedCase(
+        _embedding_gradient, [*_ROWS, ("B", "T", 24)], rtol=1e-4
+    ),
+    "the gradient of an embedding of Dims": SizedCase(
+        lambda w, i: weft.grad(lambda w: (F.embedding(_whole(i, w.shape[0]), w) ** 2).sum())(w),
+        [("B", 3), ("T",)],
+    ),
+    "take": SizedCase(
+        lambda x, i: weft.take(x, _whole(i, x.shape[0]), axis=0), [("B", 5), ("T",)], exact=True
+    ),
+    "take columns": SizedCase(
+        lambda x, i: weft.take(x, _whole(i, x.shape[1]), axis=1), [(3, "B"), ("T",)], exact=True
+    ),
+    "gather": SizedCase(
+        lambda x, i: x[:, _whole(i, x.shape[1])], [("T", "B", 3), ("T",)], exact=True
+    ),
+    "gather pairs": SizedCase(
+        lambda x, i: x[_whole(i, x.shape[0]), _whole(i, x.shape[1])],
+        [("T", "B"), ("B",)],
+        exact=True,
+    ),
+    "gather of a slice": SizedCase(
+        lambda x, i: x[1:, _whole(i, x.shape[1])], [("B", 4), ("T",)], exact=True
+    ),
+    "the gradient of a gather": SizedCase(
+        lambda x, i: weft.grad(lambda x: (x[:, _whole(i, x.shape[1])] ** 2).sum())(x),
+        [("T", "B", 3), ("T",)],
+        rtol=1e-4,
+    ),
+    "take along an axis": SizedCase(
+        lambda x, i: weft.take_along_axis(x, _whole(i, x.shape[1]), axis=1),
+        [("B", 4), ("B", 2)],
+        exact=True,
+    ),
+    "an assignment": SizedCase(_written, [("B", 4), ("T",), (4,)], exact=True),
+    "assignments to parts": SizedCase(_written_parts, [("B", 4), ("B",)], exact=True),
+    "the fifth": SizedCase(_written_fifth, [("B", 3), ("T",)]),
+    "a slice's gradient": SizedCase(
+        lambda x: weft.grad(lambda x: (x[1:] * x[:-1]).sum())(x), [("B", 3)], exact=True
+    ),
+    "narrow sums of rows": SizedCase(
+        lambda w, i, g: weft.grad(
+            lambda w: (F.embedding(_whole(i, 50), w) * weft.astype(g, _BLOCKS)).sum()
+        )(weft.astype(w, _BLOCKS)),
+        [*_ROWS, ("B", "T", 24)],
+        rtol=2e-2,
+    ),
+    "cross entropy": SizedCase(_cross_entropy, [("B", 10), ("B",)], rtol=1e-4),
+    "cross entropy of Dims": SizedCase(_cross_entropy, [("B", "T"), ("B",)], rtol=1e-4),
+    "cross entropy's gradient": SizedCase(
+        lambda x, t: weft.grad(lambda x: _cross_entropy(x, t))(x), [("B", 10), ("B",)]
+    ),
+    "cross entropy of sequences": SizedCase(
+        lambda x, t: weft.value_and_grad(
+            lambda x: F.cross_entropy(x.reshape((-1, 30)), _whole(t, 30).reshape((-1,)))
+        )(x),
+        [("B", "T", 30), ("B", "T")],
+        rtol=1e-4,
+    ),
+    "nll": SizedCase(
+        lambda x, t: F.nll_loss(weft.log_softmax(x, axis=1), _whole(t, 10)),
+        [("B", 10, "T"), ("B", "T")],
+        rtol=1e-4,
+    ),
+}
+KERNEL_CASES = {**ATTENTION, **INDEXING}
