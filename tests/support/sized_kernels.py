@@ -121,7 +121,7 @@ def _written_fifth(x: Any, i: Any) -> Any:
 _ROWS = [(50, 24), ("B", "T")]
 _BLOCKS = weft.bfloat16
 INDEXING = {
-    "embedding": SizedCase(lambda w, i: F.embedding(_whole(i, 50), w), _ROWS, exact=True),
+    "embedding of rows": SizedCase(lambda w, i: F.embedding(_whole(i, 50), w), _ROWS, exact=True),
     "embedding of Dims": SizedCase(
         lambda w, i: F.embedding(_whole(i, w.shape[0]), w), [("B", 3), ("T",)], exact=True
     ),
@@ -132,13 +132,13 @@ INDEXING = {
         lambda w, i: weft.grad(lambda w: (F.embedding(_whole(i, w.shape[0]), w) ** 2).sum())(w),
         [("B", 3), ("T",)],
     ),
-    "take": SizedCase(
+    "take rows": SizedCase(
         lambda x, i: weft.take(x, _whole(i, x.shape[0]), axis=0), [("B", 5), ("T",)], exact=True
     ),
-    "take columns": SizedCase(
+    "take T columns": SizedCase(
         lambda x, i: weft.take(x, _whole(i, x.shape[1]), axis=1), [(3, "B"), ("T",)], exact=True
     ),
-    "gather": SizedCase(
+    "gather along an inner axis": SizedCase(
         lambda x, i: x[:, _whole(i, x.shape[1])], [("T", "B", 3), ("T",)], exact=True
     ),
     "gather pairs": SizedCase(
@@ -172,7 +172,7 @@ INDEXING = {
         [*_ROWS, ("B", "T", 24)],
         rtol=2e-2,
     ),
-    "cross entropy": SizedCase(_cross_entropy, [("B", 10), ("B",)], rtol=1e-4),
+    "cross entropy of classes": SizedCase(_cross_entropy, [("B", 10), ("B",)], rtol=1e-4),
     "cross entropy of Dims": SizedCase(_cross_entropy, [("B", "T"), ("B",)], rtol=1e-4),
     "cross entropy's gradient": SizedCase(
         lambda x, t: weft.grad(lambda x: _cross_entropy(x, t))(x), [("B", 10), ("B",)]
@@ -190,4 +190,99 @@ INDEXING = {
         rtol=1e-4,
     ),
 }
-KERNEL_CASES = {**ATTENTION, **INDEXING}
+ORDERED = {
+    "running sums of rows": SizedCase(lambda x: weft.cumulative_sum(x, axis=1), [("B", 9)]),
+    "running sums of T": SizedCase(
+        lambda x: weft.cumulative_sum(x, axis=1), [("T", "B")], exact=True
+    ),
+    "running sums of columns": SizedCase(
+        lambda x: weft.cumulative_sum(x, axis=0), [("B", "T")], exact=True
+    ),
+    "running sums of whole numbers": SizedCase(
+        lambda x: weft.cumulative_sum(weft.astype(x * 99, weft.int64), axis=0),
+        [("B", 3)],
+        exact=True,
+    ),
+    "running products": SizedCase(
+        lambda x: weft.cumulative_prod(weft.tanh(x) + 1, axis=1), [("T", "B", 3)]
+    ),
+    "running log-sums": SizedCase(lambda x: weft.logcumsumexp(x, axis=0), [("B", 5)]),
+    "gradients of running sums": SizedCase(
+        lambda x: weft.grad(lambda x: (weft.cumulative_sum(x, axis=0) ** 2).mean())(x),
+        [("B", "T")],
+        rtol=2e-4,
+    ),
+    "running maxima": SizedCase(lambda x: weft.cummax(x, axis=0), [("B", 3)], exact=True),
+    "sorted": SizedCase(lambda x: weft.sort(x, axis=0), [("B",)], exact=True),
+    "sorted rows": SizedCase(lambda x: weft.sort(x, axis=1), [("T", "B")], exact=True),
+    "sorted columns": SizedCase(lambda x: weft.sort(x, axis=0), [("B", "T")], exact=True),
+    "many rows sorted": SizedCase(lambda x: weft.sort(x, axis=1), [("B", 60)], exact=True),
+    "order": SizedCase(lambda x: weft.argsort(x, axis=0), [("B", "T")], exact=True),
+    "order of equal ones": SizedCase(
+        lambda x: weft.argsort(weft.round(x), axis=0, descending=True), [("B",)], exact=True
+    ),
+    "order of float64": SizedCase(
+        lambda x: weft.argsort(weft.astype(x, weft.float64), axis=0), [("B", 2)], exact=True
+    ),
+    "gradients of sorted": SizedCase(
+        lambda x: weft.grad(lambda x: (weft.sort(x, axis=0)[: x.shape[0] // 2] ** 2).sum())(x),
+        [("B", 3)],
+    ),
+    "the largest three": SizedCase(lambda x: weft.topk(x, 3, axis=1), [("B", 40)], exact=True),
+    "the largest two of B": SizedCase(
+        lambda x: weft.topk(weft.concat([x, x, x]), 2, axis=0), [("B", 3)], exact=True
+    ),
+    "the largest": SizedCase(lambda x: weft.argmax(x, axis=1), [("T", "B")], exact=True),
+    "the largest of equal ones": SizedCase(
+        lambda x: weft.argmax(weft.round(x), axis=1), [("T", "B")], exact=True
+    ),
+    "the smallest of columns": SizedCase(
+        lambda x: weft.argmin(x, axis=0), [("B", "T")], exact=True
+    ),
+    "the largest of all": SizedCase(lambda x: weft.argmax(x), [("B", "T")], exact=True),
+    "medians": SizedCase(lambda x: weft.median(x, axis=0), [("B", 3)], exact=True),
+    "searched": SizedCase(
+        lambda x, y: weft.searchsorted(weft.sort(x), y), [("B",), ("T", 3)], exact=True
+    ),
+    "searched in rows": SizedCase(
+        lambda x, y: weft.searchsorted(weft.sort(x, axis=1), y, side="right"),
+        [("T", "B"), ("T", 3)],
+        exact=True,
+    ),
+}
+
+
+def _drawn(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Two draws of a generator that a graph sets itself: the second one depends on the first."""
+
+    def made(x: Any) -> Any:
+        state = weft.Generator(7)
+        return draw(x, state), draw(x, state)
+
+    return made
+
+
+DRAWS = {
+    "uniform": SizedCase(
+        _drawn(lambda x, g: weft.rand(*x.shape, generator=g) + x), [("B", 3)], exact=True
+    ),
+    "normal": SizedCase(
+        _drawn(lambda x, g: weft.randn(*x.shape, generator=g)), [("B", "T")], rtol=1e-6
+    ),
+    "integers": SizedCase(
+        _drawn(lambda x, g: weft.randint(0, 77, x.shape, generator=g)), [("B", 3)], exact=True
+    ),
+    "coins": SizedCase(
+        _drawn(lambda x, g: weft.bernoulli(weft.sigmoid(x), generator=g)), [("B", "T")], exact=True
+    ),
+    "coins of rows": SizedCase(
+        _drawn(
+            lambda x, g: weft.bernoulli(
+                weft.broadcast_to(weft.sigmoid(x), (x.shape[0], 5)), generator=g
+            )
+        ),
+        [("B", 1)],
+        exact=True,
+    ),
+}
+KERNEL_CASES = {**ATTENTION, **INDEXING, **ORDERED, **DRAWS}

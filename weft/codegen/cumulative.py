@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.base.dims import is_zero
 from weft.base.dtypes import NARROW_FLOATS, DType, real_dtype
-from weft.codegen.cancel import cancellable_loop, pollable_run
+from weft.codegen.cancel import cancellable_loop
 from weft.codegen.index import Ptr, Size
+from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.floats import FLOATS
 from weft.codegen.scalar.forms import compute_kind, load, memory_type, rounded, store, supported
@@ -74,11 +76,11 @@ def _next(f: Function, dtype: DType, rule: Rule, room: Ptr, value: Vec) -> Vec:
 def _along_rows(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule) -> Kernel:
     f = module.function(name, "i32", PARAMS)
     source, out = (argument(f, i, memory_type(dtype)) for i in range(2))
-    cost = 2 + axis.length
-    run = pollable_run(f, 3, cost)
+    cost = item_cost(2, (1.0, axis.length))
+    run = cost.run(f, 3)
     kind = compute_kind(dtype)
     room = f.var(kind)
-    if axis.length:
+    if not is_zero(axis.length):
         with each_item(f) as row:
             start = axis.row_start(row)
             first = load(f, dtype, source + start, 1)
@@ -90,7 +92,8 @@ def _along_rows(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule)
                 total = _next(f, dtype, rule, room, value)
                 store(f, dtype, out + at, total.name, 1)
     f.do("ret i32 0")
-    return Kernel(name, axis.outer if axis.length else 0, cost, stops=run is not None)
+    items = 0 if is_zero(axis.length) else axis.outer
+    return cost.kernel(name, items, stops=run is not None)
 
 
 def _along_columns(module: Module, name: str, axis: Axis, dtype: DType, rule: Rule) -> Kernel:
@@ -98,10 +101,10 @@ def _along_columns(module: Module, name: str, axis: Axis, dtype: DType, rule: Ru
     lanes = module.machine.lanes(max(dtype.itemsize, 4))
     f = module.function(name, "i32", PARAMS)
     source, out = (argument(f, i, memory_type(dtype)) for i in range(2))
-    cost = 2 + 1.5 * axis.length
-    run = pollable_run(f, 3, cost)
+    cost = item_cost(2, (1.5, axis.length))
+    run = cost.run(f, 3)
     room = f.var(f"<{lanes} x {kind}>")
-    if axis.length:
+    if not is_zero(axis.length):
         with columns(f, axis, lanes) as c:
             first = load(f, dtype, source + c.start, lanes, c.mask)
             room.store(first)
@@ -112,15 +115,15 @@ def _along_columns(module: Module, name: str, axis: Axis, dtype: DType, rule: Ru
                 total = _next(f, dtype, rule, room, Vec(f, kind, lanes, given))
                 store(f, dtype, out + at, total.name, lanes, c.mask)
     f.do("ret i32 0")
-    items = column_items(axis, lanes) if axis.length else 0
-    return Kernel(name, items, cost, stops=run is not None)
+    items = 0 if is_zero(axis.length) else column_items(axis, lanes)
+    return cost.kernel(name, items, stops=run is not None)
 
 
 def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Kernel:
     f = module.function(name, "i32", PARAMS)
     source, out = (argument(f, i, memory_type(real)) for i in range(2))
-    cost = 2 + 4 * axis.length
-    run = pollable_run(f, 3, cost)
+    cost = item_cost(2, (4, axis.length))
+    run = cost.run(f, 3)
     kind = compute_kind(real)
     rooms = [f.var(kind), f.var(kind)]
 
@@ -135,7 +138,7 @@ def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Ker
             room.store(value.name)
             store(f, real, address + i, value.name, 1)
 
-    if axis.length:
+    if not is_zero(axis.length):
         with each_item(f) as row:
             start = axis.row_start(row)
             write(start, parts(start))
@@ -145,8 +148,8 @@ def _complex_products(module: Module, name: str, axis: Axis, real: DType) -> Ker
                 c, d = parts(at)
                 write(at, [a * c - b * d, a * d + b * c])
     f.do("ret i32 0")
-    items = axis.outer * axis.inner if axis.length else 0
-    return Kernel(name, items, cost, stops=run is not None)
+    items = 0 if is_zero(axis.length) else axis.outer * axis.inner
+    return cost.kernel(name, items, stops=run is not None)
 
 
 #: By the name of the card: (module, name, node) -> kernels, or None where there are none.

@@ -235,7 +235,9 @@ class Ptr:
         return Ptr(f, f(f"load ptr, ptr {self.name}"), kind)
 
     def store(self, value: object, align: int = 0) -> None:
-        """Store a value, an index or a pointer."""
+        """Store a value, an index, a size or a pointer."""
+        if value.__class__ is Dim:
+            value = self.f.size(value)
         if align:
             self.f.do(f"store {self.kind} {value}, ptr {self.name}, align {align}")
         else:

@@ -26,11 +26,17 @@ class RunSizes:
     """The expressions that the code of a program reads, by their place in the table.
 
     named   the names that `let` made, each with its expression
+    needed  sizes that must be at least 1: other runs are interpreted
     """
 
     def __init__(self) -> None:
         self._slots: dict[Dim, int] = {}
         self.named: dict[str, str] = {}
+        self.needed: list[int] = []
+
+    def need(self, size: int) -> None:
+        """Have runs interpreted in which this is less than 1: their code would not be right."""
+        self.needed.append(size)
 
     def slot(self, size: Dim) -> int:
         """The place of a size in the table; it gets one when it is first asked for."""

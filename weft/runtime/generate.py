@@ -67,6 +67,7 @@ def recipe_of(emitter: CpuEmitter, plan: ProgramPlan) -> dict[str, Any] | None:
         return None
     names: list[Any] = sorted(names_of_inputs(root.graph))
     filled = [*names, *filled_sizes(_shapes(root)), *_indexed(root)]
+    filled += [size for size in sizes.needed if has_dims((size,))]
     return recipe(sizes.expressions, sizes.named, plan.buffers, root.arena, filled)
 
 

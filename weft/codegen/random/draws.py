@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.base.dims import has_dims
 from weft.base.dtypes import float64
 from weft.codegen.index import Index
 from weft.codegen.indexing.access import copy_bytes
@@ -26,8 +27,9 @@ def word_vector(f: Function, chunk: Chunk, i: Index, bits: int, lanes: int) -> V
 def advance(module: Module, name: str, node: Node) -> list[Kernel] | None:
     f = module.function(name, "i32", PARAMS)
     state, out = argument(f, 0, "i64"), argument(f, 1, "i64")
-    for i, more in enumerate((0, node.attrs["blocks"] % 2**64)):
-        total = f(f"add i64 {(state + i).load(8)}, {_signed(more)}")  # modulo 2⁶⁴
+    blocks = node.attrs["blocks"]
+    for i, more in enumerate((0, blocks if has_dims((blocks,)) else _signed(blocks % 2**64))):
+        total = f(f"add i64 {(state + i).load(8)}, {f.size(more)}")  # modulo 2⁶⁴
         (out + i).store(total, 8)
     f.do("ret i32 0")
     return [Kernel(name, 1, 2.0)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims
 from weft.base.dtypes import int64
 from weft.codegen.index import Ptr, Size, minimum
 from weft.codegen.indexing.access import copy_bytes
@@ -109,7 +110,8 @@ def draw_kernel(
     """
     lanes = module.machine.lanes(8)
     all_blocks = -(-total // per_block)
-    blocks = min(_BLOCKS, -(-all_blocks // lanes) * lanes)
+    # Of a total that only the run knows, an item draws as many as it may.
+    blocks = _BLOCKS if has_dims((total,)) else min(_BLOCKS, -(-all_blocks // lanes) * lanes)
     size = blocks * per_block
     f = module.function(name, "i32", PARAMS)
     kind = f"i{8 * itemsize}"

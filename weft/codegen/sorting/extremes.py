@@ -6,14 +6,18 @@ It compares keys (see `weft.codegen.sorting.keys`), in which the wanted value is
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+from weft.base.dims import has_dims
 from weft.base.dtypes import DType, int32, int64
-from weft.codegen.cancel import cancellable_loop, pollable_run
-from weft.codegen.index import Ptr
+from weft.codegen.cancel import cancellable_loop
+from weft.codegen.index import Ptr, Size
+from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import memory_type, splat, store
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
-from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns
+from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns, counts_in_32_bits
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -31,7 +35,7 @@ def argmin(module: Module, name: str, node: Node) -> list[Kernel] | None:
 def _position(module: Module, name: str, node: Node, *, smallest: bool) -> list[Kernel] | None:
     x = node.inputs[0].tensor_type
     axis = axis_of(x.shape, node.attrs["axis"])
-    if not has_keys(x.dtype) or axis.length >= 2**31:
+    if not has_keys(x.dtype) or not counts_in_32_bits(module, axis.length):
         return None
     values = _Values(x.dtype, smallest)
     emit = _along_rows if axis.inner == 1 else _along_columns
@@ -79,26 +83,33 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
     kind = values.kind
     lanes = module.machine.lanes(8 if kind == "i64" else 4)
     whole = axis.length // lanes * lanes
-    by_lanes = whole > lanes
+    varies = has_dims((axis.length,))
+    by_lanes = varies or whole > lanes
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
     per_element = 3.0 / lanes if by_lanes else 1.5
-    cost = 5 + axis.length * per_element
-    run = pollable_run(f, 3, cost)
+    cost = item_cost(5, (per_element, axis.length))
+    run = cost.run(f, 3)
     best_room, at_room = f.var(kind), f.var("i64")
     with each_item(f) as row:
         start = axis.row_start(row)
+        seen: Size = 1
+        if varies or not by_lanes:
+            best_room.store(values.load(f, source + start, 1).name)
+            at_room.store("0")
         if by_lanes:
-            side = _Lanes(f, kind, lanes)
-            side.begin(values.load(f, source + start, lanes))
-            with cancellable_loop(f, run, lanes, whole, lanes, each=3.0) as i:
-                side.see(values.load(f, source + start + i, lanes))
-            best, at = _first_of(f, side)
-        else:
-            best, at = values.load(f, source + start, 1), "0"
-        best_room.store(best.name)
-        at_room.store(at)
-        with f.loop(whole if by_lanes else 1, axis.length) as i:
+            seen = whole
+            with f.when(f(f"icmp sgt i64 {f.size(whole)}, {lanes}")) if varies else nullcontext():
+                side = _Lanes(f, kind, lanes)
+                side.begin(values.load(f, source + start, lanes))
+                with cancellable_loop(f, run, lanes, whole, lanes, each=3.0) as i:
+                    side.see(values.load(f, source + start + i, lanes))
+                best, at = _first_of(f, side)
+                best_room.store(best.name)
+                at_room.store(at)
+        if varies:
+            seen = module.sizes.let(f"{whole} if {whole} > {lanes} else 1")
+        with f.loop(seen, axis.length) as i:
             key = values.load(f, source + start + i, 1)
             old = Vec(f, kind, 1, best_room.load())
             better = key > old
@@ -107,7 +118,7 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
             at_room.store(at)
         f.do(f"store i64 {at_room.load_index()}, ptr {out + row}, align 8")
     f.do("ret i32 0")
-    return Kernel(name, axis.outer, cost, stops=run is not None)
+    return cost.kernel(name, axis.outer, stops=run is not None)
 
 
 def _first_of(f: Function, side: _Lanes) -> tuple[Vec, str]:
@@ -133,8 +144,8 @@ def _along_columns(module: Module, name: str, axis: Axis, values: _Values) -> Ke
     lanes = module.machine.lanes(8 if values.kind == "i64" else 4)
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
-    cost = 3 + axis.length * 2.5
-    run = pollable_run(f, 3, cost)
+    cost = item_cost(3, (2.5, axis.length))
+    run = cost.run(f, 3)
     side = _Lanes(f, values.kind, lanes)
     with columns(f, axis, lanes) as c:
         side.begin(values.load(f, source + c.start, lanes, c.mask))
@@ -145,4 +156,4 @@ def _along_columns(module: Module, name: str, axis: Axis, values: _Values) -> Ke
         to = c.outer * axis.inner + c.first
         store(f, int64, out + to, found.name, lanes, c.mask)
     f.do("ret i32 0")
-    return Kernel(name, column_items(axis, lanes), cost, stops=run is not None)
+    return cost.kernel(name, column_items(axis, lanes), stops=run is not None)

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims, is_zero
 from weft.codegen.index import Size, unravel
 from weft.codegen.kernel import each_item
-from weft.codegen.text import Function
+from weft.codegen.text import Function, Module
 
-__all__ = ["Axis", "Columns", "axis_of", "columns"]
+__all__ = ["Axis", "Columns", "axis_of", "columns", "counts_in_32_bits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,15 @@ class Axis:
 
 def axis_of(shape: Sequence[int], axis: int) -> Axis:
     return Axis(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def counts_in_32_bits(module: Module, length: int) -> bool:
+    """Whether positions on an axis fit into 31 bits; if only the run knows, other runs are
+    interpreted."""
+    if not has_dims((length,)):
+        return length < 2**31
+    module.sizes.need(2**31 - length)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ def columns(f: Function, axis: Axis, lanes: int) -> Iterator[Columns]:
         first = group * lanes
         origin = outer * (axis.length * axis.inner)
         mask = None
-        if axis.inner % lanes:
+        if not is_zero(axis.inner % lanes):
             left = axis.inner - first
             name = f.module.declare(
                 f"<{lanes} x i1>", f"llvm.get.active.lane.mask.v{lanes}i1.i64", "i64, i64"

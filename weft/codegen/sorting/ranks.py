@@ -6,12 +6,14 @@ only. For many ranks the rows are sorted.
 
 from __future__ import annotations
 
+from weft.base.dims import has_dims
 from weft.base.dtypes import DType
-from weft.codegen.cancel import cancellable_loop, pollable_run, takes_long
+from weft.codegen.cancel import cancellable_loop
 from weft.codegen.indexing.access import raw_type
+from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.sorting.keys import has_keys
-from weft.codegen.sorting.layout import Axis, axis_of
+from weft.codegen.sorting.layout import Axis, axis_of, counts_in_32_bits
 from weft.codegen.sorting.sort import Order, insert_pair, make_pair, ordered, pair_of, position_of
 from weft.codegen.text import Module
 from weft.ir.graph import Node
@@ -26,7 +28,12 @@ def ranked(module: Module, name: str, node: Node) -> list[Kernel] | None:
     axis = axis_of(x.shape, attrs["axis"])
     order = Order(False, attrs["largest"], True, attrs["first"], attrs["count"])
     kept = order.first + order.count
-    if not has_keys(x.dtype) or axis.length >= 2**31 or kept > min(_FEW, axis.length // 2):
+    if has_dims((kept, axis.length)):
+        module.sizes.need(axis.length - kept + 1)
+        few = not has_dims((kept,)) and kept <= _FEW
+    else:
+        few = kept <= min(_FEW, axis.length // 2)
+    if not has_keys(x.dtype) or not few or not counts_in_32_bits(module, axis.length):
         return ordered(module, name, x.dtype, axis, order)
     return [_selected(module, name, x.dtype, axis, order)]
 
@@ -36,8 +43,8 @@ def _selected(module: Module, name: str, dtype: DType, axis: Axis, order: Order)
     kept = order.first + order.count
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0, raw_type(dtype.itemsize)), argument(f, 1, "i64")
-    each = axis.length * 1.5 + kept * 20.0
-    run = pollable_run(f, 3, each)
+    each = item_cost(kept * 20.0, (1.5, axis.length))
+    run = each.run(f, 3)
     pairs = f.var(pair, count=max(kept, 1), align=64)
     written = Axis(axis.outer, order.count, axis.inner)
     if kept:
@@ -60,7 +67,7 @@ def _selected(module: Module, name: str, dtype: DType, axis: Axis, order: Order)
             (out + (target + k * axis.inner)).store(at, 8)
     f.do("ret i32 0")
     rows = axis.outer * axis.inner
-    return Kernel(name, rows, each, stops=run is not None and takes_long(each))
+    return each.kernel(name, rows, stops=run is not None)
 
 
 def _add_keep(module: Module, name: str, pair: str) -> None:

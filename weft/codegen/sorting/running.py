@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from weft.codegen.cancel import cancellable_loop, pollable_run
+from weft.base.dims import is_zero
+from weft.codegen.cancel import cancellable_loop
 from weft.codegen.indexing.access import raw_type
+from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
@@ -22,10 +24,10 @@ def running_argmax(module: Module, name: str, node: Node) -> list[Kernel] | None
     kind = raw_type(x.dtype.itemsize)
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0, kind), argument(f, 1, "i64")
-    cost = 2 + 1.5 * axis.length
-    run = pollable_run(f, 3, cost)
+    cost = item_cost(2, (1.5, axis.length))
+    run = cost.run(f, 3)
     best, place = f.var(kind), f.var("i64")
-    if axis.length:
+    if not is_zero(axis.length):
         with each_item(f) as row:
             start = axis.row_start(row)
             best.store(-(1 << (8 * x.dtype.itemsize - 1)))
@@ -40,5 +42,5 @@ def running_argmax(module: Module, name: str, node: Node) -> list[Kernel] | None
                 place.store(now)
                 (out + at).store(now, 8)
     f.do("ret i32 0")
-    rows = axis.outer * axis.inner if axis.length else 0
-    return [Kernel(name, rows, cost, stops=run is not None)]
+    rows = 0 if is_zero(axis.length) else axis.outer * axis.inner
+    return [cost.kernel(name, rows, stops=run is not None)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.index import Ptr, Size
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import compute_kind, load, memory_type, supported
@@ -31,6 +33,11 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
     out = argument(f, 2, "i64")
     base, left = f.var("i64"), f.var("i64")
     size = ordered.shape[-1]
+    steps: int
+    if has_dims((size,)):
+        steps = module.sizes.let(f"({size} - 1).bit_length()", low=0)
+    else:
+        steps = max(size - 1, 0).bit_length()
     per_table = values.size if ordered.ndim == 1 else values.shape[-1]
 
     def before(table: Ptr, place: Size, value: Vec) -> str:
@@ -40,11 +47,11 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
     with each_item(f) as i:
         value = Vec(f, kind, 1, load(f, dtype, given + i, 1))
-        table = tables if ordered.ndim == 1 else tables + i // max(per_table, 1) * size
+        table = tables if ordered.ndim == 1 else tables + i // dim_max(per_table, 1) * size
         base.store(0)
         left.store(size)
         # The number of steps does not depend on the values: there are no unpredictable branches.
-        with f.loop(0, max(size - 1, 0).bit_length()):
+        with f.loop(0, steps):
             length, first = left.load_index(), base.load_index()
             half = length // 2
             behind = first + half
@@ -52,8 +59,8 @@ def searchsorted(module: Module, name: str, node: Node) -> list[Kernel] | None:
             base.store(f(f"select i1 {yes}, i64 {behind}, i64 {first}"))
             left.store(length - half)
         found = base.load_index()
-        if size:
+        if not is_zero(size):
             found += f.index(f(f"zext i1 {before(table, found, value)} to i64"))
         (out + i).store(found, 8)
     f.do("ret i32 0")
-    return [Kernel(name, values.size, 2.0 + 1.5 * size.bit_length())]
+    return [Kernel(name, values.size, 2.0 + 1.5 * typical(size).bit_length())]

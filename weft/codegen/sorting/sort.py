@@ -8,8 +8,10 @@ their positions, so that -0.0 and the bits of NaNs are preserved.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims, is_zero, typical
 from weft.base.dtypes import DType
 from weft.codegen.cancel import cancellable_loop, pollable_run, return_if_cancelled, takes_long
 from weft.codegen.index import Index, Ptr, maximum
@@ -17,7 +19,7 @@ from weft.codegen.indexing.access import raw_type
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
-from weft.codegen.sorting.layout import Axis, axis_of
+from weft.codegen.sorting.layout import Axis, axis_of, counts_in_32_bits
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
 
@@ -91,43 +93,49 @@ def ordered(
 ) -> list[Kernel] | None:
     """The kernel that sorts rows and writes a part of the result."""
     size = dtype.itemsize
-    if not has_keys(dtype) or axis.length >= 2**31:
+    if not has_keys(dtype) or not counts_in_32_bits(module, axis.length):
         return None
-    rows = axis.outer * axis.inner if axis.length else 0
+    rows = 0 if is_zero(axis.length) else axis.outer * axis.inner
+    varies = has_dims((axis.length,))
     pair, pair_size = pair_of(dtype)
-    items = min(rows, _GROUPS)
+    items = module.sizes.let(f"min({rows}, {_GROUPS})") if has_dims((rows,)) else min(rows, _GROUPS)
     room = -(-axis.length * pair_size // 64) * 64
     f = module.function(name, "i32", PARAMS)
     source, scratch = argument(f, 0, raw_type(size)), argument(f, 2, pair)
     out = argument(f, 1, "i64" if order.positions else raw_type(size))
-    per_element = 6.0 if axis.length <= _SHORT else 3.0 + 2.5 * size
-    each = axis.length * per_element
-    cost = each * rows / max(items, 1)
-    asking = pollable_run(f, 3, cost)
-    run = asking if takes_long(each) else None  # if a row takes long, it polls by itself
+    per_element = 6.0 if not varies and axis.length <= _SHORT else 3.0 + 2.5 * size
+    each = typical(axis.length) * per_element
+    cost, work = each * typical(rows) / max(typical(items), 1), 0
+    if has_dims((axis.length, rows)):
+        work = rows * axis.length * round(1000 * per_element)
+    asking = pollable_run(f, 3, math.inf if has_dims((work,)) else cost)
+    # if a row takes long, it polls by itself
+    run = asking if varies or takes_long(each) else None
     between = asking if run is None else None
     written = Axis(axis.outer, order.count, axis.inner)
+    many = items if has_dims((items,)) else max(items, 1)
     with each_item(f) as item:
         pairs = scratch.bytes(item * (2 * room))
         spare = pairs.bytes(room)
-        first, last = (i * rows // max(items, 1) for i in (item, item + 1))
+        first, last = (i * rows // many for i in (item, item + 1))
         with cancellable_loop(f, between, first, last, each=each) as row:
             start = axis.row_start(row)
             with cancellable_loop(f, run, 0, axis.length) as k:
                 key = order.key(f, dtype, source + (start + k * axis.inner))
                 (pairs + k).store(make_pair(f, dtype, key, k), 8)
-            in_order = pairs
-            if axis.length <= _SHORT:
-                module.once(f"weft.insertion.{pair}", lambda m: _add_insertion(m, pair))
-                f.do(f"call void @weft.insertion.{pair}(ptr {pairs}, i64 {axis.length})")
+            if varies:
+                found = f.var("ptr", pairs)
+                short = f(f"icmp sle i64 {f.size(axis.length)}, {_SHORT}")
+                with f.when(short):
+                    _insertion(f, pairs, axis.length)
+                with f.when(f(f"xor i1 {short}, true")):
+                    found.store(_radix(f, pairs, spare, axis.length, size, run))
+                in_order = found.load_ptr(pair)
+            elif axis.length <= _SHORT:
+                _insertion(f, pairs, axis.length)
+                in_order = pairs
             else:
-                radix = f"weft.radix.{pair}{'.long' if run else ''}"
-                module.once(radix, lambda m: _add_radix(m, radix, pair))
-                given = f"ptr {pairs}, ptr {spare}, i64 {axis.length}, i64 {size}"
-                in_order = f.ptr(f(f"call ptr @{radix}({given}, ptr {run or 'null'})"), pair)
-                if run is not None:
-                    with f.when(f(f"icmp eq ptr {in_order}, null")):
-                        return_if_cancelled(f, run)
+                in_order = _radix(f, pairs, spare, axis.length, size, run)
             target = written.row_start(row)
             with cancellable_loop(f, run, 0, order.count) as k:
                 at = position_of(f, dtype, in_order + (k + order.first))
@@ -137,7 +145,28 @@ def ordered(
                 else:
                     to.store((source + (start + at * axis.inner)).load(size), size)
     f.do("ret i32 0")
-    return [Kernel(name, items, cost, items * 2 * room, stops=asking is not None)]
+    room *= 2
+    return [Kernel(name, items, cost, items * room, stops=asking is not None, work=work)]
+
+
+def _insertion(f: Function, pairs: Ptr, length: int) -> None:
+    """Sort a short row."""
+    pair = pairs.kind
+    f.module.once(f"weft.insertion.{pair}", lambda m: _add_insertion(m, pair))
+    f.do(f"call void @weft.insertion.{pair}(ptr {pairs}, i64 {f.size(length)})")
+
+
+def _radix(f: Function, pairs: Ptr, spare: Ptr, length: int, size: int, run: Ptr | None) -> Ptr:
+    """Sort a row; returns where it then lies."""
+    pair = pairs.kind
+    radix = f"weft.radix.{pair}{'.long' if run else ''}"
+    f.module.once(radix, lambda m: _add_radix(m, radix, pair))
+    given = f"ptr {pairs}, ptr {spare}, i64 {f.size(length)}, i64 {size}"
+    in_order = f.ptr(f(f"call ptr @{radix}({given}, ptr {run or 'null'})"), pair)
+    if run is not None:
+        with f.when(f(f"icmp eq ptr {in_order}, null")):
+            return_if_cancelled(f, run)
+    return in_order
 
 
 # --- routines over pairs -------------------------------------------------------------------------
