@@ -23,6 +23,8 @@ __all__ = ["compile", "trace"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+#: Which sizes are symbolic: "auto", True, False, or the shapes of arguments, by name.
+Dynamic = str | bool | Mapping[str, Any]
 
 
 class Decorator(Protocol):
@@ -41,6 +43,7 @@ def compile(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
+    dynamic: Dynamic = False,
 ) -> Captured[P, R]: ...
 
 
@@ -54,6 +57,7 @@ def compile(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
+    dynamic: Dynamic = False,
 ) -> Decorator: ...
 
 
@@ -66,6 +70,7 @@ def compile(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
+    dynamic: Dynamic = False,
 ) -> Any:
     """`function` as a graph, control flow and all: recorded when it is first called.
 
@@ -94,6 +99,9 @@ def compile(
                 step, keeps it too, unless Python asks it for the value of a tensor
     check       whether machine code checks every load and store, poisons memory before each run and
                 says which kernel did wrong, several times slower; else WEFT_CHECK says it
+    dynamic     which sizes are symbolic, so that one recording serves all: "auto", those in which a
+                call differs from earlier recordings; True, all axes of tensors in the arguments;
+                False, none; or shapes by the names of arguments, {"x": ("B", "T", 64)}
     """
     backend = _checked(memory_budget, backend, "compile")
     if capture not in ("source", "trace"):
@@ -109,14 +117,20 @@ def compile(
             limit=limit,
             memory_budget=memory_budget,
             check=check,
+            dynamic=dynamic,
         )
     _check_callable(function, "compile")
     if capture == "trace":
         return trace(
-            function, backend=backend, limit=limit, memory_budget=memory_budget, check=check
+            function,
+            backend=backend,
+            limit=limit,
+            memory_budget=memory_budget,
+            check=check,
+            dynamic=dynamic,
         )
     build = _builder(backend, check)
-    policy = Policy(True, fallback, limit, memory_budget)
+    policy = Policy(True, fallback, limit, memory_budget, _checked_dynamic(dynamic))
     return _expected(Captured(function, build, policy), backend)
 
 
@@ -128,6 +142,7 @@ def trace(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
+    dynamic: Dynamic = False,
 ) -> Captured[P, R]: ...
 
 
@@ -139,6 +154,7 @@ def trace(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
+    dynamic: Dynamic = False,
 ) -> Decorator: ...
 
 
@@ -149,6 +165,7 @@ def trace(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
+    dynamic: Dynamic = False,
 ) -> Any:
     """`function`, recorded when it is first called, and replayed as a graph afterwards.
 
@@ -168,16 +185,34 @@ def trace(
     limit           maximum recordings; after that, unmatched calls run eagerly, with a warning
     memory_budget   as in `weft.compile`
     check           as in `weft.compile`
+    dynamic         as in `weft.compile`
     """
     backend = _checked(memory_budget, backend, "trace")
     if function is None:
         return lambda found: trace(
-            found, backend=backend, limit=limit, memory_budget=memory_budget, check=check
+            found,
+            backend=backend,
+            limit=limit,
+            memory_budget=memory_budget,
+            check=check,
+            dynamic=dynamic,
         )
     _check_callable(function, "trace")
     build = _builder(backend, check)
-    policy = Policy(records=False, limit=limit, budget=memory_budget)
+    policy = Policy(
+        records=False, limit=limit, budget=memory_budget, dynamic=_checked_dynamic(dynamic)
+    )
     return _expected(Captured(function, build, policy), backend)
+
+
+def _checked_dynamic(dynamic: Dynamic) -> Dynamic:
+    if isinstance(dynamic, (bool, Mapping)) or dynamic == "auto":
+        return dynamic
+    raise RangeError(
+        f"dynamic is {dynamic!r}",
+        op="compile",
+        hint='"auto", True, False, or shapes by the names of arguments: {"x": ("B", 64)}',
+    )
 
 
 def _check_callable(function: Any, op: str) -> None:

@@ -368,7 +368,8 @@ class OpNode(Node):
                 continue
             first = (number, xp) if numbered else (xp,)
             part = rule(*first, g, *kept, **attrs)
-            if plan.elementwise and part.shape != edges[number].shape:  # type: ignore[union-attr]
+            # Of symbolic sizes nothing is asked: `sum_to` compares them as they are written.
+            if plan.elementwise and (xp is not np or part.shape != edges[number].shape):  # type: ignore[union-attr]
                 part = sum_to(xp, part, edges[number].shape)  # type: ignore[union-attr]
             grads[number] = part
         return grads

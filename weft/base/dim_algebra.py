@@ -12,6 +12,7 @@ is a plain int.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base import polynomials
 from weft.base.errors import ShapeError
 from weft.base.polynomials import Atom, Bound, Term, Terms, order, product
+from weft.base.size_questions import asked, undecided
 
 if TYPE_CHECKING:
     # For type checkers a Dim is an int, so arithmetic on sizes is written once for both, and
@@ -66,8 +68,11 @@ class Dim(Integer):
         if self is other:
             return True
         if isinstance(other, Dim):
-            return self._hash == other._hash and self._terms == other._terms
-        return False if isinstance(other, _NUMBERS) else NotImplemented
+            if self._hash == other._hash and self._terms == other._terms:
+                return True
+        elif not isinstance(other, _NUMBERS):
+            return NotImplemented
+        return asked.sizes is not None and asked.sizes.equal(self, other)
 
     def __repr__(self) -> str:
         if not self._text:
@@ -86,7 +91,7 @@ class Dim(Integer):
 
     def __add__(self, other: int, /) -> int:
         if not isinstance(other, _WHOLE):
-            return self._not_with(other)
+            return self._with(other, operator.add)
         terms = dict(self._terms)
         for monomial, coefficient in _terms_of(other):
             terms[monomial] = terms.get(monomial, 0) + coefficient
@@ -94,7 +99,7 @@ class Dim(Integer):
 
     def __mul__(self, other: int, /) -> int:
         if not isinstance(other, _WHOLE):
-            return self._not_with(other)
+            return self._with(other, operator.mul)
         terms: Terms = {}
         for first, a in self._terms:
             for second, b in _terms_of(other):
@@ -106,10 +111,10 @@ class Dim(Integer):
         return Dim(tuple((monomial, -coefficient) for monomial, coefficient in self._terms))
 
     def __sub__(self, other: int, /) -> int:
-        return self + -other if isinstance(other, _WHOLE) else self._not_with(other)
+        return self + -other if isinstance(other, _WHOLE) else self._with(other, operator.sub)
 
     def __rsub__(self, other: int, /) -> int:
-        return -self + other if isinstance(other, _WHOLE) else self._not_with(other)
+        return -self + other if isinstance(other, _WHOLE) else self._with(other, operator.sub, True)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -124,71 +129,99 @@ class Dim(Integer):
         return math.prod([self] * power) if isinstance(power, _WHOLE) else NotImplemented
 
     def __floordiv__(self, other: int, /) -> int:
-        return _quotient(self, other) if isinstance(other, _WHOLE) else self._not_with(other)
+        return (
+            _quotient(self, other)
+            if isinstance(other, _WHOLE)
+            else self._with(other, operator.floordiv)
+        )
 
     def __rfloordiv__(self, other: int, /) -> int:
-        return _quotient(other, self) if isinstance(other, _WHOLE) else self._not_with(other)
+        return (
+            _quotient(other, self)
+            if isinstance(other, _WHOLE)
+            else self._with(other, operator.floordiv, True)
+        )
 
     def __mod__(self, other: int, /) -> int:
-        return _remainder(self, other) if isinstance(other, _WHOLE) else self._not_with(other)
+        return (
+            _remainder(self, other)
+            if isinstance(other, _WHOLE)
+            else self._with(other, operator.mod)
+        )
 
     def __rmod__(self, other: int, /) -> int:
-        return _remainder(other, self) if isinstance(other, _WHOLE) else self._not_with(other)
+        return (
+            _remainder(other, self)
+            if isinstance(other, _WHOLE)
+            else self._with(other, operator.mod, True)
+        )
 
     def __divmod__(self, other: int, /) -> tuple[int, int]:
         return self // other, self % other
 
     def __truediv__(self, other: Any, /) -> Any:
-        return self._no_number() if isinstance(other, _NUMBERS) else NotImplemented
+        return self._number() / other if isinstance(other, _NUMBERS) else NotImplemented
 
-    __rtruediv__ = __truediv__
+    def __rtruediv__(self, other: Any, /) -> Any:
+        return other / self._number() if isinstance(other, _NUMBERS) else NotImplemented
 
     # --- what depends on the size -------------------------------------------------------------
 
     def __lt__(self, other: int, /) -> bool:
-        decided: bool = self._compare(other, "<")
-        return decided
+        return self._compare(other, "<")
 
     def __le__(self, other: int, /) -> bool:
-        decided: bool = self._compare(other, "<=")
-        return decided
+        return self._compare(other, "<=")
 
     def __gt__(self, other: int, /) -> bool:
-        decided: bool = self._compare(other, ">")
-        return decided
+        return self._compare(other, ">")
 
     def __ge__(self, other: int, /) -> bool:
-        decided: bool = self._compare(other, ">=")
-        return decided
+        return self._compare(other, ">=")
 
-    def _compare(self, other: Any, sign: str) -> Any:
+    def _compare(self, other: Any, sign: str) -> bool:
         if not isinstance(other, _NUMBERS):
-            return NotImplemented
-        decided = _decide(self, other, sign)
+            unknown: bool = NotImplemented
+            return unknown
+        decided = decide(self, other, sign)
         if decided is None:
-            raise undecided(f"whether {self} {sign} {other}", self)
+            decided = None if asked.sizes is None else asked.sizes.compare(self, other, sign)
+        if decided is None:
+            raise undecided(f"whether {self} {sign} {other}", self.names)
         return decided
 
     def __bool__(self) -> bool:
         low, high = bounds(self)
         if (low is None or low <= 0) and (high is None or high >= 0):
-            raise undecided(f"whether {self} is 0", self)
+            decided = None if asked.sizes is None else asked.sizes.compare(self, 0, "!=")
+            if decided is None:
+                raise undecided(f"whether {self} is 0", self.names)
+            return decided
         return True
 
     def __index__(self) -> int:
-        return int(self._no_number())
+        return self._number()
 
     __int__ = __index__
 
     def __float__(self) -> float:
-        return float(self._no_number())
+        return float(self._number())
 
-    def _not_with(self, other: Any) -> int:
-        """An error for floats; for other operands, such as tensors, let the other side compute."""
-        left: int = self._no_number() if isinstance(other, float) else NotImplemented
-        return left
+    def _with(self, other: Any, operation: Any, swapped: bool = False) -> int:
+        """Of a float and the size as a number; other operands, such as tensors, compute by
+        themselves."""
+        if not isinstance(other, float):
+            unknown: int = NotImplemented
+            return unknown
+        mine = self._number()
+        made: int = operation(other, mine) if swapped else operation(mine, other)
+        return made
 
-    def _no_number(self) -> Any:
+    def _number(self) -> int:
+        """The size as a number, where a recording answers."""
+        found = None if asked.sizes is None else asked.sizes.number(self)
+        if found is not None:
+            return found
         raise ShapeError(
             f"the size {self} is not known as a number before the graph runs",
             hint=f"use it in shapes, with + - * // %, or with tensors (x / {self} works), "
@@ -219,14 +252,6 @@ class Dim(Integer):
 
 _WHOLE = (int, Dim, Integral)
 _NUMBERS = (int, Dim, Integral, float)
-
-
-def undecided(question: str, value: Dim) -> ShapeError:
-    name = value.names[0]
-    return ShapeError(
-        f"{question} depends on sizes that are not known: {', '.join(value.names)}",
-        hint=f'say what is known of them, as in weft.dim("{name}", min=1), or give a fixed size',
-    )
 
 
 def names_of(value: int) -> Iterator[Atom]:
@@ -264,7 +289,7 @@ def of_atom(atom: Atom) -> Dim:
     return Dim((((atom,), 1),))
 
 
-def _constant(value: int) -> int:
+def constant_term(value: int) -> int:
     """The constant term, which is the last."""
     if isinstance(value, Dim):
         monomial, k = value._terms[-1]
@@ -291,12 +316,19 @@ def _lone_atom(value: Dim) -> Atom | None:
 def _quotient(a: int, b: int) -> int:
     if not isinstance(b, Dim):
         return _quotient_by(a, int(b))
+    _check_divisor(b)
     whole, rest = _divided_by(a, b)
     if not isinstance(rest, Dim) and rest == 0:
         return whole
-    if _decide(rest, 0, ">=") and _decide(rest, b, "<"):
+    if decide(rest, 0, ">=") and decide(rest, b, "<"):
         return whole
     return whole + of_atom(_divided("//", rest, b))
+
+
+def _check_divisor(b: Dim) -> None:
+    """A recording is asked whether the divisor is 0; elsewhere it is taken for granted that not."""
+    if asked.sizes is not None and not b:
+        raise ZeroDivisionError("integer division or modulo by zero")
 
 
 def _quotient_by(a: int, c: int) -> int:
@@ -320,12 +352,12 @@ def _quotient_by(a: int, c: int) -> int:
     if shared > 1:
         scaled = {monomial: k // shared for monomial, k in inner._terms}
         return out + _quotient_by(sum_of(scaled), c // shared)
-    if c == 2 and _constant(inner) == 1:  # so that (a + 1) // 2 + a // 2 simplifies to a
+    if c == 2 and constant_term(inner) == 1:  # so that (a + 1) // 2 + a // 2 simplifies to a
         return out + (inner - 1) - _quotient_by(inner - 1, 2)
     atom = _lone_atom(inner)
     if atom is not None and atom.kind == "//" and not isinstance(atom.args[1], Dim):
         below, d = atom.args
-        return out + _quotient_by(below + _constant(inner) * d, d * c)
+        return out + _quotient_by(below + constant_term(inner) * d, d * c)
     low, high = bounds(inner)
     if low is not None and high is not None and low // c == high // c:
         return out + low // c
@@ -334,17 +366,18 @@ def _quotient_by(a: int, c: int) -> int:
 
 def _remainder(a: int, b: int) -> int:
     if isinstance(b, Dim):
+        _check_divisor(b)
         _, rest = _divided_by(a, b)
         if not isinstance(rest, Dim) and rest == 0:
             return 0
-        if _decide(rest, 0, ">=") and _decide(rest, b, "<"):
+        if decide(rest, 0, ">=") and decide(rest, b, "<"):
             return rest
         return of_atom(_divided("%", rest, b))
     c = int(b)
     if c < 0:
         return -_remainder(-a, -c)
     if not isinstance(a, Dim) or c == 0:
-        return _constant(a) % c  # by 0: Python's own error
+        return constant_term(a) % c  # by 0: Python's own error
     inner = sum_of({monomial: k % c for monomial, k in a._terms})
     if not isinstance(inner, Dim):
         return inner
@@ -422,7 +455,7 @@ def _above_0(gap: int) -> int:
 # --- bounds and comparisons --------------------------------------------------------------------
 
 
-def _decide(a: Any, b: Any, sign: str) -> bool | None:
+def decide(a: Any, b: Any, sign: str) -> bool | None:
     """Whether a < b, a <= b, …; None if it depends on the sizes."""
     if isinstance(b, float):
         if math.isinf(b):
@@ -493,7 +526,7 @@ def _negated(of: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
 def known_less(a: int, b: int) -> bool:
     """Whether a < b for all sizes; False if it depends on them."""
     if isinstance(a, Dim) or isinstance(b, Dim):
-        return _decide(a, b, "<") is True
+        return decide(a, b, "<") is True
     return a < b
 
 

@@ -7,7 +7,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.dim_algebra import Dim, known_less
+from weft.base.asked_sizes import is_less, same_size
+from weft.base.dim_algebra import Dim
 from weft.base.errors import AxisError, DTypeError, ShapeError
 
 Shape = tuple[int, ...]  # or Dims, which are ints to type checkers
@@ -43,7 +44,7 @@ def _no_shape(shape: Any, op: str) -> DTypeError:
 def new_shape(shape: Any, op: str) -> Shape:
     """The shape of a new tensor: sizes below 0 are errors; symbolic sizes are checked later."""
     sizes = as_shape(shape, op)
-    if any(size < 0 if size.__class__ is int else known_less(size, 0) for size in sizes):
+    if any(size < 0 if size.__class__ is int else is_less(size, 0) for size in sizes):
         raise ShapeError(f"the shape {sizes} has a negative size", op=op)
     return sizes
 
@@ -57,9 +58,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     for shape in shapes:
         offset = ndim - len(shape)
         for axis, size in enumerate(shape, offset):
-            if size == 1 or size == result[axis]:
+            if same_size(size, 1) or same_size(size, result[axis]):
                 continue
-            if result[axis] != 1:
+            if not same_size(result[axis], 1):
+                if size == result[axis] or size == 1:  # a recording answers
+                    continue
+                if result[axis] == 1:
+                    result[axis] = size
+                    continue
                 listed = " and ".join(str(s) for s in shapes)
                 raise ShapeError(
                     f"shapes {listed} do not broadcast: "
@@ -81,7 +87,10 @@ def cannot_show(*sizes: int) -> str:
 def broadcasts_to(shape: Shape, target: Shape) -> bool:
     """Whether `shape` broadcasts to `target` without changing it."""
     extra = len(target) - len(shape)
-    return extra >= 0 and all(a in (1, b) for a, b in zip(shape, target[extra:], strict=True))
+    pairs = list(zip(shape, target[extra:], strict=True)) if extra >= 0 else []
+    if extra < 0 or all(same_size(a, 1) or same_size(a, b) for a, b in pairs):
+        return extra >= 0
+    return all(a == b or a == 1 for a, b in pairs)
 
 
 def normalize_axis(axis: Any, ndim: int, op: str) -> int:

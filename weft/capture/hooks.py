@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.asked_sizes import active, numbers_of
+from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError, InternalError
 from weft.base.frames import without_parts
 from weft.base.source import is_own
@@ -74,7 +76,7 @@ def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
         raise endless from None
     except Exception as error:
         here = graph_recorder() if watch.records else None
-        if here is None or token_of(here) is None:
+        if here is None or token_of(here) is None or active() is not None:
             without_parts(error)
             raise
         hooks.flow.fail(error)  # after the effects that come before it
@@ -162,6 +164,8 @@ class Hooks:
 
     def attr(self, obj: Any, name: str) -> Any:
         self.use(obj)
+        if obj.__class__ is Dim:
+            obj = numbers_of(obj)  # which has the attributes of an int
         found = attributes.load(self, obj, name)
         if found.__class__ is Maybe:
             raise undefined(f"the attribute {name!r}", found.why)
@@ -204,6 +208,8 @@ class Hooks:
                     raise
         if isinstance(function, _METHODS) and isinstance(function.__self__, _HOLDERS):
             texts, named = printing.settled_all(args), printing.settled_named(kwargs)
+            if isinstance(function.__self__, (dict, set, frozenset)):
+                texts = numbers_of(texts)
             made = container_methods.call(self, function, function.__self__, texts, named)
             if made is not NotImplemented:
                 return made

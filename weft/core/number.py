@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.device import Device, as_device
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind
 from weft.base.promotion import promote_weak
 from weft.core.bind import bind, new_tensor
@@ -67,7 +68,7 @@ def kind_of(value: Any) -> Kind | None:
     if value.__class__ is Number:
         kind: Kind = value.kind
         return kind
-    return PYTHON_KINDS.get(value.__class__)
+    return "int" if value.__class__ is Dim else PYTHON_KINDS.get(value.__class__)
 
 
 def joint_kind(a: Kind, b: Kind) -> Kind:
@@ -78,6 +79,9 @@ def as_held(value: Any, dtype: DType, device: Any = None) -> Tensor:
     """A number as an ordinary 0-d tensor of a dtype."""
     if value.__class__ is Number:
         return plain(value).astype(dtype, copy=False)
+    if value.__class__ is Dim:
+        size: Tensor = bind(OPS["dim_size"], size=value, dtype=dtype, device=as_device(device))
+        return size
     return number_tensor(value, dtype, as_device(device))
 
 
@@ -153,6 +157,9 @@ def _largest(value: Any) -> int | None:
     """The largest absolute value that an integer may have, if it is known."""
     if value.__class__ is Number:
         return 1 if value.kind == "bool" else getattr(value, "bound", None)
+    if value.__class__ is Dim:
+        low, high = value.bounds
+        return None if low is None or high is None else max(-low, high)
     return abs(int(value))
 
 

@@ -172,15 +172,19 @@ class PreparedGraph:
         return slots
 
 
-def run_node(node: Node, inputs: Sequence[Any], call: Call) -> list[Any]:
-    """The results of one node, whose sizes are all known."""
+def run_node(
+    node: Node, inputs: Sequence[Any], call: Call, sizes: Mapping[str, int] | None = None
+) -> list[Any]:
+    """The results of one node, for these symbolic sizes."""
     evaluate: Any = node.op.eval
+    stacks = Trait.STACK in node.op.traits
+    attrs = substitute(node.attrs, sizes, partly=stacks) if sizes else node.attrs
     if node.graphs:
         graphs = [PreparedGraph(nested) for nested in node.graphs]
-        return list(evaluate(Runner(call, {}), *inputs, graphs=graphs, **node.attrs))
-    if Trait.STACK in node.op.traits:
-        return list(evaluate(Runner(call, {}), *inputs, **node.attrs))
-    out = call(node.op, *inputs, **node.attrs)
+        return list(evaluate(Runner(call, dict(sizes or {})), *inputs, graphs=graphs, **attrs))
+    if stacks:
+        return list(evaluate(Runner(call, dict(sizes or {})), *inputs, **attrs))
+    out = call(node.op, *inputs, **attrs)
     return list(out) if isinstance(out, tuple) else [out]
 
 
@@ -247,7 +251,11 @@ def _has_dims(tree: Any) -> bool:
 def _fit_all(
     values: Sequence[Value], given: Sequence[Any], sizes: Bindings, partly: bool = False
 ) -> None:
-    for value, part in zip(values, given, strict=True):
+    pairs = list(zip(values, given, strict=True))
+    if not partly and len(pairs) > 1:  # min(B,3) may be told by a later value
+        for value, part in pairs:
+            _fit(value, part, sizes, True)
+    for value, part in pairs:
         _fit(value, part, sizes, partly)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.dim_algebra import known_less
+from weft.base.asked_sizes import is_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
@@ -265,7 +265,7 @@ def conv_transpose(
             op=op,
             operands=types,
         )
-    if any(known_less(n, 1) for n in size):
+    if any(is_less(n, 1) for n in size):
         raise ShapeError(
             f"the result would have the sizes {size}",
             op=op,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.dim_algebra import Dim, known_less
+from weft.base.asked_sizes import is_less
 from weft.base.dims import dim
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import DTypeError, RangeError, ShapeError
@@ -145,8 +145,7 @@ def _range(x: Tensor, low: Any, high: Any, op: str) -> tuple[Any, Any]:
         raise RangeError(f"there is no range from {low} to {high}", op=op)
     if low != high:
         return low, high
-    has_none = not isinstance(x.size, Dim) and x.size == 0
-    return (0.0, 1.0) if has_none else (min(x), max(x))
+    return (0.0, 1.0) if x.size == 0 else (min(x), max(x))
 
 
 def _counted(x: Tensor, edges: Tensor, values: Tensor, *, even: bool) -> Tensor:
@@ -223,7 +222,7 @@ def histogram(
     even = not isinstance(bins, (Tensor, np.ndarray, list, tuple))
     if not even:
         edges = cast(asarray(bins, device=given.device), wide.dtype)
-        if edges.ndim != 1 or known_less(edges.shape[0], 2):
+        if edges.ndim != 1 or is_less(edges.shape[0], 2):
             raise ShapeError(
                 f"edges of shape {edges.shape} make no bins", op="histogram", operands=[given.type]
             )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import dtypes
-from weft.base.dim_algebra import known_less
+from weft.base.asked_sizes import is_less
 from weft.base.dims import ceil_div
 from weft.base.dtypes import DType, int_info
 from weft.base.errors import DTypeError, RangeError, ShapeError
@@ -159,7 +159,7 @@ def draw(
     """Call a random primitive with the generator's state, and advance that past the blocks used."""
     source = source_of(generator, op.name)
     size = size_of(shape)
-    if known_less(2**60 - 1, size):  # more than the address space
+    if is_less(2**60 - 1, size):  # more than the address space
         raise out_of_memory(op.name, shape, dtype.itemsize)
     state = source.advance(ceil_div(size, per_block or philox.elements_per_block(dtype)))
     if device is not None:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.asked_sizes import is_less
 from weft.base.device import as_device
-from weft.base.dim_algebra import Dim, known_less
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import as_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.core.operands import as_tensor, cast, constant
@@ -241,7 +242,7 @@ def _frequencies(counts: Tensor, n: int, d: float, dtype: Any, device: Any, op: 
 
 def _window(n: Any, op: str) -> int:
     length: int = n if isinstance(n, Dim) else integer(n, "n", op)
-    if known_less(length, 1):
+    if is_less(length, 1):
         raise ShapeError(f"a window needs at least 1 sample, not {length}", op=op)
     return length
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import Dim, dim_max, known_less
 from weft.base.dims import log2_estimate
 from weft.base.dtypes import as_dtype, complex_dtype, real_dtype
@@ -161,7 +162,7 @@ def check_norm(norm: str, op: str) -> None:
 def _length(n: Any, x: Tensor, op: str, *, inverse_real: bool = False) -> int:
     """The number of points of a transform, at least 1."""
     length: int = n if isinstance(n, Dim) else integer(n, "n", op, x)
-    if known_less(length, 1):
+    if is_less(length, 1):
         hint = "the axis is too short: pass n, the length of the result" if inverse_real else ""
         raise ShapeError(
             f"a transform needs at least 1 point, not {length}",

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.dim_algebra import Dim, known_less
+from weft.base.asked_sizes import is_less
+from weft.base.dim_algebra import Dim
 from weft.base.dims import dim
 from weft.base.errors import DTypeError, IndexError, ShapeError
 from weft.base.shapes import Shape, broadcast_shapes, normalize_axis, size_of
@@ -390,7 +391,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *more: int, axis: int | None = N
     count = repeats.item() if isinstance(repeats, Tensor) else repeats
     if count.__class__ is not Dim:
         count = operator.index(count)
-    if known_less(count, 0):
+    if is_less(count, 0):
         raise ShapeError(f"repeats must not be negative: {count}", op="repeat")
     spread = expand_dims(x, at + 1)
     wide = broadcast_to(spread, (*x.shape[: at + 1], count, *x.shape[at + 1 :]))

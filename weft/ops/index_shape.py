@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import Dim, dim_max, dim_min, known_less
 from weft.base.dims import ceil_div, has_dims
 from weft.base.errors import IndexError, ShapeError
@@ -42,8 +43,8 @@ def slice_length(part: slice, size: int) -> int:
     step = 1 if part.step is None else part.step
     if not has_dims((part.start, part.stop, step, size)):
         return len(range(*part.indices(size)))
-    upwards = known_less(0, step)
-    if not upwards and not known_less(step, 0):
+    upwards = is_less(0, step)
+    if not upwards and not is_less(step, 0):
         raise _unclear(part, size, "step")
     first, last = (part.start, part.stop) if upwards else (part.stop, part.start)
     # Elements lie between the largest of `lows` and the smallest of `highs`: the bounds of the
@@ -66,7 +67,7 @@ def slice_start(part: slice, size: int) -> int:
     step = 1 if part.step is None else part.step
     if not has_dims((part.start, step, size)):
         return part.indices(size)[0]
-    upwards = known_less(0, step)
+    upwards = is_less(0, step)
     if part.start is None:
         return 0 if upwards else size - 1
     if _is_negative(part, part.start, size):
@@ -76,9 +77,9 @@ def slice_start(part: slice, size: int) -> int:
 
 
 def _is_negative(part: slice, end: int, size: int) -> bool:
-    if known_less(end, 0):
+    if is_less(end, 0):
         return True
-    if known_less(-1, end):
+    if is_less(-1, end):
         return False
     raise _unclear(part, size, "sign of its end")
 
@@ -110,7 +111,7 @@ def indexed_shape(shape: Shape, index: Index, tensors: Sequence[Shape] = ()) -> 
         elif part is TENSOR:
             result.append(TENSOR)
         else:
-            if known_less(part, -size) or known_less(size - 1, part):
+            if is_less(part, -size) or is_less(size - 1, part):
                 raise IndexError(f"index {part} is out of range for an axis of size {size}")
             ints.append(i)
             if gathers:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.dim_algebra import Dim
+from weft.base.asked_sizes import number_of
 from weft.base.errors import ShapeError
 from weft.base.shapes import normalize_axis, size_of
 from weft.core.operands import common
@@ -37,14 +37,15 @@ __all__ = [
 def _length(x: Tensor, axis: int, op: str) -> tuple[int, int]:
     """The axis counted from the front, and its size, which says how many parts there are."""
     at = normalize_axis(axis, x.ndim, op)
-    if x.shape[at].__class__ is Dim:
+    found = number_of(x.shape[at])
+    if found is None:
         raise ShapeError(
             f"axis {axis} has size {x.shape[at]}, so it is not known how many parts there are",
             op=op,
             operands=[x.type],
             hint="give the axis a fixed size, or cut with slices: x[:n]",
         )
-    return at, x.shape[at]
+    return at, found
 
 
 def _parts(x: Tensor, at: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.dim_algebra import known_less
+from weft.base.asked_sizes import is_less
 from weft.base.errors import DTypeError, RangeError, ShapeError
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, cast
@@ -84,7 +84,7 @@ def multinomial(
         raise ShapeError("one number is no list of weights", op="multinomial", operands=operands)
     count = integer(num_samples, "num_samples", "multinomial", given)
     size = given.shape[-1]
-    if count < 1 or (not replacement and known_less(size, count)):
+    if count < 1 or (not replacement and is_less(size, count)):
         raise RangeError(
             f"{count} positions cannot be chosen from {size}",
             op="multinomial",

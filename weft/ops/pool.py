@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import dim_min, known_less
 from weft.base.dims import ceil_div, has_dims
 from weft.base.dtypes import NARROW_FLOATS, default_float, float32
@@ -74,7 +75,7 @@ def _windows(
         if ceil_mode:  # one more window that extends beyond the end, if it starts before it
             over = ceil_div(size + 2 * pad - reach, s) + 1
             count = dim_min(over, (size + pad - 1) // s + 1)
-        if known_less(count, 1):
+        if is_less(count, 1):
             around = tuple((pad, pad) for pad in padding)
             raise too_large(sizes, kernel, dilation, around).about(op, [type_of(x)])
         found.append((pad, (count - 1) * s + reach - size - pad))

@@ -147,11 +147,11 @@ def median(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor
 
 def _at(rows: _Rows, q: float, method: str) -> Tensor:
     """The quantile at one number: by rank, without sorting."""
+    if rows.size == 0:
+        return rows.none()
     if isinstance(rows.size, Dim):
         place = multiply(constant(rows.size - 1, dtypes.float64, rows.x.device), q)
         return _sorted_at(rows, place, method)
-    if rows.size == 0:
-        return rows.none()
     between = q * (rows.size - 1)
     if method in _ROUNDING:
         between = _ROUNDING[method](between)
@@ -199,7 +199,7 @@ def quantile(
     at = _fractions(q, rows.x, "quantile")
     if number_kind(q) is not None:
         return _at(rows, float(q), chosen)
-    if not isinstance(rows.size, Dim) and rows.size == 0:
+    if rows.size == 0:
         return rows.none(at.shape)
     size = constant(rows.size - 1, dtypes.float64, rows.x.device)
     return _sorted_at(rows, multiply(at, size), chosen)
@@ -224,7 +224,7 @@ def nanquantile(
     chosen = _method(method, interpolation, "nanquantile")
     rows = _Rows(x, axis, keepdims, "nanquantile")
     at = _fractions(q, rows.x, "nanquantile")
-    if not isinstance(rows.size, Dim) and rows.size == 0:
+    if rows.size == 0:
         return rows.none(at.shape)
     ordered = sort(rows.x, axis=-1)
     numbers = sum(logical_not(isnan(ordered)), axis=-1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.dim_algebra import known_less
+from weft.base.asked_sizes import is_less
 from weft.base.dims import log2_estimate
 from weft.base.errors import RangeError, ShapeError
 from weft.core.bind import bind
@@ -41,7 +41,7 @@ __all__ = ["kthvalue", "mode", "msort", "topk"]
 
 def _ranked_type(x: TensorType, *, axis: int, first: int, count: int, largest: bool) -> TensorType:
     check_kind(x, "real")
-    if known_less(x.shape[axis], first + count):
+    if is_less(x.shape[axis], first + count):
         raise ShapeError(f"there are no {first + count} elements on an axis of {x.shape[axis]}")
     return x.like(dtype=dtypes.int64, shape=(*x.shape[:axis], count, *x.shape[axis + 1 :]))
 
@@ -146,7 +146,7 @@ def topk(
     """
     row, was_scalar = as_row(x, "topk")
     at, count = axis_of(row, axis, "topk"), integer(k, "k", "topk", row)
-    if count < 0 or known_less(row.shape[at], count):
+    if count < 0 or is_less(row.shape[at], count):
         raise RangeError(
             f"k is {count}, and the axis has {row.shape[at]} elements",
             op="topk",
@@ -168,7 +168,7 @@ def kthvalue(x: Tensor, /, k: int, axis: int = -1, keepdims: bool = False) -> Va
     """
     row, was_scalar = as_row(x, "kthvalue")
     at, rank = axis_of(row, axis, "kthvalue"), integer(k, "k", "kthvalue", row)
-    if rank < 1 or known_less(row.shape[at], rank):
+    if rank < 1 or is_less(row.shape[at], rank):
         raise RangeError(
             f"k is {rank}, and the axis has {row.shape[at]} elements",
             op="kthvalue",
@@ -196,7 +196,7 @@ def mode(x: Tensor, /, axis: int = -1, keepdims: bool = False) -> ValuesIndices:
     row, was_scalar = as_row(x, "mode")
     at = axis_of(row, axis, "mode")
     size = row.shape[at]
-    if known_less(size, 1):
+    if is_less(size, 1):
         raise ShapeError("no element of an empty axis is frequent", op="mode", operands=[x.type])
     last = moveaxis(row, at, -1)
     order = argsort(last, axis=-1)

@@ -67,7 +67,7 @@ def _reduction(
         if accumulates and x.dtype is not accumulator(x.dtype):
             raise DTypeError(f"{x.dtype.name} is summed up in {accumulator(x.dtype).name}")
         shape = reduced_shape(x.shape, axis, keepdims)
-        if extremes and 0 in x.shape and 0 not in shape:
+        if extremes and 0 in [x.shape[i] for i in axis] and 0 not in shape:
             raise ShapeError(f"there is no {name} of an empty axis: the shape is {x.shape}")
         return x.like(shape=shape, dtype=dtypes.bool if to_bool else None)
 

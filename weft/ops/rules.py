@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.asked_sizes import same_shape, same_size
 from weft.base.dtypes import DType, as_dtype, check_dtype, real_dtype
 from weft.base.errors import DeviceError, DTypeError
 from weft.base.shapes import Shape, broadcast_shapes
@@ -70,11 +71,12 @@ def conj_of(xp: Any, x: Any) -> Any:
 
 def sum_to(xp: Any, g: Any, shape: Shape) -> Any:
     """A cotangent summed over the axes along which its input was broadcast."""
-    if g.shape == shape:
+    if same_shape(g.shape, shape):
         return g
     extra = len(g.shape) - len(shape)
     sizes = enumerate(shape, extra)
-    axes = (*range(extra), *(i for i, size in sizes if size == 1 and g.shape[i] != 1))
+    ones = (i for i, size in sizes if same_size(size, 1) and not same_size(g.shape[i], 1))
+    axes = (*range(extra), *ones)
     return xp.reshape(xp.sum(g, axis=axes), shape)
 
 

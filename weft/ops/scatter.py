@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base import dtypes
-from weft.base.dim_algebra import known_less
+from weft.base.asked_sizes import is_less
 from weft.base.dtypes import NARROW_FLOATS, int_info
 from weft.base.errors import IndexError, ShapeError
 from weft.base.shapes import Shape, size_of
@@ -122,7 +122,7 @@ class _Along:
             )
         if 0 not in given.shape:
             for i, (mine, theirs) in enumerate(zip(given.shape, self.x.shape, strict=True)):
-                if i != self.axis and known_less(theirs, mine):
+                if i != self.axis and is_less(theirs, mine):
                     raise ShapeError(
                         f"index has size {mine} along axis {i}, where x has {theirs}",
                         op=op,
@@ -140,7 +140,7 @@ class _Along:
             value = reshape(value, (1,))
         shape = self.index.shape
         if value.ndim != len(shape) or any(
-            known_less(size, wanted) for size, wanted in zip(value.shape, shape, strict=True)
+            is_less(size, wanted) for size, wanted in zip(value.shape, shape, strict=True)
         ):
             raise ShapeError(
                 f"src of shape {value.shape} has no element for each of index, {shape}",

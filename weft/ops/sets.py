@@ -130,7 +130,9 @@ def isin(
     """
     x, others = common((elements, test_elements), "isin")
     flat = reshape(others, (others.size,))
-    if (not isinstance(flat.shape[0], Dim) and flat.shape[0] <= _FEW) or x.dtype.kind == "complex":
+    count = flat.shape[0]
+    few = count == 0 if isinstance(count, Dim) else count <= _FEW
+    if few or x.dtype.kind == "complex":
         found = any(equal(expand_dims(x, -1), flat), axis=-1)
     else:
         if x.dtype.kind == "bool":

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.dim_algebra import Dim, dim_max, known_less
+from weft.base.asked_sizes import is_less, number_of
+from weft.base.dim_algebra import Dim, dim_max
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import (
     Shape,
@@ -135,7 +136,7 @@ def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = Non
     wanted = as_shape(shape, "reshape")
     if -1 in wanted:
         known = -size_of(wanted) if wanted.count(-1) == 1 else 0
-        if known_less(known, 1) or size_of(x.shape) % known != 0:
+        if is_less(known, 1) or size_of(x.shape) % known != 0:
             raise ShapeError(
                 f"no size for -1 makes {wanted} hold {size_of(x.shape)} elements"
                 + cannot_show(known, size_of(x.shape)),
@@ -220,14 +221,15 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The tensors that lie along `axis`, without it."""
     first = moveaxis(x, normalize_axis(axis, x.ndim, "unstack"), 0)
-    if first.shape[0].__class__ is Dim:
+    count = number_of(first.shape[0])
+    if count is None:
         raise ShapeError(
             f"axis {axis} has size {first.shape[0]}, so it is not known how many tensors there are",
             op="unstack",
             operands=[x.type],
             hint="give the axis a fixed size, or work on the whole tensor",
         )
-    return tuple(first[i] for i in range(first.shape[0]))
+    return tuple(first[i] for i in range(count))
 
 
 @public("expand_dims", "unsqueeze")

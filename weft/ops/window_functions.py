@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base import dtypes
-from weft.base.dim_algebra import Dim, known_less
+from weft.base.asked_sizes import is_less
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import as_dtype
 from weft.base.errors import DTypeError, RangeError
 from weft.core.operands import cast, constant
@@ -41,9 +42,9 @@ def _window(
     wanted = dtypes.default_float() if dtype is None else as_dtype(dtype)
     if wanted.kind != "float":
         raise DTypeError(f"dtype must be a real floating one, not {wanted.name}", op=op)
-    if known_less(count, 0):
+    if is_less(count, 0):
         raise RangeError(f"the length must not be negative: {count}", op=op)
-    if known_less(count, 2):
+    if is_less(count, 2):
         return ones(count, dtype=wanted, device=device)
     places = cast(arange(count, device=device), dtypes.float64)
     if not isinstance(count, Dim):

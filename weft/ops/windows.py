@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import known_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, as_shape
@@ -111,10 +112,10 @@ def sliding_shape(
             f"stride {stride}, dilation {dilation} and padding {padding}"
         )
     for name, part in (("kernel", kernel), ("stride", stride), ("dilation", dilation)):
-        if any(known_less(number, 1) for number in part):
+        if any(is_less(number, 1) for number in part):
             raise ShapeError(f"{name} must be at least 1 along each axis, not {part}")
     counts = tuple(itertools.starmap(window_count, zip(*given, strict=True)))
-    if any(known_less(count, 1) for count in counts):
+    if any(is_less(count, 1) for count in counts):
         raise too_large(sizes, kernel, dilation, padding)
     return counts
 
@@ -159,6 +160,6 @@ def per_axis(value: Any, axes: int, name: str, op: str, *, least: int) -> Shape:
         given *= axes
     if len(given) != axes:
         raise ShapeError(f"{name} {value!r} does not fit {axes} spatial axes", op=op)
-    if any(known_less(number, least) for number in given):
+    if any(is_less(number, least) for number in given):
         raise ShapeError(f"{name} must be at least {least} along each axis, not {value!r}", op=op)
     return given

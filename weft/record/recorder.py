@@ -262,9 +262,12 @@ class GraphRecorder(Recorder):
         return True
 
     def write(self, target: Tensor) -> None:
-        outside = target._data.__class__ is not SymbolicArray or id(target) in self.written
-        if outside and id(target) not in self.written:
+        if self.is_from_outside(target) and id(target) not in self.written:
             self.written[id(target)] = Written(target)
+
+    def is_from_outside(self, tensor: Tensor) -> bool:
+        """Whether a tensor was there before: what is written to it is an output."""
+        return tensor._data.__class__ is not SymbolicArray or id(tensor) in self.written
 
     def adopt_value(self, value: Tensor) -> Any:
         """The value of the graph for a tensor from outside that is assigned to another tensor.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base.asked_sizes import numbers_of
 from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.tokens import py_call_like
@@ -39,8 +40,8 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
     """obj[key]"""
     hooks.use(obj)
     watch, cls = hooks.watch, type(obj)
-    if key.__class__ is Number and isinstance(obj, dict):
-        key = value_of(key)
+    if isinstance(obj, dict):
+        key = value_of(key) if key.__class__ is Number else numbers_of(key)
     dynamic = dynamic_list_of(obj)
     if dynamic is not None:
         if isinstance(key, (int, Tensor)):
@@ -109,8 +110,8 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
     """obj[key] = value"""
     hooks.use_items(obj)
     watch, cls = hooks.watch, type(obj)
-    if key.__class__ is Number and isinstance(obj, dict):
-        key = value_of(key)
+    if isinstance(obj, dict):
+        key = value_of(key) if key.__class__ is Number else numbers_of(key)
     if isinstance(obj, (*CONTAINERS, np.ndarray)):
         hooks.flow.save(obj)
     if operators.special(cls, "__setitem__") is not None:
@@ -141,6 +142,7 @@ def delete_item(hooks: Hooks, obj: Any, key: Any) -> None:
     """del obj[key]"""
     hooks.use_items(obj)
     watch, cls = hooks.watch, type(obj)
+    key = numbers_of(key)
     if isinstance(obj, CONTAINERS):
         hooks.flow.save(obj)
     if operators.special(cls, "__delitem__") is not None:

@@ -12,6 +12,7 @@ from types import CellType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.levels import innermost_level
+from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
 from weft.base.shapes import size_of
 from weft.capture.from_source import repeat
@@ -31,14 +32,14 @@ from weft.ops.numpy_protocol import counterpart, tensors_in
 from weft.record.control import branches as control
 from weft.record.control import loops
 from weft.record.control.branches import truth
-from weft.record.control.nested import known_number
+from weft.record.control.nested import known_number, size_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
 
 def range_(hooks: Hooks, *args: Any) -> Any:
-    if not any(hooks.asks(value) for value in args):
+    if not any(hooks.asks(value) or _is_size(hooks, value) for value in args):
         return NotImplemented
     for value in args:
         if not isinstance(value, Tensor):
@@ -47,6 +48,11 @@ def range_(hooks: Hooks, *args: Any) -> Any:
             return NotImplemented  # for its error
     given = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
     return LoopRows([Steps(*given)], 0)
+
+
+def _is_size(hooks: Hooks, value: Any) -> bool:
+    """Whether a value is a symbolic size, of which a loop can be made."""
+    return isinstance(value, Dim) and hooks.watch.active and hooks.records()
 
 
 def _has_tensor(hooks: Hooks, value: Any) -> bool:
@@ -79,6 +85,8 @@ def reversed_(hooks: Hooks, values: Any) -> Any:
 
 def int_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
     value = args[0] if len(args) == 1 and not kwargs else None
+    if isinstance(value, Dim):
+        return value
     if not isinstance(value, Number):
         return NotImplemented
     if value.kind == "int":
@@ -95,6 +103,8 @@ def _whole(value: Tensor) -> Any:
 
 
 def float_(hooks: Hooks, value: Any = 0) -> Any:
+    if _is_size(hooks, value):
+        value = size_number(value)
     if not isinstance(value, Number):
         return NotImplemented
     return known_number(as_held(value, HELD_AS["float"]))
@@ -105,12 +115,16 @@ def bool_(hooks: Hooks, value: Any = False) -> Any:
 
 
 def round_(hooks: Hooks, number: Any, ndigits: Any = None) -> Any:
+    if isinstance(number, Dim):
+        return number
     if not isinstance(number, Number) or ndigits is not None:
         return NotImplemented
     return number if number.kind == "int" else _whole(round(as_held(number, HELD_AS["float"])))
 
 
 def is_instance(hooks: Hooks, value: Any, wanted: Any) -> Any:
+    if value.__class__ is Dim:
+        return isinstance(0, wanted)
     if not isinstance(value, Number):
         return NotImplemented
     kinds = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -156,6 +170,8 @@ def print_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
 
 
 def _kept(hooks: Hooks, value: Any) -> Any:
+    if isinstance(value, Dim):
+        return size_number(value)
     if shows_tensors(value) or isinstance(value, TextParts):
         return value
     return hooks.call(str, value)
@@ -192,6 +208,8 @@ def next_(hooks: Hooks, iterator: Any, *default: Any) -> Any:
 
 
 def len_(hooks: Hooks, value: Any) -> Any:
+    if isinstance(value, Tensor) and value.ndim and value.shape[0].__class__ is Dim:
+        return value.shape[0]  # which len() would ask for its number
     dynamic = dynamic_list_of(value)
     return NotImplemented if dynamic is None else dynamic.length()
 

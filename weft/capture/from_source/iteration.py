@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base import dtypes
+from weft.base.dim_algebra import Dim, dim_max
+from weft.base.dims import ceil_div
 from weft.capture.from_source.dynamic_list import DynamicList, dynamic_list_of
 from weft.core.bind import recorder
 from weft.core.number import HELD_AS, Number, as_held
@@ -15,7 +17,12 @@ from weft.ir.types import TensorType
 from weft.ops.creation import arange
 from weft.ops.elementwise import floor_divide, maximum
 from weft.ops.shape import flip, reshape
-from weft.record.control.nested import NestedRecorder, graph_recorder, known_number
+from weft.record.control.nested import (
+    NestedRecorder,
+    graph_recorder,
+    known_number,
+    size_number,
+)
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -65,6 +72,10 @@ class Steps(Stream):
         self.start, self.stop, self.step = start, stop, step
         if all(isinstance(x, int) for x in (start, stop, step)):
             self.count: Any = len(range(start, stop, step))
+        elif all(isinstance(x, (int, Dim)) for x in (start, stop, step)):
+            self.count = dim_max(
+                ceil_div(*(stop - start, step) if step > 0 else (start - stop, -step)), 0
+            )
         else:
             self.count = self._length()
 
@@ -136,12 +147,12 @@ class LoopRows:
         self.streams = list(streams)
         self.form = form  # the number of a stream, or a tuple of forms
         counts = [stream.count for stream in self.streams]
-        known = [count for count in counts if isinstance(count, int)]
+        known = [count for count in counts if isinstance(count, (int, Dim))]
         self.count: Any = min(known) if len(known) == len(counts) else _least(counts)
 
     @property
     def is_short(self) -> bool:
-        return isinstance(self.count, int) and self.count < 2
+        return isinstance(self.count, (int, Dim)) and self.count < 2
 
     def item(self, parts: Sequence[Any]) -> Any:
         return _formed(self.form, parts)
@@ -165,7 +176,7 @@ class LoopRows:
         return [type_of(x).like(shape=x.shape[1:]) for x in tensors]
 
     def count_number(self) -> Any:
-        return self.count
+        return size_number(self.count) if isinstance(self.count, Dim) else self.count
 
     def reversed(self) -> LoopRows:
         return LoopRows([_turned(stream) for stream in self.streams], self.form)
@@ -205,7 +216,7 @@ def rows_of(hooks: Hooks, value: Any) -> LoopRows | None:
         return LoopRows([Along(dynamic.columns(count)[0]) if count else Steps(0, 0, 1)], 0)
     if isinstance(value, range):
         return LoopRows([Steps(value.start, value.stop, value.step)], 0)
-    if isinstance(value, Tensor) and value.ndim and isinstance(value.shape[0], int):
+    if isinstance(value, Tensor) and value.ndim:
         return LoopRows([Along(value)], 0)
     return None
 

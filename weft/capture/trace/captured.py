@@ -30,6 +30,7 @@ from typing import (
 from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
 from weft.base import store
+from weft.base.asked_sizes import asking
 from weft.base.bundle import bundled
 from weft.base.errors import CaptureError
 from weft.base.gc_pause import gc_paused
@@ -47,6 +48,7 @@ from weft.capture.trace.path_results import Prepare as Prepare
 from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
+from weft.capture.trace.sizes import RecordedSizes, SizeHistory, SizePlan
 from weft.capture.trace.tree import insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
 from weft.capture.watch.follow import FOLLOW
@@ -129,6 +131,7 @@ class Captured(Inspectable, Generic[P, R]):
         self._mapped: dict[str, Captured[..., Any]] = {}
         self._lock = threading.RLock()
         _live.add(self)
+        self._sizes = SizeHistory()
         self._prepared = 0.0  # seconds spent on making programs
         self._uncacheable = 0
         self._defers_calls = True
@@ -393,8 +396,43 @@ class Captured(Inspectable, Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
     ) -> tuple[TraceRecorder, Ending | None, list[str]]:
         """Record one run and add it to the tree, unless that is refused."""
+        plan = self._size_plan(args, kwargs, miss)
+        while plan is not None:
+            try:
+                recorded, ending, trouble = self._run_recorded(args, kwargs, inside, plan)
+            except Exception as error:  # with the sizes of this call it may be another one, or none
+                found = self._run_recorded(args, kwargs, inside, None)
+                self._sizes.failed(error)
+                return self._kept(*found, miss, inside)
+            assert recorded.sizes is not None
+            plan = plan.related(recorded.sizes.asked)
+            if plan is None:
+                if recorded.sizes.trouble or not recorded.holds_together():
+                    break
+                return self._kept(recorded, ending, trouble, miss, inside)
+        return self._kept(*self._run_recorded(args, kwargs, inside, None), miss, inside)
+
+    def _size_plan(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss
+    ) -> SizePlan | None:
+        """Which sizes are symbolic in a recording of this call."""
+        if self.policy.dynamic is False:
+            return None
+        if miss.taken:  # the way up to there is shared
+            taken = miss.taken[0].sizes
+            return None if taken is None else taken.in_call(self._sizes.origins, args, kwargs)
+        names = parameter_names(self.function, len(args))
+        return self._sizes.plan(self.policy.dynamic, names, args, kwargs)
+
+    def _run_recorded(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], inside: bool, plan: SizePlan | None
+    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
+        """One run, recorded: and how it ended, and what is wrong with it."""
         recorded = self.make_recorder(args, kwargs)
         watch = recorded.watch
+        if plan is not None:
+            recorded.sizes = RecordedSizes(plan, watch)
+        asked = None if recorded.sizes is None else recorded.sizes.asked
         watch.defers_calls = self._defers_calls
         recorded.differentiated = not inside  # inside of vmap the tape sees each op
         recorded.name = self._name()
@@ -403,7 +441,7 @@ class Captured(Inspectable, Generic[P, R]):
         trouble: list[str] = []
         done.next = 0
         try:
-            with capturing(), recording(recorded):
+            with capturing(), recording(recorded), asking(asked):
                 result = run_watched(watch, self.function, args, kwargs)
                 ending = recorded.finish(result)
                 if watch.deferred is not None:
@@ -416,12 +454,28 @@ class Captured(Inspectable, Generic[P, R]):
             recorded.restore()
             watch.rollback()
         trouble += [*watch.uncacheable, *recorded.refusals]
+        return recorded, ending, trouble
+
+    def _kept(
+        self,
+        recorded: TraceRecorder,
+        ending: Ending | None,
+        trouble: list[str],
+        miss: _Miss,
+        inside: bool,
+    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
+        """Put a recording into the tree, unless there is trouble."""
+        watch = recorded.watch
+        self._sizes.add(recorded.seen_sizes)
+        if recorded.sizes is not None:
+            self._sizes.recorded(recorded.sizes.plan)
         clashes = watch.deferred is not None and watch.deferred.clash
         if ending is not None and not trouble and not clashes:
             roots = self._inner if inside else self._roots
             self._writes |= ending.writes  # before other threads can find the path
             number = len(self.recordings)
             path = insert(roots, miss.taken, recorded.segments, ending, self.policy.budget, number)
+            path[0].sizes = None if recorded.sizes is None else recorded.sizes.plan
             if len(path) == 1 and has_fast_path(path[0]) and not inside:
                 path[0].writes = ending.writes
                 prepare = functools.partial(self._prepare, number)

@@ -7,15 +7,18 @@ assignment to it and one to its gradient.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from weft.autodiff.call import freed_node
+from weft.base.dims import has_dims
 from weft.base.pytree import LEAF, tree_unflatten
 from weft.capture.trace.path_results import Prepare
 from weft.capture.trace.segments import Ending, Segment, acts
+from weft.capture.trace.size_inputs import with_tellers
 from weft.capture.watch.effects import replay
 from weft.core.number import Number
 from weft.core.tensor import Tensor
@@ -53,7 +56,7 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
     #: For each place of the signature: the position of its value among the fetched ones.
     at = [fetched.get(id(origin), -1) for origin in ending.origins]
     inputs = {value: fetched[id(origin)] for value, origin in segment.inputs}
-    used = _used(segment, inputs)
+    used = with_tellers(_used(segment, inputs), segment.nodes, segment.tellers)
     outputs = list(dict.fromkeys(ending.made))
     number = {value: i for i, value in enumerate(outputs)}
     routing, others = _route(ending, at, {inputs[value]: i for i, value in enumerate(used)}, number)
@@ -77,6 +80,8 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
     tracked = [place[i] for i in signature.tracked]
     kinds = tuple([signature.outputs[i] for i in signature.tracked])
     freed = freed_node(name.capitalize(), kinds)
+    if any(has_dims(kind.shape) for kind in kinds):
+        freed = functools.partial(_freed, name.capitalize())
     tracked_in = picker(tracked)
     effects = ending.effects
     leaves: Sequence[Any] = signature.leaves
@@ -114,6 +119,11 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
         return tree_unflatten(signature.result, parts)
 
     return run
+
+
+def _freed(label: str, sources: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    """The same for results whose sizes are known in the call only."""
+    freed_node(label, tuple([x.type for x in results]))(sources, results)
 
 
 def _route(

@@ -57,12 +57,15 @@ class Policy:
     fallback   "error" or "python": how to call foreign code that gets tensors of the graph
     limit      the maximum number of recordings; after that, unmatched calls run eagerly
     budget     the fraction of the memory that a backward may keep
+    dynamic    which sizes are symbolic: "auto", those that have changed; True, all of arguments;
+               False, none; or the shapes of arguments, by name
     """
 
     records: bool = True
     fallback: str = "error"
     limit: int = 64
     budget: float | None = None
+    dynamic: Any = False
 
 
 class Inspectable(Wrapper):

@@ -11,6 +11,7 @@ from weft.autodiff.node import tensor_of
 from weft.base.pytree import tree_unflatten
 from weft.capture.trace.new_leaves import make_leaves
 from weft.capture.trace.segments import Ending, Segment
+from weft.capture.trace.size_inputs import with_tellers
 from weft.capture.trace.tree import backward_inputs
 from weft.capture.watch.effects import replay
 from weft.core.bind import bind
@@ -19,6 +20,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
 from weft.ir.interpret import PreparedGraph
 from weft.ir.signature import NONE, SAME, Given, Made
+from weft.ir.types import TensorType
 from weft.ops.creation import zeros
 from weft.record.control.absent_cotangents import without_cotangents
 
@@ -125,7 +127,10 @@ def _link(
     if backward.freed:
         freed_node(name.capitalize(), tuple([x.type for x in results]))(sources, results)
         return
+    kinds = [x.type for x in results]
     saved = backward_inputs(backward)
+    told = [*saved, *backward.cotangents]
+    saved += with_tellers(told, backward.nodes, path[-1].tellers)[len(told) :]
     kept = [_plain(numbers[value]) for value in saved]
     places = [i for i, value in enumerate(backward.gradients) if value is not None]
     open_ = [i for i in places if backward.there[i] is not None]
@@ -154,7 +159,7 @@ def _link(
             graph, outputs, fill = _partial(graph, len(saved), absent)
             backward.ready[absent] = prepare(graph), outputs, fill
         program, outputs, fill = backward.ready[absent]
-        given = _cotangents(cotangents, backward.cotangents, fill)
+        given = _cotangents(cotangents, kinds, fill)
         return spread(program.call(_given(kept, given, release)), outputs)
 
     # Leaves that the run made are inputs, too: their own computation has no gradients.
@@ -172,7 +177,7 @@ def _link(
         graph, outputs, fill = _partial(graph, len(inputs), absent)
         program = PreparedGraph(graph)
         tensors = [tensor_of(data, node) for data, node in given]
-        slots = program.run([*tensors, *_cotangents(cotangents, backward.cotangents, fill)], bind)
+        slots = program.run([*tensors, *_cotangents(cotangents, kinds, fill)], bind)
         return spread([slots[i] for i in program.outputs], outputs)
 
     release = functools.partial(run_backward, release=True)
@@ -192,9 +197,8 @@ def _partial(graph: Graph, before: int, absent: Sequence[int]) -> tuple[Graph, S
 
 
 def _cotangents(
-    given: Sequence[Tensor | None], values: Sequence[Value], fill: bool
+    given: Sequence[Tensor | None], kinds: Sequence[TensorType], fill: bool
 ) -> list[Tensor]:
-    kinds = [value.tensor_type for value in values]
     return [
         zeros(kind.shape, dtype=kind.dtype, device=kind.device) if g is None else g
         for g, kind in zip(given, kinds, strict=True)

@@ -18,6 +18,7 @@ from weft.autodiff.conditional_gradients import Doubts
 from weft.autodiff.node import FreedError
 from weft.autodiff.transforms.levels import check_open
 from weft.base.device import Device
+from weft.base.dim_algebra import Dim
 from weft.base.dims import dims_in
 from weft.base.dtypes import DType
 from weft.base.errors import WeftError
@@ -30,8 +31,10 @@ from weft.capture.trace.conflicts import conflicts
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
 from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
+from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
 from weft.capture.watch.effects import Now
 from weft.capture.watch.origin import Origin, input_name, pinned
+from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -39,6 +42,7 @@ from weft.core.number import Number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.infer import infer_types
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op
@@ -46,6 +50,7 @@ from weft.ir.signature import NONE, SAME, Constant, Given, Made, Signature, Writ
 from weft.ir.types import TensorType
 from weft.ops.effects import apart, silently
 from weft.ops.identity import ASSUME_SHAPE
+from weft.record.control.nested import size_number
 from weft.record.recorder import Written
 
 
@@ -102,6 +107,11 @@ class TraceRecorder(HistoryRecorder):
         self._answers: dict[tuple[Value, str], Any] = {}
         self._arrays: dict[int, tuple[Any, Tensor]] = {}
         self._inputs_of_numbers: dict[int, Tensor] = {}  # by id of the origin, which is kept alive
+        self.sizes: RecordedSizes | None = None  # which are symbolic, if any are
+        #: The sizes of tensors from outside that are no parameters, and where those are found.
+        self.seen_sizes: dict[PlaceKey, tuple[Origin, tuple[int, ...]]] = {}
+        #: Tensors from outside with symbolic sizes: what they hold, their history, and its shape.
+        self._stand_ins: list[tuple[Tensor, Any, Any, tuple[int, ...]]] = []
         self._passes = engine.passes.count
         self._backward_at: int | None = None  # the first node of a backward pass
 
@@ -134,6 +144,63 @@ class TraceRecorder(HistoryRecorder):
         self._numbers[value] = numbers
         return value
 
+    def sized(
+        self, tensor: Tensor, origin: Origin, facts: TensorFacts, in_module: bool
+    ) -> tuple[int, ...] | None:
+        """A tensor with symbolic sizes stands for its value from now on, until the run is over."""
+        if facts.array is not np.ndarray or id(tensor) in self.written:
+            return None
+        if not (in_module and facts.leaf):
+            self.seen_sizes[place_key(origin)] = (origin, facts.shape)
+        if self.sizes is None or isinstance(tensor, StateTensor):
+            return None
+        shape = self.sizes.shape_of(origin, facts, in_module)
+        if shape is None:
+            return None
+        value = self._input(type_of(tensor).like(shape=shape), origin, wrap(tensor._data))
+        self._lifted[id(tensor)] = (tensor, value)
+        node = tensor._node
+        self._stand_ins.append((tensor, tensor._data, node, facts.shape))
+        if node is not None:
+            node.shape = shape  # gradients are summed to it
+        tensor._data = SymbolicArray(value, self)
+        return shape
+
+    def guard_sizes(self, origin: Origin, shape: tuple[int, ...]) -> None:
+        assert self.sizes is not None
+        self.sizes.guard_axes(origin, shape)
+
+    def restore(self) -> None:
+        super().restore()
+        for tensor, data, node, shape in self._stand_ins:
+            tensor._data = data
+            if node is not None:
+                node.shape = shape
+        self._stand_ins.clear()
+
+    def holds_together(self) -> bool:
+        """Whether the graph is right without the answers of this run.
+
+        Sizes that are equal only by an answer, as in min(T,4) == 4, are not equal to the passes.
+        """
+        if self.sizes is None or not self.sizes.asked.unsolved:
+            return True
+        try:
+            for segment in self.segments:
+                for node in segment.nodes:
+                    infer_types(node.op, node.inputs, node.attrs, node.graphs)
+        except WeftError:
+            return False
+        return True
+
+    def is_from_outside(self, tensor: Tensor) -> bool:
+        return super().is_from_outside(tensor) or self.is_stand_in(tensor)
+
+    def is_stand_in(self, tensor: Tensor) -> bool:
+        """Whether a tensor from outside with symbolic sizes still is what it was."""
+        known, data = self._lifted.get(id(tensor)), tensor._data
+        return known is not None and getattr(data, "value", None) is known[1]
+
     def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
         known = self._arrays.get(id(array))
         if known is None:
@@ -160,7 +227,7 @@ class TraceRecorder(HistoryRecorder):
         origin = self.watch.origin_of(tensor)
         if origin is not None:
             self.watch.note(getattr(tensor, "_grad", None), origin.attr("grad"))
-        elif tensor._data.__class__ is not SymbolicArray or id(tensor) in self.written:
+        elif self.is_from_outside(tensor):
             self.refuse("the gradient was read of a tensor that was not reached from outside")
 
     def input_of(self, tensor: Tensor) -> Value | None:
@@ -232,7 +299,8 @@ class TraceRecorder(HistoryRecorder):
 
     def _compute_node(self, node: Any) -> None:
         try:
-            parts = run_node(node, [self._numbers[v] for v in node.inputs], bind)
+            sizes = {} if self.sizes is None else self.sizes.asked.hints
+            parts = run_node(node, [self._numbers[v] for v in node.inputs], bind, sizes)
         except WeftError as error:
             raise located(error, node) from error.__cause__
         self._numbers.update(zip(node.outputs, parts, strict=True))
@@ -270,6 +338,7 @@ class TraceRecorder(HistoryRecorder):
         for origin in self._origins.values():  # those that are read come first
             binding.place(origin)
         leaves, structure = tree_flatten(result)
+        leaves = [as_result(leaf) for leaf in leaves]
         stands: list[Any] = []
         for leaf in leaves:
             given = None if is_plain(leaf) else binding.given(leaf)
@@ -350,7 +419,7 @@ class TraceRecorder(HistoryRecorder):
     def _outside(self, obj: Any) -> Origin | None:
         """The origin of an object from outside; None for one that the run made."""
         if isinstance(obj, Tensor) and obj._data.__class__ is SymbolicArray:
-            if id(obj) not in self.written:
+            if not self.is_from_outside(obj):
                 return None
         elif isinstance(obj, Tensor):
             self.value_of(obj)  # a constant, or one that is refused, is known from now on
@@ -424,6 +493,10 @@ class TraceRecorder(HistoryRecorder):
 
     def _lift_old(self, entry: Written) -> Value:
         """The input for the value of a leaf before a write: its gradient belongs to that."""
+        if entry.data.__class__ is SymbolicArray:  # with symbolic sizes
+            known: Value = entry.data.value
+            self._lifted[id(entry.tensor)] = (entry.tensor, known)
+            return known
         old = wrap(entry.data)
         origin = self.watch.origin_of(entry.tensor) or pinned(entry.tensor, "a tensor")
         value = self._input(type_of(old), origin, old)
@@ -433,6 +506,11 @@ class TraceRecorder(HistoryRecorder):
     def _node_of(self, tensor: Tensor) -> Any:
         entry = self.written.get(id(tensor))
         return tensor._node if entry is None else entry.node
+
+
+def as_result(value: Any) -> Any:
+    """A symbolic size as a Python number that the graph gives."""
+    return size_number(value) if value.__class__ is Dim else value
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype)

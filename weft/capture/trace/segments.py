@@ -21,6 +21,8 @@ import numpy as np
 from weft.autodiff.split import BackwardSplit
 from weft.base.dtypes import dtype_of_numpy
 from weft.base.source import SourceLocation
+from weft.capture.trace.size_inputs import Tellers, with_tellers
+from weft.capture.trace.sizes import SizePlan
 from weft.capture.watch.guard_code import Enter, Wanted, compile_entry
 from weft.capture.watch.origin import Origin
 from weft.core.tensor import Tensor, wrap
@@ -188,6 +190,8 @@ class Segment:
     recording: int = 0  # the number of the recording that made it
     fast_path: Any = None  # the rest of a call, if the path is only this segment
     writes: bool = False  # whether the fast path writes to something outside
+    tellers: Tellers = field(default_factory=dict)  # of the path up to here
+    sizes: SizePlan | None = None  # of a first segment: which sizes are symbolic
 
     def open(self) -> None:
         """Compile the function that checks the guards and fetches values from outside."""
@@ -226,7 +230,8 @@ class Segment:
                 if value not in mine:
                     used[value] = None
         wanted = [value for value in self.exports if value in mine]
-        return extract(name, list(used), self.nodes, wanted), list(used), wanted
+        inputs = with_tellers(list(used), self.nodes, self.tellers)
+        return extract(name, inputs, self.nodes, wanted), inputs, wanted
 
 
 def acts(graph: Graph) -> bool:

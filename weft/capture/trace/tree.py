@@ -8,6 +8,7 @@ from dataclasses import replace
 from weft.capture.trace.recompute_choice import split_path
 from weft.capture.trace.recorder import RawSegment
 from weft.capture.trace.segments import Ending, PathBackward, Question, Segment, answer_key
+from weft.capture.trace.size_inputs import Tellers, told_by
 from weft.capture.watch.origin import same_place
 from weft.ir.attributes import attrs_key
 from weft.ir.equal import same_graph
@@ -35,6 +36,12 @@ def insert(
     if not all(_same(old, new, renamed) for old, new in zip(shared, raw, strict=False)):
         shared, renamed = [], {}  # the run did not repeat the same nodes: share nothing
     path = [*shared, *[_segment(part, renamed) for part in raw[len(shared) :]]]
+    tellers: Tellers = {}
+    for i, segment in enumerate(path):
+        for name, value in told_by([value for value, _ in segment.inputs]):
+            tellers.setdefault(name, value)
+        if i >= len(shared):
+            segment.tellers = dict(tellers)
     path[-1].ending = _renamed_ending(ending, renamed)
     split_path(path, len(shared), budget)
     for segment in path[len(shared) :]:

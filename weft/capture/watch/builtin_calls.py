@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dim_algebra import Dim
 from weft.capture.watch import library, operators
 from weft.capture.watch.operators import COMPARING
 from weft.capture.watch.origin import MISSING
@@ -74,6 +75,8 @@ def _identity_seen(hooks: Hooks, value: Any, name: str) -> None:
 
 
 def type_of(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and args[0].__class__ is Dim:
+        return int
     made = type(*args, **kwargs)
     if len(args) != 1:
         hooks.watch.inside_classes[id(made)] = made

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dim_algebra import Dim
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.counted import CountedDict, CountedList, CountedState
 from weft.core.tensor import Tensor
+from weft.record.control.nested import size_number
 
 TensorOf = Callable[[Tensor], Tensor]
 OriginOf = Callable[[Any], Origin | None]
@@ -53,6 +55,8 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
     """A function that rebuilds the value. Raises `Unstorable` if a later call cannot."""
     if is_plain(value) or value is MISSING:
         return lambda now: value
+    if value.__class__ is Dim:
+        value = size_number(value)
     if isinstance(value, Tensor):
         return lambda now: now.tensor_of(value)
     origin = origin_of(value)

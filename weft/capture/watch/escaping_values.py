@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base.asked_sizes import numbers_of
 from weft.capture.watch import guard_recursively, library, operators, printing, stores
 from weft.capture.watch.effects import TextPart, TextParts
 from weft.capture.watch.guard_recursively import Calls
@@ -54,6 +55,7 @@ def write_array(hooks: Hooks, known: Known, write: Callable[[], Any], text: str)
 
 def key(hooks: Hooks, value: Any) -> Any:
     """A value is hashed: guard its identity, unless it is plain or has its own `__hash__`."""
+    value = numbers_of(value)
     cls = type(value)
     if cls in operators.SIMPLE:
         return value
@@ -86,6 +88,7 @@ def text_part(hooks: Hooks, value: Any, conversion: int, spec: str) -> Any:
     """One value of an f-string: its text, or, with tensors in it, a part formatted at each call."""
     if isinstance(value, TextParts):
         value = str(value)
+    value = numbers_of(value)
     if printing.shows_tensors(value):
         hooks.deep(value, "format", calls=False)
         return TextPart(value, conversion, spec)

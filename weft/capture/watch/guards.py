@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.autodiff.node import hooks_of, leaf_hooks
+from weft.base.dims import has_dims
 from weft.capture.watch.origin import MISSING, Origin, Pool
 from weft.capture.watch.values import (
     SINGLETONS,
@@ -67,6 +68,9 @@ class Guard:
             return (
                 f"the call was {_call_text(self.expected)}, now {_call_text(call_of(args, kwargs))}"
             )
+        if self.kind == "sizes":
+            where = f" at {self.location}" if self.location else ""
+            return f"{self.expected.found([o.evaluate(args, kwargs) for o in self.others])}{where}"
         if self.kind == "distinct":
             return f"{_places(self)} were different objects, now some are one"
         if self.kind == "unhooked":
@@ -131,7 +135,7 @@ def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
             f"(d := {v}._data).__class__ is not {pool.name(np.ndarray)}",
             # NumPy's dtypes are nearly always one object each
             f"(d.dtype is not {dtype} and d.dtype != {dtype})",
-            f"d.shape != {pool.name(facts.shape)}",
+            _shape_differs(facts.shape, pool),
         ]
         if facts.leaf is None:
             parts.append(f"{v}._node is not None")
@@ -140,6 +144,14 @@ def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     else:
         parts.append(f"{pool.name(tensor_facts)}({v}) != {pool.name(facts)}")
     return " or ".join(parts)
+
+
+def _shape_differs(shape: tuple[Any, ...], pool: Pool) -> str:
+    """Symbolic sizes have guards of their own: see `size_guards`."""
+    if not has_dims(shape):
+        return f"d.shape != {pool.name(shape)}"
+    fixed = [f"d.shape[{i}] != {n}" for i, n in enumerate(shape) if n.__class__ is int]
+    return " or ".join([f"d.ndim != {len(shape)}", *fixed])
 
 
 def _unhooked(_guard: Guard, _v: str, others: Sequence[str], pool: Pool) -> str:
@@ -270,6 +282,7 @@ KINDS: dict[str, Kind] = {
         lambda g: f"list({g.text}) == {_listed(g.expected)}",
         *(_listed, _listed),
     ),
+    "sizes": Kind(lambda g, v, o, pool: str(g.expected.test(o)), lambda g: str(g.expected.says)),
     "same": Kind(lambda g, v, o, pool: f"{v} is not {o[0]}", lambda g: f"{g.text} is {_places(g)}"),
     "distinct": Kind(
         lambda g, v, o, pool: f"len({{{', '.join(f'id({other})' for other in o)}}}) != {len(o)}",

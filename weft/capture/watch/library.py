@@ -7,6 +7,7 @@ depends on more than its arguments, the recording cannot be used again.
 from __future__ import annotations
 
 import io
+import math
 import operator
 import re
 import struct
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.autodiff.node import keep_hooks
+from weft.base.asked_sizes import numbers_of
 from weft.capture.watch import attributes, operators, stores
 from weft.capture.watch.follow import CONTROL, PURE_WEFT, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
@@ -44,6 +46,8 @@ BUILTIN_CALLABLES = frozenset(
         operator.attrgetter,
     }
 )
+#: Functions that compute with symbolic sizes as they are; others get their numbers.
+_OF_SIZES = (math.prod, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 #: Objects whose methods only compute.
 PURE_HOLDERS = (re.Pattern, re.Match, struct.Struct, np.dtype, np.ufunc, types.GenericAlias)
 
@@ -110,6 +114,8 @@ def run(
     hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> Any:
     """Call with guards on all arguments, and check whether the call changed any of them."""
+    if not any(function is known for known in _OF_SIZES):
+        args, kwargs = numbers_of(args), numbers_of(kwargs)
     if all(map(is_plain, args)) and not kwargs:
         return function(*args)
     seen = hooks.deep_all(args, kwargs, name)

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base.asked_sizes import numbers_of
+from weft.base.dim_algebra import Dim
 from weft.capture.watch import stores
 from weft.capture.watch.attributes import class_attribute
 from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.values import CONTAINERS
 from weft.core.tensor import Tensor
+from weft.record.control.nested import size_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -98,6 +101,10 @@ def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     if special(ta, forward) is None and special(tb, reflected) is None:
         if symbol == "%" and isinstance(a, (str, bytes)):
             hooks.deep(b, "%")
+        if (ta is Dim or tb is Dim) and (symbol == "/" or float in (ta, tb)) and hooks.records():
+            if symbol == "/" and tb is Dim and ta in (int, float, Dim) and not b:
+                raise ZeroDivisionError("division by zero")
+            a, b = (size_number(x) if isinstance(x, Dim) else x for x in (a, b))
         return function(hooks.operand(a, b), hooks.operand(b, a))
     first = (ta, forward, a, b)
     second = (tb, reflected, b, a)
@@ -200,6 +207,8 @@ def contains(hooks: Hooks, container: Any, value: Any) -> bool:
             for item in iterate(hooks, container)
         )
     known = hooks.watch.known(container)
+    if isinstance(container, (dict, set, frozenset)):
+        value = numbers_of(value)
     if isinstance(container, dict):
         hooks.key(value)
         if known is not None:

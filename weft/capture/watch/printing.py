@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from weft.base.asked_sizes import numbers_of
 from weft.base.source import PACKAGE, user_frame
 from weft.capture.watch import operators
 from weft.capture.watch.effects import TextParts
@@ -89,6 +90,7 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _shown(hooks: Hooks, value: Any) -> Any:
+    value = numbers_of(value)
     if is_plain(value) or isinstance(value, (Tensor, TextParts)) or is_logger(value):
         return value
     if isinstance(value, CONTAINERS) and type(value) in _PLAIN_CONTAINERS:
@@ -133,6 +135,7 @@ def representation(hooks: Hooks, value: Any) -> str:
 
 def text_of(hooks: Hooks, value: Any, name: str, function: Callable[[Any], str]) -> str:
     """str(value) or repr(value), with a user's method followed."""
+    value = numbers_of(value)
     cls: Any = type(value)
     if isinstance(value, TextParts):
         return str(value)
@@ -164,6 +167,7 @@ def _shows_address(cls: Any) -> bool:
 
 def formatted(hooks: Hooks, value: Any, spec: str = "") -> str:
     """format(value, spec)"""
+    value = numbers_of(value)
     cls: Any = type(value)
     if cls is str or is_plain(value):
         return format(value, spec)

@@ -10,7 +10,7 @@ import pathlib
 import struct
 import types
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,16 @@ class TensorFacts:
         grad = {None: "", True: " that requires a gradient", False: " with a history"}[self.leaf]
         name = "" if self.cls is Tensor else f"{self.cls.__name__} "
         return f"{name}{self.dtype}{list(self.shape)}{place}{grad}"
+
+
+def may_be_alike(sized: TensorFacts, other: TensorFacts) -> bool:
+    """Whether some later call may give one tensor in the place of both."""
+    if len(sized.shape) != len(other.shape):
+        return False
+    pairs = zip(sized.shape, other.shape, strict=True)
+    if any(a.__class__ is int and b.__class__ is int and a != b for a, b in pairs):
+        return False
+    return replace(sized, shape=()) == replace(other, shape=())
 
 
 def is_of_weft(value: Any) -> bool:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from weft.autodiff.node import Node, hooks_of
 from weft.base import dtypes
+from weft.base.dims import has_dims
 from weft.base.errors import CaptureError
 from weft.base.recursion import raised_limit
 from weft.base.source import user_frame
@@ -27,7 +29,14 @@ from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.stores import Store, instance_dict
-from weft.capture.watch.values import CONTAINERS, content_of, is_plain, tensor_facts
+from weft.capture.watch.values import (
+    CONTAINERS,
+    TensorFacts,
+    content_of,
+    is_plain,
+    may_be_alike,
+    tensor_facts,
+)
 from weft.core.counted import CONTAINERS as COUNTED
 from weft.core.counted import NUMBERS, Counted
 from weft.core.grad_mode import mode
@@ -53,6 +62,12 @@ class TensorWatcher(Protocol):
 
     def number(self, origin: Origin, value: float) -> Any:
         """The graph input for a number from outside."""
+
+    def sized(self, tensor: Tensor, origin: Origin, facts: Any, in_module: bool) -> Any:
+        """The shape of a tensor from outside where some of its sizes are symbolic, else None."""
+
+    def guard_sizes(self, origin: Origin, shape: tuple[int, ...]) -> None:
+        """Guard symbolic sizes, after what else is guarded of the tensor."""
 
 
 class Known:
@@ -248,6 +263,10 @@ class Watch:
         root = holder.root if grouped and holder is not None else None
         self._guards.append(Guard(kind, origin, expected, others, grouped, here(), root))
 
+    def add_guard(self, guard: Guard) -> None:
+        """Add a guard that is about several places, perhaps after the run: of its backward."""
+        self._guards.append(guard)
+
     def take_guards(self) -> list[Guard]:
         """The guards since the last call of this."""
         for name in self._alike_new:
@@ -258,6 +277,10 @@ class Watch:
                 root = next((known.root for known in members if known.root is not None), None)
                 guard = Guard("distinct", None, None, places, grouped, here(), root)
                 self._guards.append(guard)
+        if self._alike_new:
+            for name in self._alike:
+                if isinstance(name, TensorFacts) and has_dims(name.shape):
+                    self._tell_apart_sizes(name)
         self._alike_new.clear()
         if self._unhooked:
             self._guards.append(Guard("unhooked", None, None, tuple(self._unhooked), False, here()))
@@ -269,6 +292,18 @@ class Watch:
         """Guard that objects of the same type stay distinct: other guards would not notice."""
         self._alike.setdefault(name, []).append(known)
         self._alike_new[name] = None
+
+    def _tell_apart_sizes(self, facts: TensorFacts) -> None:
+        """The same for a tensor with symbolic sizes: others may have its sizes in a later call."""
+        others = [
+            known
+            for other, members in self._alike.items()
+            if other.__class__ is TensorFacts and (other is facts or may_be_alike(facts, other))
+            for known in members
+        ]
+        if len(others) > 1:
+            places = tuple([known.origin for known in others])
+            self._guards.append(Guard("distinct", None, None, places, False, here()))
 
     def note(self, value: Any, origin: Origin, holder: Known | None = None) -> Any:
         """A value was read: guard it, or remember where it was found. Returns the value."""
@@ -341,6 +376,13 @@ class Watch:
 
     def _note_tensor(self, value: Tensor, origin: Origin, holder: Known | None) -> None:
         facts = tensor_facts(value)
+        in_module = holder is not None and holder.grouped
+        shape = self.tensors and self.tensors.sized(value, origin, facts, in_module)
+        if shape:
+            assert self.tensors is not None
+            facts, holder = replace(facts, shape=shape), None
+            self.guard("tensor", origin, facts)
+            self.tensors.guard_sizes(origin, shape)
         grouped = holder if facts.leaf is not False else None
         self.guard("tensor", origin, facts, holder=grouped)
         if facts.leaf is None and holder is not None and holder.grouped:

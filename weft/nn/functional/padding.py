@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.dim_algebra import known_less
+from weft.base.asked_sizes import is_less
 from weft.base.errors import RangeError, ShapeError
 from weft.core.tensor import Tensor, type_of
 from weft.ops.creation import full
@@ -59,7 +59,7 @@ def _cropped(x: Tensor, pairs: list[tuple[int, int, int]]) -> Tensor:
     for axis, before, after in pairs:
         if before or after:
             size = x.shape[axis]
-            if known_less(size, -before - after):
+            if is_less(size, -before - after):
                 raise ShapeError(
                     f"axis {axis} of size {size} cannot lose {-before - after}", op="pad"
                 )
@@ -83,7 +83,7 @@ def _extended(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tenso
     size = x.shape[axis]
     needed = max(before, after)
     least = {"reflect": needed + 1, "circular": needed, "replicate": 1}[mode]
-    if known_less(size, least):
+    if is_less(size, least):
         raise ShapeError(
             f"{mode} padding of {needed} needs a longer axis {axis} than {size}",
             op="pad",

@@ -20,11 +20,15 @@ from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.node import RemovableHandle, count, tensor_of
 from weft.autodiff.transforms.history import Unseen, outer_histories
 from weft.autodiff.transforms.levels import Level
+from weft.base.device import CPU
+from weft.base.dim_algebra import Dim
+from weft.base.dtypes import int64
 from weft.base.errors import CaptureError
 from weft.base.source import SourceLocation, user_location
 from weft.core import bind as binding
 from weft.core.bind import recorder, recording
 from weft.core.number import Number, number
+from weft.core.operands import dim_tensor
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
@@ -338,6 +342,11 @@ def known_number(tensor: Tensor) -> Number:
     """A 0-d tensor, of the graph or from outside, as a Python number of the graph."""
     here = graph_recorder()
     return number(tensor if here is None else stand_in(here, tensor))
+
+
+def size_number(size: Dim) -> Number:
+    """A symbolic size as a Python number of the graph."""
+    return known_number(dim_tensor(size, int64, CPU))
 
 
 def close(recorders: Sequence[NestedRecorder]) -> list[Tensor]:

@@ -1,0 +1,311 @@
+"""What a recording answers where code asks how large a symbolic size is.
+
+A recording with symbolic sizes is made in one call, in which each name has a number: its hint.
+Where code asks what depends on a size (`if T > 4`, `T % 2 == 0`, `int(T)`), the hint gives the
+answer, and the answer becomes a fact that later calls must agree with. A fact says no more than
+what was asked. Facts that follow from earlier ones are not noted again.
+
+>>> T = weft.dim("T")
+>>> sizes = weft.base.asked_sizes.AskedSizes({"T": 6})
+>>> with weft.base.asked_sizes.asking(sizes):
+...     T > 4, T > 2, T % 2 == 0
+(True, True, True)
+>>> sizes.facts
+[T > 4, T%2 == 0]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base import dim_algebra
+from weft.base.dim_algebra import Dim, bounds, decide, replaced
+from weft.base.dims import dims_in
+from weft.base.polynomials import Atom
+from weft.base.size_questions import asked
+
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+@dataclass(frozen=True)
+class SizeFact:
+    """A comparison of two sizes that holds for a recording."""
+
+    left: int
+    sign: str
+    right: int
+
+    def __repr__(self) -> str:
+        return f"{self.left} {self.sign} {self.right}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        found = {*getattr(self.left, "names", ()), *getattr(self.right, "names", ())}
+        return tuple(sorted(found))
+
+
+class _Known:
+    """What is known of the values of one expression."""
+
+    def __init__(self) -> None:
+        self.low = -math.inf
+        self.high = math.inf
+        self.holes: set[int] = set()
+
+
+class AskedSizes:
+    """The hints of one recording, and the facts that came of questions.
+
+    facts       what later calls must agree with, in the order in which it was asked
+    relations   names that the answers define: the number or the expression that each stands for.
+                The recording is to be made again with them in place of the names
+    unsolved    equalities that define no name: min(T,4) == 4
+    note        is told of each new fact
+    """
+
+    def __init__(
+        self, hints: Mapping[str, int], note: Callable[[SizeFact], None] | None = None
+    ) -> None:
+        self.hints = dict(hints)
+        self.facts: list[SizeFact] = []
+        self.relations: dict[str, int] = {}
+        self.unsolved: list[SizeFact] = []
+        self.note = note
+        self._known: dict[int, _Known] = {}
+
+    def hint(self, value: int) -> int | None:
+        """The value in this call; None where it depends on data."""
+        found = replaced(value, self.hints)
+        return None if isinstance(found, Dim) else found
+
+    def compare(self, left: int, right: float, sign: str) -> bool | None:
+        """Whether the comparison holds; None where no hint tells."""
+        if isinstance(right, float):  # of whole numbers: T < 2.5 is T < 3
+            right = math.ceil(right) if sign in ("<", ">=") else math.floor(right)
+        gap = self.hint(left - right)
+        if gap is None:
+            return None
+        answer = _holds(gap, sign)
+        self._hold(left, right, sign if answer else _OPPOSITE[sign])
+        return answer
+
+    def equal(self, left: Dim, right: float) -> bool:
+        """Whether two sizes are equal that are not written alike."""
+        if isinstance(right, float):
+            if not right.is_integer():
+                return False
+            right = int(right)
+        low, high = bounds(left - right)
+        if (low is not None and low > 0) or (high is not None and high < 0):
+            return False
+        return self.compare(left, right, "==") is True
+
+    def number(self, value: Dim) -> int | None:
+        """The size as a number: from now on it is this one."""
+        found = self.hint(value)
+        if found is not None:
+            self._hold(value, found, "==")
+        return found
+
+    def _hold(self, left: int, right: int, sign: str) -> None:
+        core, constant, factor = _normal(left - right)
+        if factor < 0 and sign in _MIRRORED:
+            sign = _MIRRORED[sign]
+        known = self._known.setdefault(core, _Known())
+        if _narrowed(known, -constant / abs(factor) if factor > 0 else constant / -factor, sign):
+            fact = SizeFact(left, sign if factor > 0 else _MIRRORED.get(sign, sign), right)
+            self.facts.append(fact)
+            if self.note is not None:
+                self.note(fact)
+            if sign == "==":
+                self._relate(fact)
+
+    def _relate(self, fact: SizeFact) -> None:
+        """Note what an equality says of the names in it."""
+        gap = replaced(fact.left - fact.right, self.relations)
+        if not isinstance(gap, Dim):
+            return
+        found = _solved(gap)
+        for atom in _atoms(gap) if not found else ():
+            over, by = atom.args
+            name = _lone_name(over)
+            if atom.kind == "max":
+                self.compare(over, 0, ">=")
+            elif name and not isinstance(by, Dim) and by > 1 and name not in self.relations:
+                number = self.hints[name]  # T is by * k + rest
+                part = Atom("name", f"{name}_by_{by}", (), 0)
+                self.hints[part.text] = number // by
+                found = {name: dim_algebra.of_atom(part) * by + number % by}
+                break
+        if found:
+            self.relations = {n: replaced(v, found) for n, v in self.relations.items()} | found
+        else:
+            self.unsolved.append(fact)
+
+    def bounds(self) -> dict[str, tuple[int, int | None]]:
+        """The smallest and the largest size for which the answers hold, by name."""
+        found: dict[str, tuple[int, int | None]] = {}
+        for core, known in self._known.items():
+            name = _lone_name(core)
+            if name and known.low < known.high:
+                low = 0 if known.low == -math.inf else int(known.low)
+                found[name] = max(low, 0), None if known.high == math.inf else int(known.high)
+        return found
+
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _holds(gap: int, sign: str) -> bool:
+    if sign in ("==", "!="):
+        return (gap == 0) is (sign == "==")
+    if sign in ("<", "<="):
+        return gap < 0 if sign == "<" else gap <= 0
+    return gap > 0 if sign == ">" else gap >= 0
+
+
+def _normal(gap: int) -> tuple[int, int, int]:
+    """core, constant and factor, with gap = core * factor + constant."""
+    assert isinstance(gap, Dim)
+    constant = dim_algebra.constant_term(gap)
+    rest = gap - constant
+    assert isinstance(rest, Dim)
+    factors = [k for _, k in rest._terms]
+    factor = math.gcd(*factors) * (1 if factors[0] > 0 else -1)
+    return rest // factor, constant, factor
+
+
+def _narrowed(known: _Known, at: float, sign: str) -> bool:
+    """Take in that a value is `sign` a number; False if that was known."""
+    low: float
+    if sign in ("==", "!="):
+        if sign == "==":
+            if known.low == known.high == at:
+                return False
+            known.low = known.high = at
+            return True
+        if at != int(at) or at in known.holes or not known.low <= at <= known.high:
+            return False
+        known.holes.add(int(at))
+        return True
+    if sign in (">", ">="):
+        low = math.floor(at) + 1 if sign == ">" else math.ceil(at)
+        if low <= known.low:
+            return False
+        known.low = low
+        return True
+    high = math.ceil(at) - 1 if sign == "<" else math.floor(at)
+    if high >= known.high:
+        return False
+    known.high = high
+    return True
+
+
+def _lone_name(size: int) -> str:
+    """The name that a size is; empty where it is something else."""
+    if not isinstance(size, Dim) or len(size._terms) != 1:
+        return ""
+    monomial, factor = size._terms[0]
+    alone = factor == 1 and len(monomial) == 1 and monomial[0].kind == "name"
+    return monomial[0].text if alone else ""
+
+
+def _atoms(size: Dim) -> Iterator[Atom]:
+    """The quotients, remainders and maxima in an expression."""
+    for monomial, _ in size._terms:
+        for atom in monomial:
+            if atom.kind != "name":
+                yield atom
+
+
+def _solved(gap: Dim) -> dict[str, int]:
+    """A name for which `gap == 0` can be solved, with what it stands for; empty: there is none."""
+    found: list[tuple[tuple[int, ...], str, int]] = []
+    for monomial, factor in gap._terms:
+        if len(monomial) != 1 or monomial[0].kind != "name" or factor not in (1, -1):
+            continue
+        name = monomial[0].text
+        rest = gap - dim_algebra.of_atom(monomial[0]) * factor
+        if isinstance(rest, Dim) and name in rest.names:
+            continue
+        value = -rest if factor == 1 else rest
+        terms = value._terms if isinstance(value, Dim) else ()
+        rank = (len(terms), sum(k < 0 for _, k in terms))
+        found.append((rank, name, value))
+    if not found:
+        return {}
+    # The simplest value; of two names, the later one is replaced.
+    best = min(rank for rank, _, _ in found)
+    _, name, value = [entry for entry in found if entry[0] == best][-1]
+    return {name: value}
+
+
+def same_size(a: int, b: int) -> bool:
+    """Whether two sizes are equal whatever the names stand for. It asks nothing."""
+    if a.__class__ is Dim:
+        return b.__class__ is Dim and a._terms == b._terms
+    return b.__class__ is not Dim and a == b
+
+
+def same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two shapes are equal whatever the names stand for. It asks nothing."""
+    if asked.sizes is None:
+        return a == b
+    return len(a) == len(b) and all(map(same_size, a, b))
+
+
+def is_less(a: int, b: int) -> bool:
+    """Whether a < b, for checks: where it depends on sizes, a recording is asked.
+
+    Elsewhere it is False then, so that the check is left to the run.
+    """
+    if isinstance(a, Dim) or isinstance(b, Dim):
+        found = decide(a, b, "<")
+        if found is None and asked.sizes is not None:
+            found = asked.sizes.compare(a, b, "<")
+        return found is True
+    return a < b
+
+
+def number_of(size: int) -> int | None:
+    """A size as a number: from now on it is this one. None where nobody knows it."""
+    if not isinstance(size, Dim):
+        return size
+    return None if asked.sizes is None else asked.sizes.number(size)
+
+
+def numbers_of(tree: Any) -> Any:
+    """A tree of tuples, lists and dicts with numbers in the place of symbolic sizes."""
+    if asked.sizes is None or next(dims_in(tree), None) is None:
+        return tree
+    if isinstance(tree, Dim):
+        return operator.index(tree)
+    if isinstance(tree, tuple):
+        parts = [numbers_of(part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    if isinstance(tree, list):  # others may hold the list
+        tree[:] = [numbers_of(part) for part in tree]
+    elif isinstance(tree, dict):
+        for key, part in tree.items():
+            tree[key] = numbers_of(part)
+    return tree
+
+
+@contextlib.contextmanager
+def asking(sizes: AskedSizes | None) -> Iterator[None]:
+    """Inside, questions about symbolic sizes are answered by these hints, in this thread."""
+    before, asked.sizes = asked.sizes, sizes
+    try:
+        yield
+    finally:
+        asked.sizes = before
+
+
+def active() -> AskedSizes | None:
+    """What answers questions in this thread; None where nothing does."""
+    return asked.sizes

@@ -1,0 +1,338 @@
+"""Which sizes of a call are symbolic in its recording.
+
+A first recording has the sizes of its call. What differs from the sizes of earlier recordings is
+symbolic in the next one: a name, that later calls give a number to. Axes that had equal sizes in
+all calls share a name; that they stay equal is a guard.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.base.asked_sizes import AskedSizes, SizeFact, same_size
+from weft.base.dim_algebra import Dim, constant_term, replaced
+from weft.base.dims import as_dim, bind_all, dim, dims_in
+from weft.base.errors import DTypeError
+from weft.capture.trace.size_inputs import linear_name
+from weft.capture.watch.guards import Guard
+from weft.capture.watch.origin import PIN, STEP_KINDS, Origin, input_name
+from weft.capture.watch.size_guards import SizeGuard, SizePlace
+from weft.capture.watch.values import TensorFacts
+from weft.capture.watch.watch import Watch, here
+from weft.core.tensor import Tensor
+from weft.ir.types import TensorType
+
+Shape = tuple[int, ...]
+#: Where a tensor is found, the same for each recording.
+PlaceKey = tuple[Any, ...]
+#: How many sets of sizes are compared with those of a call.
+ROWS = 8
+#: After so many recordings with symbolic sizes that came to nothing, no more are tried; an axis
+#: whose number is asked for as often is fixed.
+FAILURES = 3
+
+
+def place_key(origin: Origin) -> PlaceKey:
+    """The way to a place, as plain data; an object that is pinned is itself."""
+    steps: list[Any] = []
+    at: Origin | None = origin
+    while at is not None:
+        key: Any = at.key
+        if at.kind == PIN:
+            key = id(key)
+        elif isinstance(key, Origin):
+            key = place_key(key)
+        else:
+            key = (type(key).__name__, repr(key))
+        steps.append((STEP_KINDS.get(at.kind, at.kind), key))
+        at = at.parent
+    return tuple(reversed(steps))
+
+
+@dataclass
+class SizePlan:
+    """The symbolic shapes of one recording.
+
+    shapes     of known places
+    hints      the numbers of the names in this call
+    arguments  whether all axes of tensors in the arguments are symbolic, whatever they were before
+    relations  what names stand for, as the code asked
+    """
+
+    shapes: dict[PlaceKey, Shape] = field(default_factory=dict)
+    hints: dict[str, int] = field(default_factory=dict)
+    arguments: bool = False
+    relations: dict[str, int] = field(default_factory=dict)
+
+    def shape_of(self, origin: Origin, facts: TensorFacts, in_module: bool) -> Shape | None:
+        """The shape of a tensor from outside; None where all of it is as it is in this call."""
+        shape = self.shapes.get(place_key(origin))
+        if shape is None:
+            if not (self.arguments and origin.from_args) or in_module:
+                return None
+            shape = self._all_of(origin, facts.shape)
+        if len(shape) != len(facts.shape):
+            return None
+        shape = tuple([replaced(size, self.relations) for size in shape])
+        return shape if any(True for _ in dims_in(shape)) else None
+
+    def _all_of(self, origin: Origin, actual: Shape) -> Shape:
+        """A name for each axis; equal sizes have equal names, but for 0 and 1, which are often
+        equal by chance."""
+        names: list[int] = []
+        for axis, size in enumerate(actual):
+            alike = [name for name, hint in self.hints.items() if hint == size and size > 1]
+            name = alike[0] if alike else size_name(origin, axis, self.hints)
+            self.hints.setdefault(name, size)
+            names.append(dim(name))
+        shape = self.shapes[place_key(origin)] = tuple(names)
+        return shape
+
+    def in_call(
+        self, origins: Mapping[PlaceKey, Origin], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> SizePlan:
+        """The same plan with the numbers of another call."""
+        hints = dict(self.hints)
+        for key, shape in self.shapes.items():
+            found = shape_at(origins.get(key), args, kwargs)
+            if found is not None and len(found) == len(shape):
+                for size, number in zip(shape, found, strict=True):
+                    if isinstance(size, Dim) and same_size(size, dim(size.names[0])):
+                        hints[size.names[0]] = number
+        for name, value in self.relations.items():
+            told = linear_name(value)
+            if told is not None and told not in self.hints and isinstance(value, Dim):
+                rest = constant_term(value)
+                hints[told] = (hints[name] - rest) // value._terms[0][1]
+        return SizePlan(dict(self.shapes), hints, self.arguments, self.relations)
+
+    def related(self, asked: AskedSizes) -> SizePlan | None:
+        """The plan with what the code has asked of the names; None where that is all in it."""
+        found = dict(asked.relations)
+        if asked.unsolved:
+            for name, (low, high) in asked.bounds().items():
+                if name not in found and (low, high) != (0, None):
+                    found[name] = dim(name, low, high)
+        known = {name: replaced(value, found) for name, value in self.relations.items()}
+        relations = {**known, **found}
+        if _printed(relations) == _printed(self.relations):
+            return None
+        return SizePlan(self.shapes, asked.hints, self.arguments, relations)
+
+
+def _printed(relations: Mapping[str, int]) -> dict[str, tuple[str, Any]]:
+    return {name: (str(v), getattr(v, "bounds", None)) for name, v in relations.items()}
+
+
+def size_name(origin: Origin, axis: int, taken: Mapping[str, int]) -> str:
+    base = input_name(origin.text).replace(".", "_")
+    name = f"{base}_{axis}"
+    while name in taken:
+        name = f"{name}_"
+    return name
+
+
+class SizeHistory:
+    """The sizes that were seen at each place, one row for each recording."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[PlaceKey, Shape]] = []
+        self.asked: Counter[tuple[PlaceKey, int]] = Counter()  # axes whose number was asked for
+        self.failures = 0
+        self.failure = ""  # why a recording with symbolic sizes came to nothing
+        self.origins: dict[PlaceKey, Origin] = {}
+
+    def add(self, seen: Mapping[PlaceKey, tuple[Origin, Shape]]) -> None:
+        """The sizes of a recording."""
+        row: dict[PlaceKey, Shape] = {}
+        for key, (origin, shape) in seen.items():
+            self.origins.setdefault(key, origin)
+            row[key] = shape
+        if row and row not in self.rows:
+            self.rows.append(row)
+            del self.rows[1:-ROWS]
+
+    def recorded(self, plan: SizePlan) -> None:
+        """A recording was kept: which axes of its plan are numbers after all?"""
+        for key, shape in plan.shapes.items():
+            for axis, size in enumerate(shape):
+                now = replaced(size, plan.relations)
+                if isinstance(size, Dim) and not isinstance(now, Dim):
+                    self.asked[key, axis] += 1
+
+    def failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.failure = f"{type(error).__name__}: {error}"
+
+    def plan(
+        self, dynamic: Any, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> SizePlan | None:
+        """What is to be symbolic in a recording of this call; None: nothing."""
+        if isinstance(dynamic, Mapping):
+            return declared(dynamic, names, args, kwargs)
+        if dynamic is True:
+            return SizePlan(arguments=True)
+        return self._changed(args, kwargs) if self.failures < FAILURES else None
+
+    def _changed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SizePlan | None:
+        """The sizes that were others in an earlier recording."""
+        now = dict(self._found(args, kwargs))
+        rows = [*self.rows, now]
+        plan = SizePlan()
+        groups: list[tuple[str, list[int | None]]] = []
+        for key, shape in now.items():
+            sizes = list(shape)
+            for axis in range(len(shape)):
+                seen = [_size(row.get(key), len(shape), axis) for row in rows]
+                changes = len({size for size in seen if size is not None}) > 1
+                if not changes or self.asked[key, axis] >= FAILURES:
+                    continue
+                name = next((name for name, other in groups if _agree(seen, other)), None)
+                if name is None:
+                    name = size_name(self.origins[key], axis, plan.hints)
+                    groups.append((name, seen))
+                    plan.hints[name] = shape[axis]
+                sizes[axis] = dim(name)
+            if any(True for _ in dims_in(sizes)):
+                plan.shapes[key] = tuple(sizes)
+        return plan if plan.shapes else None
+
+    def _found(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[PlaceKey, Shape]]:
+        for key, origin in self.origins.items():
+            shape = shape_at(origin, args, kwargs)
+            if shape is not None:
+                yield key, shape
+
+
+def shape_at(origin: Origin | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shape | None:
+    """The shape of the tensor at a place; None where there is none."""
+    try:
+        value = None if origin is None else origin.evaluate(args, kwargs)
+    except Exception:
+        return None
+    if not isinstance(value, Tensor) or value._data.__class__ is not np.ndarray:
+        return None
+    return tuple(value._data.shape)
+
+
+def _size(shape: Shape | None, ndim: int, axis: int) -> int | None:
+    return None if shape is None or len(shape) != ndim else shape[axis]
+
+
+def _agree(a: Sequence[int | None], b: Sequence[int | None]) -> bool:
+    """Whether two axes had equal sizes, wherever both are known: now, and in some other call."""
+    both = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+    return len(both) > 1 and all(x == y for x, y in both)
+
+
+# --- what users say ------------------------------------------------------------------------------
+
+
+def declared(
+    given: Mapping[str, Any], parameters: Sequence[str], args: tuple[Any, ...], kwargs: Any
+) -> SizePlan:
+    """The plan for shapes that the user gives for arguments: {"x": ("B", "T", 64)}."""
+    plan = SizePlan()
+    names: dict[str, Dim] = {}
+    shapes: list[tuple[Shape, Shape, str]] = []
+    for name, wanted in given.items():
+        if name in kwargs:
+            root: PlaceKey = (("kwarg", ("str", repr(name))),)
+            value = kwargs[name]
+        elif name in parameters and parameters.index(name) < len(args):
+            index = parameters.index(name)
+            root, value = (("arg", ("int", repr(index))),), args[index]
+        else:
+            continue
+        for key, pattern, found, text in _leaves(wanted, value, root, name, names):
+            plan.shapes[key] = pattern
+            shapes.append((pattern, tuple(found.shape), text))
+    bind_all(shapes, plan.hints)
+    return plan
+
+
+def _leaves(
+    wanted: Any, value: Any, key: PlaceKey, text: str, names: dict[str, Dim]
+) -> Iterator[tuple[PlaceKey, Shape, Tensor, str]]:
+    if isinstance(wanted, TensorType):
+        wanted = wanted.shape
+    if isinstance(wanted, Mapping):
+        for name, part in wanted.items():
+            step = ("item", (type(name).__name__, repr(name)))
+            yield from _leaves(part, value[name], (*key, step), f"{text}[{name!r}]", names)
+    elif isinstance(wanted, list):
+        for i, part in enumerate(wanted):
+            step = ("item", ("int", repr(i)))
+            yield from _leaves(part, value[i], (*key, step), f"{text}[{i}]", names)
+    elif isinstance(wanted, tuple):
+        if not isinstance(value, Tensor):
+            raise DTypeError(f"dynamic gives a shape for {text}, which is no tensor", op="compile")
+        yield key, tuple([_declared_size(size, names) for size in wanted]), value, text
+    else:
+        raise DTypeError(
+            f"dynamic gives {wanted!r} for {text}",
+            op="compile",
+            hint='a shape as ("B", "T", 64), a weft.spec, or a dict or list of those',
+        )
+
+
+def _declared_size(size: Any, names: dict[str, Dim]) -> int:
+    found = as_dim(size, "compile", names)
+    for part in dims_in((found,)):
+        if len(part.names) == 1:
+            names.setdefault(part.names[0], part)
+    return found
+
+
+# --- in a recording ------------------------------------------------------------------------------
+
+
+class RecordedSizes:
+    """The symbolic sizes of one run: where each name is found, and what is guarded of it."""
+
+    def __init__(self, plan: SizePlan, watch: Watch) -> None:
+        self.plan = plan
+        self.asked = AskedSizes(plan.hints, self._noted)
+        self._watch = watch
+        #: Of each name: an axis that tells it, and the size there.
+        self.places: dict[str, SizePlace] = {}
+        self.trouble = ""  # why the recording cannot be used: a fact about sizes nobody finds
+
+    def shape_of(self, origin: Origin, facts: TensorFacts, in_module: bool) -> Shape | None:
+        found = self.plan.shape_of(origin, facts, in_module)
+        self.asked.hints.update(self.plan.hints)
+        return found
+
+    def guard_axes(self, origin: Origin, shape: Shape) -> None:
+        """Guard the symbolic axes of a tensor: the first of a name tells its number."""
+        for axis, size in enumerate(shape):
+            if not isinstance(size, Dim):
+                continue
+            tells = self._tells(size)
+            place = SizePlace(origin, axis, size)
+            if tells:
+                self.places[size.names[0]] = place
+            self._add(SizeGuard.of_axis(place, tells, self.places.get))
+
+    def _tells(self, size: Dim) -> bool:
+        """Whether the number of a name can be computed from this size: it is a * name + b."""
+        name = linear_name(size)
+        return name is not None and name not in self.places
+
+    def _add(self, made: tuple[SizeGuard, tuple[Origin, ...]] | None) -> None:
+        if made is not None:
+            guard, origins = made
+            self._watch.add_guard(Guard("sizes", None, guard, origins, False, here()))
+
+    def _noted(self, fact: SizeFact) -> None:
+        made = SizeGuard.of_fact(fact, self.places.get)
+        if made is None:
+            self.trouble = f"{fact} is asked of a size that no input tells"
+        self._add(made)
