@@ -19,7 +19,7 @@ from weft.codegen.sizes import RunSizes
 __all__ = ["Variant", "likely", "row_counts", "variants"]
 
 #: Rows of the tiles for products that have fewer rows than a tile: as many of them as there are.
-FEWER = (1, 2, 3, 4, 6, 8, 11)
+FEWER = (1, 2, 4, 8)
 #: A stride that no cache minds.
 _STRIDE = 1009
 
