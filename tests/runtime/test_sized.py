@@ -88,6 +88,18 @@ def test_memory_is_planned_for_the_sizes() -> None:
         assert part.arena <= fixed.arena + 4096  # a total of few elements needs no parts
 
 
+def test_calls_into_python_get_the_sizes_of_the_run() -> None:
+    graph = weft.make_graph(
+        lambda x: weft.fft.irfft(weft.fft.rfft(x * 2, axis=0), axis=0) + 1, weft.spec(("B", 3))
+    )
+    program = native(graph)
+    assert isinstance(program, SizedProgram)
+    assert len(program.native.calls) == 2
+    for n in (4, 10, 2):
+        x = weft.asarray(np.arange(3 * n, dtype=np.float32).reshape(n, 3))
+        np.testing.assert_allclose(program([x])[0].numpy(), x.numpy() * 2 + 1, rtol=1e-4)
+
+
 def test_empty_tensors_are_interpreted() -> None:
     program = native(weft.make_graph(lambda x: (x.max(axis=1), x.sum()), weft.spec(("B", 3))))
     assert isinstance(program, SizedProgram)

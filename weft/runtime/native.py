@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import config
-from weft.base.dims import dims_in
+from weft.base.dims import dims_in, substitute
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
@@ -373,7 +373,7 @@ class NativeProgram(Program):
     def _call(self, number: int, args: int) -> int:
         """Call the card of a node, on the memory of the generated code."""
         try:
-            node = self.calls[number]
+            node = _sized_node(self.calls[number], self._sizes)
             pointers = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
             arrays = [
                 _array(pointers[i] or 0, sized_type(value.type, self._sizes))
@@ -391,6 +391,15 @@ class NativeProgram(Program):
             self._errors[threading.get_ident()] = found
             return Status.RAISED
         return 0
+
+
+def _sized_node(node: Node, sizes: Mapping[str, int]) -> Node:
+    """A node with numbers for named sizes in its attributes."""
+    attrs = substitute(node.attrs, sizes) if sizes else node.attrs
+    if attrs is node.attrs:
+        return node
+    kinds = [sized_type(value.type, sizes) for value in node.outputs]
+    return Node(node.op, node.inputs, attrs, kinds, node.graphs, node.location)
 
 
 def _dense(x: Any) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 
 from weft.base.dims import has_dims
 from weft.codegen.cancel import cancellable_loop, pollable_run
@@ -27,7 +28,7 @@ from weft.codegen.loops.plan import BLOCK, LoopPlan, axis_to_poll, cost_of, plan
 from weft.codegen.loops.point import Point
 from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.loops.rows_in_lanes import emit_rows_in_lanes, fits_lanes
-from weft.codegen.loops.stages import kept, level_before, levels, same_for_row
+from weft.codegen.loops.stages import SHORT, kept, level_before, levels, same_for_row
 from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
@@ -43,13 +44,37 @@ def emit_loops(
     made = plan(group, module)
     if fits_lanes(group, made, module.machine):
         return emit_rows_in_lanes(module, name, group, places, made)
+    varies = has_dims((made.row_size,)) and not (made.totals or made.column_sums)
+    if varies and kept(group, made, levels(group), short=True):
+        return _by_length(module, name, group, places, made)
     return _Loops(module, name, group, places, made).kernels()
+
+
+def _by_length(
+    module: Module, name: str, group: Group, places: Mapping[Value, int], made: LoopPlan
+) -> list[Kernel]:
+    """A kernel for rows that are short enough to keep values of, and one for longer ones: in each
+    run one of them has no items."""
+    found: list[Kernel] = []
+    for short, label, sign in ((True, name, "<="), (False, f"{name}.long", ">")):
+        for kernel in _Loops(module, label, group, places, made, short=short).kernels():
+            text = f"{kernel.items} if {made.row_size} {sign} {SHORT} else 0"
+            found.append(replace(kernel, items=module.sizes.let(text, low=0)))
+    return found
 
 
 class _Loops:
     def __init__(
-        self, module: Module, name: str, group: Group, places: Mapping[Value, int], made: LoopPlan
+        self,
+        module: Module,
+        name: str,
+        group: Group,
+        places: Mapping[Value, int],
+        made: LoopPlan,
+        *,
+        short: bool = False,
     ) -> None:
+        """`short`: whether rows whose length the run tells have at most `SHORT` elements."""
         self.module = module
         self.name = name
         self.group = group
@@ -59,7 +84,10 @@ class _Loops:
         self.reductions = {node: Reduction(node) for node in group.nodes if node.op.reduction}
         self.f = module.function(name, "i32", PARAMS)
         self.pointers: dict[Value, Ptr] = {}
-        self.kept = kept(group, self.plan, self.levels)
+        self.kept = kept(group, self.plan, self.levels, short=short)
+        # Where elements of a row are kept: with room for whole vectors, if rows have any length.
+        self.padded = short
+        self.most = SHORT + made.lanes if short else made.row_size
         # The run, if items take long; the axis of the loop that polls it; ns of one iteration.
         self.cost = cost_of(group, made, module.machine)
         self.run = pollable_run(self.f, len(places) + 1, self.cost)
@@ -270,7 +298,7 @@ class _Loops:
             return {}
         for value in keeping:
             kind = memory_type(dtype_of(value))
-            kept[value] = f.var(kind, count=made.row_size, align=64)
+            kept[value] = f.var(kind, count=self.most, align=64)
         lanes = made.lanes
         vars_ = {
             node: f.var(self.reductions[node].kind(lanes), self.reductions[node].begin(lanes))
@@ -306,7 +334,7 @@ class _Loops:
                     place,
                     point.value(value),
                     lanes,
-                    bits if lanes > 1 else None,
+                    bits if lanes > 1 and not self.padded else None,
                 )
             # Read everything before writing anything: a result may alias an operand.
             made_here = [point.value(value) for value in stored]
@@ -339,7 +367,8 @@ class _Loops:
         def at(position: Size) -> Callable[[Point], str]:
             def read(point: Point) -> str:
                 place = room + position
-                bits = point.mask[0] if point.mask and point.lanes > 1 else None
+                masked = point.mask and point.lanes > 1 and not self.padded
+                bits = point.mask[0] if point.mask and masked else None
                 return load(point.f, dtype, place, point.lanes, bits)
 
             return read

@@ -10,11 +10,13 @@ from weft.codegen.loops.plan import LoopPlan
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
 
-__all__ = ["kept", "level_before", "levels", "same_for_row"]
+__all__ = ["SHORT", "kept", "level_before", "levels", "same_for_row"]
 
 #: Maximum elements of a row that are kept between stages, and the minimum cost to do so.
 KEEP = 16384
 COSTLY = 6.0
+#: The same where only the run knows how many they are: what fits on the stack.
+SHORT = 960
 
 
 def levels(group: Group) -> dict[Value, int]:
@@ -41,9 +43,14 @@ def same_for_row(group: Group, value: Value) -> bool:
     return not any(axis in group.row for part in group.maps[value] for axis in part)
 
 
-def kept(group: Group, made: LoopPlan, levels: Mapping[Value, int]) -> dict[Value, int]:
-    """Costly values of one stage that a later one uses, with their stage."""
-    if not made.row_sums or has_dims((made.row_size,)) or made.row_size > KEEP:
+def kept(
+    group: Group, made: LoopPlan, levels: Mapping[Value, int], *, short: bool = False
+) -> dict[Value, int]:
+    """Costly values of one stage that a later one uses, with their stage. `short`: whether rows
+    whose length the run tells are short enough."""
+    if not made.row_sums:
+        return {}
+    if not short and (has_dims((made.row_size,)) or made.row_size > KEEP):
         return {}
     cost: dict[Value, float] = {}
     found: dict[Value, int] = {}
