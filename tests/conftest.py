@@ -4,10 +4,13 @@ import os
 import signal
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
+from weft.ir.dispatch import FAMILIES
 from weft.ir.op import OPS
+from weft.passes import pipeline
 
 # Tests of capture ask for the same bits as eager gives, op by op; those of machine code say so.
 os.environ.setdefault("WEFT_BACKEND", "interpret")
@@ -22,10 +25,25 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60
 settings.load_profile("ci")
 
 
+_KERNELS = FAMILIES["cpu", "dense"].registered
+
+
 @pytest.fixture(autouse=True)
-def own_cards() -> Iterator[None]:
-    """Cards that a test makes are gone after it: others go over all that there are."""
-    before = dict(OPS)
+def own_registrations() -> Iterator[None]:
+    """Cards, kernels and passes that a test registers are gone after it.
+
+    Others go over all cards that there are, and the keys of machine code depend on the rest.
+    """
+    cards, kernels, passes = dict(OPS), dict(_KERNELS), list(pipeline._current)
     yield
     OPS.clear()
-    OPS.update(before)
+    OPS.update(cards)
+    pipeline._current[:] = passes
+    if kernels != _KERNELS:
+        changed = {name for (name, _), _ in _KERNELS.items() ^ kernels.items()}
+        _KERNELS.clear()
+        _KERNELS.update(kernels)
+        for name in changed & OPS.keys():
+            tables = OPS[name].kernels
+            tables[np.ndarray].clear()
+            tables.overridden = any(name == other for other, _ in kernels)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,12 @@ import pytest
 
 import weft
 from weft.autodiff.function import _CUSTOM
-from weft.ir.dispatch import FAMILIES, register_kernel
+from weft.ir.dispatch import register_kernel
 from weft.ir.graph import Graph
 from weft.ir.op import OPS
 from weft.passes import pipeline
 from weft.runtime import keys
 from weft.runtime.keys import code_key
-
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("WEFT_ALONE"), reason="run by test_native_keys_alone.py"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -131,17 +126,6 @@ def test_a_users_pass_is_run(optimized: list[str]) -> None:
     assert len(optimized) == before
 
 
-@pytest.fixture
-def _kernels() -> Iterator[None]:
-    registered = FAMILIES["cpu", "dense"].registered
-    before = dict(registered)
-    yield
-    registered.clear()
-    registered.update(before)
-    OPS["add"].kernels.clear()
-
-
-@pytest.mark.usefixtures("_kernels")
 def test_the_graph_after_the_passes_says_it() -> None:
     graph = weft.make_graph(plus_one, weft.spec(3))
     after = weft.optimize(graph)
@@ -173,3 +157,23 @@ def test_users_ops_are_known() -> None:
     assert not keys._is_own(OPS["keys_cube"])
     graph = weft.make_graph(lambda x: cube(x) + 1, weft.spec(3))
     assert code_key(graph, lambda: graph, b"passes") == code_key(graph)
+
+
+def _registers() -> None:
+    """What tests do that have left something."""
+    register_kernel("multiply", dtype=weft.float16)(lambda x, y: x)
+    weft.passes.register(lambda graph: graph)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_registrations_of_one_test_are_gone_in_the_next(leaves: bool) -> None:
+    graph = weft.make_graph(plus_one, weft.spec(3))
+    assert not keys._users_ops(graph)
+    assert not pipeline.has_registered()
+    x = weft.ones(2, dtype="float16") * 3
+    assert x.numpy()[0] == 3
+    if leaves:
+        _registers()
+        assert (weft.ones(2, dtype="float16") * 3).numpy()[0] == 1
+        assert keys._users_ops(graph)
+        assert pipeline.has_registered()
