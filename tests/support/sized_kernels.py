@@ -285,4 +285,68 @@ DRAWS = {
         exact=True,
     ),
 }
-KERNEL_CASES = {**ATTENTION, **INDEXING, **ORDERED, **DRAWS}
+
+
+def _conv(**options: Any) -> Callable[..., Any]:
+    return lambda x, w: F.conv2d(x, w, **options)
+
+
+def _cnn(x: Any, w: Any, b: Any, v: Any, t: Any) -> Any:
+    """A step of a small network: convolution, pooling, convolution, classes."""
+
+    def loss(p: Any) -> Any:
+        hidden = F.max_pool2d(F.relu(F.conv2d(x, p[0], p[1], padding=1)), 2)
+        hidden = F.avg_pool2d(F.relu(F.conv2d(hidden, p[2], padding=1)), 3)
+        return F.cross_entropy(hidden.reshape((x.shape[0], -1)), _whole(t, 8))
+
+    return weft.value_and_grad(loss)((w, b, v))
+
+
+_IMAGES = [("B", 4, 9, 9), (8, 4, 3, 3)]
+CONVOLUTIONS = {
+    "convolution": SizedCase(_conv(padding=1), _IMAGES, rtol=1e-4),
+    "convolution, strides": SizedCase(_conv(stride=2), _IMAGES, rtol=1e-4),
+    "convolution, groups": SizedCase(_conv(groups=2), [("B", 4, 7, 7), (6, 2, 3, 3)], rtol=1e-4),
+    "convolution, many channels": SizedCase(
+        _conv(padding=1), [("B", 64, 6, 6), (64, 64, 3, 3)], rtol=3e-4
+    ),
+    "convolution, bfloat16": SizedCase(
+        lambda x, w: F.conv2d(weft.astype(x, _BLOCKS), weft.astype(w, _BLOCKS)),
+        _IMAGES,
+        rtol=2e-2,
+    ),
+    "convolution and more": SizedCase(
+        lambda x, w, b: F.relu(F.conv2d(x, w, b)) * 2, [*_IMAGES, (8,)], rtol=1e-4
+    ),
+    "convolution in 1 dimension": SizedCase(
+        lambda x, w: F.conv1d(x, w, padding=2), [("B", 3, 30), (5, 3, 5)], rtol=1e-4
+    ),
+    "convolution and pooling": SizedCase(
+        lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w)), 2), _IMAGES, rtol=1e-4
+    ),
+    "gradients of a convolution": SizedCase(_gradients(_conv(padding=1), 2), _IMAGES, rtol=2e-3),
+    "gradients of strides": SizedCase(
+        _gradients(_conv(stride=2, padding=1), 2), _IMAGES, rtol=2e-3
+    ),
+    "gradients of groups": SizedCase(
+        _gradients(_conv(groups=4), 2), [("B", 4, 7, 7), (4, 1, 3, 3)], rtol=2e-3
+    ),
+    "transposed convolution": SizedCase(
+        lambda x, w: F.conv_transpose2d(x, w, stride=2), [("B", 4, 5, 5), (4, 6, 3, 3)], rtol=1e-4
+    ),
+    "largest of windows": SizedCase(lambda x: F.max_pool2d(x, 2), [("B", 3, 8, 8)], exact=True),
+    "means of windows": SizedCase(
+        lambda x: F.avg_pool2d(x, 3, stride=1, padding=1), [("B", 3, 8, 8)]
+    ),
+    "means of planes": SizedCase(lambda x: F.adaptive_avg_pool2d(x, 1), [("B", 3, 8, 8)]),
+    "gradients of the largest of windows": SizedCase(
+        _gradients(lambda x: F.max_pool2d(x, 3, stride=2), 1), [("B", 3, 9, 9)], rtol=1e-4
+    ),
+    "gradients of means of windows": SizedCase(
+        _gradients(lambda x: F.avg_pool2d(x, 2), 1), [("B", 3, 8, 8)], rtol=1e-4
+    ),
+    "a step of a network": SizedCase(
+        _cnn, [("B", 3, 12, 12), (8, 3, 3, 3), (8,), (2, 8, 3, 3), ("B",)], rtol=2e-3
+    ),
+}
+KERNEL_CASES = {**ATTENTION, **INDEXING, **ORDERED, **DRAWS, **CONVOLUTIONS}

@@ -7,8 +7,10 @@ the second. The intermediate result is never written to main memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from weft.base.dims import typical
 from weft.codegen import pool
 from weft.codegen.conv.emit import room_of
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
@@ -31,7 +33,7 @@ def pools(machine: Machine, conv: Node, node: Node) -> bool:
     image, own = _image(node), room_of(machine, conv)
     if not 0 < own <= machine.caches.room - image:
         return False
-    if node.inputs[0].tensor_type.shape[0] < IMAGES:
+    if typical(node.inputs[0].tensor_type.shape[0]) < IMAGES:
         return False
     return node.inputs[0].tensor_type.ndim == len(node.attrs["kernel"]) + 2
 
@@ -39,7 +41,7 @@ def pools(machine: Machine, conv: Node, node: Node) -> bool:
 def _image(node: Node) -> int:
     """Bytes of one image that is pooled."""
     kind = node.inputs[0].tensor_type
-    return int(kind.nbytes) // int(kind.shape[0])
+    return math.prod(kind.shape[1:]) * kind.dtype.itemsize
 
 
 def emit_pooled(
@@ -73,5 +75,5 @@ def emit_pooled(
             begin, end = (i * each for i in (image, image + 1))
             f.do(f"call i32 @{kernel.name}(ptr {args}, i64 {begin}, i64 {end})")
     f.do("ret i32 0")
-    cost = (first.items * first.cost + second.items * second.cost) / images
+    cost = (first.nanoseconds + second.nanoseconds) / typical(images)
     return [*before, Kernel(f.name, images, cost, first.scratch)]

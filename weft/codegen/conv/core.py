@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weft.base.dims import typical
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.exact import exact_result, recompute_nans
 from weft.codegen.conv.loops import inside, nest, table
@@ -33,14 +34,14 @@ def emit_core(
     module: Module, name: str, problem: Problem, element: Element, places: Places, store: Store
 ) -> Kernel | None:
     """Returns None if a tile does not fit in local memory, as windows reach too far."""
-    plan = plan_core(problem, element, module.machine)
+    plan = plan_core(problem, element, module.machine, module.sizes)
     if core_room(problem, element, module.machine) > module.machine.caches.room:
         return None
     f = module.function(name, "i32", PARAMS)
     _Core(f, problem, plan, element, places, store).write()
     items = plan.items(problem)
     taps = math.prod(axis.kernel for axis in problem.axes)
-    done = plan.room * plan.results * problem.sources * taps / element.lanes
+    done = plan.room * typical(plan.results) * problem.sources * taps / element.lanes
     return Kernel(name, items, done / module.machine.ghz + 200)
 
 

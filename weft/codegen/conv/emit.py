@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from weft.base.dims import has_dims, is_zero
 from weft.base.shapes import Shape
+from weft.codegen.contract import NotNative
 from weft.codegen.conv.core import Places, core_room, emit_core
 from weft.codegen.conv.element import Element, PlainStore, element_of
 from weft.codegen.conv.geometry import backward_axis, forward_axis, merged
@@ -24,9 +26,16 @@ __all__ = ["emit_conv", "emit_conv_input", "emit_conv_weight", "room_of"]
 def _element(machine: Machine, node: Node) -> Element | None:
     """How elements are summed; None if there is no code for the dtype, or nothing to compute."""
     types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
-    if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
+    if any(is_zero(size) for t in types for size in t.shape):
         return None
     return element_of(types[0].dtype, machine)
+
+
+def _hold_fixed(*sizes: int) -> None:
+    """Raise an error if sizes of the run are among them; only the batch may be one."""
+    for size in sizes:
+        if has_dims((size,)):
+            raise NotNative(f"a convolution has an axis of size {size}")
 
 
 def _windows(node: Node, sizes: Shape, kernel: Shape) -> tuple[Window, ...]:
@@ -57,6 +66,7 @@ def _forward(node: Node, *, merge: bool) -> Problem:
     x, weight = (value.tensor_type.shape for value in node.inputs[:2])
     groups = node.attrs["groups"]
     outputs, channels, *kernel = weight
+    _hold_fixed(*weight, *x[1:])
     axes = [forward_axis(w) for w in _windows(node, x[2:], tuple(kernel))]
     if merge:
         axes = merged(axes)
@@ -82,6 +92,7 @@ def emit_conv_input(
     g, weight = (value.tensor_type.shape for value in node.inputs)
     groups = node.attrs["groups"]
     outputs, channels, *kernel = weight
+    _hold_fixed(*weight, *g[1:], *node.attrs["size"])
     axes = [backward_axis(w) for w in _windows(node, node.attrs["size"], tuple(kernel))]
     if store is None:
         axes = merged(axes)
@@ -108,6 +119,7 @@ def emit_conv_weight(
         return None
     x, g = (value.tensor_type.shape for value in node.inputs)
     groups, size = node.attrs["groups"], node.attrs["size"]
+    _hold_fixed(*x[1:], *g[1:], *size)
     axes = merged([forward_axis(w) for w in _windows(node, x[2:], size)])
     problem = WeightProblem(x[0], groups, g[1] // groups, x[1] // groups, tuple(axes))
     return emit_weight(module, name, problem, element)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from weft.base.dims import has_dims
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis
 from weft.codegen.conv.loops import nest, table
@@ -106,15 +107,19 @@ def _taps(f: Function, axes: Sequence[Axis], places: Sequence[Size]) -> Iterator
 
 def exact_weight(module: Module, name: str, problem: WeightProblem, element: Element) -> str:
     """The function that recomputes one element of a weight's gradient. It takes the first image of
-    its channel and of its output, the tap along each axis, the address of the sum, and 1. The
-    padding is zeros."""
+    its channel and of its output, the tap along each axis, the number of images if only the run
+    knows it, the address of the sum, and 1. The padding is zeros."""
     axes = problem.axes
     params = [("ptr", "source"), ("ptr", "given"), *(("i64", f"k{i}") for i in range(len(axes)))]
+    varies = has_dims((problem.batch,))
+    if varies:
+        params.append(("i64", "batch"))
     f = module.function(f"{name}.exact", "void", [*params, *_SUMS], _COLD)
     image, volume = problem.image, problem.volume
     source_ptr, given_ptr = (f.ptr(name, element.memory) for name in ("%source", "%given"))
     x = f.var(element.kind)
-    counts = [problem.batch, *(axis.result for axis in axes)]
+    batch: Size = f.index("%batch") if varies else problem.batch
+    counts = [batch, *(axis.result for axis in axes)]
     with _sum(f, element, 0) as total, nest(f, counts) as (n, *places):
         source = n * (problem.groups * problem.channels * image)
         given = n * (problem.groups * problem.outputs * volume)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis, Panel
 from weft.codegen.machine import Caches, Machine
+from weft.codegen.sizes import RunSizes
 
 __all__ = ["CorePlan", "Problem", "blocking", "plan_core", "tiled"]
 
@@ -43,7 +45,7 @@ class CorePlan:
     """
     panel    one channel of a tile
     sources  channels of the source that a panel holds at once
-    results  channels of the result that an item computes
+    results  channels of the result that an item computes, and the most in any run
     rows     channels of the result whose sums are in registers together
     vectors  of positions, for each of them
     """
@@ -51,6 +53,7 @@ class CorePlan:
     panel: Panel
     sources: int
     results: int
+    most: int
     rows: int
     vectors: int
     room: int  # positions of a tile, rounded up to whole blocks
@@ -71,7 +74,7 @@ class CorePlan:
         """Elements of the sums that an item keeps: of a block, or of all its results."""
         kept = self.rows
         if self.sources < problem.sources:
-            kept = -(-self.results // self.rows) * self.rows
+            kept = -(-self.most // self.rows) * self.rows
         classes = math.prod(axis.spread for axis in self.panel.axes)
         return kept * self.room * classes + 2 * self.spare
 
@@ -121,7 +124,10 @@ def tiled(axes: tuple[Axis, ...], fits: object, least: int) -> Shape:
     return tuple(tile)
 
 
-def plan_core(problem: Problem, element: Element, machine: Machine) -> CorePlan:
+def plan_core(
+    problem: Problem, element: Element, machine: Machine, sizes: RunSizes | None = None
+) -> CorePlan:
+    """`sizes` of the run, where the batch is one."""
     axes = problem.axes
     panel_most, sums_most = panel_bytes(machine.caches), sums_bytes(machine.caches)
 
@@ -136,9 +142,12 @@ def plan_core(problem: Problem, element: Element, machine: Machine) -> CorePlan:
     tile = tiled(axes, fits, 4 * element.lanes)
     taps = math.prod(axis.kernel for axis in axes)
     each = problem.sources * taps / element.lanes / machine.ghz  # ns of a position of one result
+    varies = has_dims((problem.batch,))
     spare = problem.batch * problem.groups
 
     def few(panel: Panel, results: int) -> bool:
+        if varies:  # the run decides
+            return False
         items = spare * math.prod(panel.tiles) * -(-problem.results // results)
         return items < ITEMS and panel.positions * each * results > 2 * WORTH
 
@@ -160,4 +169,15 @@ def plan_core(problem: Problem, element: Element, machine: Machine) -> CorePlan:
         classes = math.prod(axis.spread for axis in axes)
         most = max(sums_most // (room * classes * element.width), 1)
         results = min(results, max(most // rows * rows, rows))
-    return CorePlan(panel, sources, results, rows, columns, room, element.lanes)
+    most = results
+    if varies and sizes is not None:
+        tiles = math.prod(panel.tiles)
+        chosen = [results]
+        while chosen[-1] >= 4 * element.lanes and panel.positions * each * chosen[-1] > 2 * WORTH:
+            chosen.append(-(-chosen[-1] // 2))
+        text = str(chosen.pop())
+        for count in reversed(chosen):
+            shares = tiles * -(-problem.results // count)
+            text = f"({count} if {spare * shares} >= {ITEMS} else {text})"
+        results = sizes.let(text, high=most) if chosen else results
+    return CorePlan(panel, sources, results, most, rows, columns, room, element.lanes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 
+from weft.base.dims import has_dims, typical
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.exact import exact_weight, recompute_nans
 from weft.codegen.conv.loops import inside, nest, table
@@ -36,7 +37,7 @@ def emit_weight(
 
     Returns None if a tile does not fit in local memory, as windows reach too far.
     """
-    plan = plan_weight(problem, element, module.machine)
+    plan = plan_weight(problem, element, module.machine, module.sizes)
     room = (plan.panel_room(element) + plan.given_room(element)) * element.width
     if room > module.machine.caches.room:
         return None
@@ -44,8 +45,10 @@ def emit_weight(
     items = writing.write()
     scratch = items * plan.room(problem, element) * element.width
     positions = math.prod(axis.count for axis in problem.axes)
-    work = problem.batch * problem.groups * problem.outputs * problem.channels * problem.taps
-    cost = work * positions / element.lanes / items / module.machine.ghz
+    work = (
+        typical(problem.batch) * problem.groups * problem.outputs * problem.channels * problem.taps
+    )
+    cost = work * positions / element.lanes / typical(items) / module.machine.ghz
     added = _add_up(module, f"{name}.sum", problem, plan, element, scratch)
     return [Kernel(name, items, cost + 500, scratch), added]
 
@@ -287,12 +290,14 @@ def _add_up(
                     g = given + (row + o) * volume
                     taps = unravel(tap, [axis.kernel for axis in problem.axes])
                     call = f"@{exact}(ptr {x}, ptr {g}" + "".join(f", i64 {k}" for k in taps)
+                    if has_dims((problem.batch,)):
+                        call += f", i64 {f.size(problem.batch)}"
                     value = recompute_nans(f, element, value, 1, 1, call)
                 line = (row + o) * problem.channels + channel
                 address = result + (line * problem.taps + tap)
                 store(f, element.dtype, address, element.rounded(f, value, 1), 1)
     f.do("ret i32 0")
-    done = problem.taps * plan.outputs * (plan.chunks + element.lanes)
+    done = problem.taps * plan.outputs * (typical(plan.chunks) + element.lanes)
     return Kernel(name, problem.groups * blocks * problem.channels, done / 2 + 5, scratch)
 
 

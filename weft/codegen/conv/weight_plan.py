@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis, Panel
 from weft.codegen.conv.plan import ITEMS, WORTH, tiled
 from weft.codegen.machine import Machine
+from weft.codegen.sizes import RunSizes
 
 __all__ = ["Pieces", "WeightPlan", "WeightProblem", "plan_weight"]
 
@@ -150,7 +152,9 @@ def _block(
     return best
 
 
-def plan_weight(problem: WeightProblem, element: Element, machine: Machine) -> WeightPlan:
+def plan_weight(
+    problem: WeightProblem, element: Element, machine: Machine, sizes: RunSizes
+) -> WeightPlan:
     lanes = element.lanes
     most = machine.caches.second // 8  # bytes of the panels of each side
     across = problem.outputs / (-(-problem.outputs // lanes) * lanes) >= USED
@@ -183,9 +187,17 @@ def plan_weight(problem: WeightProblem, element: Element, machine: Machine) -> W
     plan = WeightPlan(panel, across, outputs, channels, pieces, part, 1)
     apart = problem.groups * plan.blocks(problem, element) * plan.parts(problem)
     units = plan.units(problem)
-    worth = time * problem.batch * problem.groups * math.prod(a.count for a in problem.axes)
+    batch = 1 if has_dims((problem.batch,)) else problem.batch
+    worth = time * batch * problem.groups * math.prod(a.count for a in problem.axes)
     worth /= 3 * WORTH * (1 if across else lanes)
     partial = apart * plan.room(problem, element) * element.width
     fit = max(machine.caches.last // 4 // partial, 1)  # all partial sums stay in the last cache
-    chunks = min(-(-ITEMS // apart), units, int(worth) + 1, fit)
+    chunks: int
+    if has_dims((units,)):
+        most = min(-(-ITEMS // apart), fit)
+        each = max(1, round(worth * 2**20))
+        text = f"min({most}, {units}, {each * problem.batch} // {2**20} + 1)"
+        chunks = sizes.let(text, high=most)
+    else:
+        chunks = min(-(-ITEMS // apart), units, int(worth) + 1, fit)
     return WeightPlan(panel, across, outputs, channels, pieces, part, chunks)

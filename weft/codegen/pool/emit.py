@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft.base import dtypes
+from weft.base.dims import has_dims, is_zero
+from weft.codegen.contract import NotNative
 from weft.codegen.conv.element import PlainStore, element_of
 from weft.codegen.kernel import Kernel, Store
 from weft.codegen.pool.backward import emit_backward
@@ -32,7 +34,7 @@ def _problem(
     With an epilogue, vectors do not run from one row of the result into the next.
     """
     types = [value.tensor_type for value in (*node.inputs, *node.outputs)]
-    if any(not isinstance(size, int) or size == 0 for t in types for size in t.shape):
+    if any(is_zero(size) for t in types for size in t.shape):
         return None
     element = element_of(elements.dtype, module.machine)
     if element is None:
@@ -41,6 +43,8 @@ def _problem(
     dilation = node.attrs.get("dilation", (1,) * len(kernel))
     axes = elements.ndim - len(kernel)
     before, sizes = elements.shape[:axes], elements.shape[axes:]
+    if has_dims((*before[-1:], *sizes)):
+        raise NotNative(f"a pooling has axes of sizes {elements.shape}")
     windows = windows_of(sizes, kernel, stride, dilation, padding)
     if store is None:
         windows = merged_windows(windows)

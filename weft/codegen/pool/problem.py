@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.ops.windows import Window
@@ -68,6 +69,8 @@ class Pooling:
 
     def parts(self, rows: int) -> int:
         """How many parts the rows of a plane are cut into, if there are few planes."""
+        if has_dims((self.planes,)):
+            return 1
         return 1 if self.planes >= ITEMS else min(rows, -(-ITEMS // self.planes))
 
 
