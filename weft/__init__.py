@@ -47,6 +47,7 @@ from weft.ir.graph import *
 from weft.ir.order import *
 from weft.ir.parse import *
 from weft.nn.stateless import functional_call as functional_call
+from weft.ops.activations import *
 from weft.ops.aliases import *
 from weft.ops.at import *
 from weft.ops.cast import *
@@ -55,10 +56,10 @@ from weft.ops.complex_parts import *
 from weft.ops.counting import *
 from weft.ops.creation import *
 from weft.ops.cumulative import *
+from weft.ops.dtype_functions import *
 from weft.ops.einsum import *
 from weft.ops.elementwise import *
 from weft.ops.elementwise_names import *
-from weft.ops.functions import *
 from weft.ops.identity import *
 from weft.ops.in_place import *
 from weft.ops.index import *
@@ -88,7 +89,6 @@ from weft.ops.sets import *
 from weft.ops.shape import *
 from weft.ops.sizes import *
 from weft.ops.sorting import *
-from weft.ops.special import *
 from weft.ops.special_bessel import i0 as i0
 from weft.ops.special_bessel import sinc as sinc
 from weft.ops.special_gamma import digamma as digamma

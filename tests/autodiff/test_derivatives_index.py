@@ -12,7 +12,7 @@ import weft
 from weft.core.bind import bind
 from weft.core.tensor import type_of
 from weft.ir.op import OPS
-from weft.ops.parts import TENSOR
+from weft.ops.index_cards import TENSOR
 
 SCATTER_ADD = OPS["scatter_add"]
 

@@ -44,7 +44,7 @@ from weft.ir.graph import Value
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.ops.elementwise import logical_and, logical_or
-from weft.ops.parts import Patch
+from weft.ops.index_cards import Patch
 from weft.ops.reduce import any as any_of
 from weft.ops.rules import sum_to
 from weft.ops.select import ONLY_WHERE

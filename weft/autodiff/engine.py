@@ -43,7 +43,7 @@ from weft.core.bind import decide, quietly, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ops.identity import detached
-from weft.ops.parts import Patch
+from weft.ops.index_cards import Patch
 
 
 class _Passes:

@@ -14,11 +14,11 @@ from weft.distributions.discrete import Categorical
 from weft.distributions.distribution import Distribution
 from weft.distributions.location_scale import Normal
 from weft.distributions.transforms import ComposeTransform, ExpTransform, Transform
+from weft.ops.activations import log_softmax, logsumexp
 from weft.ops.elementwise import exp, expm1, square
 from weft.ops.index import take_along_axis
 from weft.ops.reduce import sum
 from weft.ops.shape import broadcast_to, expand_dims, reshape
-from weft.ops.special import log_softmax, logsumexp
 
 __all__ = ["Independent", "LogNormal", "MixtureSameFamily", "TransformedDistribution"]
 

@@ -13,6 +13,7 @@ from weft.core.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions.constraints import Constraint, check_values
 from weft.distributions.distribution import Distribution, one_of
+from weft.ops.activations import log_softmax, sigmoid
 from weft.ops.creation import arange
 from weft.ops.elementwise import exp, floor, log, log1p, maximum, negative, square
 from weft.ops.index import take_along_axis
@@ -21,7 +22,6 @@ from weft.ops.random_discrete import binomial, categorical, geometric, poisson
 from weft.ops.reduce import argmax, sum
 from weft.ops.select import clip, where
 from weft.ops.shape import broadcast_to, expand_dims
-from weft.ops.special import log_softmax, sigmoid
 from weft.ops.special_gamma import lgamma
 from weft.ops.special_logs import entr, xlog1py, xlogy
 

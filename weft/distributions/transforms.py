@@ -10,8 +10,8 @@ from weft.core.operands import Operand
 from weft.core.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions.constraints import Constraint
+from weft.ops.activations import sigmoid
 from weft.ops.elementwise import abs, atanh, exp, log, log1p, maximum, tanh
-from weft.ops.special import sigmoid
 
 __all__ = [
     "AffineTransform",

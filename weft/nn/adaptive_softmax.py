@@ -11,11 +11,11 @@ from weft.nn.containers import ModuleList, Sequential
 from weft.nn.functional.checks import below
 from weft.nn.linear import Linear
 from weft.nn.module import Module
+from weft.ops.activations import log_softmax
 from weft.ops.index import take_along_axis
 from weft.ops.reduce import argmax, mean
 from weft.ops.select import clip, where
 from weft.ops.shape import concat, expand_dims, squeeze
-from weft.ops.special import log_softmax
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
 

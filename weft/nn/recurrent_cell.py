@@ -13,9 +13,9 @@ from weft.nn import init
 from weft.nn.module import Module
 from weft.nn.parameter import Parameter
 from weft.ops import recurrent
+from weft.ops.activations import relu
 from weft.ops.creation import empty, zeros
 from weft.ops.elementwise import tanh
-from weft.ops.special import relu
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 

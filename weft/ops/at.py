@@ -10,7 +10,7 @@ from weft.core.public import attach_properties
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
 from weft.ops.elementwise import negative, reciprocal
-from weft.ops.parts import SETITEM
+from weft.ops.index_cards import SETITEM
 from weft.ops.reduce_at import ADD_AT, MAXIMUM_AT, MINIMUM_AT, MULTIPLY_AT
 from weft.ops.scatter import changed_at
 

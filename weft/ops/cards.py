@@ -5,6 +5,7 @@ A fact that holds for several ops is not a list of these names, but a trait or f
 
 from weft.ir.op import OPS
 from weft.ops import (  # noqa: F401  (they make the cards)
+    activations,
     arithmetic,
     cast,
     comparison,
@@ -16,15 +17,14 @@ from weft.ops import (  # noqa: F401  (they make the cards)
     entropy,
     identity,
     index,
+    index_cards,
     lists,
     matmul,
-    parts,
     pool_cards,
     reduce,
     select,
     shape,
     sizes,
-    special,
     stacks,
     transcendental,
 )

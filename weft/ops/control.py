@@ -27,7 +27,7 @@ from weft.core.bind import recorder
 from weft.core.grad_mode import no_grad
 from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import StackType, TensorType, Type, fits
-from weft.ops.parts import GETITEM
+from weft.ops.index_cards import GETITEM
 from weft.ops.stacks import STACK_POP
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.arguments import integer
 from weft.ops.creation import arange, asarray, ones
+from weft.ops.dtype_functions import diff
 from weft.ops.elementwise import (
     add,
     divide,
@@ -35,9 +36,8 @@ from weft.ops.elementwise import (
     multiply,
     subtract,
 )
-from weft.ops.functions import diff
 from weft.ops.index import take
-from weft.ops.parts import SCATTER_ADD, TENSOR
+from weft.ops.index_cards import SCATTER_ADD, TENSOR
 from weft.ops.reduce import computable, max, min, sum
 from weft.ops.search import searchsorted
 from weft.ops.segments import segment_sum

@@ -20,6 +20,7 @@ from weft.core.structure import changed
 from weft.core.temporaries import METHOD_OF_TEMPORARY, lost_method
 from weft.core.tensor import Tensor
 from weft.ops import (
+    activations,
     aliases,
     combined,
     creation,
@@ -35,7 +36,6 @@ from weft.ops import (
     select,
     selection,
     shape,
-    special,
     special_bessel,
     special_gamma,
     special_logs,
@@ -157,7 +157,7 @@ _MADE: dict[str, Callable[..., Any]] = {
 #: Where the methods come from: importing them has given them to Tensor.
 _FAMILIES = (
     *(aliases, combined, elementwise, products, reduce, scatter, scatter_parts, select, selection),
-    *(creation, rearranging, shape, special, special_bessel, special_gamma, special_logs),
+    *(creation, rearranging, shape, activations, special_bessel, special_gamma, special_logs),
     *(special_normal, statistics),
 )
 

@@ -30,7 +30,7 @@ from weft.ir.types import TensorType
 from weft.ops.batch_index import repeat_rule, take_rule
 from weft.ops.batching import shifted
 from weft.ops.creation import arange, asarray
-from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
+from weft.ops.index_cards import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, check_indices
 from weft.ops.rules import apply, cast_to
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack

@@ -1,8 +1,8 @@
 """The shapes of parts of tensors, and the form of an index.
 
 An index has a static part (ints, slices, new axes), which is an attribute of the cards in
-`weft.ops.parts`, and integer tensors, which are inputs. In the static part, TENSOR stands for each
-of them.
+`weft.ops.index_cards`, and integer tensors, which are inputs. TENSOR marks their places in the
+static part.
 """
 
 from __future__ import annotations

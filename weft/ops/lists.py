@@ -15,7 +15,7 @@ from weft.ir.op import OPS, Op, Trait
 from weft.ir.types import StackType, TensorType
 from weft.ops.batching import Attrs, Inputs, Mapped, moved
 from weft.ops.control import stacked
-from weft.ops.parts import GETITEM
+from weft.ops.index_cards import GETITEM
 from weft.ops.stacks import STACK_POP, zero_of
 
 __all__: list[str] = []

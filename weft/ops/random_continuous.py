@@ -15,12 +15,12 @@ from weft.core.operands import Operand, as_tensor, cast
 from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ops import philox
+from weft.ops.activations import sigmoid, softmax
 from weft.ops.draws import draw, random_normal, random_uniform
 from weft.ops.draws_rejection import random_log_gamma
 from weft.ops.elementwise import abs, exp, log, log1p, negative, sign, tan
 from weft.ops.random_parameters import Parameters, parameters
 from weft.ops.select import clip, where
-from weft.ops.special import sigmoid, softmax
 from weft.ops.special_normal import ndtr, ndtri
 
 __all__ = [

@@ -17,8 +17,8 @@ from weft.base.shapes import broadcasts_to, size_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batch_index import setitem_rule
+from weft.ops.index_cards import GATHER, GETITEM, SCATTER_ADD, filled_in, flat_places
 from weft.ops.index_shape import Index, check_indices, indexed_shape
-from weft.ops.parts import GATHER, GETITEM, SCATTER_ADD, filled_in, flat_places
 from weft.ops.reduce import can_divide
 from weft.ops.rules import apply, cast_to, check_kind, check_same, conj_of, sum_to
 

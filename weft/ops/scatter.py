@@ -23,7 +23,7 @@ from weft.ops.arguments import axis_of
 from weft.ops.creation import arange, zeros_like
 from weft.ops.elementwise import add, divide, equal, floor_divide, logical_and, multiply
 from weft.ops.index import fitting, split_index, take, take_along, whole_mask
-from weft.ops.parts import GETITEM, SETITEM, TENSOR
+from weft.ops.index_cards import GETITEM, SETITEM, TENSOR
 from weft.ops.reduce_at import ADD_AT, MAXIMUM_AT, MINIMUM_AT, MULTIPLY_AT
 from weft.ops.select import where
 from weft.ops.shape import reshape

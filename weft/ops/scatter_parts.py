@@ -15,7 +15,7 @@ from weft.core.tensor import Tensor, type_of
 from weft.ops.arguments import axis_of, integer
 from weft.ops.creation import arange, zeros
 from weft.ops.index import fitting, take
-from weft.ops.parts import SETITEM
+from weft.ops.index_cards import SETITEM
 from weft.ops.reduce import cumulative_sum
 from weft.ops.scatter import (
     changed_at,

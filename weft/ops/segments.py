@@ -19,7 +19,7 @@ from weft.ops.arguments import integer
 from weft.ops.creation import full, ones
 from weft.ops.elementwise import divide, exp, less, maximum, subtract
 from weft.ops.index import take
-from weft.ops.parts import SCATTER_ADD, TENSOR
+from weft.ops.index_cards import SCATTER_ADD, TENSOR
 from weft.ops.reduce import computable, max
 from weft.ops.reduce_at import MAXIMUM_AT, MINIMUM_AT, MULTIPLY_AT
 from weft.ops.scatter import start_of

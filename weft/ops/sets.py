@@ -17,8 +17,8 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.arguments import axis_of
 from weft.ops.creation import arange, ones
+from weft.ops.dtype_functions import diff
 from weft.ops.elementwise import equal, logical_not, logical_or, minimum, not_equal, subtract
-from weft.ops.functions import diff
 from weft.ops.index import nonzero, take
 from weft.ops.reduce import any, cumulative_sum
 from weft.ops.search import searchsorted

@@ -24,7 +24,7 @@ from weft.ir.graph import Value
 from weft.ir.op import OPS
 from weft.ops.creation import arange
 from weft.ops.elementwise import greater_equal, less, logical_and, maximum, remainder
-from weft.ops.parts import GATHER, SETITEM, TENSOR
+from weft.ops.index_cards import GATHER, SETITEM, TENSOR
 from weft.ops.select import clip, where
 from weft.ops.shape import reshape
 

@@ -8,7 +8,7 @@ tensor([0.5       , 0.97724986])
 
 from __future__ import annotations
 
-from weft.ops.special import erf, erfc, log_softmax, logsumexp, sigmoid, softmax
+from weft.ops.activations import erf, erfc, log_softmax, logsumexp, sigmoid, softmax
 from weft.ops.special_bessel import i0, i0e, i1, i1e, sinc
 from weft.ops.special_gamma import (
     betaln,

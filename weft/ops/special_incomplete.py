@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.ops.activations import erfc_values
 from weft.ops.define import binary
-from weft.ops.special import erfc_values
 from weft.ops.special_define import call, horner
 from weft.ops.special_gamma import STIRLING, lgamma_values
 

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from weft.base.dtypes import float32, float64
-from weft.ops.special import SCALED_TAIL, erf_values
+from weft.ops.activations import SCALED_TAIL, erf_values
 from weft.ops.special_define import call, fraction, special
 
 __all__ = ["erfcx", "erfinv", "log_ndtr", "ndtr", "ndtri"]

@@ -12,8 +12,8 @@ from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.core.operands import assign, cast
 from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
+from weft.ops.dtype_functions import finfo
 from weft.ops.elementwise import maximum, minimum, sqrt
-from weft.ops.functions import finfo
 from weft.ops.matmul import matmul
 from weft.ops.reduce import mean, sum
 from weft.ops.shape import permute_dims

@@ -7,7 +7,7 @@ from weft.ir.sizes import local_sizes
 from weft.ir.types import StackType, TensorType
 from weft.ops.cards import CONCAT, FULL, RESHAPE
 from weft.ops.control import SCAN
-from weft.ops.parts import GETITEM
+from weft.ops.index_cards import GETITEM
 from weft.passes.contract import Notes, Pass
 from weft.passes.nesting import inline
 

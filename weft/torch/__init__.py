@@ -16,10 +16,10 @@ from weft.base.dtypes import get_default_dtype as get_default_dtype
 from weft.base.dtypes import set_default_dtype as set_default_dtype
 from weft.base.lazy import lazily as _lazily
 from weft.core.grad_mode import *
-from weft.ops.functions import can_cast as can_cast
-from weft.ops.functions import finfo as finfo
-from weft.ops.functions import iinfo as iinfo
-from weft.ops.functions import result_type as result_type
+from weft.ops.dtype_functions import can_cast as can_cast
+from weft.ops.dtype_functions import finfo as finfo
+from weft.ops.dtype_functions import iinfo as iinfo
+from weft.ops.dtype_functions import result_type as result_type
 from weft.ops.generator import get_rng_state as get_rng_state
 from weft.ops.generator import manual_seed as manual_seed
 from weft.ops.generator import set_rng_state as set_rng_state

@@ -12,7 +12,15 @@ from weft.base.dtypes import DTYPES, get_default_dtype
 from weft.base.errors import DTypeError
 from weft.base.pytree import tree_map
 from weft.core.public import PUBLIC
-from weft.ops import elementwise, functions, linalg_matrix, linalg_norm, search, shape, special
+from weft.ops import (
+    activations,
+    dtype_functions,
+    elementwise,
+    linalg_matrix,
+    linalg_norm,
+    search,
+    shape,
+)
 from weft.ops.cast import astype
 from weft.ops.reduce import sum as functions_sum
 from weft.torch.creation import full
@@ -78,7 +86,7 @@ def pow(input: Any, exponent: Any) -> Any:
 
 
 def _with_dtype(name: str) -> Any:
-    function = getattr(special, name)
+    function = getattr(activations, name)
 
     def call(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Any:
         dim = axis if dim is None else dim
@@ -137,7 +145,7 @@ def searchsorted(
 @method()
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbours, so many times over."""
-    return functions.diff(input, axis=dim, n=n, prepend=prepend, append=append)
+    return dtype_functions.diff(input, axis=dim, n=n, prepend=prepend, append=append)
 
 
 @method()

@@ -20,7 +20,7 @@ _TAIL_SINGLE = (
     -0.6381446123123169, -1.127089262008667, -0.00034151971340179443,
 )  # fmt: skip
 _END_SINGLE = 4.0
-#: erf(x) / x - 1 in x², |x| < 1, as a fraction: that of `weft.ops.special` less 1
+#: erf(x) / x - 1 in x², |x| < 1, as a fraction: that of `weft.ops.activations` less 1
 _NEAR = (
     (0.12837916709551256, -0.31716062573704396, -0.04794873980117998, -0.008755018287738307,
      -0.00048627248131227914, -2.0299340464296638e-05),

@@ -13,14 +13,14 @@ from weft.base.shapes import normalize_axis
 from weft.core.bind import bind
 from weft.core.operands import assign, cast
 from weft.core.tensor import Tensor
-from weft.ops import neural, special
+from weft.ops import activations, neural
+from weft.ops.activations import sigmoid
 from weft.ops.cast import astype
 from weft.ops.elementwise import abs, expm1, log, negative, tanh
 from weft.ops.random import rand_like, uniform
 from weft.ops.reduce import max
 from weft.ops.select import where
 from weft.ops.shape import reshape
-from weft.ops.special import sigmoid
 
 __all__ = [
     "celu",
@@ -68,7 +68,7 @@ def _result(x: Tensor, out: Tensor, inplace: bool, op: str) -> Tensor:
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """The input where it is above 0, else 0."""
-    out = special.relu(input)
+    out = activations.relu(input)
     return _result(input, out, True, "relu") if inplace else out
 
 
@@ -172,7 +172,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """input * Φ(input), with Φ the normal distribution; "tanh" asks for an approximation."""
     if approximate == "none":
-        return input * (special.erf(input * math.sqrt(0.5)) + 1) * 0.5
+        return input * (activations.erf(input * math.sqrt(0.5)) + 1) * 0.5
     if approximate != "tanh":
         raise RangeError(f"approximate is 'none' or 'tanh', not {approximate!r}", op="gelu")
     inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input * input * input)
@@ -237,13 +237,13 @@ def _axis(dim: int | None, ndim: int) -> int:
 def softmax(input: Tensor, dim: int | None = None, dtype: object = None) -> Tensor:
     """exp(input) divided by its sum along `dim`."""
     x = input if dtype is None else astype(input, as_dtype(dtype), copy=False)
-    return special.softmax(x, axis=_axis(dim, x.ndim))
+    return activations.softmax(x, axis=_axis(dim, x.ndim))
 
 
 def log_softmax(input: Tensor, dim: int | None = None, dtype: object = None) -> Tensor:
     """The logarithm of softmax."""
     x = input if dtype is None else astype(input, as_dtype(dtype), copy=False)
-    return special.log_softmax(x, axis=_axis(dim, x.ndim))
+    return activations.log_softmax(x, axis=_axis(dim, x.ndim))
 
 
 def softmin(input: Tensor, dim: int | None = None, dtype: object = None) -> Tensor:
@@ -258,7 +258,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     """
     tiny = 1e-30 if logits.dtype.itemsize >= 4 else 1e-6
     noise = -log(-log(rand_like(logits) + tiny) + tiny)
-    soft = special.softmax((logits + noise) / tau, axis=dim)
+    soft = activations.softmax((logits + noise) / tau, axis=dim)
     if not hard:
         return soft
     chosen = max(soft.detach(), axis=dim, keepdims=True)

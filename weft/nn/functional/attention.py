@@ -10,13 +10,13 @@ from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
 from weft.nn.functional.dropout import dropout
 from weft.nn.functional.linear import linear
+from weft.ops.activations import softmax
 from weft.ops.creation import arange, zeros
 from weft.ops.elementwise import logical_not
 from weft.ops.index import repeat
 from weft.ops.reduce import all, mean
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, concat, permute_dims, reshape, squeeze
-from weft.ops.special import softmax
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
 

@@ -12,13 +12,13 @@ from weft.core.operands import cast
 from weft.core.tensor import Tensor
 from weft.nn.functional.loss import reduced
 from weft.ops import entropy
+from weft.ops.activations import log_softmax
 from weft.ops.creation import arange
 from weft.ops.embedding import embedding
 from weft.ops.index import take
 from weft.ops.reduce import sum
 from weft.ops.select import where
 from weft.ops.shape import reshape
-from weft.ops.special import log_softmax
 
 __all__ = ["cross_entropy", "nll_loss", "one_hot"]
 

@@ -11,10 +11,10 @@ from weft.core.operands import common
 from weft.core.tensor import Tensor
 from weft.nn.functional.distance import pairwise_distance
 from weft.ops import entropy, neural
+from weft.ops.activations import relu
 from weft.ops.elementwise import abs, exp, log, maximum, square
 from weft.ops.reduce import mean, sum
 from weft.ops.select import where
-from weft.ops.special import relu
 
 __all__ = [
     "binary_cross_entropy",

@@ -14,12 +14,12 @@ from weft.core.tensor import Tensor, type_of
 from weft.nn.functional.checks import below
 from weft.nn.functional.padding import pad
 from weft.ops import pool
+from weft.ops.activations import relu
 from weft.ops.creation import arange, asarray, zeros
 from weft.ops.elementwise import abs, pow, sign
 from weft.ops.embedding import row_sums
 from weft.ops.index import take
 from weft.ops.shape import expand_dims, permute_dims, reshape, squeeze
-from weft.ops.special import relu
 from weft.ops.windows import per_axis
 
 __all__ = [

@@ -14,8 +14,8 @@ import numpy as np
 
 from weft.base.errors import IndexError
 from weft.base.shapes import Shape, size_of
+from weft.ops.index_cards import all_in_range, filled_in, flat_places
 from weft.ops.index_shape import Index, indexed_shape
-from weft.ops.parts import all_in_range, filled_in, flat_places
 
 __all__ = ["KERNELS"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import bfloat16
-from weft.ops.parts import in_range
+from weft.ops.index_cards import in_range
 
 __all__ = ["Namespace"]
 

@@ -1,4 +1,4 @@
-"""Functions that most models use: the error function, sigmoid, relu, and the softmax family.
+"""Activations and the error function: sigmoid, relu, erf, and the softmax family.
 
 Each is one card with one derivative rule, although most could be written with other ops: in eager
 mode a node costs microseconds, and the stable forms below are easy to get wrong. Evaluation rules
