@@ -66,7 +66,7 @@ def slice_start(part: slice, size: int) -> int:
     """The index of the first element that a slice selects, if it selects any."""
     step = 1 if part.step is None else part.step
     if not has_dims((part.start, step, size)):
-        return part.indices(size)[0]
+        return slice(part.start, None, part.step).indices(size)[0]  # the end may be symbolic
     upwards = is_less(0, step)
     if part.start is None:
         return 0 if upwards else size - 1
