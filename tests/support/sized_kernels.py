@@ -162,7 +162,9 @@ INDEXING = {
     "an assignment": SizedCase(_written, [("B", 4), ("T",), (4,)], exact=True),
     "assignments to parts": SizedCase(_written_parts, [("B", 4), ("B",)], exact=True),
     "as many rows": SizedCase(
-        lambda w, x: w[: x.shape[0]] * 2 + w[1 : x.shape[0] + 1], [(2000, 3), ("B",)], exact=True
+        lambda w, x: (w[: x.shape[0]] * 2, w[1 : x.shape[0] + 1] * 2),
+        [(2000, 3), ("B",)],
+        exact=True,
     ),
     "the fifth": SizedCase(_written_fifth, [("B", 3), ("T",)]),
     "a slice's gradient": SizedCase(
