@@ -21,6 +21,7 @@ from weft.base import config
 from weft.base.errors import InternalError
 from weft.codegen.checks.instructions import alignment, called, size_of, type_of
 from weft.codegen.kernel import PARAMS, Kernel, argument
+from weft.codegen.loops import columns
 from weft.codegen.tables import KERNELS
 from weft.codegen.text import Function, Module
 from weft.runtime.checked import CheckedProgram
@@ -271,15 +272,35 @@ def test_without_check_mode_nothing_is_in_the_code() -> None:
     assert len(plain.text) < len(checked.text)
 
 
-def test_memory_that_was_not_written_is_nan(plant: Callable[..., None]) -> None:
-    """A kernel that reads its own memory before it writes it, and results nobody wrote."""
+def test_memory_that_was_not_written_is_found(plant: Callable[..., None]) -> None:
+    """A kernel that reads its own memory before it writes it."""
 
     def reads_its_own(f: Function, x: str, out: str, own: str) -> None:
         _copy(f, x, out, 0)
         f.do(f"store float {f(f'load float, ptr {own}')}, ptr {out}, align 4")
 
     plant(reads_its_own)
-    assert np.isnan(checked(totals)(weft.ones(N)).numpy()[0])
+    with pytest.raises(InternalError, match="of memory that it had not written"):
+        checked(totals)(weft.ones(N))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_a_sum_that_starts_elsewhere_is_found(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first terms are put where the sums are not."""
+
+    def f(x: Any) -> Any:
+        y = weft.permute_dims(weft.tanh(x), (1, 2, 0, 3))  # the kernel begins here
+        return -weft.sum(y, axis=0)
+
+    monkeypatch.setenv("WEFT_CACHE", "0")
+    x = weft.astype(weft.randn((2, 3, 4, 5)), dtype)
+    found, want = (weft.astype(made(x), "float32").numpy() for made in (checked(f), f))
+    np.testing.assert_allclose(found, want, rtol=2e-2, atol=2e-2)
+    monkeypatch.setattr(columns, "_is_one_block", lambda _: True)
+    with pytest.raises(InternalError, match="of memory that it had not written") as caught:
+        checked(f)(x)
+    assert caught.value.location is not None
+    assert caught.value.location.line == line_of("the kernel begins here")
 
 
 def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,8 +101,10 @@ class CheckedProgram(NativeProgram):
         fault, address, size, at = frame[KERNEL + 1 : ENTRIES]
         if fault == UNWRITTEN:
             value = call.buffers[at]
-            text = f"has not written {_named(value)} at byte {address} of {value.type.nbytes}"
-            return _error(call, text)
+            where = f"{_named(value)} at byte {address} of {value.type.nbytes}"
+            how = ", or computed it of memory that it had not written"
+            is_float = value.type.dtype.kind in ("float", "complex")
+            return _error(call, f"has not written {where}{how if is_float else ''}")
         place = checking.module.places[at]
         verb = "writes" if _writes(place.instruction) else "reads"
         entries = [frame[i : i + 2] for i in range(ENTRIES, len(frame), 3)]

@@ -1,7 +1,8 @@
 """What a program in check mode does around the call of a kernel.
 
 Before the call: poison the results and the kernel's scratch memory, and build a table of what the
-kernel may access. After it: if a guard has recorded a fault, or a result still has poison, the run
+kernel may access. After it: if a guard has recorded a fault, or a result has poison (nobody wrote
+it, or it was computed of what nobody wrote, as a sum that starts elsewhere), the run
 ends with the status CHECKED. `@check_fault` then holds the number of the call and the words of the
 kernel's table; `@check_call` is the number of the last call that was begun.
 """
@@ -38,9 +39,11 @@ __all__ = ["REDZONE", "Buffer", "CheckedCall", "Checking"]
 
 #: Bytes between two buffers of the arena: an access beyond a buffer's end hits none.
 REDZONE = 64
-#: Poison: signaling NaNs, which no computation returns, and unlikely words for other dtypes.
-_FLOATS = {2: 0xFDA5FDA5FDA5FDA5, 4: 0xFFA5A5A5FFA5A5A5, 8: 0xFFF5A5A5A5A5A5A5}
-_BFLOAT16 = 0xFFA5FFA5FFA5FFA5
+#: Poison of scratch memory and of floats: a NaN of all float dtypes. What is computed of it is the
+#: same NaN, but for its sign, and for a signaling one, as that of float64 is, which becomes quiet.
+_NAN = 0xFFF5FFF5FFF5FFF5
+_LOOSE = {2: 1 << 15, 4: 1 << 31, 8: 1 << 63 | 1 << 51}
+#: Poison of other dtypes: unlikely words.
 _BOOL = 0xA5A5A5A5A5A5A5A5
 _INTEGER, _STEP = 0xC3A596E15A3C87D2, 0x9E3779B97F4A7C15
 
@@ -104,7 +107,7 @@ class CheckedCall:
             self._end(f)
 
     def end(self, f: Function) -> None:
-        """After all kernels: end the run if a result still has poison."""
+        """After all kernels: end the run if a result has poison."""
         for place, buffer in enumerate(self._given):
             poison = _poison_of(buffer)
             if poison is None or (isinstance(buffer.size, int) and poison.size > buffer.size):
@@ -112,6 +115,7 @@ class CheckedCall:
             with _unless_in_place(f, buffer):
                 name = scan(f.module, poison.size)
                 given = f"i64 {buffer.size // poison.size}, i64 {poison.word}, i64 {poison.step}"
+                given += f", i64 {poison.loose}"
                 at = f(f"call i64 @{name}(ptr {buffer.address}, {given})")
                 with f.when(f(f"icmp sge i64 {at}, 0")):
                     offset = f(f"mul i64 {at}, {poison.size}")
@@ -142,8 +146,8 @@ class Checking:
         return call
 
     def poison(self, f: Function, address: Ptr, size: Size) -> None:
-        """Poison untyped memory: NaN for all floats."""
-        fill(f, address, size, -1, 0)
+        """Poison untyped memory."""
+        fill(f, address, size, _NAN, 0)
 
     def thunk(self, kernel: str) -> str:
         """The function that calls a kernel with its arguments and its table."""
@@ -185,11 +189,13 @@ class _Poison:
     word   the content of 8 bytes
     step   0, or what changes the word from each to the next: any word may be a valid integer, but
            hardly a sequence like this
+    loose  bits that are not compared
     """
 
     size: int
     word: int
     step: int = 0
+    loose: int = 0
 
 
 def _poison_of(buffer: Buffer) -> _Poison | None:
@@ -202,9 +208,7 @@ def _poison_of(buffer: Buffer) -> _Poison | None:
     ):
         return None
     dtype = value.type.dtype
-    if dtype.name == "bfloat16":
-        return _Poison(2, _BFLOAT16)
     if dtype.kind in ("float", "complex"):
         size = dtype.itemsize // (2 if dtype.kind == "complex" else 1)
-        return _Poison(size, _FLOATS[size]) if size in _FLOATS else None
+        return _Poison(size, _NAN, loose=_LOOSE[size]) if size in _LOOSE else None
     return _Poison(1, _BOOL) if dtype.kind == "bool" else _Poison(8, _INTEGER, _STEP)

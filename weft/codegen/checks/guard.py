@@ -180,12 +180,16 @@ def _fill(module: Module) -> None:
 
 def _scan(module: Module, size: int) -> None:
     bits, kind = 8 * size, f"i{8 * size}"
-    params = [("ptr", "p"), ("i64", "count"), ("i64", "word"), ("i64", "step")]
+    params = [("ptr", "p"), ("i64", "count"), ("i64", "word"), ("i64", "step"), ("i64", "loose")]
     f = module.function(f"check.scan.{size}", "i64", params, _ATTRS)
     _return_where(f, f("icmp eq ptr %p, null"), "i64 -1")
     with f.loop(0, f.index("%count")) as i:
-        word = _poison(f, i)
-        poison = word if bits == 64 else f(f"trunc i64 {word} to {kind}")
+        poison, loose = (
+            word if bits == 64 else f(f"trunc i64 {word} to {kind}")
+            for word in (_poison(f, i), "%loose")
+        )
         found = (f.ptr("%p", kind) + i).load(1)
-        _return_where(f, f(f"icmp eq {kind} {found}, {poison}"), f"i64 {i}")
+        differs = f(f"xor {kind} {found}, {poison}")
+        others = f(f"and {kind} {differs}, {f(f'xor {kind} {loose}, -1')}")
+        _return_where(f, f(f"icmp eq {kind} {others}, 0"), f"i64 {i}")
     f.do("ret i64 -1")
