@@ -6,6 +6,7 @@ from math import inf as inf
 from math import nan as nan
 from math import pi as pi
 
+from weft import amp as amp
 from weft import autograd as autograd
 from weft import errors as errors
 from weft import fft as fft
@@ -37,6 +38,7 @@ from weft.capture.from_source.iteration import *
 from weft.capture.from_source.tokens import *
 from weft.capture.trace.captured import *
 from weft.compile import *
+from weft.core.autocast import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *
 from weft.inspect.watch.activations import *

@@ -11,6 +11,7 @@ from weft.base.dims import bind_dims
 from weft.base.errors import DTypeError, GraphError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.compile import executable
+from weft.core.autocast import as_recorded
 from weft.core.bind import bind
 from weft.core.bind import written as announce_write
 from weft.core.grad_mode import is_grad_enabled
@@ -149,7 +150,8 @@ class _Part:
             return self._executable().call(inputs)
         if self._ops is None:
             self._ops = PreparedGraph(optimize(self.graph))
-        slots = self._ops.run(inputs, bind)
+        with as_recorded():
+            slots = self._ops.run(inputs, bind)
         return [slots[i] for i in self._ops.outputs]
 
     def _executable(self) -> Executable:

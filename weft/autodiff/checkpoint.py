@@ -14,6 +14,7 @@ from typing import Any
 from weft.autodiff.node import Dropped, Node, OpNode, PartNode, count
 from weft.autodiff.transforms.trees import transformed
 from weft.base.errors import DTypeError, GradientError
+from weft.core.autocast import autocasting
 from weft.core.bind import Recorder, bind, computes_again, recording, taped
 from weft.core.grad_mode import enable_grad, mode
 from weft.core.tensor import Tensor, wrap
@@ -93,6 +94,7 @@ class Region(Recorder):
         self.read: dict[int, tuple[Tensor, Any, Any]] = {}
         self._kept: list[Any] | None = None
         self._expected: list[str] = []  # the ops whose nodes dropped something
+        self._autocast = mode.autocast
         self._start(again=False)
 
     def _start(self, *, again: bool) -> None:
@@ -173,7 +175,7 @@ class Region(Recorder):
             tensor._data, tensor._node = data, node
         computes_again(True)
         try:
-            with enable_grad(), recording(self):
+            with enable_grad(), autocasting(self._autocast), recording(self):
                 self.function(*self.args, **self.kwargs)
         finally:
             computes_again(False)

@@ -7,6 +7,7 @@ each node and edge is touched once: a chain of 200,000 ops is 200,000 steps.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -39,8 +40,9 @@ from weft.autodiff.node import (
 from weft.autodiff.save_plan import Absent
 from weft.autodiff.tape import anomaly
 from weft.base.source import with_role, work
+from weft.core.autocast import as_recorded
 from weft.core.bind import decide, quietly, recorder
-from weft.core.grad_mode import no_grad
+from weft.core.grad_mode import mode, no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ops.identity import detached
 from weft.ops.index_cards import Patch
@@ -94,10 +96,10 @@ def run(
     context = contextvars.copy_context()  # hooks run as the user set things up
     given = (list(roots), keep, create, targets, context, cut, doubts, of_roots, spend)
     found: Gradients
-    if here is None:
+    if here is None and mode.autocast is None:
         found = quietly(_run, *given)
         return found
-    with with_role("backward"):
+    with as_recorded(), contextlib.nullcontext() if here is None else with_role("backward"):
         found = quietly(_run, *given)
     return found
 

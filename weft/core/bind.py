@@ -1,9 +1,11 @@
 """`bind`: the one point through which every op call goes.
 
 An op call either runs now, through the kernel tables of its card, or is handed to the innermost
-recorder of this thread. Nothing is checked that the kernel checks anyway: where it fails, the
-card's type rule is asked what is wrong, and its answer, with the op, the operands and the user's
-line, is the error.
+recorder of this thread. Under `weft.autocast` its operands are cast before, as its card says; what
+the call leads to, such as rules of transforms, computes in the dtypes that it finds.
+
+Nothing is checked that the kernel checks anyway: where it fails, the card's type rule is asked what
+is wrong, and its answer, with the op, the operands and the user's line, is the error.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.device import Device
+from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.base.errors import GradientError
 from weft.core.call_errors import cause, check_devices, explained, mixed
 from weft.core.grad_mode import mode
@@ -152,7 +155,10 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 _NO_ATTRS: dict[str, Any] = {}  # never written to
-_recording = 0  # how many recorders are active in all threads: 0 is the common case
+#: How many recorders and autocasts are active in all threads: 0 is the common case.
+_recording = 0
+#: The dtypes that autocast is about.
+CAST = NARROW_FLOATS | {float32}
 _lock = threading.Lock()
 _classes = False  # whether there are classes of tensors whose results are of that class
 
@@ -204,6 +210,8 @@ def register_result_class(cls: type[Tensor]) -> None:
 
 def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     """Call `op`: run it now, or let the innermost recorder have it."""
+    if _recording and mode.autocast is not None:
+        return _autocast(op, inputs, attrs)
     if _recording and _thread.recorders:
         out = _tell("call", op, inputs, attrs)
         return labelled(out, result_class_of(inputs)) if _classes else out
@@ -529,6 +537,46 @@ def new_tensor(array: np.ndarray[Any, Any], device: Device, source: Any = None) 
             adopted = bind(CONSTANT, **constant_attrs(array, device))
         return adopted
     return wrap(family_for(device).from_numpy(array, device))
+
+
+# --- mixed precision ---------------------------------------------------------------------------
+
+
+def _autocast(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
+    """Call `op` on operands in the dtype that its card asks for under the mode of this thread."""
+    wanted = mode.autocast
+    mode.autocast = None  # what the call leads to is as the call found it
+    try:
+        if op.autocast:
+            to = wanted if op.autocast == "lower" else float32
+            inputs = in_dtype(inputs, to)
+        return bind(op, *inputs, **attrs)
+    finally:
+        mode.autocast = wanted
+
+
+def in_dtype(inputs: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
+    """Operands with the tensors among them in a dtype whose dtype is float32 or narrower.
+
+    Beside a float64 or complex tensor all stay as they are: they compute in its dtype.
+    """
+    if any(isinstance(x, Tensor) and x._data.dtype.char in "dFD" for x in inputs):
+        return inputs
+    return tuple(
+        [
+            x.astype(dtype)
+            if isinstance(x, Tensor) and x.dtype in CAST and x.dtype is not dtype
+            else x
+            for x in inputs
+        ]
+    )
+
+
+def count_autocast(change: int) -> None:
+    """Autocast is entered (1) or left (-1) in some thread."""
+    global _recording
+    with _lock:
+        _recording += change
 
 
 @contextlib.contextmanager

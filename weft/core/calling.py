@@ -18,7 +18,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from functools import cache
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, signature, unwrap
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -289,7 +289,7 @@ def callable_as(function: Callable[..., Any], calling: Calling) -> Callable[...,
 
 def may_vary(function: Callable[..., Any]) -> bool:
     """Whether a function has a parameter that calls may give in another way: a quick look."""
-    code: CodeType | None = getattr(function, "__code__", None)
+    code: CodeType | None = getattr(unwrap(function), "__code__", None)
     if code is None or hasattr(function, "calling"):
         return True
     names = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}

@@ -1,4 +1,7 @@
-"""Whether op calls are put on the tape: on by default, per thread."""
+"""Whether op calls are put on the tape: on by default, per thread.
+
+The other mode that a thread has, that of mixed precision, lies beside it: `weft/core/autocast.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import inspect
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from weft.base.dtypes import DType
 
 __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
 
@@ -15,7 +21,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Mode(threading.local):
+    """The modes of a thread. A captured function has a recording for each, and guards on them."""
+
     enabled = True
+    autocast: DType | None = None
 
 
 mode = _Mode()
@@ -26,13 +35,30 @@ def is_grad_enabled() -> bool:
     return mode.enabled
 
 
-class _Switch:
-    """A context and decorator that sets the mode while it is entered."""
+class Switch:
+    """A context and decorator that sets a mode while it is entered.
 
-    _wanted: bool
+    Two that set the same are equal: a captured function that is given one is recorded for what it
+    sets.
+    """
+
+    _wanted: Any
 
     def __init__(self) -> None:
-        self._before: list[bool] = []
+        self._before: list[Any] = []
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._wanted is getattr(other, "_wanted", None)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._wanted))
+
+    def __repr__(self) -> str:
+        return f"<weft.{type(self).__name__}: {self._wanted}>"
+
+
+class _GradSwitch(Switch):
+    """One that sets whether op calls are put on the tape."""
 
     def __enter__(self) -> None:
         self._before.append(mode.enabled)
@@ -47,15 +73,15 @@ class _Switch:
         mode.enabled = self._before.pop()
 
     def __call__(self, function: F) -> F:
-        return _decorated(function, self._wanted)
+        return decorated(function, _Fixed, self._wanted)
 
 
-def _decorated(function: F, wanted: bool) -> F:
-    """`function` running in a mode; of a generator each step does."""
+def decorated(function: F, switch: Callable[[Any], Any], wanted: Any) -> F:
+    """`function` running in the mode `switch(wanted)`; of a generator each step does."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _Fixed(wanted):
+        with switch(wanted):
             return function(*args, **kwargs)
 
     @functools.wraps(function)
@@ -64,7 +90,7 @@ def _decorated(function: F, wanted: bool) -> F:
         sent = None
         try:
             while True:
-                with _Fixed(wanted):
+                with switch(wanted):
                     value = generator.send(sent)
                 sent = yield value
         except StopIteration as stop:
@@ -75,19 +101,19 @@ def _decorated(function: F, wanted: bool) -> F:
     return steps if inspect.isgeneratorfunction(function) else call  # type: ignore[return-value]
 
 
-class _Fixed(_Switch):
+class _Fixed(_GradSwitch):
     def __init__(self, wanted: bool) -> None:
         super().__init__()
         self._wanted = wanted
 
 
-class no_grad(_Switch):
+class no_grad(_GradSwitch):
     """In it nothing is recorded: `with weft.no_grad():`, or `@weft.no_grad()` on a function."""
 
     _wanted = False
 
 
-class enable_grad(_Switch):
+class enable_grad(_GradSwitch):
     """In it op calls are recorded, also inside of `no_grad`."""
 
     _wanted = True
@@ -113,4 +139,4 @@ class set_grad_enabled(_Fixed):
 
     def __call__(self, function: F) -> F:
         mode.enabled = self._before.pop()
-        return _decorated(function, self._wanted)
+        return decorated(function, _Fixed, self._wanted)

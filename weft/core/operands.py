@@ -15,7 +15,8 @@ from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.promotion import promote_weak, result_dtype
-from weft.core.bind import bind, new_tensor, rebind, recorder
+from weft.core.bind import CAST, bind, in_dtype, new_tensor, rebind, recorder
+from weft.core.grad_mode import mode
 from weft.core.number import Number as UnknownNumber
 from weft.core.number import as_held, joint_kind, number_tensor
 from weft.core.tensor import Tensor, result_class_of
@@ -167,6 +168,8 @@ def _of_tensors_with_axes(tensors: list[Tensor]) -> list[DType]:
 
 def assign(target: Tensor, value: Tensor, op: str) -> Tensor:
     """Give `target` a new value of its own dtype and shape: what x += y and x[i] = v do."""
+    if mode.autocast is not None and target.dtype in CAST:
+        (value,) = in_dtype((value,), target.dtype)  # x **= 2, where powers are float32
     if value.dtype is not target.dtype:
         raise DTypeError(
             f"the result is {value.dtype.name}, which x of dtype {target.dtype.name} cannot hold",

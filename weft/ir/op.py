@@ -110,6 +110,8 @@ class Op:
 
     Facts that few cards have:
 
+    autocast  what `weft.autocast` does to floating operands: "lower" takes them to its dtype,
+            "float32" widens narrow ones; "" leaves them as they are
     swap_rounds  kinds of dtype for which f(x, y) and f(y, x) of a COMMUTATIVE op may differ in
             rounding or in the sign of a zero
     keeps_one  kinds of dtype for which a REDUCTION of one element gives exactly this element
@@ -138,6 +140,7 @@ class Op:
     cycles: float = 1.0
     may_fail: bool | None = None
     listed: bool = True
+    autocast: str = ""
     swap_rounds: str = ""
     keeps_one: str = ""
     scatters: Callable[..., bool] | None = None

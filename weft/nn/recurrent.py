@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.autodiff.function import Function
 from weft.base.errors import RangeError, ShapeError
+from weft.core.autocast import lowered
 from weft.core.tensor import Tensor, type_of
 from weft.nn import functional as F
 from weft.nn.module import Module
@@ -147,7 +148,7 @@ class _Recurrent(Module):
                 hint="axes are (steps, batch, features), or with batch_first (batch, steps, …)",
             )
         batched = input.ndim == 3
-        x = input if batched else expand_dims(input, 1)
+        (x,) = lowered(input if batched else expand_dims(input, 1))
         if batched and self.batch_first:
             x = swapaxes(x, 0, 1)
         first = self._first_states(x, hx, batched)
@@ -176,7 +177,7 @@ class _Recurrent(Module):
         if hx is None:
             zero = zeros(shape[1:], dtype=x.dtype, device=x.device)
             return [(zero,) * self._states] * places
-        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        given = lowered(hx) if isinstance(hx, Tensor) else lowered(*hx)
         if not batched:
             given = tuple(expand_dims(state, 1) for state in given)
         if len(given) != self._states or any(state.shape != shape for state in given):

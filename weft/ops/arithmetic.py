@@ -119,6 +119,7 @@ rsqrt = unary(
     "1 / sqrt(x).",
     "rsqrt",
     kinds="real floating",
+    autocast="float32",
     evaluate=lambda xp, x: 1 / xp.sqrt(x),
     vjp=lambda xp, g, out, _x: -0.5 * g * out * out * out,
     cycles=16.0,
@@ -147,6 +148,7 @@ pow = binary(
     "x1 to the power of x2; integers to a negative power are rounded towards 0.",
     "pow",
     kinds="numeric",
+    autocast="float32",
     operator="pow",
     evaluate={"int": xp_math.integer_power, "float": xp_math.float_power, "": "pow"},
     vjp=(_pow_base, _pow_exponent),
@@ -219,6 +221,7 @@ reciprocal = unary(
     "1 / x.",
     "reciprocal",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, out, _x: -g * conj_of(xp, out * out),
     cycles=8.0,
 )

@@ -19,6 +19,7 @@ from typing import Any
 from weft.base.asked_sizes import is_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, size_of
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.operands import common
 from weft.core.tensor import Tensor, type_of
@@ -102,6 +103,7 @@ _conv = Op(
     evaluate,
     numpy=convolve,
     kinds="numeric",
+    autocast="lower",
     traits=_TRAITS,
     vjp=(_in_first("conv_input", g_first=True), _in_second("conv_weight", g_first=False)),
     batch=conv_rule,
@@ -113,6 +115,7 @@ _conv_bias = Op(
     evaluate,
     numpy=convolve,
     kinds="numeric",
+    autocast="lower",
     traits=Trait.WIDEN | Trait.PRODUCT,
     vjp=(
         _in_first("conv_input", g_first=True),
@@ -128,6 +131,7 @@ _conv_input = Op(
     evaluate_input,
     numpy=convolve_input,
     kinds="numeric",
+    autocast="lower",
     traits=_TRAITS,
     vjp=(_in_first("conv", g_first=True), _in_second("conv_weight", g_first=True)),
     batch=conv_input_rule,
@@ -139,6 +143,7 @@ _conv_weight = Op(
     evaluate_weight,
     numpy=convolve_weight,
     kinds="numeric",
+    autocast="lower",
     traits=_TRAITS,
     vjp=(_in_first("conv_input", g_first=False), _in_second("conv", g_first=False)),
     batch=conv_weight_rule,
@@ -222,6 +227,7 @@ def _padding(value: Any, kernel: Shape, stride: Shape, dilation: Shape, op: str)
     return tuple((n // 2, n - n // 2) for n in whole)
 
 
+@autocasts("lower")
 def conv_transpose(
     x: Tensor,
     weight: Tensor,

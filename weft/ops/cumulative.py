@@ -126,6 +126,7 @@ _log_sums = Op(
     _log_sums_type,
     lambda xp, x, *, axis: xp.logaddexp.accumulate(x, axis=axis),
     kinds="real floating",
+    autocast="float32",
     vjp=(_log_sums_vjp,),
     batch=shifted("axis"),
     traits=Trait.WIDEN,

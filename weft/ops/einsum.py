@@ -8,6 +8,7 @@ from typing import Any
 from weft.base.dim_algebra import Dim
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import size_of
+from weft.core.autocast import autocasts
 from weft.core.operands import common
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
@@ -26,6 +27,7 @@ _UNKNOWN = 32
 
 
 @public()
+@autocasts("lower")
 def einsum(*operands: Any, optimize: Any = True) -> Tensor:
     """Products of elements, summed over the labels that the result does not have.
 

@@ -107,6 +107,7 @@ nll = Op(
     _nll_values,
     numpy=_nll_numpy,
     kinds="real floating",
+    autocast="float32",
     traits=Trait.WIDEN,
     vjp=(_nll_vjp, None),
     batch=shifted("axis"),
@@ -185,6 +186,7 @@ cross_entropy = Op(
     _cross_entropy_values,
     numpy=_cross_entropy_numpy,
     kinds="real floating",
+    autocast="float32",
     traits=Trait.WIDEN | Trait.COMPOSITE,
     outputs=3,
     vjp=(_cross_entropy_vjp, None),
@@ -209,6 +211,7 @@ binary_cross_entropy = Op(
     binary_rule("real floating", "same"),
     _bce_values,
     kinds="real floating",
+    autocast="float32",
     traits=Trait.ELEMENTWISE | Trait.WIDEN,
     vjp=(
         lambda xp, g, _out, x1, x2: g * (x1 - x2) / xp.maximum((1 - x1) * x1, 1e-12),

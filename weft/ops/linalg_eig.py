@@ -81,6 +81,7 @@ _EIG = Op(
     _eig_type,
     _eig_values,
     kinds="floating",
+    autocast="float32",
     vjp=(_eig_vjp,),
     batch=leading,
     outputs=2,

@@ -10,6 +10,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.dim_algebra import dim_min
 from weft.base.errors import ShapeError
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.operands import cast, common
 from weft.core.public import public
@@ -120,6 +121,7 @@ _LU = Op(
     _lu_type,
     lambda xp, x: _lu_values(x),
     kinds="floating",
+    autocast="float32",
     vjp=(_lu_vjp,),
     batch=leading,
     outputs=2,
@@ -156,6 +158,7 @@ def lu(x: Tensor, /) -> LUResult:
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, /) -> Tensor:
     """The solution X of A @ X = B, from lu_factor(A)."""
     both, right = common((LU, B), "lu_solve", at_least="float")
@@ -166,6 +169,7 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, /) -> Tensor:
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def solve_triangular(
     A: Tensor,
     B: Tensor,
@@ -199,6 +203,7 @@ def solve_triangular(
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def cholesky_solve(B: Tensor, L: Tensor, /, *, upper: bool = False) -> Tensor:
     """The solution X of A @ X = B, from cholesky(A)."""
     right, factor = common((B, L), "cholesky_solve", at_least="float")
@@ -213,6 +218,7 @@ def cholesky_solve(B: Tensor, L: Tensor, /, *, upper: bool = False) -> Tensor:
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def cholesky_inverse(L: Tensor, /, *, upper: bool = False) -> Tensor:
     """The inverse of A, from cholesky(A)."""
     factor = floating(L, "cholesky_inverse")

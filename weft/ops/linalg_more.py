@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from weft.base.dim_algebra import Dim
 from weft.base.errors import ShapeError
 from weft.base.shapes import normalize_axis, size_of
+from weft.core.autocast import autocasts
 from weft.core.operands import cast, common
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
@@ -38,6 +39,7 @@ Order = float | Literal["fro", "nuc"] | None
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def norm(
     x: Tensor,
     /,
@@ -80,6 +82,7 @@ def norm(
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def cond(x: Tensor, /, p: Order = None) -> Tensor:
     """The condition number: the norm of a matrix times that of its inverse (2-norm by default).
 
@@ -115,6 +118,7 @@ class LstsqResult(NamedTuple):
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def lstsq(A: Tensor, B: Tensor, /, *, rcond: float | None = None) -> LstsqResult:
     """The X for which A @ X is closest to B; the shortest, if there are several.
 
@@ -221,6 +225,7 @@ def tensorinv(x: Tensor, /, ind: int = 2) -> Tensor:
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def tensorsolve(a: Tensor, b: Tensor, /, axes: Sequence[int] | None = None) -> Tensor:
     """The X with tensordot(a, X, axes=X.ndim) = b; `axes` are moved to the end of a first."""
     left, right = common((a, b), "tensorsolve", at_least="float")
@@ -239,6 +244,7 @@ def tensorsolve(a: Tensor, b: Tensor, /, axes: Sequence[int] | None = None) -> T
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def householder_product(x: Tensor, tau: Tensor, /) -> Tensor:
     """The first columns of H1 @ H2 @ …, with Hi = 1 - tau[i] v vᴴ and v below the diagonal of x."""
     vectors, scales = common((x, tau), "householder_product", at_least="float")

@@ -11,6 +11,7 @@ from weft.base.dims import has_dims
 from weft.base.dtypes import float_info, real_dtype
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import broadcast_shapes, reduced_shape
+from weft.core.autocast import autocasts
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
@@ -102,6 +103,7 @@ def _power_norm(x: Tensor, axes: Axes, keepdims: bool, ord: float) -> Tensor:
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def vector_norm(
     x: Tensor,
     /,
@@ -133,6 +135,7 @@ def vector_norm(
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def matrix_norm(
     x: Tensor,
     /,
@@ -187,6 +190,7 @@ def _tolerance(rtol: float | Tensor | None, x: Tensor, wide: Tensor, op: str) ->
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """How many singular values are greater than `rtol` times the largest one.
 
@@ -235,6 +239,7 @@ _pinv = Op(
     _pinv_type,
     _pinv_values,
     kinds="floating",
+    autocast="float32",
     vjp=(_pinv_vjp, None),
     batch=stacked(2, 0),
     cost=matrix_cost(18),
@@ -242,6 +247,7 @@ _pinv = Op(
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """The pseudo-inverse: pinv(x) @ b is the shortest of the best solutions y of x @ y = b.
 

@@ -140,6 +140,7 @@ def matrix_card(
         infer,
         evaluate,
         kinds="floating",
+        autocast="float32",
         vjp=(vjp,),
         batch=leading,
         traits=Trait.WIDEN,

@@ -14,6 +14,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.dtypes import real_dtype
 from weft.base.errors import ShapeError
 from weft.base.shapes import broadcast_shapes
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.operands import cast, common
 from weft.core.public import public
@@ -86,6 +87,7 @@ _solve = Op(
     _solve_type,
     lambda xp, x1, x2: xp.linalg.solve(x1, x2),
     kinds="floating",
+    autocast="float32",
     vjp=(_solve_x1, _solve_x2),
     batch=solve_rule,
     traits=Trait.WIDEN,
@@ -139,6 +141,7 @@ def inv(x: Tensor, /) -> Tensor:
 
 
 @public(namespace="linalg")
+@autocasts("float32")
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """x @ x @ … @ x, n times; the identity for n = 0, and powers of the inverse for n < 0.
 

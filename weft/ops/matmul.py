@@ -116,6 +116,7 @@ _matmul = Op(
     "matmul",
     numpy=numpy_matmul,
     kinds="numeric",
+    autocast="lower",
     traits=Trait.LINEAR | Trait.WIDEN | Trait.PRODUCT,
     vjp=(_vjp_x1, _vjp_x2),
     batch=matmul_rule,

@@ -80,6 +80,7 @@ linear = Op(
     lambda xp, x, weight, bias: xp.matmul(x, xp.permute_dims(weight, (1, 0))) + bias,
     numpy=_linear_numpy,
     kinds="real floating",
+    autocast="lower",
     traits=Trait.WIDEN | Trait.COMPOSITE | Trait.PRODUCT,
     vjp=(
         lambda xp, g, _out, _x, weight, _bias: xp.matmul(g, weight),
@@ -168,6 +169,7 @@ softplus = Op(
     unary_rule("real floating", "same"),
     _softplus_values,
     kinds="real floating",
+    autocast="float32",
     traits=Trait.ELEMENTWISE | Trait.WIDEN,
     vjp=(lambda xp, g, _out, x: g / (1 + xp.exp(-x)),),
     cycles=16.0,

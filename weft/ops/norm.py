@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.core.autocast import autocasts
 from weft.core.public import alias, public
 from weft.core.tensor import Tensor
 from weft.ops.linalg_eig import matrix_exp
@@ -26,6 +27,7 @@ for _name in __all__:
 
 
 @public("norm")
+@autocasts("float32")
 def norm(
     x: Tensor,
     /,

@@ -6,6 +6,7 @@ from typing import Any
 
 from weft.base.dtypes import int64
 from weft.base.errors import ShapeError
+from weft.core.autocast import autocasts
 from weft.core.operands import as_tensor
 from weft.core.public import public
 from weft.core.tensor import Tensor
@@ -88,6 +89,7 @@ def mv(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 @public("dot")
+@autocasts("")
 def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The sum of the products of the elements of two vectors; nothing is conjugated.
 
@@ -99,6 +101,7 @@ def dot(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 @public("inner")
+@autocasts("")
 def inner(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Sums of products over the last axis of both; the other axes of both follow each other.
 
@@ -145,6 +148,7 @@ def _is(factor: Any, number: int) -> bool:
 
 
 @public("addmm")
+@autocasts("lower")
 def addmm(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * x + alpha * (x1 @ x2), of matrices.
 
@@ -155,6 +159,7 @@ def addmm(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1
 
 
 @public("addmv")
+@autocasts("lower")
 def addmv(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * x + alpha * (x1 @ x2), of a matrix and a vector.
 
@@ -165,6 +170,7 @@ def addmv(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1
 
 
 @public("addr")
+@autocasts("lower")
 def addr(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * x + alpha * outer(x1, x2).
 
@@ -176,6 +182,7 @@ def addr(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1)
 
 
 @public("baddbmm")
+@autocasts("lower")
 def baddbmm(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * x + alpha * bmm(x1, x2).
 
@@ -186,6 +193,7 @@ def baddbmm(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any =
 
 
 @public("addbmm")
+@autocasts("lower")
 def addbmm(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * x + alpha * the sum of the products of two stacks of matrices.
 
@@ -200,6 +208,7 @@ def addbmm(x: Tensor, x1: Tensor, x2: Tensor, /, *, beta: Any = 1, alpha: Any = 
 
 
 @public("dist")
+@autocasts("float32")
 def dist(x1: Tensor, x2: Tensor, /, p: float = 2) -> Tensor:
     """The p-norm of x1 - x2. Where they are equal, its gradient is 0.
 
@@ -210,6 +219,7 @@ def dist(x1: Tensor, x2: Tensor, /, p: float = 2) -> Tensor:
 
 
 @public()
+@autocasts("float32")
 def cdist(x1: Tensor, x2: Tensor, /, p: float = 2) -> Tensor:
     """The p-norm of the difference of each row of x1 and each row of x2.
 
@@ -222,6 +232,7 @@ def cdist(x1: Tensor, x2: Tensor, /, p: float = 2) -> Tensor:
 
 
 @public("vdot")
+@autocasts("")
 def vdot(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The product of two vectors, of which the first one is conjugated.
 
@@ -233,6 +244,7 @@ def vdot(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 @public()
+@autocasts("float32")
 def pdist(x: Tensor, /, p: float = 2) -> Tensor:
     """The distances between all pairs of rows i < j, in the order of the pairs.
 

@@ -11,6 +11,7 @@ from weft.base import dtypes
 from weft.base.dim_algebra import Dim
 from weft.base.errors import RangeError
 from weft.base.shapes import Axis
+from weft.core.autocast import autocasts
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import public
 from weft.core.tensor import Tensor, type_of
@@ -175,6 +176,7 @@ def _sorted_at(rows: _Rows, place: Tensor, method: str) -> Tensor:
 
 
 @public("quantile")
+@autocasts("float32")
 def quantile(
     x: Tensor,
     q: Any,
@@ -206,6 +208,7 @@ def quantile(
 
 
 @public("nanquantile")
+@autocasts("float32")
 def nanquantile(
     x: Tensor,
     q: Any,

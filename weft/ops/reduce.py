@@ -86,6 +86,7 @@ def _reduction(
         | Trait.WIDEN
         | (Trait.LINEAR if name == "sum" else Trait.NONE)
         | (Trait.NEEDS_ELEMENTS if extremes else Trait.NONE),
+        autocast="float32" if accumulates else "",
         keeps_one=of_one,
     )
 
@@ -449,6 +450,7 @@ def _cumulative(name: str, ufunc: Any, vjp: Any) -> Op:
         batch=shifted("axis"),
         traits=Trait.WIDEN | (Trait.LINEAR if name == "cumulative_sum" else Trait.NONE),
         may_fail=False,
+        autocast="float32",
     )
 
 

@@ -68,6 +68,7 @@ def special(
     vjp: DerivativeRule,
     namespace: str = "special",
     cycles: float = 100.0,
+    **facts: Any,
 ) -> UnaryFunction:
     """The card of a special function and its public function."""
     return unary(
@@ -80,6 +81,7 @@ def special(
         traits=Trait.COMPOSITE,
         namespace=namespace,
         cycles=cycles,
+        **facts,
     )
 
 

@@ -121,6 +121,7 @@ erfinv = special(
     "erfinv",
     vjp=lambda xp, g, out, _x: g * (0.5 * _ROOT_PI * xp.exp(out * out)),
     namespace="",
+    autocast="float32",
 )
 erfcx = special(
     "erfcx",

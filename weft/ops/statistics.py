@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from weft.base.dtypes import real_dtype
 from weft.base.errors import ShapeError
 from weft.base.shapes import Axis, normalize_axis, size_of
+from weft.core.autocast import autocasts
 from weft.core.operands import cast
 from weft.core.public import public
 from weft.core.tensor import Tensor
@@ -73,6 +74,7 @@ def nansum(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, dtype: An
 
 
 @public("nanmean")
+@autocasts("")
 def nanmean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The mean over `axis` of what is not NaN; NaN where there is nothing else.
 
@@ -128,6 +130,7 @@ def allclose(
 
 
 @public("cov")
+@autocasts("float32")
 def cov(
     x: Tensor,
     /,
@@ -171,6 +174,7 @@ def cov(
 
 
 @public("corrcoef")
+@autocasts("float32")
 def corrcoef(x: Tensor, /) -> Tensor:
     """The matrix of correlation coefficients of variables in rows.
 
@@ -188,6 +192,7 @@ def corrcoef(x: Tensor, /) -> Tensor:
 
 
 @public("renorm")
+@autocasts("float32")
 def renorm(x: Tensor, /, p: float, axis: int, maxnorm: float) -> Tensor:
     """x with each part along `axis` scaled down to a p-norm of at most `maxnorm`.
 

@@ -43,6 +43,7 @@ exp = unary(
     "e to the power of x.",
     "exp",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out),
     cycles=16.0,
 )
@@ -51,6 +52,7 @@ expm1 = unary(
     "exp(x) - 1, exact also for small x.",
     "expm1",
     kinds="floating",
+    autocast="float32",
     evaluate={"complex": xp_math.complex_expm1, "": "expm1"},
     vjp=lambda xp, g, out, _x: g * conj_of(xp, out + 1),
     cycles=16.0,
@@ -60,6 +62,7 @@ log = unary(
     "The natural logarithm; -inf at 0, NaN below.",
     "log",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, x),
     cycles=16.0,
 )
@@ -68,6 +71,7 @@ log1p = unary(
     "log(1 + x), exact also for small x.",
     "log1p",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, 1 + x),
     cycles=16.0,
 )
@@ -76,6 +80,7 @@ log2 = unary(
     "The logarithm to base 2.",
     "log2",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, math.log(2) * x),
     cycles=30.0,
 )
@@ -84,6 +89,7 @@ log10 = unary(
     "The logarithm to base 10.",
     "log10",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, math.log(10) * x),
     cycles=30.0,
 )
@@ -102,6 +108,7 @@ logaddexp = binary(
     "log(exp(x1) + exp(x2)) without overflow.",
     "logaddexp",
     kinds="real floating",
+    autocast="float32",
     vjp=(
         lambda xp, g, _out, x1, x2: _share(xp, g, x1, x2),
         lambda xp, g, _out, x1, x2: _share(xp, g, x2, x1),
@@ -134,6 +141,7 @@ tan = unary(
     "The tangent.",
     "tan",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, out, _x: g * conj_of(xp, 1 + out * out),
     cycles=40.0,
 )
@@ -142,6 +150,7 @@ asin = unary(
     "The arc sine.",
     "asin",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: g / conj_of(xp, xp.sqrt(1 - x * x)),
     cycles=30.0,
 )
@@ -150,6 +159,7 @@ acos = unary(
     "The arc cosine.",
     "acos",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: -g / conj_of(xp, xp.sqrt(1 - x * x)),
     cycles=30.0,
 )
@@ -190,6 +200,7 @@ sinh = unary(
     "The hyperbolic sine.",
     "sinh",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.cosh(x)),
     cycles=30.0,
 )
@@ -198,6 +209,7 @@ cosh = unary(
     "The hyperbolic cosine.",
     "cosh",
     kinds="floating",
+    autocast="float32",
     vjp=lambda xp, g, _out, x: g * conj_of(xp, xp.sinh(x)),
     cycles=30.0,
 )

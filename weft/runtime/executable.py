@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.base.errors import RangeError
+from weft.core.autocast import as_recorded
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
@@ -92,7 +93,9 @@ class Executable:
         #: The time of each stage; that of the passes is set when they have run.
         self.seconds = {"passes": 0.0, "code": 0.0}
         start = time.perf_counter()
-        self.program = build(captured, self.routing.values, _once(captured, optimize, self.seconds))
+        with as_recorded():
+            optimized = _once(captured, optimize, self.seconds)
+            self.program = build(captured, self.routing.values, optimized)
         self.seconds["code"] = time.perf_counter() - start - self.seconds["passes"]
         self._plain = self._build_call()
         self.call: Call = self._plain
@@ -156,7 +159,8 @@ def _once(
     @functools.cache
     def optimized() -> Graph:
         start = time.perf_counter()
-        made = optimize(graph)
+        with as_recorded():
+            made = optimize(graph)
         seconds["passes"] += time.perf_counter() - start
         return made
 
@@ -168,7 +172,8 @@ def _through(
 ) -> list[Tensor]:
     before, mode.enabled = mode.enabled, False
     try:
-        return instrument(executable, inputs, proceed)
+        with as_recorded():
+            return instrument(executable, inputs, proceed)
     finally:
         mode.enabled = before
 

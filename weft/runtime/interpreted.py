@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.core.autocast import as_recorded
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
@@ -33,7 +34,7 @@ def interpreted(program: PreparedGraph, inputs: list[Any]) -> list[Any]:
     """The outputs of an interpreted run, as tensors that nobody else holds."""
     handed = [inputs]
     del inputs  # the run frees each input after its last use: hold no reference here
-    with no_grad():
+    with no_grad(), as_recorded():
         slots = program.run(handed.pop(), bind)
     found = [slots[i] for i in program.outputs]
     return [wrap(x._data) if isinstance(x, Tensor) else x for x in found]

@@ -21,6 +21,7 @@ from weft.codegen.cache import Code, cached, prepare
 from weft.codegen.contract import CHECKS, SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
 from weft.codegen.jit import CannotLoad, load_llvm
 from weft.codegen.text import Module
+from weft.core.autocast import as_recorded
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
@@ -380,7 +381,7 @@ class NativeProgram(Program):
                 for i, value in enumerate((*node.inputs, *node.outputs))
             ]
             given = [None if array is None else wrap(array) for array in arrays[: len(node.inputs)]]
-            with no_grad():
+            with no_grad(), as_recorded():
                 outs = run_node(node, given, bind)
             for array, tensor in zip(arrays[len(node.inputs) :], outs, strict=True):
                 if array is not None:

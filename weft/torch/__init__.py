@@ -23,6 +23,7 @@ from weft.ops.dtype_functions import result_type as result_type
 from weft.ops.generator import get_rng_state as get_rng_state
 from weft.ops.generator import manual_seed as manual_seed
 from weft.ops.generator import set_rng_state as set_rng_state
+from weft.torch import amp as amp
 from weft.torch import autograd as autograd
 from weft.torch import distributions as distributions
 from weft.torch import fft as fft
@@ -33,6 +34,7 @@ from weft.torch import optim as optim
 from weft.torch import signal as signal
 from weft.torch import special as special
 from weft.torch import utils as utils
+from weft.torch.amp import *
 from weft.torch.arguments import *
 from weft.torch.creation import *
 from weft.torch.environment import *

@@ -35,7 +35,7 @@ select select_scatter sgn sigmoid sign signbit sin sinc sinh slice_scatter split
 sqrt square stack stft sub subtract swapaxes swapdims tan tanh
 tensordot trace trapezoid trunc unbind unflatten
 unique unique_consecutive unravel_index unsqueeze vander vdot view_as view_as_complex view_as_real
-vsplit vstack xlogy autocast
+vsplit vstack xlogy
 """.split()  # noqa: SIM905
 
 #: Methods that are functions, too.

@@ -16,6 +16,7 @@ from weft.autodiff.transforms.control import (
     mapped_while,
 )
 from weft.base.errors import CaptureError
+from weft.core.autocast import as_recorded
 from weft.core.bind import bind
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import PreparedGraph
@@ -38,7 +39,8 @@ class GraphRun:
         self._nested: dict[Node, list[PreparedGraph]] = {}
 
     def outputs(self, inputs: Sequence[Any]) -> list[Any]:
-        return self(self._program, inputs)
+        with as_recorded():
+            return self(self._program, inputs)
 
     def __call__(self, program: PreparedGraph, inputs: Sequence[Any]) -> list[Any]:
         slots = program.run(inputs, bind, dict(self.sizes), self._control)

@@ -12,7 +12,8 @@ import numpy as np
 
 from weft.base.lazy import Lazy
 from weft.base.source import PACKAGE
-from weft.core.grad_mode import _decorated
+from weft.core.autocast import casting
+from weft.core.grad_mode import decorated
 
 FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
 
@@ -21,8 +22,13 @@ FOLLOWED_WEFT = (
     *(os.path.join(PACKAGE, name, "") for name in ("nn", "optim", "distributions")),
     *(os.path.join(PACKAGE, "torch", name) for name in ("nn", "func", "utils", "distributions")),
 )
-#: The wrapper of `@weft.no_grad()`; the user's function inside of it is followed.
-WRAPPERS = frozenset(c for c in _decorated.__code__.co_consts if isinstance(c, types.CodeType))
+#: The wrappers of `@weft.no_grad()` and its like; the user's function inside of them is followed.
+WRAPPERS = frozenset(
+    code
+    for wrapping in (decorated, casting)
+    for code in wrapping.__code__.co_consts
+    if isinstance(code, types.CodeType)
+)
 #: Modules whose functions call the user's functions and record them as nested graphs.
 CONTROL = ("weft.record.control.branches", "weft.record.control.loops")
 #: Modules whose functions take a function and run it on tensors of their own.

@@ -18,6 +18,7 @@ import numpy as np
 from weft.base.device import Device
 from weft.base.dtypes import DType
 from weft.base.lazy import Lazy
+from weft.core.grad_mode import Switch
 from weft.core.tensor import Tensor
 from weft.ir.dispatch import family_of
 
@@ -51,7 +52,7 @@ def is_plain(value: Any) -> bool:
     kind = type(value)
     if kind in PLAIN:
         return kind is not slice or all(map(is_plain, (value.start, value.stop, value.step)))
-    return isinstance(value, (enum.Enum, DType, np.generic, np.dtype))
+    return isinstance(value, (enum.Enum, DType, np.generic, np.dtype, Switch))
 
 
 _pack_float = struct.Struct("d").pack

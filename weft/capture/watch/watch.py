@@ -130,6 +130,7 @@ class Watch:
         self.active = True
         self._finished = False
         self.note(mode.enabled, self.pin(mode, "").attr("enabled", "grad mode"))
+        self.note(mode.autocast, self.pin(mode, "").attr("autocast", "autocast"))
         default = self.pin(vars(dtypes), "default dtype").item("_default_float", "default dtype")
         self.note(dtypes.get_default_dtype(), default)
         self._remember(default_generator, self.pin(default_generator, "default generator"), True)
@@ -142,13 +143,13 @@ class Watch:
         target = getattr(fn, "__self__", fn) if isinstance(fn, types.MethodType) else fn
         name = fn.__name__ if isinstance(fn, (types.FunctionType, type)) else "self"
         self._structure(self._remember(target, self.pin(target, name), True), None)
-        before = mode.enabled, dtypes.get_default_dtype()
+        before = mode.enabled, mode.autocast, dtypes.get_default_dtype()
         try:
             with raised_limit(3):  # hooks stand between the user's frames
                 return hooks.call(fn, *args, **kwargs)
         finally:
-            if (mode.enabled, dtypes.get_default_dtype()) != before:
-                self.refuse("the grad mode or the default dtype is left changed")
+            if (mode.enabled, mode.autocast, dtypes.get_default_dtype()) != before:
+                self.refuse("the grad mode, autocast or the default dtype is left changed")
             self.finish()
 
     def finish(self) -> None:

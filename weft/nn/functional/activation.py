@@ -10,6 +10,7 @@ import math
 from weft.base.dtypes import as_dtype
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import normalize_axis
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.operands import assign, cast
 from weft.core.tensor import Tensor
@@ -113,6 +114,7 @@ def rrelu(
     return _result(input, out, inplace, "rrelu")
 
 
+@autocasts("lower")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """leaky_relu with a slope that is learned: one, or one for each channel (axis 1)."""
     if weight.size != 1 and (input.ndim < 2 or weight.shape != (input.shape[1],)):
@@ -152,18 +154,21 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 # --- smooth ------------------------------------------------------------------------------------
 
 
+@autocasts("")
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The input where it is above 0, else alpha * (exp(input) - 1)."""
     below = alpha * expm1(where(input > 0, 0, input))  # exp of large numbers has no finite slope
     return _result(input, where(input > 0, input, below), inplace, "elu")
 
 
+@autocasts("")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """elu with a continuous slope: alpha * (exp(input / alpha) - 1) where not above 0."""
     below = alpha * expm1(where(input > 0, 0, input) / alpha)
     return _result(input, where(input > 0, input, below), inplace, "celu")
 
 
+@autocasts("")
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu, scaled so that activations keep mean 0 and variance 1."""
     return _result(input, _SELU_SCALE * elu(input, _SELU_ALPHA), inplace, "selu")
@@ -184,6 +189,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return _result(input, input * sigmoid(input), inplace, "silu")
 
 
+@autocasts("")
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input))."""
     return _result(input, input * tanh(_softplus(input)), inplace, "mish")
@@ -200,6 +206,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return where(scaled > threshold, input, _softplus(scaled) / beta)
 
 
+@autocasts("")
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), exact also where sigmoid is almost 0 or 1."""
     return negative(_softplus(-input))
@@ -251,6 +258,7 @@ def softmin(input: Tensor, dim: int | None = None, dtype: object = None) -> Tens
     return softmax(-input, dim, dtype)
 
 
+@autocasts("")
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
     """A random choice along `dim` by its logits, relaxed so that gradients pass.
 

@@ -6,6 +6,7 @@ import math
 
 from weft.base import dtypes
 from weft.base.errors import DTypeError, RangeError, ShapeError
+from weft.core.autocast import autocasts
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
 from weft.nn.functional.dropout import dropout
@@ -63,6 +64,7 @@ def _weights(
     return dropout(weights, dropout_p) if dropout_p else weights
 
 
+@autocasts("lower")
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -129,6 +131,7 @@ def _projected(
     return q, k, v
 
 
+@autocasts("lower")
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,

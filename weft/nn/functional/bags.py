@@ -6,6 +6,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import DTypeError, RangeError, ShapeError
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.operands import as_tensor, assign, cast
@@ -91,6 +92,7 @@ def _by_frequency(out: Tensor, indices: Tensor, weight: Tensor) -> Tensor:
     return fixed + (out - fixed) * share  # the value of out, and a share of its gradient
 
 
+@autocasts("")
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import CaptureError, RangeError, ShapeError
+from weft.core.autocast import autocasts
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
 from weft.nn.functional.checks import below
@@ -38,6 +39,7 @@ def _log_sum(parts: list[Tensor]) -> Tensor:
     return where(some, log(where(some, total, 1.0)) + level, _NEVER)
 
 
+@autocasts("float32")
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

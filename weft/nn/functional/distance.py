@@ -10,6 +10,7 @@ from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.base.errors import RangeError, ShapeError
 from weft.base.promotion import result_dtype
 from weft.base.shapes import Shape, broadcast_shapes, normalize_axis
+from weft.core.autocast import autocasts
 from weft.core.operands import cast, common
 from weft.core.tensor import Tensor
 from weft.ops.creation import asarray
@@ -50,12 +51,14 @@ def _wide(x: Tensor) -> Tensor:
     return cast(x, float32) if x.dtype in NARROW_FLOATS else x
 
 
+@autocasts("float32")
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """The input with vectors of length 1 along `dim`; shorter ones than eps are divided by it."""
     x = _wide(input)
     return cast(x / maximum(vector_norm(x, p, dim, True), eps), input.dtype)
 
 
+@autocasts("float32")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; lengths count as eps at least.
 
@@ -77,6 +80,7 @@ def _with_axis(x: Tensor, axis: int, shape: Shape) -> Tensor:
     return broadcast_to(reshape(x, sizes), (*sizes[:axis], shape[axis], *sizes[axis + 1 :]))
 
 
+@autocasts("float32")
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -84,6 +88,7 @@ def pairwise_distance(
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)
 
 
+@autocasts("float32")
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The distances between all pairs of rows: of 0 and 1, 0 and 2, …, 1 and 2, …
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.errors import ShapeError
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.operands import as_tensor, common
 from weft.core.tensor import Tensor, type_of
@@ -33,6 +34,7 @@ def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return matmul(input, permute_dims(weight, (1, 0)))
 
 
+@autocasts("")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input1 @ weight[k] @ input2 for each output k; the weight has shape (outputs, in1, in2)."""
     if (

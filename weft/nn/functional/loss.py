@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from weft.base.errors import RangeError, ShapeError
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.operands import common
 from weft.core.tensor import Tensor
@@ -59,6 +60,7 @@ def _difference(input: Tensor, target: Tensor, op: str) -> Tensor:
 # --- distances ---------------------------------------------------------------------------------
 
 
+@autocasts("float32")
 def mse_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -66,6 +68,7 @@ def mse_loss(
     return _weighted(square(_difference(input, target, "mse_loss")), weight, reduction, "mse_loss")
 
 
+@autocasts("float32")
 def l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -90,6 +93,7 @@ def _fitting_weight(weight: Tensor, losses: Tensor, op: str) -> Tensor:
     return weight
 
 
+@autocasts("float32")
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -110,6 +114,7 @@ def huber_loss(
     return reduced(losses, reduction, "huber_loss")
 
 
+@autocasts("float32")
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -139,6 +144,7 @@ def binary_cross_entropy(
     return reduced(losses, reduction, "binary_cross_entropy")
 
 
+@autocasts("float32")
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -159,6 +165,7 @@ def binary_cross_entropy_with_logits(
     return reduced(losses, reduction, "binary_cross_entropy_with_logits")
 
 
+@autocasts("float32")
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -177,6 +184,7 @@ def kl_div(
     return reduced(losses, reduction, "kl_div")
 
 
+@autocasts("float32")
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -194,6 +202,7 @@ def poisson_nll_loss(
     return reduced(losses, reduction, "poisson_nll_loss")
 
 
+@autocasts("float32")
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -217,6 +226,7 @@ def gaussian_nll_loss(
 # --- margins -----------------------------------------------------------------------------------
 
 
+@autocasts("float32")
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
@@ -225,6 +235,7 @@ def hinge_embedding_loss(
     return reduced(losses, reduction, "hinge_embedding_loss")
 
 
+@autocasts("float32")
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -238,6 +249,7 @@ def _at_least_0(x: Tensor) -> Tensor:
     return where(x >= 0, x, 0)
 
 
+@autocasts("float32")
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -249,6 +261,7 @@ def cosine_embedding_loss(
     return reduced(losses, reduction, "cosine_embedding_loss")
 
 
+@autocasts("float32")
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import RangeError, ShapeError
+from weft.core.autocast import autocasts
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
 from weft.nn.functional.activation import logsigmoid, softplus
@@ -32,12 +33,14 @@ def _above_0(x: Tensor) -> Tensor:
     return where(x > 0, x, 0.0)
 
 
+@autocasts("float32")
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)); targets are 1 or -1."""
     _same_shape(input, target, "soft_margin_loss")
     return reduced(softplus(-target * input), reduction, "soft_margin_loss")
 
 
+@autocasts("float32")
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -58,6 +61,7 @@ def _same_shape(input: Tensor, target: Tensor, op: str) -> None:
         )
 
 
+@autocasts("float32")
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -87,6 +91,7 @@ def multi_margin_loss(
     return reduced(sum(where(own, 0.0, losses), axis=-1) / classes, reduction, "multi_margin_loss")
 
 
+@autocasts("float32")
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """What each class that is no target lacks to be 1 below each target.
 
@@ -105,6 +110,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     return reduced(losses, reduction, "multilabel_margin_loss")
 
 
+@autocasts("float32")
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -10,6 +10,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.dtypes import NARROW_FLOATS, float32, float_info
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, size_of
+from weft.core.autocast import autocasts
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.operands import assign, cast, constant
@@ -46,6 +47,7 @@ def _last_axes(input: Tensor, normalized_shape: Sequence[int], op: str, **given:
     return shape
 
 
+@autocasts("float32")
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -62,6 +64,7 @@ def layer_norm(
     return out if bias is None else out + bias
 
 
+@autocasts("float32")
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -97,6 +100,7 @@ def _by_channel(
     return out if bias is None else out + bias
 
 
+@autocasts("float32")
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -126,6 +130,15 @@ def _channels(input: Tensor, op: str) -> int:
     return input.shape[1]
 
 
+def _as_wide(input: Tensor, *parameters: Tensor | None) -> Tensor:
+    """A narrow input as float32, where the layer's numbers are: it is rounded once, at the end."""
+    if input.dtype in NARROW_FLOATS and any(
+        p is not None and p.dtype is float32 for p in parameters
+    ):
+        return cast(input, float32)
+    return input
+
+
 def _learned(running: Tensor | None, seen: Tensor, momentum: Any, op: str) -> None:
     """Move a running statistic towards what was seen."""
     if running is not None:
@@ -148,6 +161,8 @@ def batch_norm(
     Otherwise the running statistics are used in place of the batch's own.
     """
     channels = _channels(input, "batch_norm")
+    dtype = input.dtype
+    input = _as_wide(input, weight, running_mean)
     spread = (channels, *(1,) * (input.ndim - 2))
     if training:
         count = size_of((input.shape[0], *input.shape[2:])) if channels != 0 else 0
@@ -169,7 +184,7 @@ def batch_norm(
                 _learned(running_mean, reshape(average, (channels,)), share, "batch_norm")
                 unbiased = reshape(variance, (channels,)) * (n / (n - 1))
                 _learned(running_var, unbiased, share, "batch_norm")
-        return _by_channel(out, weight, bias, "batch_norm", channels)
+        return cast(_by_channel(out, weight, bias, "batch_norm", channels), dtype)
     if running_mean is None or running_var is None:
         raise ShapeError("without training, running statistics are needed", op="batch_norm")
     if running_mean.shape != (channels,):
@@ -187,7 +202,7 @@ def batch_norm(
     shift = -running_mean * scale
     if bias is not None:
         shift = shift + bias
-    return cast(input * reshape(scale, spread) + reshape(shift, spread), input.dtype)
+    return cast(input * reshape(scale, spread) + reshape(shift, spread), dtype)
 
 
 def instance_norm(
@@ -204,6 +219,8 @@ def instance_norm(
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     channels = _channels(input, "instance_norm")
+    dtype = input.dtype
+    input = _as_wide(input, weight, running_mean)
     count = size_of(input.shape[2:])
     if count == 1:
         raise ShapeError(
@@ -217,4 +234,4 @@ def instance_norm(
             _learned(running_mean, mean(reshape(average, rows), axis=0), momentum, "instance_norm")
             unbiased = reshape(variance, rows) * (count / (count - 1))
             _learned(running_var, mean(unbiased, axis=0), momentum, "instance_norm")
-    return _by_channel(out, weight, bias, "instance_norm", channels)
+    return cast(_by_channel(out, weight, bias, "instance_norm", channels), dtype)
