@@ -42,7 +42,7 @@ def _check_classes(x: TensorType, target: TensorType, axis: int) -> Shape:
 
 def _hits(xp: Any, x: Any, target: Any, axis: int) -> Any:
     """A mask of x's shape: where each element's own class is."""
-    classes = xp.arange(x.shape[axis], dtype=target.dtype, device=x.device)
+    classes = xp.arange(x.shape[axis], dtype=target.dtype, device=target.device)
     return xp.expand_dims(target, axis=axis) == xp.reshape(
         classes, (-1, *(1,) * (x.ndim - axis - 1))
     )
