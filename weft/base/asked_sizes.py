@@ -64,7 +64,9 @@ class AskedSizes:
     facts       what later calls must agree with, in the order in which it was asked
     relations   names that the answers define: the number or the expression that each stands for.
                 The recording is to be made again with them in place of the names
-    unsolved    equalities that define no name: min(T,4) == 4
+    unsolved    equalities that define no name: min(T,4) == 4. Types that rely on them are not
+                equal as they are written
+    parts       for those with a quotient or a remainder: what to write for a name, T as 2*T_by_2
     note        is told of each new fact
     """
 
@@ -75,6 +77,7 @@ class AskedSizes:
         self.facts: list[SizeFact] = []
         self.relations: dict[str, int] = {}
         self.unsolved: list[SizeFact] = []
+        self.parts: dict[str, int] = {}
         self.note = note
         self._known: dict[int, _Known] = {}
 
@@ -131,21 +134,19 @@ class AskedSizes:
         if not isinstance(gap, Dim):
             return
         found = _solved(gap)
-        for atom in _atoms(gap) if not found else ():
+        if found:
+            self.relations = {n: replaced(v, found) for n, v in self.relations.items()} | found
+            return
+        self.unsolved.append(fact)
+        for atom in _atoms(gap):
             over, by = atom.args
             name = _lone_name(over)
             if atom.kind == "max":
                 self.compare(over, 0, ">=")
-            elif name and not isinstance(by, Dim) and by > 1 and name not in self.relations:
-                number = self.hints[name]  # T is by * k + rest
+            elif name and not isinstance(by, Dim) and by > 1 and name not in self.parts:
                 part = Atom("name", f"{name}_by_{by}", (), 0)
-                self.hints[part.text] = number // by
-                found = {name: dim_algebra.of_atom(part) * by + number % by}
-                break
-        if found:
-            self.relations = {n: replaced(v, found) for n, v in self.relations.items()} | found
-        else:
-            self.unsolved.append(fact)
+                self.hints[part.text], rest = divmod(self.hints[name], by)
+                self.parts[name] = dim_algebra.of_atom(part) * by + rest
 
     def bounds(self) -> dict[str, tuple[int, int | None]]:
         """The smallest and the largest size for which the answers hold, by name."""

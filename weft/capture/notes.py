@@ -34,11 +34,13 @@ class CaptureNotes:
     decided    conditions that Python decided -> the answers
     unrolled   loops that Python ran -> the number of iterations, and why they are not in the graph
     followed   functions whose source was followed -> how often they were recorded
+    sizes      names of symbolic sizes -> where they are found, and what is known of them
     """
 
     decided: dict[Place, dict[bool, None]] = field(default_factory=dict)
     unrolled: dict[Place, tuple[int, str]] = field(default_factory=dict)
     followed: dict[CodeType, int] = field(default_factory=dict)
+    sizes: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def decide(self, answer: Any) -> None:
         self.decided.setdefault(place_now(), {})[bool(answer)] = None

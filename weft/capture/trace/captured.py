@@ -403,13 +403,14 @@ class Captured(Inspectable, Generic[P, R]):
             except Exception as error:  # with the sizes of this call it may be another one, or none
                 found = self._run_recorded(args, kwargs, inside, None)
                 self._sizes.failed(error)
+                found[0].watch.notes.sizes["fixed"] = "", f"all are fixed: {self._sizes.failure}"
                 return self._kept(*found, miss, inside)
             assert recorded.sizes is not None
-            plan = plan.related(recorded.sizes.asked)
-            if plan is None:
-                if recorded.sizes.trouble or not recorded.holds_together():
-                    break
+            holds = not recorded.sizes.asked.relations and recorded.holds_together()
+            if holds and not recorded.sizes.trouble:
+                recorded.watch.notes.sizes.update(recorded.sizes.told())
                 return self._kept(recorded, ending, trouble, miss, inside)
+            plan = plan.related(recorded.sizes.asked)
         return self._kept(*self._run_recorded(args, kwargs, inside, None), miss, inside)
 
     def _size_plan(

@@ -110,6 +110,7 @@ class TraceRecorder(HistoryRecorder):
         self.sizes: RecordedSizes | None = None  # which are symbolic, if any are
         #: The sizes of tensors from outside that are no parameters, and where those are found.
         self.seen_sizes: dict[PlaceKey, tuple[Origin, tuple[int, ...]]] = {}
+        self._place_keys: dict[int, PlaceKey] = {}
         #: Tensors from outside with symbolic sizes: what they hold, their history, and its shape.
         self._stand_ins: list[tuple[Tensor, Any, Any, tuple[int, ...]]] = []
         self._passes = engine.passes.count
@@ -151,7 +152,8 @@ class TraceRecorder(HistoryRecorder):
         if facts.array is not np.ndarray or id(tensor) in self.written:
             return None
         if not (in_module and facts.leaf):
-            self.seen_sizes[place_key(origin)] = (origin, facts.shape)
+            key = place_key(origin, self._place_keys)
+            self.seen_sizes[key] = (origin, facts.shape)
         if self.sizes is None or isinstance(tensor, StateTensor):
             return None
         shape = self.sizes.shape_of(origin, facts, in_module)

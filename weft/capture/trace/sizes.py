@@ -37,21 +37,26 @@ ROWS = 8
 FAILURES = 3
 
 
-def place_key(origin: Origin) -> PlaceKey:
-    """The way to a place, as plain data; an object that is pinned is itself."""
-    steps: list[Any] = []
-    at: Origin | None = origin
-    while at is not None:
-        key: Any = at.key
-        if at.kind == PIN:
-            key = id(key)
-        elif isinstance(key, Origin):
-            key = place_key(key)
-        else:
-            key = (type(key).__name__, repr(key))
-        steps.append((STEP_KINDS.get(at.kind, at.kind), key))
-        at = at.parent
-    return tuple(reversed(steps))
+def place_key(origin: Origin, known: dict[int, PlaceKey] | None = None) -> PlaceKey:
+    """The way to a place, as plain data; an object that is pinned is itself.
+
+    `known` keeps the keys of origins that live as long, by their ids.
+    """
+    found = None if known is None else known.get(id(origin))
+    if found is not None:
+        return found
+    key: Any = origin.key
+    if origin.kind == PIN:
+        key = id(key)
+    elif isinstance(key, Origin):
+        key = place_key(key, known)
+    else:
+        key = (type(key).__name__, repr(key))
+    step = (STEP_KINDS.get(origin.kind, origin.kind), key)
+    made = (step,) if origin.parent is None else (*place_key(origin.parent, known), step)
+    if known is not None:
+        known[id(origin)] = made
+    return made
 
 
 @dataclass
@@ -62,12 +67,14 @@ class SizePlan:
     hints      the numbers of the names in this call
     arguments  whether all axes of tensors in the arguments are symbolic, whatever they were before
     relations  what names stand for, as the code asked
+    asked_at   of such a name: what was asked, and where
     """
 
     shapes: dict[PlaceKey, Shape] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)
     arguments: bool = False
     relations: dict[str, int] = field(default_factory=dict)
+    asked_at: dict[str, str] = field(default_factory=dict)
 
     def shape_of(self, origin: Origin, facts: TensorFacts, in_module: bool) -> Shape | None:
         """The shape of a tensor from outside; None where all of it is as it is in this call."""
@@ -111,10 +118,20 @@ class SizePlan:
                 hints[told] = (hints[name] - rest) // value._terms[0][1]
         return SizePlan(dict(self.shapes), hints, self.arguments, self.relations)
 
+    def bounds_of(self, name: str) -> tuple[int, int | None]:
+        """The sizes that the name may stand for."""
+        value = self.relations.get(name)
+        if value is None:
+            sizes = (s for shape in self.shapes.values() for s in dims_in(shape))
+            value = next((size for size in sizes if linear_name(size) == name), None)
+        atom = value._terms[0][0][0] if isinstance(value, Dim) and linear_name(value) else None
+        return (0, None) if atom is None else (atom.low or 0, atom.high)
+
     def related(self, asked: AskedSizes) -> SizePlan | None:
         """The plan with what the code has asked of the names; None where that is all in it."""
         found = dict(asked.relations)
         if asked.unsolved:
+            found.update((n, v) for n, v in asked.parts.items() if n not in found)
             for name, (low, high) in asked.bounds().items():
                 if name not in found and (low, high) != (0, None):
                     found[name] = dim(name, low, high)
@@ -122,7 +139,7 @@ class SizePlan:
         relations = {**known, **found}
         if _printed(relations) == _printed(self.relations):
             return None
-        return SizePlan(self.shapes, asked.hints, self.arguments, relations)
+        return SizePlan(self.shapes, asked.hints, self.arguments, relations, self.asked_at)
 
 
 def _printed(relations: Mapping[str, int]) -> dict[str, tuple[str, Any]]:
@@ -321,6 +338,22 @@ class RecordedSizes:
                 self.places[size.names[0]] = place
             self._add(SizeGuard.of_axis(place, tells, self.places.get))
 
+    def told(self) -> dict[str, tuple[str, str]]:
+        """Of each name, for `weft.explain`: where it is found, and what became of it."""
+        found: dict[str, tuple[str, str]] = {}
+        for name, place in self.places.items():
+            found[name] = f"axis {place.axis} of {place.origin.text}", "any size"
+        for name, value in self.plan.relations.items():
+            why = self.plan.asked_at.get(name, "")
+            if not isinstance(value, Dim) or name not in value.names:
+                found[name] = "", f"is {value}: {why}"
+        for name, (where, _) in found.items():
+            low, high = self.plan.bounds_of(name)
+            if where and (low or high is not None):
+                text = f"from {low}" + ("" if high is None else f" to {high}")
+                found[name] = where, text
+        return found
+
     def _tells(self, size: Dim) -> bool:
         """Whether the number of a name can be computed from this size: it is a * name + b."""
         name = linear_name(size)
@@ -332,6 +365,9 @@ class RecordedSizes:
             self._watch.add_guard(Guard("sizes", None, guard, origins, False, here()))
 
     def _noted(self, fact: SizeFact) -> None:
+        if fact.sign == "==":
+            for name in fact.names:
+                self.plan.asked_at.setdefault(name, f"{fact} is asked at {here()}")
         made = SizeGuard.of_fact(fact, self.places.get)
         if made is None:
             self.trouble = f"{fact} is asked of a size that no input tells"

@@ -22,6 +22,7 @@ from weft.inspect.explain.facts import (
     Read,
     Recomputation,
     RecordingTime,
+    Size,
     SourceLine,
     State,
     Unrolled,
@@ -31,7 +32,7 @@ from weft.inspect.explain.facts import (
 from weft.ir.graph import Graph, Node
 from weft.ir.signature import SAME, Signature
 
-__all__ = ["captured", "guards", "recomputed", "recordings", "state"]
+__all__ = ["captured", "guards", "recomputed", "recordings", "sizes", "state"]
 
 
 def captured(traced: Captured[..., Any]) -> Capture:
@@ -166,6 +167,15 @@ def recomputed(traced: Captured[..., Any]) -> list[Recomputation]:
             )
         )
     return rows
+
+
+def sizes(traced: Captured[..., Any]) -> list[Size]:
+    """The symbolic sizes of each recording."""
+    return [
+        Size(recording.number, name, where, known)
+        for recording in traced.recordings
+        for name, (where, known) in recording.notes.sizes.items()
+    ]
 
 
 def recordings(traced: Captured[..., Any]) -> list[RecordingTime]:

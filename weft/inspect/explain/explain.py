@@ -69,6 +69,7 @@ def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Rep
         programs=programs,
         recomputation=captured.recomputed(traced),
         compile=_stages(traced, programs),
+        sizes=captured.sizes(traced),
         machine=peak,
     )
 

@@ -337,6 +337,16 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Size:
+    """A symbolic size. `known`: the sizes that it may be, or why it is fixed."""
+
+    recording: int
+    name: str
+    where: str
+    known: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """The whole report. `capture_by`: "source" or "trace"; `compile`: seconds by stage."""
 
@@ -351,6 +361,7 @@ class Facts:
     programs: list[Program]
     recomputation: list[Recomputation]
     compile: dict[str, float] = field(default_factory=dict)
+    sizes: list[Size] = field(default_factory=list)
     machine: Peak = field(kw_only=True)
 
 

@@ -31,8 +31,9 @@ MOST_SUMMARIES = 3
 
 def sections_of(facts: Facts, *, all_programs: bool = True) -> list[Section]:
     """`all_programs`: show also the programs that the call did not run."""
-    found = [make(facts) for make in SECTIONS]
-    at = SECTIONS.index(_recomputation)
+    makers = [make for make in SECTIONS if facts.sizes or make is not _symbolic_sizes]
+    found = [make(facts) for make in makers]
+    at = makers.index(_recomputation)
     programs = facts.programs
     ran = [program.ran for program in programs]
     made: list[Section] = []
@@ -207,6 +208,13 @@ def _guards(facts: Facts) -> Section:
     return Section("Guards", brief, _table(rows, most=16))
 
 
+def _symbolic_sizes(facts: Facts) -> Section:
+    rows: list[Row] = [
+        [f"recording {row.recording}", Name(row.name), row.where, row.known] for row in facts.sizes
+    ]
+    return Section("Symbolic sizes", plural(len(rows), "name"), _table(rows))
+
+
 def _state(facts: Facts) -> Section:
     state = facts.state
     place = {row.name: True for p in facts.programs for row in p.in_place}
@@ -286,6 +294,7 @@ SECTIONS: list[Callable[[Facts], Section]] = [
     _summary,
     _capture,
     _guards,
+    _symbolic_sizes,
     _state,
     _recomputation,
     _compile,
