@@ -1,5 +1,6 @@
 """Weft: a deep-learning framework whose dynamic and static graphs are two views of one program."""
 
+from weft.base.gc_pause import while_importing as _while_importing  # isort: skip
 import typing as _typing
 from math import e as e
 from math import inf as inf
@@ -145,3 +146,4 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
 newaxis = None
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
+_while_importing = None  # noqa: F811  (the garbage collector runs again)

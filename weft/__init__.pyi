@@ -2,6 +2,7 @@
 
 # Made by `make generate` from weft/__init__.py.
 
+from weft.base.gc_pause import while_importing as _while_importing  # isort: skip
 import typing as _typing
 from math import e as e
 from math import inf as inf
