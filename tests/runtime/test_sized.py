@@ -108,13 +108,33 @@ def test_empty_tensors_are_interpreted() -> None:
     assert isinstance(program.latest(), InterpretedProgram)
 
 
-def test_the_least_recent_sizes_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_sizes_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sized, "MOST", 3)
     program = native(weft.make_graph(lambda x: x + 1, weft.spec(("B",))))
     assert isinstance(program, SizedProgram)
     for size in (1, 2, 3, 4, 1, 5, 6, 7, 1):
         assert program([weft.zeros(size)])[0].tolist() == [1.0] * size
     assert len(program.sizes) == 3
+    assert program.sizes[-1] == {"B": 1}
+
+
+def test_sizes_that_need_much_memory_go_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sized, "LEAST", 2)
+    monkeypatch.setattr(sized, "ROOM", 1 << 16)
+
+    def f(x: Any) -> Any:
+        y = weft.exp(x - x.mean())
+        return (y / y.mean()).mean(axis=0)
+
+    program = native(weft.make_graph(f, weft.spec(("B", 4))))
+    assert isinstance(program, SizedProgram)
+    for size in range(1, 9):
+        program([weft.ones((size, 4))])
+    assert len(program.sizes) == 8
+    for size in (1 << 16, 1 << 17, 1 << 18, 1 << 17):
+        assert program([weft.ones((size, 4))])[0].tolist() == [1.0] * 4
+    assert len(program.sizes) < 8
+    assert program.sizes[-1] == {"B": 1 << 17}
 
 
 ERRORS: list[tuple[list[tuple[int, ...]], str]] = [

@@ -14,7 +14,6 @@ is hardly anything to compute.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SizedProgram"]
 
-#: The number of sets of sizes that are kept; the least recently used one goes first.
-MOST = 16
+#: How many sets of sizes are kept at least, and at most. Between these, their memory decides: all
+#: together may have so many bytes. The one that was made first goes first.
+LEAST, MOST, ROOM = 16, 256, 1 << 28
 
 
 class SizedProgram(Program):
@@ -50,7 +50,10 @@ class SizedProgram(Program):
             for i, value in enumerate(graph.inputs)
             if isinstance(value.type, TensorType) and has_dims(value.type.shape)
         ]
-        self._programs: OrderedDict[object, tuple[Mapping[str, int], Program]] = OrderedDict()
+        self._programs: dict[object, tuple[Mapping[str, int], Program]] = {}
+        self._calls: list[dict[object, Call]] = []  # of these programs, one for each routing
+        self._last: object = None  # the sizes of the last call
+        self._room = 0  # bytes of their memory
         self._lock = threading.RLock()
         self.call: Call = self._dispatching(lambda program: program.call)
 
@@ -60,15 +63,19 @@ class SizedProgram(Program):
 
     @property
     def sizes(self) -> list[Mapping[str, int]]:
-        """The sizes that calls had, the most recently used last."""
-        with self._lock:
-            return [sizes for sizes, _ in self._programs.values()]
+        """The sizes that calls had, those of the last call last."""
+        return [sizes for sizes, _ in self._in_order()]
 
     @property
     def programs(self) -> list[Program]:
         """The program for each of these sizes: all have the same code."""
+        return [program for _, program in self._in_order()]
+
+    def _in_order(self) -> list[tuple[Mapping[str, int], Program]]:
         with self._lock:
-            return [program for _, program in self._programs.values()]
+            found = dict(self._programs)
+        last = found.pop(self._last, None)
+        return [*found.values(), *([] if last is None else [last])]
 
     def latest(self) -> Program:
         """The program for the most recent sizes; itself, if there are none yet."""
@@ -105,15 +112,14 @@ class SizedProgram(Program):
     def _dispatching(self, call_of: Callable[[Program], Call]) -> Call:
         """A call that finds the program for the sizes of its inputs."""
         calls: dict[object, Call] = {}
+        self._calls.append(calls)
         symbolic = self._symbolic
 
         def call(inputs: list[Tensor]) -> list[Tensor]:
-            key = tuple([inputs[i]._data.shape for i in symbolic])
+            self._last = key = tuple([inputs[i]._data.shape for i in symbolic])
             found = calls.get(key)
             if found is None:
                 program = self._for_key(key, inputs)
-                if len(calls) >= MOST:
-                    calls.clear()
                 found = calls[key] = call_of(program)
             handed = [inputs]
             del inputs  # a program may write to arrays that nobody else holds
@@ -129,14 +135,26 @@ class SizedProgram(Program):
         with self._lock:
             found = self._programs.get(key)
             if found is None:
-                sizes = sizes_of(self.native.captured, inputs)
-                program: Program
-                if self.native.fits(sizes):
-                    program = self.native.for_sizes(sizes)
-                else:
-                    program = InterpretedProgram(self.native.graph, "a tensor would be empty")
-                found = self._programs[key] = sizes, program
-                if len(self._programs) > MOST:
-                    self._programs.popitem(last=False)
-            self._programs.move_to_end(key)
+                found = self._programs[key] = self._adapted(sizes_of(self.native.captured, inputs))
+                self._room += _memory(found[1])
+                self._forget()
             return found[1]
+
+    def _adapted(self, sizes: Mapping[str, int]) -> tuple[Mapping[str, int], Program]:
+        if self.native.fits(sizes):
+            return sizes, self.native.for_sizes(sizes)
+        return sizes, InterpretedProgram(self.native.graph, "a tensor would be empty")
+
+    def _forget(self) -> None:
+        """Drop the oldest sets of sizes, if there are too many."""
+        while len(self._programs) > MOST or (len(self._programs) > LEAST and self._room > ROOM):
+            key = next(iter(self._programs))
+            _, program = self._programs.pop(key)
+            self._room -= _memory(program)
+            for calls in self._calls:
+                calls.pop(key, None)
+
+
+def _memory(program: Program) -> int:
+    arena: int = getattr(program, "arena", 0)
+    return arena

@@ -211,6 +211,10 @@ class _Writer:
         self.run = pollable_run(f, places[3], cost)
         rounds = [typical(size) for size in (self.blocks, plan.tiles, plan.panels)]
         self.slow, self.round = loop_to_poll(rounds, cost)
+        if has_dims((product.k,)) and places[3] is not None:
+            # There may be any number of blocks: their loop polls.
+            self.run = argument(f, places[3])
+            self.slow, self.round = 0, cost / rounds[0]
         self.store.begin(f)
         waiting = plan.tiles * plan.panels if self.blocks != 1 else 1
         self.sums = self._room(self.rows * self.panel * self.number.width * waiting)
