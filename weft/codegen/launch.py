@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from weft.base.dim_algebra import dim_max
@@ -9,7 +10,7 @@ from weft.base.dims import is_zero
 from weft.codegen.contract import RUN
 from weft.codegen.index import Ptr
 from weft.codegen.kernel import Kernel
-from weft.codegen.text import Function
+from weft.codegen.text import Function, Module
 from weft.schedule.groups import Group
 from weft.schedule.target import Costs
 
@@ -26,6 +27,27 @@ POLL = 1_000_000.0
 def slot(f: Function, table: str | Ptr, place: int) -> Ptr:
     """The pointer at a position of a table of pointers."""
     return (f.ptr(str(table), "ptr") + place).load_ptr()
+
+
+_LAUNCH = [
+    *(("ptr", "run"), ("ptr", "kernel"), ("ptr", "part"), ("ptr", "args")),
+    *(("i64", "items"), ("i64", "work"), ("i64", "grain"), ("ptr", "stop")),
+]
+
+
+def _define_launch(share: float, module: Module) -> None:
+    """`@launch`: run all items of a kernel, whose work is in picoseconds, here or in the pool: then
+    `part` is what threads call."""
+    f = module.function("launch", "i32", _LAUNCH, "nounwind noinline")
+    pays = f(f"icmp sge i64 %work, {round(1000 * share)}")
+    several = f("icmp sgt i64 %items, 1")
+    with f.when(f(f"and i1 {pays}, {several}")):
+        pool, parallel = (slot(f, "%run", RUN.index(word)) for word in ("pool", "parallel"))
+        sizes = "i64 %items, i64 %grain"
+        status = f(f"call i32 {parallel}(ptr {pool}, ptr %part, ptr %args, {sizes}, ptr %stop)")
+        f.do(f"ret i32 {status}")
+        f.block(f.fresh("never"))
+    f.do(f"ret i32 {f('call i32 %kernel(ptr %args, i64 0, i64 %items)')}")
 
 
 class Launcher:
@@ -52,6 +74,8 @@ class Launcher:
         name = kernel.name if self._checking is None else self._checking.thunk(kernel.name)
         if kernel.varies:
             self._unpolled += min(kernel.nanoseconds, POLL)
+            if self._unpolled > POLL and may_end:
+                self.poll()
             return self._start_or_share(group, kernel, name, args, may_end=may_end)
         if not kernel.shared:
             self._unpolled += kernel.nanoseconds
@@ -75,30 +99,13 @@ class Launcher:
         f = self.f
         work = kernel.items * max(1, round(1000 * kernel.cost))
         work = dim_max(1, work if is_zero(kernel.work) else kernel.work)
-        items, total = f.size(kernel.items), f.size(work)
-        grain = f.size(dim_max(1, round(1000 * self._piece) * kernel.items // work))
-        status = f.var("i32", "0")
-        pays = f(f"icmp sge i64 {total}, {round(1000 * self._share)}")
-        several = f(f"icmp sgt i64 {items}, 1")
-        both = f(f"and i1 {pays}, {several}")
-        n = f.number()
-        f.branch(both, f"share.{n}", f"alone.{n}")
-        f.block(f"share.{n}")
+        grain = dim_max(1, round(1000 * self._piece) * kernel.items // work)
         part = name if self._timing is None else self._timing.part(group, name)
-        pool, parallel = self.of_run("pool"), self.of_run("parallel")
         stop = f.ptr("%run", "ptr") + RUN.index("stop") if may_end else "null"
-        status.store(
-            f(
-                f"call i32 {parallel}(ptr {pool}, ptr @{part}, ptr {args}, "
-                f"i64 {items}, i64 {grain}, ptr {stop})"
-            )
-        )
-        f.jump(f"done.{n}")
-        f.block(f"alone.{n}")
-        status.store(f(f"call i32 @{name}(ptr {args}, i64 0, i64 {items})"))
-        f.jump(f"done.{n}")
-        f.block(f"done.{n}")
-        return status.load()
+        launch = f.module.once("launch", functools.partial(_define_launch, self._share))
+        sizes = ", ".join(f"i64 {f.size(size)}" for size in (kernel.items, work, grain))
+        given = f"ptr %run, ptr @{name}, ptr @{part}, ptr {args}, {sizes}, ptr {stop}"
+        return f(f"call i32 @{launch}({given})")
 
     def poll(self) -> None:
         """End the run if it is cancelled: in every iteration of a loop, and between kernels that

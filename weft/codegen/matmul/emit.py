@@ -70,7 +70,8 @@ def emit(
     if product.varies:
         made: list[Kernel] = []
         sharing = scratch is not None
-        found = variants(product, number, module.machine, module.sizes, sharing, alone)
+        tiles = Tiles(module, number, across=product.a.column != 1)
+        found = variants(product, number, module.machine, module.sizes, sharing, alone, tiles)
         for place, variant in enumerate(found):
             part = f"{name}.{place}" if place else name
             made += blocked(

@@ -7,6 +7,7 @@ operand is read in place, and tiles of as many rows as suit it; of two kernels, 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from weft.base.dims import has_dims, typical
@@ -19,7 +20,7 @@ from weft.codegen.sizes import RunSizes
 __all__ = ["Variant", "likely", "row_counts", "variants"]
 
 #: Rows of the tiles for products that have fewer rows than a tile: as many of them as there are.
-FEWER = (1, 2, 4, 8)
+FEWER = (1, 4)
 #: A stride that no cache minds.
 _STRIDE = 1009
 
@@ -69,11 +70,12 @@ def variants(
     sizes: RunSizes,
     sharing: bool,
     alone: bool,
+    made: Container[tuple[int, int]],
 ) -> list[Variant]:
     """The plans of a product; for each set of sizes one of them is used. With `alone` there is one
-    for all."""
+    for all. `made`: the tiles that exist already (see `choose`)."""
     usual = likely(product)
-    plan = choose(usual, number, machine, sharing, ())
+    plan = choose(usual, number, machine, sharing, made)
     if has_dims((product.n,)) and plan.b == "place":
         plan = replace(plan, b="own", panels=1)  # in place, the last vector of a row needs a mask
     if plan.a == "shared" and has_dims((product.m,)):
@@ -90,7 +92,7 @@ def variants(
         counts = row_counts(most)
         return [Variant(replace(plan, rows=_rows(m, counts, sizes)), "", counts)]
     few = 3 * most
-    small = choose(replace(usual, m=2 * most), number, machine, sharing, ())
+    small = choose(replace(usual, m=2 * most), number, machine, sharing, made)
     counts = row_counts(small.rows)
     small = replace(small, a=plan.a, b="place", rows=_rows(m, counts, sizes))
     small = replace(small, tiles=-(-few // counts[0]))
