@@ -123,7 +123,7 @@ class _Backward:
         self.chunk, self.chunks = cut.chunk, cut.chunks
         self.rows, self.tiles = cut.rows, cut.tiles
         w.counts = cut.counts
-        self.pitch = self.keys + GAP
+        self.pitch = w.pitch(spec.keys, self.keys)
         self.dq_size = self.tiles * self.rows * self.q_pitch  # elements of a chunk's sums
         self.lines = self.tiles  # from the sums of one chunk to those of the next
         self.may_be_local = self.blocks == 1 or has_dims((self.blocks,))
@@ -135,8 +135,8 @@ class _Backward:
         return {
             "packed_k": self.keys * up(spec.features, w.lanes),
             "packed_v": self.keys * up(spec.values, w.lanes),
-            "weights": chunk * self.pitch,
-            "slopes": chunk * self.pitch,
+            "weights": chunk * (self.keys + GAP),
+            "slopes": chunk * (self.keys + GAP),
             "dk": self.keys * self.q_pitch,
             "dv": self.keys * self.v_pitch,
             "deltas": chunk,
@@ -336,10 +336,16 @@ class _Backward:
         if spec.blank:  # the query attends to no key: its gradients are 0, whatever the values are
             own = f.index(f(f"select i1 {one.equals(float('inf'))}, i64 0, i64 {own}"))
         mask = w.mask_row(self.mask, self.batch, query, self.start)
-        with f.loop(0, self.count, w.lanes) as column:
+
+        def turn(column: Size, some: bool) -> None:
             at, at_slope = w.element(line, column), w.element(slope, column)
-            score, valid = w.score(at, column, own, mask)
+            if some:
+                score, valid = w.score(at, column, own, mask)
+            else:
+                score = w.read(at) * spec.scale
             weight = w.vec(call(f, "exp", w.number.dtype, w.lanes, (score - lse).name))
             w.write(weight, at)
             gradient = weight * (w.read(at_slope) - delta) * spec.scale
-            w.write(valid.pick(gradient, 0.0), at_slope)
+            w.write(valid.pick(gradient, 0.0) if some else gradient, at_slope)
+
+        w.each_vector(self.count, turn)

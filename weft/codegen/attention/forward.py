@@ -74,7 +74,7 @@ class _Forward:
         # Of keys that only the run counts, a block has as many as it may.
         self.keys = most if has_dims((spec.keys,)) else min(most, up(spec.keys, w.columns))
         self.blocks = -(-spec.keys // self.keys)
-        self.pitch = self.keys + GAP
+        self.pitch = w.pitch(spec.keys, self.keys)
 
     def write(
         self, places: tuple[int, int, int, int | None, int | None], run: int | None
@@ -89,7 +89,7 @@ class _Forward:
         self.store.begin(f)
         count = self.cut.room
         self.packed_keys = w.room(self.keys * up(spec.features, w.lanes))
-        self.scores = w.room(self.cut.most * self.pitch)
+        self.scores = w.room(self.cut.most * (self.keys + GAP))
         self.sums = w.room(count * self.out_pitch)
         self.tops, self.totals = w.room(count), w.room(count)
         self.values = w.room(w.copy_size(self.keys, spec.values, 2))
@@ -205,11 +205,17 @@ class _Forward:
         f, lanes = w.f, w.lanes
         before = w.read_one(self.tops, at)
         best = f.var(w.whole, w.splat(before).name)
-        with f.loop(0, limit, lanes) as column:
+
+        def look(column: Size, some: bool) -> None:
             place = w.element(line, column)
-            score, _ = w.score(place, column, own, mask)
+            if some:
+                score, _ = w.score(place, column, own, mask)
+            else:
+                score = w.read(place) * w.spec.scale
             w.write(score, place)
             best.store(largest(score, w.vec(best.load())).name)
+
+        w.each_vector(limit, look)
         top = w.fold(w.vec(best.load()), "max")
         taken = w.splat(_finite(top))
         total = f.var(w.whole, "zeroinitializer")

@@ -6,7 +6,7 @@ operands. The store rounds results once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weft.base.dims import has_dims
@@ -237,7 +237,7 @@ class Work:
             to = out.bytes(p * (right.vectors * self.lanes * self.width))
             f.do(
                 f"call void @{name}({first}ptr {left}, i64 {f.size(left_step)}, ptr {at}, "
-                f"i64 {f.size(right.step)}, i64 {f.size(terms)}, ptr {to}, i64 {out_step}, "
+                f"i64 {f.size(right.step)}, i64 {f.size(terms)}, ptr {to}, i64 {f.size(out_step)}, "
                 f"i1 {more})"
             )
 
@@ -312,6 +312,28 @@ class Work:
             return pointer
         at = offset(mask.offset + row * mask.row, zip(batch, mask.batch, strict=True))
         return pointer.of(memory_type(dtype)) + (at + column * mask.column)
+
+    def each_vector(self, limit: Size, body: Callable[[Size, bool], None]) -> None:
+        """Call `body` for each vector of a row of scores: with its first column, and whether some
+        of its scores may not count."""
+        f, lanes, spec = self.f, self.lanes, self.spec
+        if spec.causal or spec.blank or spec.mask is not None or not has_dims((spec.keys,)):
+            with f.loop(0, limit, lanes) as column:
+                body(column, True)
+            return
+        # LLVM finds the vectors that need no mask if their number is known; else they are here.
+        whole = f.size(limit // lanes * lanes)
+        with f.loop(0, whole, lanes) as column:
+            body(column, False)
+        with f.when(f(f"icmp slt i64 {whole}, {f.size(limit)}")):
+            body(whole, True)
+
+    def pitch(self, keys: int, most: int) -> int:
+        """Elements from a row of scores to the next, for blocks of at most so many keys."""
+        if not has_dims((keys,)):
+            return most + GAP
+        block = f"min({most}, -(-({keys}) // {self.columns}) * {self.columns})"
+        return self.module.sizes.let(f"{block} + {GAP}", high=most + GAP)
 
     def score(self, at: Ptr, column: Size, limit: Size, mask: Ptr) -> tuple[Vec, Vec]:
         """A vector of scaled and masked scores, -inf for invalid lanes; and the mask of valid
